@@ -1,3 +1,22 @@
 """tidegate: micro-batch ETL for Kafka that lets out only what matters, exactly once."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "read_state"]
+
+
+def read_state(pipeline: str, generation: int = 1, as_of: int | None = None) -> pa.Table:
+    """The state of a pipeline, now or as of a batch: an Arrow table with one row per key, without a JVM.
+
+    Where the ledger and the lake are comes from the environment (see `tidegate.settings`).
+    """
+    from tidegate import steps
+    from tidegate.ledger import Stream
+
+    return steps.read_state(steps.App.from_environment(), Stream(pipeline, generation), as_of)

@@ -1,1 +1,6 @@
-"""broker"""
+"""The Kafka edge outside of Spark: offsets, topics, transactional publication."""
+
+from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.log import KafkaLog, TopicView
+
+__all__ = ["PROGRESS_TOPIC", "KafkaConfig", "KafkaLog", "TopicView"]

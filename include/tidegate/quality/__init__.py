@@ -1,1 +1,5 @@
-"""quality"""
+"""The Great Expectations edge."""
+
+from tidegate.quality.gate import Verdict, check
+
+__all__ = ["Verdict", "check"]

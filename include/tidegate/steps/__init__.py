@@ -1,1 +1,41 @@
-"""steps"""
+"""The batch protocol: plan, compute, validate, commit, publish. Each step can be run again at any time."""
+
+from tidegate.steps.app import App, planned_for, planned_pipeline, stream_of
+from tidegate.steps.commit import commit_batch
+from tidegate.steps.compute import compute_batch
+from tidegate.steps.plan import Outcome, Trigger, draft, plan_batch
+from tidegate.steps.publish import publish_batch
+from tidegate.steps.read import (
+    BatchReport,
+    batch_report,
+    lag,
+    read_emissions,
+    read_quarantine,
+    read_state,
+    span_by_partition,
+)
+from tidegate.steps.run import run_batch
+from tidegate.steps.validate import validate_batch
+
+__all__ = [
+    "App",
+    "BatchReport",
+    "Outcome",
+    "Trigger",
+    "batch_report",
+    "commit_batch",
+    "compute_batch",
+    "draft",
+    "lag",
+    "plan_batch",
+    "planned_for",
+    "planned_pipeline",
+    "publish_batch",
+    "read_emissions",
+    "read_quarantine",
+    "read_state",
+    "run_batch",
+    "span_by_partition",
+    "stream_of",
+    "validate_batch",
+]

@@ -1,0 +1,107 @@
+"""One set of Kafka client properties, by their Java names, for both clients: kafka-python and Spark's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.errors import SettingsInvalid
+
+# Java name -> (kafka-python's name, conversion). What is not here is refused: an allow-list.
+_PROPERTIES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "bootstrap.servers": ("bootstrap_servers", lambda text: text.split(",")),
+    "security.protocol": ("security_protocol", str),
+    "sasl.mechanism": ("sasl_mechanism", str),
+    "sasl.username": ("sasl_plain_username", str),
+    "sasl.password": ("sasl_plain_password", str),
+    "ssl.ca.location": ("ssl_cafile", str),
+    "ssl.certificate.location": ("ssl_certfile", str),
+    "ssl.key.location": ("ssl_keyfile", str),
+    "ssl.key.password": ("ssl_password", str),
+    "request.timeout.ms": ("request_timeout_ms", int),
+    "client.id": ("client_id", str),
+}
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+PROGRESS_TOPIC = "tidegate-progress"
+
+
+@dataclass(frozen=True)
+class KafkaConfig:
+    """Client properties. Hidden in `repr`, since they may hold a password."""
+
+    properties: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> KafkaConfig:
+        """From `host:port,host:port` or a JSON object. Raises SettingsInvalid."""
+        if not text.lstrip().startswith("{"):
+            return cls.of({"bootstrap.servers": text.strip()})
+        try:
+            return cls.of(json.loads(text))
+        except json.JSONDecodeError:
+            # The text may hold a password: it is not repeated, here or in the cause.
+            raise SettingsInvalid(
+                "TIDEGATE_KAFKA is neither host:port nor a JSON object",
+                'Write broker:9092, or {"bootstrap.servers": "broker:9092", …}.',
+            ) from None
+
+    @classmethod
+    def of(cls, properties: Mapping[str, Any]) -> KafkaConfig:
+        """From properties; raises SettingsInvalid for one that is unknown, or without bootstrap.servers."""
+        unknown = sorted(set(properties) - set(_PROPERTIES))
+        if unknown:
+            raise SettingsInvalid(
+                f"The Kafka settings have properties that tidegate does not pass on: {', '.join(unknown)}",
+                f"Known are: {', '.join(_PROPERTIES)}.",
+            )
+        if not properties.get("bootstrap.servers"):
+            raise SettingsInvalid("The Kafka settings have no bootstrap.servers", "Add it: host:port.")
+        return cls({name: str(value) for name, value in properties.items()})
+
+    @property
+    def servers(self) -> str:
+        """The bootstrap servers, as one text."""
+        return self.properties["bootstrap.servers"]
+
+    def for_python(self) -> dict[str, Any]:
+        """Keyword arguments for kafka-python's clients."""
+        return {_PROPERTIES[name][0]: _PROPERTIES[name][1](value) for name, value in self.properties.items()}
+
+    def for_spark(self) -> dict[str, str]:
+        """Options for Spark's Kafka source."""
+        java = {
+            name: value
+            for name, value in self.properties.items()
+            if not name.startswith(("sasl.username", "sasl.password", "ssl."))
+        }
+        java |= self._jaas() | self._pem()
+        return {f"kafka.{name}": value for name, value in java.items()}
+
+    def _jaas(self) -> dict[str, str]:
+        mechanism = self.properties.get("sasl.mechanism")
+        if not mechanism:
+            return {}
+        if mechanism not in _LOGIN_MODULES:
+            raise SettingsInvalid(
+                f"sasl.mechanism {mechanism} is not supported", f"Use one of {', '.join(_LOGIN_MODULES)}."
+            )
+        user, password = (
+            json.dumps(self.properties.get(name, "")) for name in ("sasl.username", "sasl.password")
+        )
+        module = _LOGIN_MODULES[mechanism]
+        return {"sasl.jaas.config": f"{module} required username={user} password={password};"}
+
+    def _pem(self) -> dict[str, str]:
+        """The Java client takes PEM files since Kafka 2.7."""
+        stores: dict[str, str] = {}
+        if ca := self.properties.get("ssl.ca.location"):
+            stores |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
+        if key := self.properties.get("ssl.key.location"):
+            stores |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": key}
+        return stores

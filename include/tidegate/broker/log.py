@@ -1,0 +1,135 @@
+"""Reading the logs' ends: what is there, up to where, and which topic it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import NewTopic, OffsetSpec
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    TopicAlreadyExistsError,
+)
+
+from kafka.protocol.consumer import IsolationLevel
+
+from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
+
+_API_TIMEOUT_MS = 15_000
+
+
+@dataclass(frozen=True)
+class TopicView:
+    """A topic as it stands: its id, and per partition the first offset still kept and the last stable one."""
+
+    topic: str
+    topic_id: str
+    starts: Mapping[int, int]
+    stable_ends: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+@contextmanager
+def broker_errors(config: KafkaConfig) -> Iterator[None]:
+    """Turn the client's exceptions into typed ones that name the servers and never the credentials."""
+    try:
+        yield
+    except (AuthorizationError, SaslAuthenticationFailedError) as error:
+        raise SettingsInvalid(
+            f"Kafka at {config.servers} refuses this login: {type(error).__name__}",
+            "Check the user, its rights, and the mechanism in the Kafka settings.",
+        ) from error
+    except (KafkaError, OSError) as error:
+        raise BrokerUnavailable(
+            f"Kafka at {config.servers} does not answer ({type(error).__name__})",
+            "Check that the broker runs and that TIDEGATE_KAFKA names it; then run again, nothing is lost.",
+        ) from error
+
+
+class KafkaLog:
+    """What the plan asks of Kafka. Close it, or use it as a context manager."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._client: Any = None
+
+    def __enter__(self) -> KafkaLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        with broker_errors(self._config):
+            if self._client is None:
+                self._client = KafkaAdminClient(
+                    **{"request_timeout_ms": _API_TIMEOUT_MS, **self._config.for_python()},
+                    bootstrap_timeout_ms=_API_TIMEOUT_MS,
+                )
+            yield self._client
+
+    def view(self, topic: str) -> TopicView:
+        """The topic as it stands. Raises TopicMissing, BrokerUnavailable."""
+        with self._admin() as admin:
+            described = admin.describe_topics([topic])[0]
+            if described["error_code"] != 0 or not described["partitions"]:
+                raise TopicMissing(
+                    f"The topic {topic} does not exist at {self._config.servers}",
+                    f"Create it, or correct the name: kafka-topics.sh --create --topic {topic}.",
+                )
+            partitions = [TopicPartition(topic, each["partition_index"]) for each in described["partitions"]]
+            return TopicView(
+                topic=topic,
+                topic_id=str(described["topic_id"]),
+                starts=_offsets(admin, partitions, OffsetSpec.EARLIEST),
+                stable_ends=_offsets(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED),
+                ends=_offsets(admin, partitions, OffsetSpec.LATEST),
+            )
+
+    def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
+        """Per partition, offset and timestamp of the first record at or after an instant; absent if none is."""
+        with self._admin() as admin:
+            wanted = {TopicPartition(topic, partition): timestamp_ms for partition in partitions}
+            found = admin.list_partition_offsets(wanted)
+            return {
+                at.partition: (each.offset, each.timestamp) for at, each in found.items() if each.offset >= 0
+            }
+
+    def ensure_progress_topic(self) -> None:
+        """Create the compacted topic of progress records, with one partition, unless it is there."""
+        with self._admin() as admin:
+            if PROGRESS_TOPIC in admin.list_topics():
+                return
+            try:
+                admin.create_topics(
+                    [NewTopic(PROGRESS_TOPIC, 1, -1, topic_configs={"cleanup.policy": "compact"})],
+                    raise_errors=True,
+                )
+            except TopicAlreadyExistsError:
+                return
+
+
+def _offsets(
+    admin: Any,
+    partitions: list[TopicPartition],
+    spec: OffsetSpec,
+    isolation: Any = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[int, int]:
+    found = admin.list_partition_offsets({each: spec for each in partitions}, isolation_level=isolation)
+    return {at.partition: each.offset for at, each in found.items()}
+
+
+__all__ = ["KafkaLog", "TopicView", "broker_errors"]

@@ -1,0 +1,214 @@
+"""Publication to Kafka, exactly once: each chunk and the record of progress are one transaction.
+
+The order of steps is what makes it safe:
+
+1. `init_transactions` under the shard's stable id: whatever an earlier instance left open is aborted or
+   completed, and that instance can never write again;
+2. only then read the progress record, with `read_committed`;
+3. send what comes after it, chunk by chunk, each with its new progress record in the same transaction.
+
+A crash anywhere leaves a transaction that step 1 of the next try settles, and progress says how.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
+
+from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.log import broker_errors
+from tidegate.errors import Fenced, OutcomeUnknown, ProgressLost
+from tidegate.failpoints import failpoint
+
+CHUNK_RECORDS = 10_000
+_TRANSACTION_TIMEOUT_MS = 60_000
+_ANSWER_SECONDS = 45.0
+_FENCED = (ProducerFencedError, InvalidProducerEpochError)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One record to send. `timestamp_ms` is epoch ms; a null value is a deletion."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a shard is: `sent` records of batch `seq`, and whether that was all of them."""
+
+    seq: int
+    sent: int
+    done: bool
+
+
+class KafkaPublisher:
+    """Publishes a stream's batches to one topic under one transactional id."""
+
+    def __init__(
+        self, config: KafkaConfig, shard: str, topic: str, chunk_records: int = CHUNK_RECORDS
+    ) -> None:
+        self._config = config
+        self._shard = shard
+        self._topic = topic
+        self._chunk_records = chunk_records
+
+    def publish(self, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int) -> int:
+        """Send a batch, or what is left of it. Returns how many records this call sent.
+
+        `messages(n)` gives the batch's messages from the n-th on, always in the same order.
+        `last_published` is the newest batch that the ledger says this sink has records of, 0 if none.
+        Raises ProgressLost, Fenced, OutcomeUnknown, BrokerUnavailable.
+        """
+        with broker_errors(self._config):
+            producer = self._producer()
+            try:
+                return self._publish(producer, seq, messages, last_published)
+            except _FENCED as error:
+                raise Fenced(
+                    f"A newer publisher of {self._shard} has taken over", "Nothing more was sent by this one."
+                ) from error
+            finally:
+                producer.close(timeout=2)
+
+    def _publish(
+        self, producer: Any, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int
+    ) -> int:
+        failpoint("publish.before_init")
+        producer.init_transactions()
+        failpoint("publish.after_init")
+        progress = self._checked(self.progress(), seq, last_published)
+        failpoint("publish.progress_read")
+        if progress.seq > seq or (progress.seq == seq and progress.done):
+            return 0
+        already = progress.sent if progress.seq == seq else 0
+        sent = already
+        for chunk, is_last in _chunks(messages(already), self._chunk_records):
+            sent += len(chunk)
+            self._send(producer, chunk, Progress(seq, sent, is_last))
+        return sent - already
+
+    def _checked(self, progress: Progress | None, seq: int, last_published: int) -> Progress:
+        found = progress or Progress(0, 0, done=True)
+        behind = found.seq < last_published or (found.seq == last_published and not found.done)
+        if last_published < seq and behind:
+            raise ProgressLost(
+                f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} is gone or old: it says batch "
+                f"{found.seq}, but batch {last_published} was published",
+                f"Was {PROGRESS_TOPIC} deleted or restored? See `tidegate doctor`.",
+            )
+        return found
+
+    def _send(self, producer: Any, chunk: Sequence[Message], progress: Progress) -> None:
+        failpoint("publish.chunk_before")
+        producer.begin_transaction()
+        futures = [self._send_one(producer, message) for message in chunk]
+        failpoint("publish.chunk_sent")
+        body = json.dumps(asdict(progress)).encode()
+        futures.append(producer.send(PROGRESS_TOPIC, value=body, key=self._shard.encode(), partition=0))
+        producer.flush(timeout=_ANSWER_SECONDS)
+        for future in futures:
+            future.get(timeout=_ANSWER_SECONDS)
+        failpoint("publish.commit_before")
+        _answered(producer.commit_transaction)
+        failpoint("publish.chunk_committed")
+
+    def _send_one(self, producer: Any, message: Message) -> Any:
+        return producer.send(
+            self._topic,
+            key=message.key,
+            value=message.value,
+            headers=list(message.headers),
+            timestamp_ms=message.timestamp_ms,
+        )
+
+    def progress(self) -> Progress | None:
+        """The shard's last committed progress record, or None when there is none."""
+        at = TopicPartition(PROGRESS_TOPIC, 0)
+        consumer = KafkaConsumer(
+            **self._config.for_python(),
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            group_id=None,
+            bootstrap_timeout_ms=15_000,
+        )
+        try:
+            consumer.assign([at])
+            consumer.seek_to_beginning(at)
+            end = consumer.end_offsets([at])[at]
+            found = None
+            for record in read_until(consumer, at, end):
+                if record.key == self._shard.encode():
+                    found = Progress(**json.loads(record.value))
+            return found
+        finally:
+            consumer.close()
+
+    def _producer(self) -> Any:
+        return KafkaProducer(
+            **self._config.for_python(),
+            transactional_id=self._shard,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            acks="all",
+            linger_ms=20,
+            batch_size=256 * 1024,
+            compression_type="lz4",
+            allow_auto_create_topics=False,
+            max_block_ms=30_000,
+            bootstrap_timeout_ms=15_000,
+        )
+
+
+def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.0) -> Iterator[Any]:
+    """The records of an assigned partition up to offset `end`. Raises KafkaError after `seconds` of silence."""
+    deadline = time.monotonic() + seconds
+    while consumer.position(at) < end:
+        records = consumer.poll(timeout_ms=500).get(at, [])
+        if records:
+            deadline = time.monotonic() + seconds
+        elif time.monotonic() > deadline:
+            raise KafkaError(f"{at.topic}[{at.partition}] gives no records before offset {end}")
+        yield from (record for record in records if record.offset < end)
+
+
+def _chunks(messages: Iterator[Message], size: int) -> Iterator[tuple[list[Message], bool]]:
+    """Chunks of `size`, each with whether it is the last; one empty chunk when there is nothing."""
+    chunk: list[Message] = []
+    for message in messages:
+        if len(chunk) == size:
+            yield chunk, False
+            chunk = []
+        chunk.append(message)
+    yield chunk, True
+
+
+def _answered(call: Callable[[], None]) -> None:
+    """Run a call that may wait forever for the broker's answer, but not longer than _ANSWER_SECONDS."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_ANSWER_SECONDS)
+    if thread.is_alive():
+        raise OutcomeUnknown(
+            f"Kafka did not say within {_ANSWER_SECONDS:.0f} s whether a transaction is committed",
+            "Run again: it reads the progress record and goes on from what is true.",
+        )
+    if failure:
+        raise failure[0]

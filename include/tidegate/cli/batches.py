@@ -1,0 +1,174 @@
+"""validate, plan, run, status."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from tidegate import steps
+from tidegate.cli.show import as_json, out, show, steps_shown
+from tidegate.errors import BrokerUnavailable, PipelineInvalid, SettingsInvalid, TopicMissing
+from tidegate.ledger import Stream
+from tidegate.settings import Settings
+from tidegate.spec import load_pipeline, load_pipelines
+
+_instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@as_json
+def validate(files: tuple[Path, ...], as_json: bool) -> None:
+    """Check pipeline files; without FILES, all of the pipelines folder."""
+    problems = []
+    if files:
+        for file in files:
+            try:
+                load_pipeline(file)
+            except PipelineInvalid as error:
+                problems += error.problems
+        checked = len(files)
+    else:
+        folder = Settings.from_environment().pipelines
+        good, broken = load_pipelines(folder)
+        problems = [problem for error in broken for problem in error.problems]
+        checked = len(good) + len(broken)
+    if as_json:
+        show([vars(problem) for problem in problems], True)
+    elif not problems:
+        out.print(f"{checked} pipeline file{'s' if checked != 1 else ''} checked, no mistakes.")
+    if problems:
+        raise PipelineInvalid([] if as_json else problems)
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--until", type=_instant, help="Only records before this instant (UTC).")
+@as_json
+def plan(pipeline: str, until: datetime | None, as_json: bool) -> None:
+    """Show what the next batch of PIPELINE would read. Nothing is written."""
+    app = steps.App.from_environment()
+    loaded = app.pipeline(pipeline)
+    head = app.ledger.head(steps.stream_of(loaded))
+    draft = steps.draft(app, loaded, head, _trigger("dry run", None, until))
+    waiting = app.ledger.open_plan(head.stream)
+    rows = [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "from": each.start,
+            "to": each.end,
+            "offsets": each.span,
+        }
+        for each in (waiting or draft).ranges
+    ]
+    what = f"Batch {head.seq + 1} of {head.stream} would read {draft.span} offsets"
+    if waiting:
+        what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
+    show(rows, as_json, what)
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--clock", type=_instant, help="The instant that the batch takes as now (UTC); default: now.")
+@click.option("--until", type=_instant, help="Only records before this instant (UTC).")
+@click.option("--run-id", help="A name; running it again goes on with the same batch.")
+@as_json
+def run(
+    pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
+) -> None:
+    """Run one batch of PIPELINE, all five steps, without Airflow."""
+    from tidegate.engine import open_session
+
+    app = steps.App.from_environment()
+    loaded = app.pipeline(pipeline)
+    trigger = _trigger(run_id or f"cli__{uuid4().hex[:12]}", clock, until)
+    settings = app.settings
+    with steps_shown(quiet=as_json) as progress:
+        outcome = steps.run_batch(
+            app, loaded, trigger, lambda: open_session(settings.jars, settings.spark_master), progress
+        )
+    if outcome.plan is None:
+        show([], as_json, empty=outcome.note)
+        return
+    report = steps.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)
+    assert report is not None, "the batch was just run"
+    show(report_rows(report), as_json, f"Batch {outcome.plan.seq} of {outcome.plan.stream}")
+
+
+@click.command()
+@as_json
+def status(as_json: bool) -> None:
+    """Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work."""
+    app = steps.App.from_environment()
+    show(
+        [_status_row(app, stream) for stream in app.ledger.streams()],
+        as_json,
+        empty="No batch was planned yet.",
+    )
+
+
+def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
+    """A batch as rows for a table: what became of the records, then the seconds."""
+    counts = report.counts
+    names = {
+        "records read": counts.get("read", 0),
+        "used": counts.get("used", 0),
+        "quarantined": counts.get("quarantined", 0),
+        "deduplicated": counts.get("deduplicated", 0),
+        "tombstones": counts.get("tombstones", 0),
+        "suppressed as unchanged": counts.get("idempotent-update-skip", 0),
+        "filtered by where": counts.get("filtered", 0),
+        "emitted": counts.get("emitted", 0),
+    }
+    rows: list[dict[str, Any]] = [{"": name, "value": str(value)} for name, value in names.items()]
+    rows += [
+        {"": f"published to {sink}", "value": str(records)} for sink, records in report.published.items()
+    ]
+    ranges = (f"{r.topic}[{r.partition}] {r.start}-{r.end}" for r in report.plan.ranges)
+    rows.append({"": "offsets", "value": ", ".join(ranges)})
+    order = ("plan", "compute", "validate", "commit", "publish")
+    steps_taken = [f"{step} {report.seconds[step]:.2f}" for step in order if step in report.seconds]
+    return [*rows, {"": "seconds", "value": ", ".join(steps_taken)}]
+
+
+def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> steps.Trigger:
+    # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
+    clock_ms = _epoch_ms(clock) if clock else time.time_ns() // 1_000_000
+    return steps.Trigger(run_id, clock_ms, _epoch_ms(until) if until else None)
+
+
+def _epoch_ms(instant: datetime) -> int:
+    return round(instant.replace(tzinfo=timezone.utc).timestamp() * 1000)
+
+
+def _status_row(app: steps.App, stream: Stream) -> dict[str, Any]:
+    head = app.ledger.head(stream)
+    report = steps.batch_report(app.ledger, stream, head.seq)
+    waiting = app.ledger.open_plan(stream)
+    return {
+        "pipeline": stream.pipeline,
+        "generation": stream.generation,
+        "batch": head.seq,
+        "records": report.counts.get("read", 0) if report else 0,
+        "emitted": report.counts.get("emitted", 0) if report else 0,
+        "published": ", ".join(report.published) if report else "",
+        "lag": _lag(app, stream),
+        "planned": f"batch {waiting.seq}" if waiting else None,
+        "at work": app.ledger.lease_holder(stream),
+    }
+
+
+def _lag(app: steps.App, stream: Stream) -> int | str:
+    head = app.ledger.head(stream)
+    try:
+        with app.log() as log:
+            views = [log.view(topic) for topic in head.topic_ids]
+    except (BrokerUnavailable, SettingsInvalid, TopicMissing) as error:
+        return type(error).__name__
+    return steps.lag(head, {(view.topic, p): end for view in views for p, end in view.stable_ends.items()})

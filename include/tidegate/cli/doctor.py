@@ -1,0 +1,143 @@
+"""doctor: what is wrong, and the command that resolves it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+
+from tidegate import steps
+from tidegate.cli.show import as_json, out, show
+from tidegate.errors import SetupFailed, TidegateError
+from tidegate.ledger import OffsetRange, Stream
+from tidegate.local.java import find_java
+from tidegate.settings import Settings
+from tidegate.spec import Pipeline, load_pipelines
+
+Finding = dict[str, Any]
+
+
+@click.command()
+@click.argument("pipeline", required=False)
+@click.option("--accept-gap", is_flag=True, help="Go on past offsets of PIPELINE that Kafka has deleted.")
+@click.option(
+    "--drop-plan", is_flag=True, help="Forget PIPELINE's planned, uncommitted batch; the next run plans anew."
+)
+@as_json
+def doctor(pipeline: str | None, accept_gap: bool, drop_plan: bool, as_json: bool) -> None:
+    """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong."""
+    if (accept_gap or drop_plan) and pipeline is None:
+        raise click.UsageError("--accept-gap and --drop-plan need a PIPELINE.")
+    if pipeline and accept_gap:
+        _accept_gap(pipeline)
+    if pipeline and drop_plan:
+        _drop_plan(pipeline)
+    findings = list(_examine(pipeline))
+    show(findings, as_json)
+    if any(finding["ok"] != "ok" for finding in findings):
+        sys.exit(2)
+
+
+def _examine(only: str | None) -> Iterator[Finding]:
+    yield _check("java", lambda: str(find_java()))
+    settings = Settings.from_environment()
+    yield _check("spark's jars", lambda: _jars(settings))
+    yield _check("lake", lambda: _writable(settings.lake))
+    yield _check("ledger", lambda: _ledger(settings))
+    if not all(finding["ok"] == "ok" for finding in [_check("ledger", lambda: _ledger(settings))]):
+        return
+    app = steps.App.from_environment()
+    good, broken = load_pipelines(settings.pipelines)
+    for error in broken:
+        for problem in error.problems:
+            yield {"check": problem.file, "ok": "WRONG", "found": str(problem)}
+    for each in good:
+        if only in (None, each.pipeline):
+            yield _check(f"pipeline {each.pipeline}", lambda each=each: _pipeline(app, each))  # type: ignore[misc]
+
+
+def _check(name: str, examine: Callable[[], str]) -> Finding:
+    try:
+        return {"check": name, "ok": "ok", "found": examine()}
+    except TidegateError as error:
+        return {"check": name, "ok": "WRONG", "found": f"{type(error).__name__}: {error}"}
+
+
+def _jars(settings: Settings) -> str:
+    found = len(list(settings.jars.glob("*.jar")))
+    if not found:
+        raise SetupFailed(f"No jars in {settings.jars}", "Run `make setup`, or set TIDEGATE_JARS.")
+    return f"{found} in {settings.jars}"
+
+
+def _writable(lake: str) -> str:
+    if "://" in lake:
+        return lake
+    try:
+        Path(lake).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=lake):
+            return f"{lake}, writable by {os.environ.get('USER', 'this user')}"
+    except OSError as error:
+        raise SetupFailed(
+            f"The lake {lake} cannot be written: {error.strerror}",
+            "Correct its rights, or set TIDEGATE_LAKE.",
+        ) from error
+
+
+def _ledger(settings: Settings) -> str:
+    streams = steps.App.from_environment().ledger.streams()
+    where = "SQLite" if settings.ledger.startswith("sqlite") else "PostgreSQL"
+    return f"{where}, {len(streams)} pipelines"
+
+
+def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
+    """A dry plan finds what would halt the next run."""
+    head = app.ledger.head(steps.stream_of(pipeline))
+    draft = steps.draft(app, pipeline, head, steps.Trigger("doctor", 0))
+    waiting = app.ledger.open_plan(head.stream)
+    planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
+    return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}"
+
+
+def _accept_gap(name: str) -> None:
+    app, stream = _leased_stream(name)
+    held = app.ledger.acquire(stream, f"doctor__{uuid4().hex[:8]}")
+    try:
+        head = held.head(stream)
+        with app.log() as log:
+            views = [log.view(topic) for topic in head.topic_ids]
+        gaps = [
+            OffsetRange(view.topic, partition, head.offsets[view.topic, partition], start)
+            for view in views
+            for partition, start in view.starts.items()
+            if head.offsets.get((view.topic, partition), start) < start
+        ]
+        if gaps:
+            held.accept_gap(gaps)
+        for gap in gaps:
+            out.print(f"Accepted as lost: {gap.topic}[{gap.partition}] offsets {gap.start} to {gap.end - 1}.")
+        if not gaps:
+            out.print("There is no gap.")
+    finally:
+        held.release()
+
+
+def _drop_plan(name: str) -> None:
+    app, stream = _leased_stream(name)
+    held = app.ledger.acquire(stream, f"doctor__{uuid4().hex[:8]}")
+    try:
+        seq = held.drop_plan()
+        out.print(f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.")
+    finally:
+        held.release()
+
+
+def _leased_stream(name: str) -> tuple[steps.App, Stream]:
+    app = steps.App.from_environment()
+    return app, steps.stream_of(app.pipeline(name))

@@ -1,0 +1,96 @@
+"""How results are shown: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.errors import PipelineInvalid, TidegateError
+
+out = Console(soft_wrap=False)
+err = Console(stderr=True, soft_wrap=True)
+
+Rows = Sequence[Mapping[str, Any]]
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing.") -> None:
+    """Rows as a table, or as one JSON array."""
+    if json_wanted:
+        print(json.dumps(list(rows), default=_plain, ensure_ascii=False))
+    elif not rows:
+        out.print(empty)
+    else:
+        out.print(table(rows, title))
+
+
+def show_lines(rows: Rows) -> None:
+    """One JSON object a line."""
+    for row in rows:
+        print(json.dumps(row, default=_plain, ensure_ascii=False))
+
+
+def table(rows: Rows, title: str = "") -> Table:
+    """A table with the rows' keys as its head; numbers to the right."""
+    made = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for name, value in rows[0].items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        made.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(_cell(value) for value in row.values()))
+    return made
+
+
+def fail(error: BaseException) -> int:
+    """Print an error in red, without a traceback; gives the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        err.print(f"\n{error}", style="yellow", markup=False)
+        return 130
+    if isinstance(error, PipelineInvalid):
+        for problem in error.problems:
+            err.print(str(problem), style="red", markup=False, highlight=False)
+    else:
+        err.print(f"{type(error).__name__}: {error}", style="red", markup=False, highlight=False)
+    return error.exit_code if isinstance(error, TidegateError) else 1
+
+
+@contextmanager
+def steps_shown(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A live line that says which step is at work; plain lines where there is no terminal; nothing if quiet."""
+    if quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with err.status("…") as status:
+            yield lambda step: status.update(step)
+    else:
+        yield lambda step: print(f"tidegate: {step}", file=sys.stderr, flush=True)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")[:200]
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    return str(value)

@@ -1,0 +1,68 @@
+"""Rows of one key, together: whole keys out of a stream of batches, and where each key starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def whole_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, cut so that no key stands in two batches. Memory: the largest key's rows."""
+    pending: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        cut = _last_start(batch, pending)
+        if cut is None:
+            pending.append(batch)
+            continue
+        done = [*pending, batch.slice(0, cut)] if cut else pending
+        if done:
+            yield pa.concat_batches(done)
+        pending = [batch.slice(cut)]
+    if pending:
+        yield pa.concat_batches(pending)
+
+
+def _last_start(batch: pa.RecordBatch, pending: list[pa.RecordBatch]) -> int | None:
+    """The row at which the batch's last key starts, or None when it goes on from `pending`."""
+    keys = batch.column("key")
+    last = keys[-1]
+    start = pc.index(keys, last).as_py()
+    if start == 0 and pending and pending[-1].column("key")[-1].equals(last):
+        return None
+    return int(start)
+
+
+def starts(keys: pa.Array) -> pa.BooleanArray:
+    """True at the first row of each key."""
+    if not len(keys):
+        return pa.array([], pa.bool_())
+    return pa.concat_arrays([pa.array([True]), pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1))])
+
+
+def ends(start: pa.BooleanArray) -> pa.BooleanArray:
+    """True at the last row of each key."""
+    if not len(start):
+        return start
+    return pa.concat_arrays([start.slice(1), pa.array([True])])
+
+
+def row_numbers(rows: int) -> pa.Int64Array:
+    """0, 1, 2 … as int64."""
+    return pa.arange(0, rows)
+
+
+def last_where(mask: pa.BooleanArray, start: pa.BooleanArray) -> pa.Int64Array:
+    """For each row, the number of the last row up to it, in the same key, where `mask` holds; else null."""
+    marked = pc.if_else(mask, row_numbers(len(mask)), pc.if_else(start, pa.scalar(-1, pa.int64()), None))
+    filled = pc.fill_null_forward(marked)
+    return pc.if_else(pc.equal(filled, -1), None, filled)
+
+
+def previous(values: pa.Array, start: pa.BooleanArray) -> pa.Array:
+    """For each row, the value of the row before it in the same key; null at the key's first row."""
+    before = pc.if_else(start, None, pc.subtract(row_numbers(len(values)), 1))
+    return values.take(before)

@@ -1,0 +1,61 @@
+"""The order in which the records of one key are taken (DESIGN, "Order").
+
+Spark sorts by (topic, partition, offset). Where a key's records sit in several partitions the order is
+(timestamp, topic, partition, offset) instead, and only those keys are sorted again here.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.grouping import last_where, previous, starts
+from tidegate.core.rows import RECORD
+
+
+def merge_partitions(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """The rows in their order of application, and how many keys had records in several partitions."""
+    start = starts(rows.column("key"))
+    moved = _leaves_partition(rows, start)
+    if not pc.any(moved).as_py():
+        return rows, 0
+    key_number = pc.cumulative_sum(start.cast(pa.int64()))
+    several = pc.unique(key_number.filter(moved))
+    merged = pc.is_in(key_number, value_set=several)
+    order = pa.table(
+        {
+            "key": key_number,
+            "kind": rows.column("kind"),
+            "timestamp": pc.if_else(merged, rows.column("timestamp"), 0),
+            "topic": rows.column("topic"),
+            "partition": rows.column("partition"),
+            "offset": rows.column("offset"),
+        }
+    )
+    by = [(name, "ascending") for name in order.column_names]
+    return rows.take(pc.sort_indices(order, sort_keys=by)), len(several)
+
+
+def _leaves_partition(rows: pa.RecordBatch, start: pa.BooleanArray) -> pa.BooleanArray:
+    """True at a record whose topic-partition is not that of the key's record before it."""
+    record = pc.equal(rows.column("kind"), RECORD)
+    before = previous(last_where(record, start), start)
+    same_key = pc.and_(record, before.is_valid())
+    elsewhere = pc.or_(
+        pc.not_equal(rows.column("topic"), rows.column("topic").take(before)),
+        pc.not_equal(rows.column("partition"), rows.column("partition").take(before)),
+    )
+    return pc.fill_null(pc.and_(same_key, elsewhere), False)
+
+
+def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArray:
+    """True at a record at or before the position that last changed its key's state.
+
+    `state` holds, per row, the number of the key's state row, or null.
+    """
+    same_partition = pc.and_(
+        pc.equal(rows.column("topic"), rows.column("topic").take(state)),
+        pc.equal(rows.column("partition"), rows.column("partition").take(state)),
+    )
+    not_after = pc.less_equal(rows.column("offset"), rows.column("offset").take(state))
+    return pc.fill_null(pc.and_(same_partition, not_after), False)

@@ -1,0 +1,89 @@
+"""Spark's exceptions, as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, PySparkException
+
+from tidegate.errors import (
+    BrokerUnavailable,
+    LakeUnavailable,
+    OffsetsLost,
+    PipelineInvalid,
+    Problem,
+    TidegateError,
+)
+from tidegate.spec import Pipeline
+
+_LOST = ("Some data may have been lost", "OffsetOutOfRange", "KAFKA_DATA_LOSS")
+_BROKER = ("TimeoutException", "Connection to node", "bootstrap", "KafkaException")
+_LAKE = (
+    "No space left",
+    "Permission denied",
+    "Read-only file system",
+    "AccessDenied",
+    "mkdir",
+    "Mkdirs failed",
+)
+# Errors that one record's values cause in a SQL expression (Spark's ANSI mode is on).
+_EXPRESSION = ("DIVIDE_BY_ZERO", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")
+
+
+@contextmanager
+def translated(pipeline: Pipeline) -> Iterator[None]:
+    """Raise typed errors in place of Spark's, with the first line of what Spark says."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except AnalysisException as error:
+        raise PipelineInvalid([_problem(pipeline, error)]) from error
+    except Exception as error:
+        typed = _typed(str(error))
+        if typed is None:
+            raise
+        raise typed from error
+
+
+def _problem(pipeline: Pipeline, error: PySparkException) -> Problem:
+    return Problem(
+        pipeline.pipeline, 1, "stages", _first_line(str(error)), "Correct the expression's names and types."
+    )
+
+
+def _typed(text: str) -> TidegateError | None:
+    if any(sign in text for sign in _EXPRESSION):
+        name = next(sign for sign in _EXPRESSION if sign in text)
+        return PipelineInvalid(
+            [
+                Problem(
+                    "pipeline",
+                    1,
+                    "stages",
+                    f"An expression failed on a record's values: {name}",
+                    "Use the try_ form of the function (try_divide, try_cast …), or where/case to keep such values out.",
+                )
+            ]
+        )
+    if any(sign in text for sign in _LOST):
+        return OffsetsLost(
+            f"Kafka no longer has all planned records: {_first_line(text)}",
+            "See `tidegate doctor` for the lost range.",
+        )
+    if any(sign in text for sign in _LAKE):
+        return LakeUnavailable(
+            f"The lake cannot be written: {_first_line(text)}",
+            "Free space or correct the rights of TIDEGATE_LAKE; then run again, nothing is lost.",
+        )
+    if any(sign in text for sign in _BROKER):
+        return BrokerUnavailable(
+            f"Kafka did not answer Spark: {_first_line(text)}",
+            "Check the broker; then run again, nothing is lost.",
+        )
+    return None
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]

@@ -1,0 +1,140 @@
+"""From Kafka records to rows with columns, a key and a reason when they cannot be used. DataFrame → DataFrame.
+
+Internal columns start with two underscores, so that a pipeline's own columns may have any other name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
+
+from tidegate.broker.config import KafkaConfig
+from tidegate.core import FUTURE_MS
+from tidegate.ledger.records import OffsetRange
+from tidegate.spec import Source
+
+RECORD_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "headers array<struct<key: string, value: binary>>"
+)
+QUARANTINED_SCHEMA = (
+    "struct<key: binary, value: binary, headers: array<struct<key: string, value: binary>>, reason: string>"
+)
+SOURCE_HEADER = "tidegate-source"
+_CORRUPT = "__corrupt"
+
+
+def read_ranges(spark: SparkSession, kafka: KafkaConfig, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Exactly these offset ranges, committed records only; fails rather than skips when some are gone."""
+    reader = spark.read.format("kafka").options(**kafka.for_spark())
+    return reader.options(
+        assign=_by_topic(ranges, lambda each: each.partition, as_list=True),
+        startingOffsets=_by_topic(ranges, lambda each: each.start),
+        endingOffsets=_by_topic(ranges, lambda each: each.end),
+        failOnDataLoss="true",
+        includeHeaders="true",
+        **{"kafka.isolation.level": "read_committed"},
+    ).load()
+
+
+def _by_topic(
+    ranges: Sequence[OffsetRange], number: Callable[[OffsetRange], int], as_list: bool = False
+) -> str:
+    """The JSON that the source's options take: {topic: {partition: number}} or {topic: [numbers]}."""
+    topics: dict[str, dict[str, int]] = {}
+    for each in ranges:
+        topics.setdefault(each.topic, {})[str(each.partition)] = number(each)
+    return json.dumps({topic: sorted(of.values()) for topic, of in topics.items()} if as_list else topics)
+
+
+def decode(records: DataFrame, source: Source, clock_ms: Column) -> DataFrame:
+    """Parse records (RECORD_SCHEMA) into the source's columns.
+
+    Adds `__key` (the canonical key), `__timestamp` (epoch ms), `__tombstone`, `__chain` (hops before this
+    one) and `__reason` (null, or why the record is quarantined; its columns are null then).
+    """
+    parsed = records.select("*", _parse(source).alias("__parsed"))
+    keyed = parsed.select(
+        "*",
+        F.col("value").isNull().alias("__tombstone"),
+        _canonical_key(source).alias("__key"),
+        _timestamp_ms(source).alias("__timestamp"),
+        _chain().alias("__chain"),
+    )
+    judged = keyed.withColumn("__reason", _reason(source, clock_ms))
+    usable = F.col("__reason").isNull()
+    columns = [F.when(usable, F.col("__parsed")[column.name]).alias(column.name) for column in source.columns]
+    internals = [F.col(name) for name in ("__key", "__timestamp", "__tombstone", "__chain", "__reason")]
+    record = F.struct(*[F.col(name) for name in records.columns]).alias("__record")
+    return judged.select(record, *internals, *columns)
+
+
+def _parse(source: Source) -> Column:
+    if source.format == "json":
+        ddl = ", ".join(f"`{column.name}` {column.type}" for column in source.columns)
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        return F.from_json(F.col("value").cast("string"), f"{ddl}, {_CORRUPT} string", options)
+    value = F.col("value") if source.format == "bytes" else F.col("value").cast("string")
+    return F.struct(value.alias("value"))
+
+
+def _canonical_key(source: Source) -> Column:
+    """The record's key as text; one key column: its text; several: a JSON object in declared order.
+
+    A tombstone has no columns: its key is the record's own, in the same canonical form.
+    """
+    own = F.col("key").cast("string")
+    if source.key is None:
+        return own
+    parts = [F.col("__parsed")[name].alias(name) for name in source.key]
+    if len(parts) == 1:
+        return F.coalesce(parts[0].cast("string"), F.when(F.col("value").isNull(), own))
+    types = {column.name: column.type for column in source.columns}
+    ddl = ", ".join(f"`{name}` {types[name]}" for name in source.key)
+    of_tombstone = F.from_json(own, ddl)
+    return F.when(
+        F.col("value").isNull(), _key_object([of_tombstone[name].alias(name) for name in source.key])
+    ).otherwise(_key_object(parts))
+
+
+def _key_object(parts: list[Column]) -> Column:
+    complete = parts[0].isNotNull()
+    for part in parts[1:]:
+        complete = complete & part.isNotNull()
+    return F.when(complete, F.to_json(F.struct(*parts)))
+
+
+def _timestamp_ms(source: Source) -> Column:
+    of_record = F.unix_millis(F.col("timestamp"))
+    if source.timestamp == "record":
+        return of_record
+    declared = next(column for column in source.columns if column.name == source.timestamp)
+    value = F.col("__parsed")[declared.name]
+    of_column = value if declared.type == "bigint" else F.unix_millis(value.cast("timestamp"))
+    return F.when(F.col("value").isNull(), of_record).otherwise(of_column)
+
+
+def _chain() -> Column:
+    """The hops that the record has behind it, oldest first, from its newest `tidegate-source` header."""
+    ours = F.filter(F.col("headers"), lambda header: header["key"] == SOURCE_HEADER)
+    return F.when(F.size(ours) > 0, F.element_at(ours, -1)["value"].cast("string"))
+
+
+def _reason(source: Source, clock_ms: Column) -> Column:
+    tombstone = F.col("value").isNull()
+    parsed, key, timestamp = F.col("__parsed"), F.col("__key"), F.col("__timestamp")
+    malformed = ~tombstone & parsed.isNull()
+    if source.format == "json":
+        malformed = malformed | (~tombstone & parsed[_CORRUPT].isNotNull())
+    no_key = F.lit("null_key" if source.key is None else "null_key_column")
+    return (
+        F.when(malformed, "malformed")
+        .when(key.isNull() & tombstone & F.lit(source.key is not None), "tombstone_without_key")
+        .when(key.isNull(), no_key)
+        .when(timestamp.isNull(), "no_timestamp")
+        .when(timestamp < 0, "negative_timestamp")
+        .when(timestamp > clock_ms + FUTURE_MS, "future_timestamp")
+    )

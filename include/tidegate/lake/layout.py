@@ -1,0 +1,46 @@
+"""Where a stream's tables are, and what they are called.
+
+    <lake>/<pipeline>/g<generation>/<stage>/state       one row per key and batch that changed it
+    <lake>/<pipeline>/g<generation>/<stage>/outbox      what the batch sends out
+    <lake>/<pipeline>/g<generation>/quarantine          input that could not be used, whole
+
+Each is a Delta table partitioned by `attempt`. Rows of an attempt count only when the ledger says that
+the attempt is committed; readers never see the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+
+def attempt_name(seq: int, epoch: int) -> str:
+    """A name that no other computation of any batch has: sorts by batch, then by epoch."""
+    return f"{seq:010d}-{epoch:06d}-{uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The tables of one stream below the folder or URI `root`."""
+
+    root: str
+    pipeline: str
+    generation: int
+
+    @property
+    def base(self) -> str:
+        """The stream's own folder."""
+        return f"{self.root.rstrip('/')}/{self.pipeline}/g{self.generation}"
+
+    def state(self, stage: str) -> str:
+        """The table of a stage's changelogs."""
+        return f"{self.base}/{stage}/state"
+
+    def outbox(self, stage: str) -> str:
+        """The table of a stage's emissions."""
+        return f"{self.base}/{stage}/outbox"
+
+    @property
+    def quarantine(self) -> str:
+        """The table of unusable input."""
+        return f"{self.base}/quarantine"

@@ -1,0 +1,40 @@
+"""The `table` sink: emissions appended to a Delta table, each batch exactly once.
+
+The batch's number goes into the same Delta commit, as the version of an application transaction. Two
+publishers at once conflict there, so the commit itself is the fence.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from tidegate.errors import Fenced, LakeUnavailable
+from tidegate.failpoints import failpoint
+from tidegate.lake.reader import lake_errors
+
+
+def append_batch(path: str, application: str, seq: int, rows: pa.Table) -> int:
+    """Append a batch, unless the table has it. Returns the number of rows appended.
+
+    Raises Fenced when another publisher was faster, LakeUnavailable.
+    """
+    with lake_errors(path):
+        DeltaTable.create(path, rows.schema, mode="ignore")
+    table = DeltaTable(path)
+    if (table.transaction_version(application) or 0) >= seq:
+        return 0
+    failpoint("publish.table_before")
+    mark = CommitProperties(app_transactions=[Transaction(application, seq)])
+    try:
+        write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=mark)
+    except CommitFailedError as error:
+        raise Fenced(f"Another publisher wrote to {path} at the same time", "Run again.") from error
+    except (DeltaError, OSError) as error:
+        raise LakeUnavailable(
+            f"The table {path} cannot be written: {str(error).splitlines()[0][:300]}",
+            "Check rights, space and columns; then run again, nothing is lost.",
+        ) from error
+    failpoint("publish.table_after")
+    return int(rows.num_rows)

@@ -1,0 +1,97 @@
+"""Opening the ledger's database: SQLite or PostgreSQL, at the newest schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+
+from tidegate.errors import LedgerUnavailable, SettingsInvalid
+
+SCHEMA_REVISION = "0001"
+_BUSY_TIMEOUT_MS = 30_000
+
+
+def open_database(url: str) -> Engine:
+    """An engine on the ledger, migrated to `SCHEMA_REVISION`.
+
+    Raises SettingsInvalid for an unusable URL, LedgerUnavailable when the database does not answer.
+    """
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite" and parsed.database:
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise SettingsInvalid(
+            "TIDEGATE_LEDGER is not a database URL",
+            "Write sqlite:///path/to/ledger.db or postgresql+psycopg://user@host/database.",
+        ) from error
+    except OSError as error:
+        raise LedgerUnavailable(
+            f"The ledger's folder cannot be made: {error}", "Make it writable, or set TIDEGATE_LEDGER."
+        ) from error
+    if engine.dialect.name == "sqlite":
+        _make_sqlite_transactional(engine)
+    with answering(engine.url.render_as_string(hide_password=True)):
+        _migrate(engine)
+    return engine
+
+
+@contextmanager
+def answering(name: str) -> Iterator[None]:
+    """Turn the database's failures into LedgerUnavailable; constraint violations pass."""
+    try:
+        yield
+    except OperationalError as error:
+        raise LedgerUnavailable(
+            f"The ledger {name} does not answer: {str(error.orig).splitlines()[0]}",
+            "Check that the database runs, is writable and not full; then run again, nothing is lost.",
+        ) from error
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        raise LedgerUnavailable(f"The connection to the ledger {name} broke", "Run again.") from error
+
+
+def _make_sqlite_transactional(engine: Engine) -> None:
+    """Real transactions, DDL included, and one writer at a time from BEGIN on (the driver's default is neither)."""
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _migrate(engine: Engine) -> None:
+    with engine.connect() as connection:
+        if _revision(connection) == SCHEMA_REVISION:
+            return
+    # Imported late: only the first use of a database needs it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            # Two first users at once: the second waits here and finds the work done.
+            connection.execute(text("SELECT pg_advisory_xact_lock(745369)"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, SCHEMA_REVISION)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("tidegate_schema"):
+        return None
+    return connection.execute(text("SELECT version_num FROM tidegate_schema")).scalar()

@@ -1,0 +1,98 @@
+"""What the ledger holds, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Offsets = Mapping[tuple[str, int], int]
+"""(topic, partition) -> the next offset to read."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A pipeline and its generation: what has a head of its own."""
+
+    pipeline: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.pipeline}/{self.generation}"
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Records of a topic-partition from `start` (inclusive) to `end` (exclusive)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def span(self) -> int:
+        """Offsets in the range; records may be fewer (markers, compaction)."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The immutable record of a batch, written before anything is read. `clock_ms` is epoch ms."""
+
+    stream: Stream
+    seq: int
+    run_id: str
+    clock_ms: int
+    ranges: tuple[OffsetRange, ...]
+    topic_ids: Mapping[str, str]
+    spec_text: str
+    spec_hash: str
+
+    @property
+    def span(self) -> int:
+        """Offsets in all ranges together."""
+        return sum(each.span for each in self.ranges)
+
+    @property
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Where the head stands after this batch."""
+        return {(each.topic, each.partition): each.end for each in self.ranges}
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last committed batch; `seq` 0 means that nothing is committed yet."""
+
+    stream: Stream
+    seq: int = 0
+    offsets: Offsets = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to work on a stream, as of `epoch`. A higher epoch in the ledger makes it worthless."""
+
+    stream: Stream
+    holder: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One computation of a planned batch; its files carry its name. `validated` is null until the gate ran."""
+
+    stream: Stream
+    seq: int
+    name: str
+    counts: Mapping[str, int]
+    validated: bool | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a trigger came to: the batch it works on, or the reason why there is none."""
+
+    run_id: str
+    seq: int | None
+    note: str = ""

@@ -1,0 +1,78 @@
+"""The ledger's tables. `migrations/` creates them; a test holds the two against each other."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+_STREAM = (("pipeline", String(200)), ("generation", Integer))
+
+
+def _table(name: str, key: list[Column[object]], *columns: Column[object]) -> Table:
+    stream: list[Column[object]] = [Column(column, type_, primary_key=True) for column, type_ in _STREAM]
+    return Table(f"tidegate_{name}", metadata, *stream, *key, *columns)
+
+
+def _seq() -> Column[object]:
+    return Column("seq", BigInteger, primary_key=True, autoincrement=False)
+
+
+# One row per stream: the fence (epoch), who holds the lease until when, and the head.
+heads = _table(
+    "heads",
+    [],
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", String(300)),
+    Column("lease_until", Float),  # epoch seconds by the ledger client's clock; only ever delays work
+    Column("seq", BigInteger, nullable=False),
+    Column("offsets", JSON, nullable=False),
+    Column("topic_ids", JSON, nullable=False),
+)
+plans = _table(
+    "plans",
+    [_seq()],
+    Column("run_id", String(300), nullable=False),
+    Column("clock_ms", BigInteger, nullable=False),
+    Column("ranges", JSON, nullable=False),
+    Column("topic_ids", JSON, nullable=False),
+    Column("spec_text", Text, nullable=False),
+    Column("spec_hash", String(64), nullable=False),
+    Column("planned_at", Float, nullable=False),
+)
+runs = _table(
+    "runs",
+    [Column("run_id", String(300), primary_key=True)],
+    Column("seq", BigInteger),
+    Column("note", Text, nullable=False),
+)
+attempts = _table(
+    "attempts",
+    [_seq(), Column("name", String(100), primary_key=True)],
+    Column("epoch", BigInteger, nullable=False),
+    Column("counts", JSON, nullable=False),
+    Column("validated", Boolean),
+    Column("computed_at", Float, nullable=False),
+)
+commits = _table(
+    "commits",
+    [_seq()],
+    Column("attempt", String(100), nullable=False),
+    Column("committed_at", Float, nullable=False),
+)
+publications = _table(
+    "publications",
+    [_seq(), Column("sink", String(300), primary_key=True)],
+    Column("records", BigInteger, nullable=False),
+    Column("published_at", Float, nullable=False),
+)
+metrics = _table(
+    "metrics",
+    [_seq(), Column("stage", String(200), primary_key=True), Column("name", String(200), primary_key=True)],
+    Column("value", Float, nullable=False),
+)
+sinks = _table(
+    "sinks",
+    [Column("sink", String(300), primary_key=True)],
+    Column("identity", String(300), nullable=False),  # of the topic that was first published to
+)

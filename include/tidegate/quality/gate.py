@@ -1,0 +1,86 @@
+"""Great Expectations on a batch's outbox: a suite file in, a verdict and Data Docs out."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tidegate.errors import SettingsInvalid
+
+# No usage statistics leave the machine; must stand before the import.
+os.environ["GX_ANALYTICS_ENABLED"] = "False"
+
+import great_expectations as gx
+from great_expectations.exceptions import GreatExpectationsError
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the suite passed, and what it found in a sentence."""
+
+    passed: bool
+    summary: str
+
+
+def check(suite_file: Path, values: pd.DataFrame, docs: Path, run: str) -> Verdict:
+    """Validate `values` against a suite; writes Data Docs below `docs`. Raises SettingsInvalid."""
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    _add_docs_site(context, docs)
+    suite = context.suites.add(_suite(suite_file))
+    batch = context.data_sources.add_pandas("outbox").add_dataframe_asset("outbox")
+    definition = gx.ValidationDefinition(
+        name=run, data=batch.add_batch_definition_whole_dataframe("batch"), suite=suite
+    )
+    result = context.validation_definitions.add(definition).run(
+        batch_parameters={"dataframe": values}, result_format="SUMMARY"
+    )
+    context.build_data_docs()
+    return Verdict(bool(result.success), _summary(result, docs))
+
+
+def _suite(path: Path) -> Any:
+    try:
+        stored = json.loads(path.read_text())
+        return gx.ExpectationSuite(
+            **{key: stored[key] for key in ("name", "expectations", "meta") if key in stored}
+        )
+    except FileNotFoundError as error:
+        raise SettingsInvalid(
+            f"The quality suite {path} does not exist", "Write it, or correct `quality.suite`."
+        ) from error
+    except (ValueError, TypeError, GreatExpectationsError) as error:
+        raise SettingsInvalid(
+            f"{path} is not a Great Expectations suite: {str(error).splitlines()[0]}", "Correct the file."
+        ) from error
+
+
+def _add_docs_site(context: Any, docs: Path) -> None:
+    docs.mkdir(parents=True, exist_ok=True)
+    for name in context.list_data_docs_sites():
+        context.delete_data_docs_site(name)
+    context.add_data_docs_site(
+        site_name="tidegate",
+        site_config={
+            "class_name": "SiteBuilder",
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+            "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs)},
+        },
+    )
+
+
+def _summary(result: Any, docs: Path) -> str:
+    failed = [each for each in result.results if not each.success]
+    if not failed:
+        return f"{len(result.results)} expectations passed"
+    texts = [
+        f"{each.expectation_config.type}({each.expectation_config.kwargs.get('column', '')}): "
+        f"{each.result.get('unexpected_count', 'an error')} unexpected"
+        for each in failed
+    ]
+    return f"{'; '.join(texts)} (see {docs / 'index.html'})"

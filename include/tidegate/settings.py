@@ -1,0 +1,65 @@
+"""Where things are, from the environment. Nothing secret ever comes from a pipeline file or an argument.
+
+==========================  =======================================================================
+TIDEGATE_HOME               one folder for everything that tidegate writes; default `~/.tidegate`
+TIDEGATE_LEDGER             SQLAlchemy URL; default SQLite in TIDEGATE_HOME
+TIDEGATE_LAKE               folder or URI of the tables; default `TIDEGATE_HOME/lake`
+TIDEGATE_KAFKA              bootstrap servers, or a JSON object of Kafka client properties
+TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines`
+TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
+TIDEGATE_JARS               folder of Spark's extra jars; default `TIDEGATE_HOME/jars/spark`
+TIDEGATE_SPARK_MASTER       master for `tidegate run`; default `local[*]` (under Airflow: the connection)
+==========================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.broker.config import KafkaConfig
+from tidegate.errors import SettingsInvalid
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings, resolved. Secrets stay out of `repr`."""
+
+    home: Path
+    ledger: str = field(repr=False)
+    lake: str
+    kafka: KafkaConfig | None = field(repr=False)
+    pipelines: Path
+    expectations: Path
+    jars: Path
+    spark_master: str
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Read the settings; raises SettingsInvalid when one cannot be used."""
+        home = Path(environment.get("TIDEGATE_HOME") or Path.home() / ".tidegate").expanduser().absolute()
+        pipelines = Path(environment.get("TIDEGATE_PIPELINES") or Path("include/pipelines")).absolute()
+        kafka = environment.get("TIDEGATE_KAFKA")
+        return cls(
+            home=home,
+            ledger=environment.get("TIDEGATE_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
+            lake=environment.get("TIDEGATE_LAKE") or str(home / "lake"),
+            kafka=KafkaConfig.parse(kafka) if kafka else None,
+            pipelines=pipelines,
+            expectations=Path(
+                environment.get("TIDEGATE_EXPECTATIONS") or pipelines.parent / "expectations"
+            ).absolute(),
+            jars=Path(environment.get("TIDEGATE_JARS") or home / "jars" / "spark").absolute(),
+            spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
+        )
+
+    def require_kafka(self) -> KafkaConfig:
+        """The Kafka settings, or SettingsInvalid when there are none."""
+        if self.kafka is None:
+            raise SettingsInvalid(
+                "No Kafka broker is set",
+                "Set TIDEGATE_KAFKA=host:9092 (or, under Airflow, the connection `tidegate_kafka`).",
+            )
+        return self.kafka

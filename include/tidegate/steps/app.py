@@ -1,0 +1,75 @@
+"""The composition root: what the steps work with, built from the settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.broker import KafkaLog
+from tidegate.errors import Halted, PipelineInvalid, Problem
+from tidegate.lake import Lake
+from tidegate.ledger import Ledger, Plan, Stream
+from tidegate.settings import Settings
+from tidegate.spec import Pipeline, load_pipeline, parse_pipeline
+
+
+@dataclass(frozen=True)
+class App:
+    """Settings and the ledger; everything else is opened when it is needed."""
+
+    settings: Settings
+    ledger: Ledger
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> App:
+        """Raises SettingsInvalid, LedgerUnavailable."""
+        settings = Settings.from_environment(environment)
+        return cls(settings, Ledger.open(settings.ledger))
+
+    def log(self) -> KafkaLog:
+        """Kafka's logs. Close it."""
+        return KafkaLog(self.settings.require_kafka())
+
+    def lake(self, stream: Stream) -> Lake:
+        """The tables of a stream."""
+        return Lake(self.settings.lake, stream.pipeline, stream.generation)
+
+    def pipeline(self, name: str) -> Pipeline:
+        """A pipeline by its name (of the file, without .yaml) or by the path of its file."""
+        path = Path(name) if name.endswith((".yaml", ".yml")) else self.settings.pipelines / f"{name}.yaml"
+        if not path.is_file():
+            known = ", ".join(sorted(each.stem for each in self.settings.pipelines.glob("*.yaml"))) or "none"
+            raise PipelineInvalid(
+                [
+                    Problem(
+                        str(path),
+                        1,
+                        "pipeline",
+                        "There is no such file",
+                        f"In {self.settings.pipelines} there are: {known}. Set TIDEGATE_PIPELINES for another folder.",
+                    )
+                ]
+            )
+        return load_pipeline(path)
+
+
+def stream_of(pipeline: Pipeline) -> Stream:
+    """The stream that a pipeline file's generation writes."""
+    return Stream(pipeline.pipeline, pipeline.generation)
+
+
+def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan:
+    """The plan of the batch that a run works on. Raises Halted when the run has none."""
+    stream = Stream(pipeline, generation)
+    run = app.ledger.run(stream, run_id)
+    plan = app.ledger.plan(stream, run.seq) if run is not None and run.seq is not None else None
+    if plan is None:
+        raise Halted(f"Run {run_id} of {stream} has no planned batch", "Run its plan step first (clear it).")
+    return plan
+
+
+def planned_pipeline(plan: Plan) -> Pipeline:
+    """The pipeline as it was when the batch was planned, whatever the file says now."""
+    return parse_pipeline(plan.spec_text, f"{plan.stream.pipeline}.yaml as planned for batch {plan.seq}")

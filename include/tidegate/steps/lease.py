@@ -1,0 +1,50 @@
+"""Holding the lease while a step works, and timing the step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidegate.errors import Fenced, Permanent, Transient
+from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, Stream
+
+
+@contextmanager
+def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
+    """The lease for one step of a run, renewed while it works.
+
+    It stays with the run after the step, since the next step follows; an error that no retry can help
+    gives it back, so that others need not wait for it to run out.
+    """
+    held = ledger.acquire(stream, run_id)
+    stop = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(held, stop), daemon=True)
+    keeper.start()
+    try:
+        yield held
+    except Permanent:
+        held.release()
+        raise
+    finally:
+        stop.set()
+        keeper.join()
+
+
+def _keep(held: LeasedLedger, stop: threading.Event) -> None:
+    while not stop.wait(LEASE_SECONDS / 4):
+        try:
+            held.renew()
+        except Fenced:
+            return  # the step learns it at its next write
+        except Transient:
+            continue  # the ledger may be back at the next beat
+
+
+@contextmanager
+def timed(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
+    """Note the seconds that a step of a batch took."""
+    began = time.monotonic()
+    yield
+    held.set_metrics(seq, "", {f"seconds.{step}": time.monotonic() - began})

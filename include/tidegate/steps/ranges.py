@@ -1,0 +1,75 @@
+"""Interval arithmetic of a plan: which offsets a batch reads. Plain functions on plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidegate.broker import TopicView
+from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated
+from tidegate.ledger import Head, OffsetRange
+
+Ends = Mapping[tuple[str, int], int]
+
+
+def plan_ranges(
+    head: Head, views: Sequence[TopicView], first_starts: Ends, upper: Ends | None, max_records: int | None
+) -> tuple[OffsetRange, ...]:
+    """One range per topic-partition, empty ones included, so that the head knows every partition.
+
+    Starts come from the head; `first_starts` counts for partitions that the head does not know yet.
+    Ends are at most the last stable offset, `upper` (absent: the partition has no record past it) and
+    what `max_records` leaves. Raises TopicRecreated, OffsetsLost, LogTruncated.
+    """
+    ranges = []
+    for view in views:
+        check_same_topic(head, view)
+        for partition in sorted(view.starts):
+            at = (view.topic, partition)
+            start = head.offsets.get(at, first_starts.get(at, view.starts[partition]))
+            check_kept(head, view, partition, start)
+            stable = view.stable_ends[partition]
+            end = stable if upper is None else min(stable, upper.get(at, stable))
+            ranges.append(OffsetRange(view.topic, partition, start, max(start, end)))
+    return tuple(ranges) if max_records is None else limit_span(ranges, max_records)
+
+
+def check_same_topic(head: Head, view: TopicView) -> None:
+    """The offsets of the head mean something only in the topic that they were read from."""
+    known = head.topic_ids.get(view.topic)
+    if known is not None and known != view.topic_id:
+        raise TopicRecreated(
+            f"The topic {view.topic} was deleted and created again (id {known} is now {view.topic_id})",
+            f"Raise `generation` of {head.stream.pipeline} to read the new topic with a new state.",
+        )
+
+
+def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
+    """All records from `start` on must still be there, and the log must reach up to it."""
+    first, end = view.starts[partition], view.ends[partition]
+    if start < first and (view.topic, partition) in head.offsets:
+        raise OffsetsLost(
+            f"Retention deleted {view.topic}[{partition}] offsets {start} to {first - 1} before they were read",
+            f"Restore them, or go on without: tidegate doctor {head.stream.pipeline} --accept-gap",
+        )
+    if start > end:
+        raise LogTruncated(
+            f"{view.topic}[{partition}] ends at offset {end}, but it was read up to {start}",
+            f"Restore the log, or raise `generation` of {head.stream.pipeline} to start over.",
+        )
+
+
+def limit_span(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
+    """Cut the ranges' ends so that all together span at most `most` offsets, each by its share."""
+    total = sum(each.span for each in ranges)
+    if total <= most:
+        return tuple(ranges)
+    allowed = [each.span * most // total for each in ranges]
+    spare = most - sum(allowed)
+    for index, each in enumerate(ranges):
+        extra = min(spare, each.span - allowed[index], 1)
+        allowed[index] += extra
+        spare -= extra
+    return tuple(
+        OffsetRange(each.topic, each.partition, each.start, each.start + span)
+        for each, span in zip(ranges, allowed, strict=True)
+    )

@@ -1,0 +1,41 @@
+"""All five steps in one process: what `tidegate run` and the tests do, in the order that Airflow does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidegate.spec import Pipeline
+from tidegate.steps.app import App
+from tidegate.steps.commit import commit_batch
+from tidegate.steps.compute import compute_batch
+from tidegate.steps.plan import Outcome, Trigger, plan_batch
+from tidegate.steps.publish import publish_batch
+from tidegate.steps.validate import validate_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_batch(
+    app: App,
+    pipeline: Pipeline,
+    trigger: Trigger,
+    open_session: Callable[[], SparkSession],
+    progress: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """One batch from plan to publication. Calls `progress` with each step's name before it begins."""
+    progress("plan")
+    outcome = plan_batch(app, pipeline, trigger)
+    plan = outcome.plan
+    if plan is None:
+        return outcome
+    progress("compute")
+    compute_batch(app, plan, trigger.run_id, open_session)
+    progress("validate")
+    validate_batch(app, plan, trigger.run_id)
+    progress("commit")
+    commit_batch(app, plan, trigger.run_id)
+    progress("publish")
+    publish_batch(app, plan, trigger.run_id)
+    return outcome

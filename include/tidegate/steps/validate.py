@@ -1,0 +1,81 @@
+"""Step 3, validate: the quality gate. Nothing is visible yet; a failure leaves it so."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.errors import Halted, QualityFailed
+from tidegate.failpoints import failpoint
+from tidegate.lake import read_attempts
+from tidegate.ledger import Attempt, Plan
+from tidegate.spec import Pipeline
+from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.lease import leased, timed
+
+log = logging.getLogger(__name__)
+
+
+def validate_batch(app: App, plan: Plan, run_id: str) -> str:
+    """Check the outbox against the pipeline's suite. Returns what was found, in a sentence.
+
+    Raises QualityFailed when the suite says stop; the batch is then neither committed nor published.
+    """
+    attempt = app.ledger.attempt(plan.stream, plan.seq)
+    if attempt is None:
+        raise Halted(f"Batch {plan.seq} is not computed", "Run the compute step first (clear it in Airflow).")
+    if attempt.validated:
+        return f"batch {plan.seq} has passed before"
+    pipeline = planned_pipeline(plan)
+    with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "validate"):
+        failpoint("validate.leased")
+        passed, found = _check(app, plan, pipeline, attempt)
+        stops = pipeline.quality is not None and pipeline.quality.on_failure == "stop"
+        held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
+        if not passed and stops:
+            raise QualityFailed(
+                f"Batch {plan.seq} of {plan.stream} does not pass its quality suite: {found}",
+                "Nothing was published. Correct the data or the suite and clear this task; or correct the "
+                f"pipeline, then `tidegate doctor {plan.stream.pipeline} --drop-plan` and run again.",
+            )
+        if not passed:
+            log.warning("Quality: %s (on_failure: warn, so the batch goes on)", found)
+        held.set_validated(attempt, True)
+        failpoint("validate.after_record")
+    return found
+
+
+def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[bool, str]:
+    if pipeline.quality is None:
+        return True, "no quality suite is declared"
+    values = _emitted_values(app, plan, pipeline, attempt)
+    if values is None:
+        return True, "nothing is emitted, so there is nothing to check"
+    from tidegate.quality import check  # late: Great Expectations takes seconds to import
+
+    result = check(
+        app.settings.expectations / f"{pipeline.quality.suite}.json",
+        values.to_pandas(),
+        app.settings.home / "data_docs" / pipeline.pipeline,
+        f"{plan.stream.pipeline}-g{plan.stream.generation}-batch-{plan.seq}",
+    )
+    return result.passed, result.summary
+
+
+def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> pa.Table | None:
+    """The outbox as the suite sees it: key, timestamp, key columns, emitted columns; without deletions."""
+    path = app.lake(plan.stream).outbox(pipeline.stages[-1].name)
+    if not attempt.counts.get("emitted", 0):
+        return None
+    rows = read_attempts(path, [attempt.name], ["key", "timestamp", "key_columns", "value"])
+    if rows is None:
+        return None
+    rows = rows.filter(pc.is_valid(rows["value"]))
+    columns = {"key": rows["key"], "timestamp": rows["timestamp"]}
+    for struct in ("key_columns", "value"):
+        columns |= {
+            each.name: pc.struct_field(rows[struct], each.name) for each in rows.schema.field(struct).type
+        }
+    return pa.table(columns) if rows.num_rows else None

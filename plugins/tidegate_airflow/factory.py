@@ -1,0 +1,97 @@
+"""One DAG per pipeline file. At parse time only the YAML files are read."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, task
+
+from tidegate.errors import PipelineInvalid
+from tidegate.settings import Settings
+from tidegate.spec import Pipeline, load_pipelines
+from tidegate_airflow import tasks
+
+_START = datetime(2024, 1, 1, tzinfo=timezone.utc)
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_RUN_ID = "{{ run_id }}"
+SPARK_CONNECTION = "spark_default"
+
+
+def pipeline_dags() -> dict[str, DAG]:
+    """DAG id -> DAG, for every file in the pipelines folder. A broken file becomes a DAG that says so."""
+    settings = Settings.from_environment({"TIDEGATE_PIPELINES": _default_pipelines(), **os.environ})
+    pipelines, broken = load_pipelines(settings.pipelines)
+    dags = [_dag(each, settings) for each in pipelines] + [_broken_dag(each) for each in broken]
+    return {dag.dag_id: dag for dag in dags}
+
+
+def _default_pipelines() -> str:
+    return str(_REPOSITORY / "include" / "pipelines")
+
+
+def _dag(pipeline: Pipeline, settings: Settings) -> DAG:
+    schedule = CronDataIntervalTimetable(pipeline.schedule, timezone="UTC") if pipeline.schedule else None
+    with DAG(
+        dag_id=pipeline.pipeline,
+        schedule=schedule,
+        start_date=_START,
+        catchup=False,
+        max_active_runs=1,
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=10)},
+        tags=["tidegate"],
+        doc_md=_documentation(pipeline),
+    ) as dag:
+        _wire(pipeline, settings)
+    return dag
+
+
+def _wire(pipeline: Pipeline, settings: Settings) -> None:
+    """plan >> compute >> validate >> commit >> publish."""
+    mine = (pipeline.pipeline, pipeline.generation, _RUN_ID)
+    planned = task.short_circuit(task_id="plan")(_plan)(pipeline.pipeline)
+    computed = tasks.ComputeOperator(
+        task_id="compute",
+        application=str(_REPOSITORY / "spark_jobs" / "compute.py"),
+        application_args=[pipeline.pipeline, str(pipeline.generation), _RUN_ID],
+        name=f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
+        conn_id=SPARK_CONNECTION,
+        jars=",".join(str(each) for each in sorted(settings.jars.glob("*.jar"))),
+        durable=False,  # a retry must compute again; the ledger knows what is done
+    )
+    validated = task(task_id="validate")(tasks.validate)(*mine)
+    committed = task(task_id="commit")(tasks.commit)(*mine)
+    published = task(task_id="publish")(tasks.publish)(*mine)
+    planned >> computed >> validated >> committed >> published
+
+
+def _plan(pipeline: str, **context: Any) -> bool:
+    run = context["dag_run"]
+    return tasks.plan(pipeline, run.run_id, context.get("data_interval_end"), run.run_after)
+
+
+def _documentation(pipeline: Pipeline) -> str:
+    return f"Generation {pipeline.generation} of `{pipeline.pipeline}`:\n\n```yaml\n{pipeline.text}\n```\n"
+
+
+def _broken_dag(error: PipelineInvalid) -> DAG:
+    """Visible in the UI beside the others, which go on; its only task fails with the list of mistakes."""
+    name = Path(error.problems[0].file).stem
+    problems = "\n".join(f"* {problem}" for problem in error.problems)
+    with DAG(
+        dag_id=f"{name}__invalid",
+        schedule=None,
+        start_date=_START,
+        tags=["tidegate", "invalid pipeline file"],
+        doc_md=f"**{name} has mistakes:**\n\n{problems}\n",
+    ) as dag:
+        task(task_id="plan")(_refuse)(str(error))
+    return dag
+
+
+def _refuse(problems: str) -> None:
+    from airflow.exceptions import AirflowFailException
+
+    raise AirflowFailException(problems)

@@ -1,0 +1,101 @@
+"""The five steps as Airflow sees them: which error is worth a retry, and what the log says."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any, TypeVar
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowRescheduleException
+
+from airflow.exceptions import AirflowException, AirflowFailException
+from tidegate_airflow.connections import export_connections
+
+log = logging.getLogger(__name__)
+_WAIT_FOR_LEASE = timedelta(seconds=5)
+_PERMANENT_EXIT_CODE = 2
+Result = TypeVar("Result")
+
+
+def plan(pipeline_file: str, run_id: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
+    """Step 1. False when there is nothing to do, which skips the other steps."""
+    return bool(_run(lambda: _plan(pipeline_file, run_id, data_interval_end, run_after)))
+
+
+def _plan(pipeline_file: str, run_id: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
+    from tidegate import steps
+
+    app = steps.App.from_environment()
+    end_ms = None if data_interval_end is None else _epoch_ms(data_interval_end)
+    clock_ms = _epoch_ms(run_after) if end_ms is None else end_ms
+    trigger = steps.Trigger(run_id, clock_ms, end_ms)
+    outcome = steps.plan_batch(app, app.pipeline(pipeline_file), trigger)
+    log.info("Plan: %s", outcome.note)
+    return outcome.plan is not None
+
+
+def validate(pipeline: str, generation: int, run_id: str) -> str:
+    """Step 3."""
+    return _step("validate_batch", pipeline, generation, run_id)
+
+
+def commit(pipeline: str, generation: int, run_id: str) -> str:
+    """Step 4."""
+    return _step("commit_batch", pipeline, generation, run_id)
+
+
+def publish(pipeline: str, generation: int, run_id: str) -> str:
+    """Step 5."""
+    return _step("publish_batch", pipeline, generation, run_id)
+
+
+def _step(name: str, pipeline: str, generation: int, run_id: str) -> str:
+    def work() -> str:
+        from tidegate import steps
+
+        app = steps.App.from_environment()
+        found = steps.planned_for(app, pipeline, generation, run_id)
+        return str(getattr(steps, name)(app, found, run_id))
+
+    result = _run(work)
+    log.info("%s: %s", name, result)
+    return result
+
+
+def _run(work: Callable[[], Result]) -> Result:
+    """Run a step; map its error to Airflow's fail, retry or wait."""
+    from tidegate.errors import LeaseHeld, Permanent
+
+    export_connections()
+    try:
+        return work()
+    except LeaseHeld as error:
+        log.info("%s", error)
+        raise AirflowRescheduleException(datetime.now(timezone.utc) + _WAIT_FOR_LEASE) from error
+    except Permanent as error:
+        raise AirflowFailException(str(error)) from error
+
+
+class ComputeOperator(SparkSubmitOperator):
+    """Step 2: spark-submit, told from the job's exit code whether a retry can help."""
+
+    def execute(self, context: Any) -> Any:
+        # Into the environment, which spark-submit inherits: not into arguments, and not into
+        # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
+        export_connections()
+        try:
+            return super().execute(context)
+        except AirflowException as error:
+            code = re.search(r"Error code is: (\d+)", str(error))
+            if code and int(code.group(1)) == _PERMANENT_EXIT_CODE:
+                raise AirflowFailException(
+                    "The compute step failed for a reason that a retry does not cure; it stands above."
+                ) from error
+            raise
+
+
+def _epoch_ms(instant: datetime) -> int:
+    return round(instant.timestamp() * 1000)

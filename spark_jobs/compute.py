@@ -1,0 +1,29 @@
+"""spark-submit entry of the compute step: `compute.py PIPELINE GENERATION RUN_ID`.
+
+Settings, secrets among them, come from the environment. Exit codes: 0 done, 1 a retry can help, 2 it cannot.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tidegate.engine import open_session
+from tidegate.errors import TidegateError
+from tidegate.steps import App, compute_batch, planned_for
+
+
+def main(pipeline: str, generation: str, run_id: str) -> int:
+    """Compute the run's batch; print what it came to."""
+    try:
+        app = App.from_environment()
+        plan = planned_for(app, pipeline, int(generation), run_id)
+        attempt = compute_batch(app, plan, run_id, lambda: open_session(app.settings.jars))
+    except TidegateError as error:
+        print(f"tidegate: {type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"tidegate: batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

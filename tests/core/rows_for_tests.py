@@ -1,0 +1,93 @@
+"""Building kernel rows from plain records, and reading what the kernel gave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from tests.core.naive import Record
+
+from tidegate import core
+
+VALUE = pa.struct([("a", pa.float64()), ("b", pa.string())])
+INPUT = pa.struct([("reason", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.int8()),
+        ("key", pa.string()),
+        ("updated_seq", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("source", pa.string()),
+        ("passes", pa.bool_()),
+        ("value", VALUE),
+        ("emitted", VALUE),
+        ("input", INPUT),
+    ]
+)
+_ORDER = ["key", "kind", "updated_seq", "topic", "partition", "offset"]
+
+
+def record_row(record: Record) -> dict[str, Any]:
+    return {
+        "kind": core.RECORD,
+        "key": record.key,
+        "updated_seq": 0,
+        "topic": "in",
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "passes": record.passes or record.value is None,
+        "value": record.value,
+    }
+
+
+def sorted_batches(rows: Iterable[dict[str, Any]], size: int) -> list[pa.RecordBatch]:
+    """Rows as Spark brings them: sorted, in batches that may part a key's rows."""
+    table = pa.Table.from_pylist(list(rows), schema=SCHEMA)
+    table = table.take(
+        pc.sort_indices(table.select(_ORDER), sort_keys=[(name, "ascending") for name in _ORDER])
+    )
+    whole = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=SCHEMA)]
+    return [batch.slice(at, size) for batch in whole for at in range(0, max(batch.num_rows, 1), size)]
+
+
+@dataclass
+class Kernel:
+    """The kernel over a history of batches, with the state that it gave."""
+
+    emit: core.Emit
+    arrow_rows: int = 3
+    state: list[dict[str, Any]] = field(default_factory=list)
+    emissions: dict[str, list[Any]] = field(default_factory=dict)
+    emitted_rows: list[dict[str, Any]] = field(default_factory=list)
+    quarantined: list[dict[str, Any]] = field(default_factory=list)
+    counts: core.Counts = field(default_factory=core.Counts)
+    changed_rows: int = 0
+    seq: int = 0
+
+    def apply(self, records: Sequence[Record], extra: Sequence[dict[str, Any]] = ()) -> None:
+        self.seq += 1
+        rows = [*self.state, *map(record_row, records), *extra]
+        for batch in core.decide(core.Stage(self.emit), sorted_batches(rows, self.arrow_rows)):
+            for row in batch.to_pylist():
+                self._take(row)
+
+    def _take(self, row: dict[str, Any]) -> None:
+        if row["kind"] == core.EMISSION:
+            self.emissions.setdefault(row["key"], []).append(row["value"])
+            self.emitted_rows.append(row)
+        elif row["kind"] == core.STATE:
+            self.changed_rows += 1
+            stored = {name: row[name] for name in SCHEMA.names if name in row}
+            self.state.append(stored | {"updated_seq": self.seq, "passes": True})
+        elif row["kind"] == core.QUARANTINED:
+            self.quarantined.append(row)
+        else:
+            self.counts.update(json.loads(row["counts"]))

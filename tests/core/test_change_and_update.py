@@ -1,0 +1,174 @@
+"""`latest` with `change` and `update`: each fact of the semantics, one test."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from tests.core.naive import Record
+from tests.core.rows_for_tests import Kernel
+
+from tidegate import core
+
+BOTH = ("a", "b")
+
+
+def value(a: float | None, b: str | None = "x") -> dict[str, Any]:
+    return {"a": a, "b": b}
+
+
+def history(*values: dict[str, Any] | None, key: str = "k") -> list[Record]:
+    return [Record(key, each, 0, number, number) for number, each in enumerate(values)]
+
+
+def changes(*values: dict[str, Any] | None, compared: tuple[str, ...] = BOTH) -> list[Any]:
+    kernel = Kernel(core.Change(compared))
+    kernel.apply(history(*values))
+    return kernel.emissions.get("k", [])
+
+
+def test_the_first_value_goes_out() -> None:
+    assert changes(value(1)) == [value(1)]
+
+
+def test_an_equal_value_is_held_back() -> None:
+    assert changes(value(1), value(1), value(2), value(2), value(1)) == [value(1), value(2), value(1)]
+
+
+def test_null_equals_null_and_differs_from_a_value() -> None:
+    assert changes(value(None), value(None), value(1), value(None)) == [value(None), value(1), value(None)]
+
+
+def test_nan_equals_nan() -> None:
+    assert len(changes(value(math.nan), value(math.nan), value(1), value(math.nan))) == 3
+
+
+def test_minus_zero_equals_zero() -> None:
+    assert len(changes(value(0.0), value(-0.0))) == 1
+
+
+def test_only_the_compared_columns_count() -> None:
+    out = changes(value(1, "x"), value(1, "y"), value(2, "z"), compared=("a",))
+    assert out == [value(1, "x"), value(2, "z")]
+
+
+def test_a_tombstone_emits_one_deletion() -> None:
+    assert changes(value(1), None, None) == [value(1), None]
+
+
+def test_a_tombstone_of_an_unknown_key_emits_nothing() -> None:
+    assert changes(None) == []
+
+
+def test_after_a_deletion_the_same_value_goes_out_again() -> None:
+    assert changes(value(1), None, value(1)) == [value(1), None, value(1)]
+
+
+def test_a_deletion_is_remembered_by_the_next_batch() -> None:
+    kernel = Kernel(core.Change(BOTH))
+    for number, each in enumerate([value(1), None, value(1)]):
+        kernel.apply([Record("k", each, 0, number, number)])
+    assert kernel.emissions["k"] == [value(1), None, value(1)]
+
+
+def test_a_suppressed_record_writes_no_state() -> None:
+    kernel = Kernel(core.Change(BOTH))
+    kernel.apply(history(value(1)))
+    kernel.apply([Record("k", value(1), 0, 5, 5)])
+    assert kernel.changed_rows == 1
+    assert kernel.counts["idempotent-update-skip"] == 1
+
+
+def test_update_sends_every_value() -> None:
+    kernel = Kernel(core.Update())
+    kernel.apply(history(value(1), value(1), None, None, value(1)))
+    assert kernel.emissions["k"] == [value(1), value(1), None, value(1)]
+
+
+def test_what_where_rejects_is_neither_sent_nor_compared_with() -> None:
+    kernel = Kernel(core.Change(BOTH))
+    kernel.apply(
+        [
+            Record("k", value(1), 0, 0, 0),
+            Record("k", value(2), 0, 1, 1, passes=False),
+            Record("k", value(1), 0, 2, 2),
+        ]
+    )
+    assert kernel.emissions["k"] == [value(1)]
+    assert kernel.counts["filtered"] == 1
+
+
+def test_a_key_that_where_kept_in_is_not_deleted_for_its_consumers() -> None:
+    kernel = Kernel(core.Update())
+    kernel.apply([Record("k", value(1), 0, 0, 0, passes=False), Record("k", None, 0, 1, 1)])
+    assert kernel.emissions == {}
+
+
+def test_under_update_the_state_holds_the_newest_value_beside_the_last_emitted() -> None:
+    kernel = Kernel(core.Update())
+    kernel.apply([Record("k", value(1), 0, 0, 0), Record("k", value(2), 0, 1, 1, passes=False)])
+    assert kernel.state[-1]["value"] == value(2)
+    assert kernel.state[-1]["emitted"] == value(1)
+
+
+def test_a_record_at_or_before_the_states_position_is_dropped() -> None:
+    kernel = Kernel(core.Change(BOTH))
+    kernel.apply(history(value(1), value(2)))
+    kernel.apply(
+        [Record("k", value(1), 0, 0, 0), Record("k", value(3), 0, 1, 1), Record("k", value(4), 0, 2, 2)]
+    )
+    assert kernel.emissions["k"] == [value(1), value(2), value(4)]
+    assert kernel.counts["deduplicated"] == 2
+
+
+def test_records_of_one_partition_go_by_offset_whatever_their_timestamps() -> None:
+    kernel = Kernel(core.Update())
+    kernel.apply([Record("k", value(1), 0, 0, 900), Record("k", value(2), 0, 1, 100)])
+    assert kernel.emissions["k"] == [value(1), value(2)]
+
+
+def test_records_of_several_partitions_go_by_timestamp() -> None:
+    kernel = Kernel(core.Update())
+    kernel.apply(
+        [Record("k", value(1), 0, 0, 900), Record("k", value(2), 1, 0, 100), *history(value(7), key="z")]
+    )
+    assert kernel.emissions["k"] == [value(2), value(1)]
+    assert kernel.counts["keys-in-several-partitions"] == 1
+
+
+def test_quarantined_rows_pass_through_untouched_and_counted() -> None:
+    kernel = Kernel(core.Change(BOTH))
+    bad = {
+        "kind": core.QUARANTINED,
+        "topic": "in",
+        "partition": 0,
+        "offset": 9,
+        "input": {"reason": "malformed"},
+    }
+    kernel.apply(history(value(1)), extra=[bad])
+    assert [row["input"] for row in kernel.quarantined] == [{"reason": "malformed"}]
+    assert kernel.counts["quarantined"] == 1
+    assert kernel.counts.accounted == 2
+
+
+def test_reasons_say_new_changed_deleted() -> None:
+    kernel = Kernel(core.Change(BOTH))
+    kernel.apply(history(value(1), value(2), None, value(2)))
+    assert [row["reason"] for row in kernel.emitted_rows] == ["new", "changed", "deleted", "new"]
+
+
+def test_ordinals_count_a_keys_emissions() -> None:
+    kernel = Kernel(core.Change(BOTH))
+    kernel.apply([*history(value(1), value(2), key="j"), *history(value(1), value(2), value(3))])
+    assert [(row["key"], row["ordinal"]) for row in kernel.emitted_rows] == [
+        ("j", 0), ("j", 1), ("k", 0), ("k", 1), ("k", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("emit", [core.Change(BOTH), core.Update()], ids=["change", "update"])
+def test_an_empty_batch_gives_only_counts(emit: core.Emit) -> None:
+    kernel = Kernel(emit)
+    kernel.apply([])
+    assert kernel.emissions == {}
+    assert kernel.counts.accounted == 0
