@@ -92,6 +92,6 @@ def _broken_dag(error: PipelineInvalid) -> DAG:
 
 
 def _refuse(problems: str) -> None:
-    from airflow.exceptions import AirflowFailException
+    from airflow.sdk.exceptions import AirflowFailException
 
     raise AirflowFailException(problems)

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from airflow.exceptions import AirflowException, AirflowFailException
 from tidegate_airflow.connections import export_connections
 
 log = logging.getLogger(__name__)
@@ -20,45 +19,45 @@ _PERMANENT_EXIT_CODE = 2
 Result = TypeVar("Result")
 
 
-def plan(pipeline_file: str, run_id: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
+def plan(pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
     """Step 1. False when there is nothing to do, which skips the other steps."""
-    return bool(_run(lambda: _plan(pipeline_file, run_id, data_interval_end, run_after)))
+    return bool(_run(lambda: _plan(pipeline_file, run, data_interval_end, run_after)))
 
 
-def _plan(pipeline_file: str, run_id: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
+def _plan(pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
     from tidegate import steps
 
     app = steps.App.from_environment()
     end_ms = None if data_interval_end is None else _epoch_ms(data_interval_end)
     clock_ms = _epoch_ms(run_after) if end_ms is None else end_ms
-    trigger = steps.Trigger(run_id, clock_ms, end_ms)
+    trigger = steps.Trigger(run, clock_ms, end_ms)
     outcome = steps.plan_batch(app, app.pipeline(pipeline_file), trigger)
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None
 
 
-def validate(pipeline: str, generation: int, run_id: str) -> str:
+def validate(pipeline: str, generation: int, run: str) -> str:
     """Step 3."""
-    return _step("validate_batch", pipeline, generation, run_id)
+    return _step("validate_batch", pipeline, generation, run)
 
 
-def commit(pipeline: str, generation: int, run_id: str) -> str:
+def commit(pipeline: str, generation: int, run: str) -> str:
     """Step 4."""
-    return _step("commit_batch", pipeline, generation, run_id)
+    return _step("commit_batch", pipeline, generation, run)
 
 
-def publish(pipeline: str, generation: int, run_id: str) -> str:
+def publish(pipeline: str, generation: int, run: str) -> str:
     """Step 5."""
-    return _step("publish_batch", pipeline, generation, run_id)
+    return _step("publish_batch", pipeline, generation, run)
 
 
-def _step(name: str, pipeline: str, generation: int, run_id: str) -> str:
+def _step(name: str, pipeline: str, generation: int, run: str) -> str:
     def work() -> str:
         from tidegate import steps
 
         app = steps.App.from_environment()
-        found = steps.planned_for(app, pipeline, generation, run_id)
-        return str(getattr(steps, name)(app, found, run_id))
+        found = steps.planned_for(app, pipeline, generation, run)
+        return str(getattr(steps, name)(app, found, run))
 
     result = _run(work)
     log.info("%s: %s", name, result)

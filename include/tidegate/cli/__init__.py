@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import click
+
 from tidegate.cli.main import cli
 from tidegate.cli.show import fail
 from tidegate.errors import TidegateError
@@ -13,6 +15,11 @@ def main() -> None:
     """Entry point: exit code 0 done, 1 a retry can help, 2 it cannot, 130 interrupted."""
     try:
         cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(fail(KeyboardInterrupt("Interrupted; nothing is half done, run it again to go on.")))
     except TidegateError as error:
         sys.exit(fail(error))
     except KeyboardInterrupt:

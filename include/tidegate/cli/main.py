@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
 from tidegate import __version__
-from tidegate.cli import batches, cases, doctor, reading, stack
+
+# Command -> the module that holds it. Imported when it is asked for: Spark and Airflow take their time.
+_MODULES = {
+    "demo": "stack",
+    "up": "stack",
+    "down": "stack",
+    "test": "cases",
+    "simulate": "cases",
+    "validate": "batches",
+    "plan": "batches",
+    "run": "batches",
+    "status": "batches",
+    "state": "reading",
+    "emissions": "reading",
+    "quarantine": "reading",
+    "doctor": "doctor",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Finds a command in the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return None
+        command = getattr(import_module(f"tidegate.cli.{_MODULES[cmd_name]}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def cli() -> None:
     """Micro-batch ETL for Kafka that lets out only what matters, exactly once.
@@ -16,21 +48,3 @@ def cli() -> None:
     Settings come from the environment: TIDEGATE_HOME, TIDEGATE_KAFKA, TIDEGATE_LEDGER, TIDEGATE_LAKE,
     TIDEGATE_PIPELINES. Exit codes: 0 done, 1 a retry can help, 2 it cannot.
     """
-
-
-for command in (
-    stack.demo,
-    stack.up,
-    stack.down,
-    cases.test,
-    cases.simulate,
-    batches.validate,
-    batches.plan,
-    batches.run,
-    batches.status,
-    reading.state,
-    reading.emissions,
-    reading.quarantine,
-    doctor.doctor,
-):
-    cli.add_command(command)

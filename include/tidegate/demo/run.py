@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -46,6 +48,8 @@ class DemoResult:
 def run_demo(home: Path, project: Path, say: Callable[[str], None]) -> DemoResult:
     """Broker, topics, events, Airflow, two runs of the DAG; ends all that it started, also on failure."""
     folder = _fresh_folder(home)
+    os.environ["TIDEGATE_PIPELINES"] = str(_unscheduled_pipeline(folder, project))
+    os.environ["TIDEGATE_EXPECTATIONS"] = str(project / "include" / "expectations")
     say("starting Kafka and Airflow")
     with Stack(folder, project) as stack:
         servers = stack.broker.bootstrap_servers
@@ -76,6 +80,15 @@ def _wave(stack: Stack, ledger: Ledger, number: int, say: Callable[[str], None])
     if report is None:
         raise SetupFailed(f"The DAG run {run_id} planned no batch", "See its log in Airflow.")
     return DemoRun(report, time.monotonic() - began)
+
+
+def _unscheduled_pipeline(folder: Path, project: Path) -> Path:
+    """A pipelines folder with the sample and without its schedule: only the demo's own two runs read."""
+    text = (project / "include" / "pipelines" / f"{PIPELINE}.yaml").read_text()
+    pipelines = folder / "pipelines"
+    pipelines.mkdir()
+    (pipelines / f"{PIPELINE}.yaml").write_text(re.sub(r"(?m)^schedule:.*$", "schedule: null", text))
+    return pipelines
 
 
 def _fresh_folder(home: Path) -> Path:

@@ -24,7 +24,7 @@ _ORDER = ("key", "kind", "updated_seq", "topic", "partition", "offset")
 def kernel_stage(stage: Stage) -> core.Stage:
     """The part of a stage's description that the kernel acts on."""
     if isinstance(stage.emit, ChangeEmit):
-        return core.Stage(core.Change(stage.compared))
+        return core.Stage(core.Change(stage.emit.compared))
     return core.Stage(core.Update())
 
 

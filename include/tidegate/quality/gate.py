@@ -62,7 +62,7 @@ def _suite(path: Path) -> Any:
 
 def _add_docs_site(context: Any, docs: Path) -> None:
     docs.mkdir(parents=True, exist_ok=True)
-    for name in context.list_data_docs_sites():
+    for name in list(context.list_data_docs_sites()):
         context.delete_data_docs_site(name)
     context.add_data_docs_site(
         site_name="tidegate",

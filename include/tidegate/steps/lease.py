@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from tidegate.errors import Fenced, Permanent, Transient
+from tidegate.errors import Fenced, Transient
 from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, Stream
 
 
@@ -15,8 +15,8 @@ from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, Stream
 def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
     """The lease for one step of a run, renewed while it works.
 
-    It stays with the run after the step, since the next step follows; an error that no retry can help
-    gives it back, so that others need not wait for it to run out.
+    It stays with the run after the step, since the next step follows. An error gives it back, so that
+    nobody waits for a run that may never be tried again; only a killed process leaves it to run out.
     """
     held = ledger.acquire(stream, run_id)
     stop = threading.Event()
@@ -24,8 +24,9 @@ def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger
     keeper.start()
     try:
         yield held
-    except Permanent:
-        held.release()
+    except BaseException:
+        with suppress(Transient):  # the first error is the one to tell
+            held.release()
         raise
     finally:
         stop.set()

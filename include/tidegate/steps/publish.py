@@ -72,11 +72,7 @@ def _publish_to(
         if isinstance(sink, KafkaSink):
             _to_topic(app, held, sink, plan, files)
         else:
-            path = (
-                sink.path
-                if sink.path.startswith("/") or "://" in sink.path
-                else f"{app.settings.lake}/{sink.path}"
-            )
+            path = app.lake(plan.stream).table_sink(sink.path)
             append_batch(path, shard_name(plan.stream, sink.name), plan.seq, _table_rows(sink, files))
     return emitted
 

@@ -1,0 +1,323 @@
+"""Case files: a pipeline, its input, and what it has to emit. JSON or YAML, one case or a list under `cases`.
+
+What a case looks like is checked apart from its pipeline (`read_cases`), so a case can be well written
+even when its pipeline is not.
+
+Emissions stand under the key's text: the record's key; one key column's text; several as a compact JSON
+object in declared order, `{"storeId":"s1","id":17}`. Their values are the stage's columns alone, as no
+sink has been there yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, ValidationError, model_validator
+
+from tidegate.errors import PipelineInvalid, Problem
+from tidegate.spec.grammar import Grammar
+from tidegate.spec.load import load_pipeline, parse_tree
+from tidegate.spec.mistakes import mistake, shown
+from tidegate.spec.names import twice
+from tidegate.spec.pipeline import Pipeline
+from tidegate.spec.scope import Model
+from tidegate.spec.told import tell
+from tidegate.spec.tree import Route, Tree, read, read_text
+
+_GRAMMAR = Grammar(
+    examples={
+        "name": "name: a drop below zero is not available",
+        "pipeline": "pipeline: ../../availability.yaml",
+        "input": "input: [{key: k, value: {quantity: 10}, timestamp: 1000}]",
+        "input.*": "{key: k, value: {quantity: 10}, timestamp: 1000}",
+        "input.*.key": "key: k",
+        "input.*.value": "value: {quantity: 10}",
+        "input.*.raw": "raw: 'not JSON'",
+        "input.*.timestamp": "timestamp: 1000",
+        "input.*.topic": "topic: stock",
+        "input.*.partition": "partition: 0",
+        "input.*.offset": "offset: 17",
+        "input.*.headers": "headers: {tidegate-source: stock/0/17}",
+        "input.*.tick": "tick: 60000",
+        "expect": "expect: {emissions: {k: [{value: {isAvailable: true}, timestamp: 1000}]}}",
+        "expect.emissions": "emissions: {k: [{value: {isAvailable: true}, timestamp: 1000}]}",
+        "expect.emissions.*.*.value": "value: {isAvailable: true}",
+        "expect.emissions.*.*.timestamp": "timestamp: 1000",
+        "expect.emissions.*.*.window": "window: [0, 60000]",
+        "expect.late_dropped": "late_dropped: 1",
+        "expect.deduplicated": "deduplicated: 1",
+        "expect.quarantined": "quarantined: 1",
+        "expect.suppressed": "suppressed: 1",
+        "expect.error": "error: BufferFull",
+    },
+    choices={"input.*": "tick"},
+    free=("expect.emissions",),
+)
+_ABSENT = object()
+
+Milliseconds = Annotated[StrictInt, Field(gt=-(2**45), lt=2**47)]
+"""Epoch milliseconds of any year that Python and Spark both know."""
+
+
+# as it is written
+
+
+def _read_headers(written: Any) -> Any:
+    """A mapping, or a list of [name, text] where a name may repeat."""
+    pairs = list(written.items()) if isinstance(written, dict) else written
+    if not isinstance(pairs, list) or not all(_is_header(pair) for pair in pairs):
+        fix = "Write `headers: {name: text}` or `headers: [[name, text], [name, other text]]`."
+        raise mistake("headers are names with texts", fix)
+    return tuple(tuple(pair) for pair in pairs)
+
+
+def _is_header(pair: Any) -> bool:
+    return isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
+
+
+class WrittenRecord(Model):
+    """A record: `value` is JSON, or null for a tombstone; `raw` is the value's own text, JSON or not."""
+
+    key: str | None = None
+    value: Any = Field(default=_ABSENT)
+    raw: str | None = None
+    timestamp: Milliseconds
+    topic: str | None = None
+    partition: Annotated[StrictInt, Field(ge=0, lt=2**31)] = 0
+    offset: Annotated[StrictInt, Field(ge=0, lt=2**63)] | None = None
+    headers: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_headers)] = Field(
+        default={},  # type: ignore[arg-type]  # read like a written one
+    )
+
+    @model_validator(mode="after")
+    def _one_value(self) -> WrittenRecord:
+        if self.value is _ABSENT and self.raw is None:
+            raise mistake("`value` is missing", "Write `value: null` for a tombstone.")
+        if self.value is not _ABSENT and self.raw is not None:
+            raise mistake("`value` and `raw` are both given", "Keep one.")
+        return self
+
+
+class WrittenTick(Model):
+    """The end of a batch, and its clock in epoch milliseconds."""
+
+    tick: Milliseconds
+
+
+Step = Annotated[
+    Annotated[WrittenRecord, Tag("record")] | Annotated[WrittenTick, Tag("tick")],
+    Discriminator(lambda written: "tick" if isinstance(written, dict) and "tick" in written else "record"),
+]
+
+
+class Steps(Model):
+    """Input alone."""
+
+    input: tuple[Step, ...]
+
+
+class Emission(Model):
+    """An expected emission; times that are null are not compared. A null value is a deletion."""
+
+    value: dict[str, Any] | None
+    timestamp: StrictInt | None = None
+    window: tuple[StrictInt, StrictInt] | None = None
+
+
+Count = Annotated[StrictInt, Field(ge=0)] | None
+
+
+class Expectation(Model):
+    """What has to come out; null is not compared. Keys without emissions must not emit."""
+
+    emissions: dict[str, tuple[Emission, ...]] | None = None
+    late_dropped: Count = None
+    deduplicated: Count = None
+    quarantined: Count = None
+    suppressed: Count = None
+    error: str | None = None
+
+    @model_validator(mode="after")
+    def _expects_something(self) -> Expectation:
+        if all(getattr(self, name) is None for name in type(self).model_fields):
+            raise mistake("nothing is expected", "Write `emissions: {}` if nothing may be emitted.")
+        return self
+
+
+def _path_or_mapping(written: Any) -> Any:
+    if not isinstance(written, (str, dict)):
+        fix = "Write a pipeline, or the path of its file from this one's folder."
+        raise mistake(f"it has to be a pipeline or a path, not {shown(written)}", fix)
+    return written
+
+
+class WrittenCase(Model):
+    """A case file's one case, or one of its cases; the pipeline is not looked into."""
+
+    name: str
+    pipeline: Annotated[Any, BeforeValidator(_path_or_mapping)]
+    input: tuple[Step, ...]
+    expect: Expectation
+
+
+# as it is used
+
+
+@dataclass(frozen=True)
+class CaseRecord:
+    """A Kafka record. `payload` is its value in bytes, null for a tombstone; `timestamp` is in epoch ms."""
+
+    key: str | None
+    payload: bytes | None
+    timestamp: int
+    topic: str
+    partition: int = 0
+    offset: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Ends a batch, and gives its clock."""
+
+    clock_ms: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case that can be run."""
+
+    name: str
+    pipeline: Pipeline
+    input: tuple[CaseRecord | Tick, ...]
+    expect: Expectation
+
+
+def load_cases(path: Path) -> list[Case]:
+    """The cases in a file, ready to run. Raises PipelineInvalid with all problems of cases and pipelines."""
+    cases = []
+    problems: list[Problem] = []
+    for tree, written in read_cases(path):
+        try:
+            cases.append(_case(tree, written, path.parent))
+        except PipelineInvalid as error:
+            problems += error.problems
+    if problems:
+        raise PipelineInvalid(problems)
+    return cases
+
+
+def read_cases(path: Path) -> list[tuple[Tree, WrittenCase]]:
+    """The cases in a file and where each is written; their pipelines are not looked into.
+
+    Raises PipelineInvalid with everything that is wrong with their form.
+    """
+    found = []
+    problems: list[Problem] = []
+    for tree in _each(read(read_text(path), str(path))):
+        try:
+            found.append((tree, WrittenCase.model_validate(tree.data)))
+        except ValidationError as error:
+            problems += tell(error, tree, grammar=_GRAMMAR)
+    if (again := twice(written.name for _, written in found)) is not None:
+        tree = next(tree for tree, written in reversed(found) if written.name == again)
+        problems.append(tree.problem(("name",), f"{again!r} is there twice", "Name each case differently."))
+    if problems:
+        raise PipelineInvalid(problems)
+    return found
+
+
+def parse_input(text: str, file: str, pipeline: Pipeline) -> tuple[CaseRecord | Tick, ...]:
+    """JSON lines, each a record or tick as in a case file. Raises PipelineInvalid with all problems."""
+    values: list[Any] = []
+    lines: dict[Route, int] = {}
+    problems = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            lines[("input", len(values))] = number
+            try:
+                values.append(read(line, "line.json").data)
+            except PipelineInvalid as error:
+                problems += [Problem(file, number, "input", p.message, p.fix) for p in error.problems]
+    if problems:
+        raise PipelineInvalid(problems)
+    tree = Tree(file, {"input": values}, lambda: lines)
+    try:
+        return _input(tree, Steps.model_validate(tree.data).input, pipeline)
+    except ValidationError as error:
+        raise PipelineInvalid(tell(error, tree, grammar=_GRAMMAR)) from None
+
+
+def _each(tree: Tree) -> Iterable[Tree]:
+    """The file's cases: the whole of it, or those under `cases`."""
+    if not isinstance(tree.data, dict) or "cases" not in tree.data:
+        return [tree]
+    problems = [
+        tree.problem((name,), f"unknown field `{name}` beside `cases`", "Move it into each case.")
+        for name in tree.data
+        if name != "cases"
+    ]
+    cases = tree.data["cases"]
+    if not isinstance(cases, list) or not cases:
+        problems.append(
+            tree.problem(("cases",), "it has to be a list of cases", "Write `cases: [{name: …}]`.")
+        )
+    if problems:
+        raise PipelineInvalid(problems)
+    return [tree.below("cases", at) for at in range(len(cases))]
+
+
+def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
+    if isinstance(written.pipeline, str):
+        pipeline = load_pipeline(folder / written.pipeline)
+    else:
+        text = json.dumps(written.pipeline, sort_keys=True)
+        pipeline = parse_tree(tree.below("pipeline"), text, in_case=True)
+    return Case(written.name, pipeline, _input(tree, written.input, pipeline), written.expect)
+
+
+def _input(
+    tree: Tree, steps: Iterable[WrittenRecord | WrittenTick], pipeline: Pipeline
+) -> tuple[CaseRecord | Tick, ...]:
+    """Records with what the file leaves out: the first topic, and offsets that count up per partition."""
+    result: list[CaseRecord | Tick] = []
+    problems: list[Problem] = []
+    following: dict[tuple[str, int], int] = {}
+    for at, step in enumerate(steps):
+        if isinstance(step, WrittenTick):
+            result.append(Tick(step.tick))
+            continue
+        topics = pipeline.source.topics
+        place = (step.topic or topics[0], step.partition)
+        offset = following.get(place, 0) if step.offset is None else step.offset
+        following[place] = offset + 1
+        if place[0] not in topics:
+            fix = f"Write one of {', '.join(topics)}."
+            problems.append(tree.problem(("input", at, "topic"), f"`{place[0]}` is not a source topic", fix))
+        try:
+            payload = _payload(step, pipeline.source.format)
+        except TypeError as error:
+            fix = "Write a text in quotes, or null."
+            problems.append(tree.problem(("input", at, "value"), str(error), fix))
+            continue
+        result.append(CaseRecord(step.key, payload, step.timestamp, *place, offset, step.headers))
+    if problems:
+        raise PipelineInvalid(problems)
+    return tuple(result)
+
+
+def _payload(record: WrittenRecord, format_: str) -> bytes | None:
+    """The bytes of the value: JSON of anything, or the text itself. TypeError when there is no such text."""
+    if record.raw is not None:
+        return record.raw.encode("utf-8", "surrogatepass")  # half a character is worth a test, too
+    if record.value is None:
+        return None
+    if format_ == "json":
+        return json.dumps(record.value).encode()
+    if not isinstance(record.value, str):
+        raise TypeError(f"the value of `format: {format_}` is a text, not {shown(record.value)}")
+    return record.value.encode("utf-8", "surrogatepass")

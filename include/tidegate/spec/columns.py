@@ -1,0 +1,268 @@
+"""The columns of a source, as Spark writes them: `storeId string, id bigint, at timestamp`.
+
+Types come out in Spark's normal form, so two ways to write one type are equal: `long` is `bigint`,
+`dec(4)` is `decimal(4,0)`. Only types that can be read from JSON, compared and stored are accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticCustomError
+
+from tidegate.spec.mistakes import Fault, did_you_mean, faults_of, listed
+from tidegate.spec.names import check_column, quote, twice
+
+_PLAIN = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
+    *("string", "binary", "date", "timestamp", "timestamp_ntz"),
+)
+SCALARS = (
+    {name: name for name in _PLAIN}
+    | {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+    | {"timestamp_ltz": "timestamp"}
+)
+"""Spark's names of types without parameters, and the normal form of each."""
+
+DECIMALS = ("decimal", "dec", "numeric")
+NESTED = ("array", "map", "struct")
+
+REFUSED = {
+    "interval": ("is not stored by Delta", "Use `bigint` with a unit in the column's name."),
+    "void": ("holds nothing", "Name the type that is meant."),
+    "variant": ("cannot be compared", "Name the fields: `struct<a:int>`, or keep the text as `string`."),
+    "time": ("is not switched on in Spark 4.1", "Use `string`, or `bigint` for milliseconds."),
+    "char": ("is not kept by Spark outside of tables", "Use `string`."),
+    "character": ("is not kept by Spark outside of tables", "Use `string`."),
+    "varchar": ("is not kept by Spark outside of tables", "Use `string`."),
+    "geometry": ("cannot be read from JSON", "Use `string` or `binary`."),
+    "geography": ("cannot be read from JSON", "Use `string` or `binary`."),
+}
+# what people write who come from another database
+_ELSEWHERE = (
+    {"text": "string", "str": "string", "uuid": "string", "json": "string", "bytes": "binary"}
+    | {"bool": "boolean", "number": "decimal(38,18)", "float64": "double", "float32": "float"}
+    | {"int8": "bigint", "int4": "int", "int2": "smallint", "int64": "bigint", "int32": "int"}
+    | {"datetime": "timestamp", "timestamptz": "timestamp", "object": "struct<…>", "list": "array<…>"}
+)
+MAX_DEPTH = 30
+
+_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[A-Za-z0-9_]+)|(?P<mark>[<>(),:]))")
+
+
+class Column(BaseModel):
+    """A column: its name as written, and its type in Spark's normal form, such as `array<bigint>`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    type: str
+
+
+class BadType(Exception):
+    """What is written is not a type or a list of columns."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type taken apart. `fields` are those of a struct, `parts` those of an array or map."""
+
+    text: str
+    kind: str
+    fields: tuple[tuple[str, Type], ...] = ()
+    parts: tuple[Type, ...] = ()
+
+
+def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:
+    """The columns of a DDL text, and all that is wrong with them. Unusable ones are left out."""
+    try:
+        parser = _Parser(list(_tokens(text)))
+        fields = parser.columns()
+    except BadType as error:
+        return (), [error.fault]
+    faults = parser.faults
+    if any(_has_other_keys(parsed) for _, parsed in fields):
+        fix = "Write `map<string,…>`."
+        faults.append(Fault("the keys of a map in JSON are text", fix))
+    if (name := twice(name for name, _ in fields)) is not None:
+        faults.append(Fault(f"the column `{name}` is there twice", "Column names differ in more than case."))
+    return tuple(Column(name=name, type=parsed.text) for name, parsed in fields), faults
+
+
+def _has_other_keys(of: Type) -> bool:
+    """Whether a map in it has keys that JSON cannot have."""
+    if of.kind == "map" and of.parts[0].text != "string":
+        return True
+    return any(map(_has_other_keys, (*of.parts, *(inner for _, inner in of.fields))))
+
+
+def parse_type(text: str) -> Type:
+    """One type, such as that of a column or after `cast(x as`. Raises BadType."""
+    parser = _Parser(list(_tokens(text)))
+    result = parser.type(0)
+    parser.expect_end()
+    if parser.faults:
+        raise BadType(parser.faults[0])
+    return result
+
+
+def _tokens(text: str) -> Iterator[str]:
+    at = 0
+    end = len(text.rstrip())
+    while at < end:
+        found = _TOKEN.match(text, at)
+        if not found:
+            bad = text[at:].strip()[:1]
+            raise BadType(Fault(f"{bad!r} does not belong here", "Put unusual names into backticks."))
+        yield found.group().strip()
+        at = found.end()
+
+
+@dataclass
+class _Parser:
+    """Recursive descent. What stops it is raised as BadType; what does not is collected in `faults`."""
+
+    tokens: list[str]
+    at: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def next(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        token = self.next
+        self.at += 1
+        return token
+
+    def expect(self, mark: str, after: str) -> None:
+        if self.next != mark:
+            found = f"not `{self.next}`" if self.next else "but the text ends"
+            raise BadType(Fault(f"after `{after}` comes `{mark}`, {found}", "Write `name type, name type`."))
+        self.at += 1
+
+    def expect_end(self) -> None:
+        if self.next:
+            raise BadType(Fault(f"`{self.next}` after the type", "Write the type alone."))
+
+    def columns(self) -> list[tuple[str, Type]]:
+        fields = [self.field(0)]
+        while self.next == ",":
+            self.at += 1
+            fields.append(self.field(0))
+        if self.next.lower() in ("not", "comment", "default", "generated"):
+            name = fields[-1][0]
+            raise BadType(Fault(f"`{name}` has more than a name and a type", f"Leave out `{self.next} …`."))
+        if self.next:
+            raise BadType(Fault(f"`{self.next}` where a comma should be", "Write `name type, name type`."))
+        return fields
+
+    def field(self, depth: int) -> tuple[str, Type]:
+        name = self.name()
+        if self.next == ":":
+            self.at += 1
+        return name, self.type(depth, name)
+
+    def name(self) -> str:
+        token = self.take()
+        if not token or token in "<>(),:":
+            found = f"before `{token}`" if token else "at the end"
+            raise BadType(Fault(f"a column's name is missing {found}", "Write `name type, name type`."))
+        name = token[1:-1].replace("``", "`") if token.startswith("`") else token
+        try:
+            return check_column(name)
+        except PydanticCustomError as error:
+            raise BadType(faults_of(error.context)[0]) from None
+
+    def type(self, depth: int, name: str = "") -> Type:
+        """One type, and its parameters. `depth` counts the types around it."""
+        if depth > MAX_DEPTH:
+            raise BadType(Fault(f"types are nested more than {MAX_DEPTH} deep", "Use `string` inside."))
+        kind = self.take().lower()
+        if kind in SCALARS:
+            return Type(SCALARS[kind], SCALARS[kind])
+        if kind in DECIMALS:
+            return self.decimal()
+        if kind in NESTED:
+            return self.nested(kind, depth)
+        return self.unknown(kind, name)
+
+    def decimal(self) -> Type:
+        precision, scale = 10, 0
+        if self.next == "(":
+            self.at += 1
+            precision = self.number()
+            if self.next == ",":
+                self.at += 1
+                scale = self.number()
+            self.expect(")", "decimal")
+        if not (1 <= precision <= 38 and scale <= precision):
+            fix = "The first number is 1 to 38 digits in all, the second those after the point."
+            self.faults.append(Fault(f"`decimal({precision},{scale})` does not exist", fix))
+        return Type(f"decimal({precision},{scale})", "decimal")
+
+    def number(self) -> int:
+        token = self.take()
+        if not re.fullmatch(r"[0-9]{1,4}", token):
+            raise BadType(Fault(f"`{token}` is not a number of digits", "Write `decimal(10,2)`."))
+        return int(token)
+
+    def nested(self, kind: str, depth: int) -> Type:
+        self.expect("<", kind)
+        if kind == "struct":
+            return self.struct(depth)
+        parts = [self.type(depth + 1)]
+        if kind == "map":
+            self.expect(",", "map<" + parts[0].text)
+            parts.append(self.type(depth + 1))
+        self.expect(">", kind)
+        return Type(f"{kind}<{','.join(part.text for part in parts)}>", kind, parts=tuple(parts))
+
+    def struct(self, depth: int) -> Type:
+        fields = [self.field(depth + 1)]
+        while self.next == ",":
+            self.at += 1
+            fields.append(self.field(depth + 1))
+        self.expect(">", "struct")
+        if (name := twice(name for name, _ in fields)) is not None:
+            self.faults.append(Fault(f"the field `{name}` is there twice", "Rename or remove one."))
+        text = ",".join(f"{_plain(name)}:{parsed.text}" for name, parsed in fields)
+        return Type(f"struct<{text}>", "struct", fields=tuple(fields))
+
+    def unknown(self, kind: str, name: str) -> Type:
+        """Says why, and reads on behind it where that can be done."""
+        of = f" of `{name}`" if name else ""
+        if not kind or kind in "<>(),:":
+            raise BadType(Fault(f"the type{of} is missing", "Write `name type, name type`."))
+        self.skip_parameters()
+        if kind in REFUSED:
+            why, fix = REFUSED[kind]
+            self.faults.append(Fault(f"the type{of}, `{kind}`, {why}", fix))
+        else:
+            self.faults.append(Fault(f"the type{of}, `{kind}`, is unknown", _known_type(kind)))
+        return Type(kind, kind)
+
+    def skip_parameters(self) -> None:
+        while self.next.lower() in ("day", "hour", "minute", "second", "year", "month", "to"):
+            self.at += 1
+        if self.next == "(":
+            while self.next and self.take() != ")":
+                pass
+
+
+def _known_type(kind: str) -> str:
+    if other := _ELSEWHERE.get(kind):
+        return f"Did you mean `{other}`?"
+    known = [*_PLAIN, "decimal", *NESTED]
+    return did_you_mean(kind, [*SCALARS, *DECIMALS, *NESTED], f"Use one of {listed(known)}.")
+
+
+def _plain(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)

@@ -1,0 +1,67 @@
+"""Schedules: five-field cron, as Airflow reads it, and Airflow's six names for the usual ones."""
+
+from __future__ import annotations
+
+import re
+
+PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+# name, least, most, words for the numbers from `least` on
+_FIELDS = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of the month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 7, _DAYS),
+)
+_LONGEST = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
+_PART = re.compile(r"(?:(?P<all>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]{1,4}))?")
+
+
+def cron_mistake(text: str) -> str | None:
+    """What is wrong with a schedule, or None. `*`, numbers, names, ranges, steps and lists are known."""
+    if text in PRESETS:
+        return None
+    parts = text.split()
+    if len(parts) != len(_FIELDS):
+        return f"a schedule has 5 fields, this has {len(parts)}"
+    values: list[set[int]] = []
+    for (name, least, most, words), part in zip(_FIELDS, parts, strict=True):
+        found = _numbers(part.lower(), least, most, words)
+        if found is None:
+            return f"{part!r} is not a {name} ({least} to {most})"
+        values.append(found)
+    if parts[4] == "*" and min(values[2]) > max(_LONGEST.get(month, 31) for month in values[3]):
+        return "that day does not exist in that month"
+    return None
+
+
+def _numbers(text: str, least: int, most: int, words: tuple[str, ...]) -> set[int] | None:
+    """The numbers that a field stands for; None when it cannot be read."""
+    result: set[int] = set()
+    for part in text.split(","):
+        found = _PART.fullmatch(part)
+        if not found:
+            return None
+        first, last = (least, most) if found["all"] else _range(found, least, most, words)
+        step = int(found["step"] or 1)
+        if not least <= first <= last <= most or not 1 <= step <= most:
+            return None
+        result.update(range(first, last + 1, step))
+    return result
+
+
+def _range(found: re.Match[str], least: int, most: int, words: tuple[str, ...]) -> tuple[int, int]:
+    """First and last number of `a`, `a-b` or `a/step`; out of range when not a number or known word."""
+    first = _number(found["first"], least, words)
+    if found["last"]:
+        return first, _number(found["last"], least, words)
+    return first, most if found["step"] else first
+
+
+def _number(text: str, least: int, words: tuple[str, ...]) -> int:
+    if text in words:
+        return words.index(text) + least
+    return int(text) if re.fullmatch(r"[0-9]{1,2}", text) else -1

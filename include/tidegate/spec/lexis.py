@@ -1,0 +1,144 @@
+"""The words of a Spark SQL expression, by Spark's own rules for quotes.
+
+What Spark runs is the user's text, not a parser's idea of it. So the question which functions are called
+is answered here, on the text, and a text that two readers could split differently is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tidegate.spec.mistakes import Fault
+
+MAX_CHARACTERS = 20_000
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>   [ \t\r\n]+ )
+    | (?P<string>  [rR]'[^']*' | [rR]"[^"]*"       # raw: a backslash means nothing
+                 | [xX]'[^']*'
+                 | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" )
+    | (?P<quoted>  `(?:[^`]|``)*` )
+    | (?P<comment> -- | /\* )
+    | (?P<word>    [A-Za-z0-9_]+ )
+    | (?P<symbol>  <=> | -> | [<>!=]= | => | <> | \|\| | << | >> | :: | [-+*/%&|^~!=<>()\[\],.] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_UNUSABLE = {
+    ";": ("`;` ends a statement", "Write one expression."),
+    "?": ("`?` is a parameter", "Write the value itself."),
+    "@": ("`@` is a variable", "Write the value itself."),
+    "$": ("`$` is a variable", "Write the value itself."),
+    "{": ("`{` does not belong into an expression", "Write the value itself."),
+    "}": ("`}` does not belong into an expression", "Write the value itself."),
+    ":": ("`:` is a parameter or reads a variant", "Use `struct.field`; in a type, `struct<name type>`."),
+    "#": ("`#` does not belong into an expression", "Leave it out."),
+}
+_REFUSED_SYMBOLS = {
+    "::": ("`::` is not used here", "Write `cast(x as type)`."),
+    "=>": ("named arguments are not used here", "Write the arguments in their order."),
+}
+# words that may stand before a parenthesis without calling anything
+_OPERATORS = (
+    *("and", "or", "not", "in", "between", "like", "ilike", "rlike", "regexp", "escape"),
+    *("is", "distinct", "from", "div", "case", "when", "then", "else", "over", "as"),
+)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A part of the text: what kind, what it says, and where it starts and ends."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+    def says(self, *texts: str) -> bool:
+        """Whether it is this word or symbol; upper and lower case are the same."""
+        return self.kind in ("word", "symbol") and self.text.lower() in texts
+
+
+def split(text: str) -> tuple[list[Word], list[Fault]]:
+    """The words of an expression without blanks, and what cannot be in one; no words when unreadable."""
+    if (fault := _unusable_whole(text)) is not None:
+        return [], [fault]
+    words: list[Word] = []
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None or found.lastgroup == "comment":
+            return [], [_unusable(text, at)]
+        if found.lastgroup != "space":
+            words.append(Word(str(found.lastgroup), found.group(), at, found.end()))
+        at = found.end()
+    faults = [Fault(*_REFUSED_SYMBOLS[word.text]) for word in words if word.text in _REFUSED_SYMBOLS]
+    return words, faults
+
+
+def _unusable_whole(text: str) -> Fault | None:
+    if not text.strip():
+        return Fault("the expression is empty", "Write a Spark SQL expression such as `quantity > 0`.")
+    if len(text) > MAX_CHARACTERS:
+        return Fault(f"the expression is longer than {MAX_CHARACTERS:,} characters", "Split it.")
+    if "${" in text:
+        # Spark replaces it with settings and environment variables, even inside of quotes
+        return Fault("`${…}` would read Spark's settings or the environment", "Write the value itself.")
+    if any("\ud800" <= c <= "\udfff" or c == "\0" for c in text):
+        return Fault("the expression holds half a character", "Write the character itself.")
+    return None
+
+
+def _unusable(text: str, at: int) -> Fault:
+    """Why the text cannot be split at this place."""
+    here = text[at]
+    if text.startswith(("--", "/*"), at):
+        return Fault("comments and hints are not allowed", "Put the comment above it, with `#`.")
+    if here in "'\"`":
+        return Fault(f"the quote {here} is never closed", "Close it, or put a backslash before it.")
+    if here in _UNUSABLE:
+        return Fault(*_UNUSABLE[here])
+    return Fault(f"{here!r} cannot stand outside of quotes", "Put unusual column names into backticks.")
+
+
+def types(words: list[Word]) -> list[range]:
+    """Where types are written: in each `cast(… as TYPE)`, the positions of the words of TYPE."""
+    found = []
+    for at, word in enumerate(words[:-1]):
+        if word.says("cast", "try_cast") and words[at + 1].says("("):
+            start, end = _type_in(words, at + 2)
+            found.append(range(start, end))
+    return found
+
+
+def _type_in(words: list[Word], at: int) -> tuple[int, int]:
+    """From behind the `as` of a cast to its closing parenthesis."""
+    depth, start = 1, len(words)
+    for here in range(at, len(words)):
+        word = words[here]
+        depth += word.says("(", "[") - word.says(")", "]")
+        if depth == 1 and word.says("as") and start == len(words):
+            start = here + 1
+        if depth == 0:
+            return min(start, here), here
+    return len(words), len(words)
+
+
+def calls(words: list[Word]) -> tuple[list[Word], list[Fault]]:
+    """The names that are called, outside of types, and the names that cannot be called so."""
+    in_types = {at for span in types(words) for at in span}
+    names: list[Word] = []
+    faults = []
+    for at, word in enumerate(words[:-1]):
+        if not words[at + 1].says("(") or at in in_types or word.kind not in ("word", "quoted"):
+            continue
+        if word.says(*_OPERATORS):
+            continue
+        if word.kind == "quoted" or (at and words[at - 1].says(".")):
+            fix = "Write the function's plain name."
+            faults.append(Fault(f"{word.text} is called by a quoted or qualified name", fix))
+        names.append(word)
+    return names, faults

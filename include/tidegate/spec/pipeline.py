@@ -1,0 +1,68 @@
+"""A pipeline file as a whole. How its mistakes are told is in `told`; what is not built yet, in `grammar`."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, field_validator
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec import names
+from tidegate.spec.cron import PRESETS, cron_mistake
+from tidegate.spec.mistakes import listed, mistake
+from tidegate.spec.scope import Model, filled, scope_of
+from tidegate.spec.sinks import Sink
+from tidegate.spec.source import Source
+from tidegate.spec.stage import Stage
+
+
+class Quality(Model):
+    """Which suite the outbox has to pass, and what happens when it does not."""
+
+    suite: Annotated[str, AfterValidator(names.check_suite)]
+    on_failure: Literal["stop", "warn"] = "stop"
+
+
+def _read_schedule(text: str) -> str:
+    if (wrong := cron_mistake(text)) is not None:
+        fix = f"Write cron such as `*/5 * * * *`, one of {listed(PRESETS)}, or null for no schedule."
+        raise mistake(wrong, fix)
+    return text
+
+
+class Written(Model):
+    """A pipeline as it is written."""
+
+    pipeline: Annotated[str, AfterValidator(names.check_name)]
+    generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = 1
+    schedule: Annotated[str, AfterValidator(_read_schedule)] | None = None
+    source: Source
+    lookup: Annotated[tuple[Any, ...], Field(max_length=0)] = ()
+    stages: Annotated[tuple[Stage, ...], BeforeValidator(filled)]
+    sinks: tuple[Sink, ...] = ()
+    quality: Quality | None = None
+
+    @field_validator("sinks")
+    @classmethod
+    def _somewhere(cls, sinks: tuple[Any, ...], info: Info) -> tuple[Any, ...]:
+        if not sinks and not scope_of(info).in_case:
+            fix = "Write for example `sinks: [{kind: kafka, topic: availability}]`."
+            raise mistake("a pipeline needs at least one sink", fix)
+        return sinks
+
+
+class Pipeline(Written):
+    """A pipeline that has no mistakes. `text` is the whole file, as it was read."""
+
+    text: str
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the text, in hex: any edit makes another hash."""
+        return hashlib.sha256(self.text.encode("utf-8")).hexdigest()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that make up the key; none when the record's own key is used."""
+        return self.source.key or ()

@@ -1,0 +1,141 @@
+"""`source`: which records are read, and what they are made of."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec import names
+from tidegate.spec.columns import Column, parse_columns
+from tidegate.spec.mistakes import as_mistake, mistake, shown
+from tidegate.spec.scope import Model, Topic, among, distinct, filled, scope_of
+
+# what datetime.fromisoformat reads alike in every Python
+_INSTANT = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
+_NO_KEYS = {
+    "float": "numbers with a fraction have more than one way to be written",
+    "double": "numbers with a fraction have more than one way to be written",
+    "binary": "bytes are not text",
+    **dict.fromkeys(("array", "map", "struct"), "only single values can be keys"),
+}
+
+
+def _read_columns(written: Any, info: Info) -> Any:
+    """DDL to columns, as the format wants it: `string` and `bytes` have the one column `value`."""
+    format_ = info.data.get("format")
+    if format_ in ("string", "bytes"):
+        if written is not None:
+            raise mistake(f"`format: {format_}` has the one column `value`", "Leave `columns` out.")
+        return (Column(name="value", type="string" if format_ == "string" else "binary"),)
+    if written is None and format_ == "json":
+        fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
+        raise mistake("`format: json` needs its columns", fix)
+    if written is None:
+        return ()  # the format is wrong, and that is said already
+    if not isinstance(written, str):
+        raise mistake("the columns are one text", 'Write `columns: "name type, name type"`.')
+    columns, faults = parse_columns(written)
+    if faults:
+        raise as_mistake(faults)
+    return columns
+
+
+def _known_key(name: str, info: Info) -> str:
+    """A key column exists, is a single value, and is not one of the outbox's own."""
+    types = scope_of(info).types
+    if types is None:
+        return name
+    type_ = types.get(name)
+    if type_ is None:
+        raise mistake(f"the column `{name}` does not exist", among(name, types))
+    if type_.kind in _NO_KEYS:
+        fix = "Use columns such as `string` or `bigint`."
+        raise mistake(f"`{name}` is {type_.text}, and {_NO_KEYS[type_.kind]}", fix)
+    if meaning := names.RESERVED.get(name.lower()):
+        fix = "Use another column, or the record's key (`key: null`)."
+        raise mistake(f"`{name}` is reserved: in the outbox it is {meaning}", fix)
+    return name
+
+
+def _read_start(written: Any) -> Any:
+    """`earliest`, `latest`, epoch milliseconds, or ISO 8601 with a zone, which becomes milliseconds."""
+    if isinstance(written, str) and written not in ("earliest", "latest"):
+        return _milliseconds(written)
+    if isinstance(written, str) or (type(written) is int and 0 <= written < 2**47):
+        return written
+    raise mistake(f"{shown(written)} is not a place to start", _START)
+
+
+def _milliseconds(text: str) -> int:
+    """Since 1970, of a time with a zone."""
+    found = _INSTANT.fullmatch(text)
+    if found and not found["zone"]:
+        raise mistake(f"{text!r} has no time zone", f"Write it with one: `{text}Z`.")
+    try:
+        at = datetime.fromisoformat(found["time"] + found["zone"].replace("Z", "+00:00") if found else "")
+    except ValueError:
+        raise mistake(f"{text!r} is not a place to start", _START) from None
+    if at < _EPOCH:
+        raise mistake(f"{text!r} is before 1970", _START)
+    return (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _known_time(name: str, info: Info) -> str:
+    """`record`, or a column that can be a time."""
+    types = scope_of(info).types
+    if name == "record" or types is None:
+        return name
+    if name not in types:
+        raise mistake(f"the column `{name}` does not exist", among(name, ["record", *types]))
+    type_ = types[name]
+    if type_ is not None and type_.text not in ("bigint", "timestamp"):
+        fix = "Use a `bigint` column with milliseconds since 1970, or a `timestamp` column."
+        raise mistake(f"`{name}` is {type_.text}, which is not a time", fix)
+    return name
+
+
+def _note_topics(topics: tuple[str, ...], info: Info) -> tuple[str, ...]:
+    scope_of(info).topics = topics
+    return topics
+
+
+def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
+    scope_of(info).columns = columns or None
+    return columns
+
+
+def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
+    scope_of(info).key = distinct(key or ())
+    return key
+
+
+Topics = Annotated[
+    tuple[Topic, ...], BeforeValidator(filled), AfterValidator(distinct), AfterValidator(_note_topics)
+]
+Columns = Annotated[tuple[Column, ...], BeforeValidator(_read_columns), AfterValidator(_note_columns)]
+
+
+class Source(Model):
+    """Which records are read, and what they are made of."""
+
+    topics: Topics
+    format: Literal["json", "string", "bytes"]
+    columns: Columns = Field(default=None)  # type: ignore[arg-type]  # resolved while reading
+    key: Annotated[
+        tuple[Annotated[str, AfterValidator(_known_key)], ...] | None,
+        BeforeValidator(filled),
+        AfterValidator(_note_key),
+    ] = None
+    timestamp: Annotated[str, AfterValidator(_known_time)] = "record"
+    explode: None = None
+    deduplicate: Literal["offset"] = "offset"
+    max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = None
+    start: Annotated[Literal["earliest", "latest"] | int, BeforeValidator(_read_start)] = "earliest"

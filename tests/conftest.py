@@ -1,0 +1,57 @@
+"""The real parts that the tests share: one broker, one Spark session, a fresh ledger and lake for each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.world import World
+
+from tidegate.local.broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def installed() -> Path:
+    """Where `make setup` put the jars."""
+    return Path(os.environ.get("TIDEGATE_HOME") or REPOSITORY / ".tidegate").absolute()
+
+
+@pytest.fixture(scope="session")
+def home(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A TIDEGATE_HOME of this test run's own, with the installed jars."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "jars").symlink_to(installed / "jars", target_is_directory=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def broker(home: Path) -> Iterator[KafkaBroker]:
+    """A real broker, for all tests that need one and do not kill it."""
+    with KafkaBroker(home) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(home: Path) -> Iterator[SparkSession]:
+    """One Spark session for the whole run."""
+    from tidegate.engine import open_session
+    from tidegate.local.java import find_java, java_home
+
+    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    session = open_session(home / "jars" / "spark", "local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def world(broker: KafkaBroker, spark: SparkSession, home: Path, tmp_path: Path) -> World:
+    """Topics, ledger and lake of one test's own, on the shared broker and session."""
+    return World(broker.bootstrap_servers, tmp_path, home / "jars" / "spark", lambda: spark)

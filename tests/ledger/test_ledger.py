@@ -1,0 +1,252 @@
+"""The ledger: leases and epochs fence, plans are immutable, the head moves by one and only once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect
+
+from tidegate.errors import Fenced, LeaseHeld, LedgerUnavailable, SettingsInvalid
+from tidegate.ledger import LEASE_SECONDS, Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Run, Stream
+from tidegate.ledger.database import open_database
+from tidegate.ledger.schema import metadata
+
+STREAM = Stream("p", 1)
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: Clock) -> Ledger:
+    return Ledger(open_database(f"sqlite:///{tmp_path / 'ledger.db'}"), clock)
+
+
+def plan(seq: int = 1, run_id: str = "r1", end: int = 10) -> Plan:
+    ranges = (OffsetRange("t", 0, 0, end), OffsetRange("t", 1, 0, 0))
+    return Plan(STREAM, seq, run_id, 5, ranges, {"t": "id-1"}, "pipeline: p", "hash")
+
+
+def attempt(seq: int = 1, name: str = "a1") -> Attempt:
+    return Attempt(STREAM, seq, name, {"read": 10})
+
+
+def test_a_new_stream_has_an_empty_head(ledger: Ledger) -> None:
+    assert ledger.head(STREAM).seq == 0
+    assert ledger.streams() == []
+
+
+def test_another_run_cannot_take_a_held_lease(ledger: Ledger) -> None:
+    ledger.acquire(STREAM, "r1")
+    with pytest.raises(LeaseHeld, match="r1"):
+        ledger.acquire(STREAM, "r2")
+
+
+def test_a_retry_of_the_same_run_takes_over_at_once_with_a_higher_epoch(ledger: Ledger) -> None:
+    first, second = ledger.acquire(STREAM, "r1"), ledger.acquire(STREAM, "r1")
+    assert second.lease.epoch == first.lease.epoch + 1
+
+
+def test_a_lease_without_a_sign_of_life_runs_out(ledger: Ledger, clock: Clock) -> None:
+    ledger.acquire(STREAM, "r1")
+    clock.now += LEASE_SECONDS
+    assert ledger.acquire(STREAM, "r2").lease.holder == "r2"
+
+
+def test_a_renewed_lease_does_not_run_out(ledger: Ledger, clock: Clock) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    clock.now += LEASE_SECONDS - 1
+    held.renew()
+    clock.now += LEASE_SECONDS - 1
+    with pytest.raises(LeaseHeld):
+        ledger.acquire(STREAM, "r2")
+
+
+def test_a_released_lease_is_free(ledger: Ledger) -> None:
+    ledger.acquire(STREAM, "r1").release()
+    assert ledger.lease_holder(STREAM) is None
+    ledger.acquire(STREAM, "r2")
+
+
+def test_generations_have_leases_and_heads_of_their_own(ledger: Ledger) -> None:
+    ledger.acquire(STREAM, "r1")
+    ledger.acquire(Stream("p", 2), "r2")
+
+
+STALE_WRITES: dict[str, Callable[[LeasedLedger], object]] = {
+    "renew": lambda held: held.renew(),
+    "add_plan": lambda held: held.add_plan(plan()),
+    "add_run": lambda held: held.add_run(Run("r9", None, "note")),
+    "add_attempt": lambda held: held.add_attempt(attempt()),
+    "set_validated": lambda held: held.set_validated(attempt(), True),
+    "commit": lambda held: held.commit(plan(), attempt()),
+    "add_publication": lambda held: held.add_publication(1, "kafka:t", 1),
+    "set_sink_identity": lambda held: held.set_sink_identity("kafka:t", "id"),
+    "set_metrics": lambda held: held.set_metrics(1, "", {"x": 1.0}),
+    "drop_plan": lambda held: held.drop_plan(),
+    "accept_gap": lambda held: held.accept_gap([OffsetRange("t", 0, 0, 5)]),
+}
+
+
+@pytest.mark.parametrize("write", STALE_WRITES.values(), ids=STALE_WRITES.keys())
+def test_a_stale_epoch_can_write_nothing(ledger: Ledger, write: Callable[[LeasedLedger], object]) -> None:
+    stale = ledger.acquire(STREAM, "r1")
+    ledger.acquire(STREAM, "r1")
+    with pytest.raises(Fenced):
+        write(stale)
+
+
+def test_a_stale_release_does_not_free_the_successors_lease(ledger: Ledger) -> None:
+    stale = ledger.acquire(STREAM, "r1")
+    ledger.acquire(STREAM, "r1")
+    stale.release()
+    assert ledger.lease_holder(STREAM) == "r1"
+
+
+def test_a_plan_comes_back_word_for_word(ledger: Ledger) -> None:
+    ledger.acquire(STREAM, "r1").add_plan(plan())
+    assert ledger.open_plan(STREAM) == plan()
+    assert ledger.run(STREAM, "r1") == Run("r1", 1)
+
+
+def test_a_plan_cannot_be_written_twice(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.add_plan(plan())
+    with pytest.raises(Fenced):
+        held.add_plan(plan(run_id="r1b", end=20))
+    assert ledger.open_plan(STREAM) == plan()
+
+
+def test_the_commit_moves_head_offsets_and_topic_ids_together(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.add_plan(plan())
+    held.add_attempt(attempt())
+    held.commit(plan(), attempt())
+    head = ledger.head(STREAM)
+    assert (head.seq, head.offsets, head.topic_ids) == (1, {("t", 0): 10, ("t", 1): 0}, {"t": "id-1"})
+    assert ledger.committed(STREAM) == [(1, "a1")]
+    assert ledger.open_plan(STREAM) is None
+
+
+def test_a_batch_is_committed_once(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.commit(plan(), attempt())
+    with pytest.raises(Fenced):
+        held.commit(plan(), attempt(name="a2"))
+    assert ledger.committed(STREAM) == [(1, "a1")]
+
+
+def test_a_batch_cannot_be_committed_before_its_predecessor(ledger: Ledger) -> None:
+    with pytest.raises(Fenced):
+        ledger.acquire(STREAM, "r1").commit(plan(seq=2), attempt(seq=2))
+
+
+def test_the_committed_attempt_counts_even_when_a_newer_one_was_computed(ledger: Ledger) -> None:
+    first = ledger.acquire(STREAM, "r1")
+    first.add_attempt(attempt(name="a1"))
+    second = ledger.acquire(STREAM, "r1")
+    second.add_attempt(attempt(name="a2"))
+    assert ledger.attempt(STREAM, 1) == attempt(name="a2")
+    second.commit(plan(), attempt(name="a1"))
+    assert ledger.attempt(STREAM, 1) == attempt(name="a1")
+
+
+def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.add_publication(1, "kafka:t", 7)
+    held.add_publication(1, "kafka:t", 7)
+    held.add_publication(2, "kafka:t", 0)
+    assert ledger.publications(STREAM, 1) == {"kafka:t": 7}
+    assert ledger.last_published(STREAM, "kafka:t") == 1
+
+
+def test_metrics_of_a_later_try_replace_those_of_an_earlier(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.set_metrics(1, "s", {"a": 1.0, "b": 2.0})
+    held.set_metrics(1, "s", {"a": 3.0})
+    assert ledger.metrics(STREAM, 1) == {("s", "a"): 3.0, ("s", "b"): 2.0}
+
+
+def test_a_dropped_plan_leaves_room_for_another(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.add_plan(plan())
+    held.add_attempt(attempt())
+    assert held.drop_plan() == 1
+    assert held.drop_plan() is None
+    assert ledger.attempt(STREAM, 1) is None
+    held.add_plan(plan(run_id="r2", end=20))
+
+
+def test_an_accepted_gap_moves_only_the_lost_partition_and_is_kept_on_record(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.commit(plan(), attempt())
+    held.accept_gap([OffsetRange("t", 0, 10, 25)])
+    assert ledger.head(STREAM).offsets == {("t", 0): 25, ("t", 1): 0}
+    noted = ledger.run(STREAM, "gap__epoch_1")
+    assert noted is not None
+    assert noted.note == "accepted as lost: t[0] 10-24"
+
+
+def test_of_many_that_ask_at_once_exactly_one_gets_the_lease(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    winners: list[str] = []
+    barrier = threading.Barrier(8)
+
+    def ask(name: str) -> None:
+        mine = Ledger.open(url)
+        barrier.wait()
+        try:
+            winners.append(mine.acquire(STREAM, name).lease.holder)
+        except LeaseHeld:
+            return
+
+    threads = [threading.Thread(target=ask, args=(f"r{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(winners) == 1
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
+    migrated = inspect(open_database(f"sqlite:///{tmp_path / 'migrated.db'}"))
+    declared_engine = create_engine("sqlite://")
+    metadata.create_all(declared_engine)
+    declared = inspect(declared_engine)
+    for table in metadata.tables:
+        columns = {c["name"]: (str(c["type"]), c["nullable"]) for c in migrated.get_columns(table)}
+        assert columns == {c["name"]: (str(c["type"]), c["nullable"]) for c in declared.get_columns(table)}
+        key = migrated.get_pk_constraint(table)["constrained_columns"]
+        assert key == declared.get_pk_constraint(table)["constrained_columns"]
+
+
+def test_a_url_that_is_none_says_what_one_looks_like() -> None:
+    with pytest.raises(SettingsInvalid, match="postgresql"):
+        Ledger.open("not a url")
+
+
+def test_a_database_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").mkdir()
+    with pytest.raises(LedgerUnavailable, match="run again"):
+        Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+
+def test_a_password_in_the_url_is_not_in_the_error() -> None:
+    with pytest.raises(LedgerUnavailable) as caught:
+        Ledger.open("postgresql+psycopg://tidegate:hunter2@127.0.0.1:1/ledger?connect_timeout=1")
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,93 @@
+"""Which offsets a batch reads: facts about interval arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.broker import TopicView
+from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated
+from tidegate.ledger import Head, OffsetRange, Stream
+from tidegate.steps.ranges import limit_span, plan_ranges
+
+STREAM = Stream("p", 1)
+
+
+def view(start: int = 0, stable: int = 10, end: int | None = None, topic_id: str = "id") -> TopicView:
+    return TopicView("t", topic_id, {0: start}, {0: stable}, {0: stable if end is None else end})
+
+
+def head(offset: int | None = None) -> Head:
+    if offset is None:
+        return Head(STREAM)
+    return Head(STREAM, 1, {("t", 0): offset}, {"t": "id"})
+
+
+def only(ranges: tuple[OffsetRange, ...]) -> tuple[int, int]:
+    assert len(ranges) == 1
+    return ranges[0].start, ranges[0].end
+
+
+def test_the_first_batch_starts_at_the_first_kept_record() -> None:
+    assert only(plan_ranges(head(), [view(start=3)], {}, None, None)) == (3, 10)
+
+
+def test_a_declared_first_start_counts_for_the_first_batch() -> None:
+    assert only(plan_ranges(head(), [view()], {("t", 0): 7}, None, None)) == (7, 10)
+
+
+def test_later_batches_start_at_the_head() -> None:
+    assert only(plan_ranges(head(4), [view()], {}, None, None)) == (4, 10)
+
+
+def test_the_end_is_the_last_stable_offset_not_the_logs_end() -> None:
+    assert only(plan_ranges(head(4), [view(stable=6, end=10)], {}, None, None)) == (4, 6)
+
+
+def test_the_end_is_at_most_the_intervals() -> None:
+    assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 8}, None)) == (4, 8)
+
+
+def test_an_intervals_end_below_the_head_reads_nothing_and_never_goes_back() -> None:
+    assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 2}, None)) == (4, 4)
+
+
+def test_an_added_partition_starts_at_its_first_record() -> None:
+    two = TopicView("t", "id", {0: 0, 1: 0}, {0: 10, 1: 5}, {0: 10, 1: 5})
+    ranges = plan_ranges(head(4), [two], {}, None, None)
+    assert ranges == (OffsetRange("t", 0, 4, 10), OffsetRange("t", 1, 0, 5))
+
+
+def test_records_deleted_before_they_were_read_halt_with_the_range_and_the_command() -> None:
+    with pytest.raises(OffsetsLost, match=r"t\[0\] offsets 4 to 6 .*doctor p --accept-gap"):
+        plan_ranges(head(4), [view(start=7)], {}, None, None)
+
+
+def test_a_log_that_ends_before_the_head_halts() -> None:
+    with pytest.raises(LogTruncated, match="ends at offset 10, but it was read up to 12"):
+        plan_ranges(head(12), [view()], {}, None, None)
+
+
+def test_a_recreated_topic_halts_although_its_offsets_would_fit() -> None:
+    with pytest.raises(TopicRecreated, match="Raise `generation`"):
+        plan_ranges(head(4), [view(topic_id="other")], {}, None, None)
+
+
+ranges_strategy = st.lists(
+    st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(
+        lambda pair: OffsetRange("t", pair[0], pair[0], pair[0] + pair[1])
+    ),
+    max_size=6,
+)
+
+
+@given(ranges_strategy, st.integers(1, 3000))
+def test_limited_ranges_fill_the_limit_exactly_and_keep_their_starts(
+    ranges: list[OffsetRange], most: int
+) -> None:
+    limited = limit_span(ranges, most)
+    assert sum(each.span for each in limited) == min(most, sum(each.span for each in ranges))
+    for before, after in zip(ranges, limited, strict=True):
+        assert (after.start, after.partition) == (before.start, before.partition)
+        assert after.start <= after.end <= before.end

@@ -1,0 +1,161 @@
+"""A small world for a test: its own topics, pipeline file, ledger and lake, on real Kafka and real Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
+
+from tidegate import steps
+from tidegate.demo.topics import read_published
+from tidegate.ledger import Stream
+from tidegate.spec import Pipeline, load_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW_MS = 1_800_000_000_000
+
+PIPELINE = """\
+pipeline: availability
+generation: {generation}
+source:
+  topics: [{source}]
+  format: json
+  columns: "storeId string, id bigint, quantity int"
+  key: [storeId, id]
+{source_extra}
+stages:
+  - name: availability
+    select: {{isAvailable: "quantity > 0"}}
+    reduce: latest
+    emit: {{on: change, equal: exact}}
+sinks:
+  - {{kind: kafka, topic: {sink}, with_key: true}}
+{extra}
+"""
+
+
+@dataclass
+class World:
+    """Topics are named after the test's world, so that tests do not meet on the shared broker."""
+
+    servers: str
+    folder: Path
+    jars: Path
+    open_session: Callable[[], SparkSession]
+    name: str = field(default_factory=lambda: uuid4().hex[:8])
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        self.source, self.sink = f"stock-{self.name}", f"availability-{self.name}"
+        self.create(self.source)
+        self.create(self.sink)
+        self.write_pipeline()
+        self.app = steps.App.from_environment(self.environment)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to work in this world."""
+        return {
+            "TIDEGATE_HOME": str(self.folder),
+            "TIDEGATE_KAFKA": self.servers,
+            "TIDEGATE_PIPELINES": str(self.folder / "pipelines"),
+            "TIDEGATE_JARS": str(self.jars),
+            "TIDEGATE_SPARK_MASTER": "local[2]",
+        }
+
+    def create(self, topic: str, partitions: int = 2) -> None:
+        self._admin(lambda admin: admin.create_topics([NewTopic(topic, partitions, 1)]))
+
+    def delete(self, topic: str) -> None:
+        self._admin(lambda admin: admin.delete_topics([topic]))
+
+    def _admin(self, call: Callable[[Any], Any]) -> Any:
+        admin = KafkaAdminClient(bootstrap_servers=self.servers)
+        try:
+            return call(admin)
+        finally:
+            admin.close()
+
+    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Let retention take all records before these offsets."""
+        from kafka import TopicPartition
+
+        before = {TopicPartition(*at): offset for at, offset in offsets.items()}
+        self._admin(lambda admin: admin.delete_records(before))
+
+    def write_pipeline(self, generation: int = 1, source_extra: str = "", extra: str = "", **replace: str) -> Path:
+        """The pipeline file; `replace` maps a piece of text to what stands in its place."""
+        text = PIPELINE.format(
+            generation=generation,
+            source=self.source,
+            sink=self.sink,
+            source_extra=source_extra and f"  {source_extra}",
+            extra=extra,
+        )
+        for old, new in replace.items():
+            text = text.replace(old, new)
+        path = self.folder / "pipelines" / "availability.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return load_pipeline(self.folder / "pipelines" / "availability.yaml")
+
+    @property
+    def stream(self) -> Stream:
+        return steps.stream_of(self.pipeline)
+
+    def send(self, *records: dict[str, Any]) -> None:
+        """Records as `send`'s keyword arguments; `value` may be a dict (JSON), bytes or None."""
+        producer = KafkaProducer(bootstrap_servers=self.servers, acks="all")
+        try:
+            for each in records:
+                value = each["value"]
+                body = json.dumps(value).encode() if isinstance(value, dict) else value
+                defaults = {"topic": self.source, "partition": 0, "timestamp_ms": NOW_MS - 1000}
+                producer.send(**(defaults | each | {"value": body}))
+            producer.flush()
+        finally:
+            producer.close()
+
+    def stock(self, *quantities: int, store: str = "s1", product: int = 1, **more: Any) -> None:
+        """Stock events of one product, in order."""
+        self.send(*(stock_event(quantity, store, product, **more) for quantity in quantities))
+
+    def run(self, run_id: str | None = None, **trigger: Any) -> steps.Outcome:
+        """One batch, all five steps, in this process."""
+        self.runs += 1
+        wanted = steps.Trigger(run_id or f"run-{self.runs}", NOW_MS, **trigger)
+        return steps.run_batch(self.app, self.pipeline, wanted, self.open_session)
+
+    def published(self) -> dict[str, list[Any]]:
+        """Key -> isAvailable in order, null for a deletion, as a read_committed consumer sees it."""
+        return {
+            key: [None if value is None else value["isAvailable"] for value in values]
+            for key, values in read_published(self.servers, self.sink).items()
+        }
+
+    def counts(self, seq: int) -> Mapping[str, int]:
+        attempt = self.app.ledger.attempt(self.stream, seq)
+        assert attempt is not None
+        return attempt.counts
+
+
+def stock_event(quantity: int, store: str = "s1", product: int = 1, **more: Any) -> dict[str, Any]:
+    """One event, as keyword arguments of `send`."""
+    return {"value": {"storeId": store, "id": product, "quantity": quantity}, "key": key_of(store, product).encode(), **more}
+
+
+def key_of(store: str = "s1", product: int = 1) -> str:
+    """The canonical key of a product."""
+    return f'{{"storeId":"{store}","id":{product}}}'
