@@ -1,4 +1,4 @@
-"""The real parts that the tests share: one broker, one Spark session, a fresh ledger and lake for each test."""
+"""The real parts that tests share: one broker, one Spark session; and a fresh ledger and lake for each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.world import World
 
+from tests.world import World
 from tidegate.local.broker import KafkaBroker
 
 if TYPE_CHECKING:

@@ -91,7 +91,9 @@ class World:
         before = {TopicPartition(*at): offset for at, offset in offsets.items()}
         self._admin(lambda admin: admin.delete_records(before))
 
-    def write_pipeline(self, generation: int = 1, source_extra: str = "", extra: str = "", **replace: str) -> Path:
+    def write_pipeline(
+        self, generation: int = 1, source_extra: str = "", extra: str = "", **replace: str
+    ) -> Path:
         """The pipeline file; `replace` maps a piece of text to what stands in its place."""
         text = PIPELINE.format(
             generation=generation,
@@ -153,7 +155,11 @@ class World:
 
 def stock_event(quantity: int, store: str = "s1", product: int = 1, **more: Any) -> dict[str, Any]:
     """One event, as keyword arguments of `send`."""
-    return {"value": {"storeId": store, "id": product, "quantity": quantity}, "key": key_of(store, product).encode(), **more}
+    return {
+        "value": {"storeId": store, "id": product, "quantity": quantity},
+        "key": key_of(store, product).encode(),
+        **more,
+    }
 
 
 def key_of(store: str = "s1", product: int = 1) -> str:

@@ -1,7 +1,7 @@
 """Where things are, from the environment. Nothing secret ever comes from a pipeline file or an argument.
 
 ==========================  =======================================================================
-TIDEGATE_HOME               one folder for everything that tidegate writes; default `~/.tidegate`
+TIDEGATE_HOME               one folder for everything that tidegate writes; default `.tidegate` here
 TIDEGATE_LEDGER             SQLAlchemy URL; default SQLite in TIDEGATE_HOME
 TIDEGATE_LAKE               folder or URI of the tables; default `TIDEGATE_HOME/lake`
 TIDEGATE_KAFKA              bootstrap servers, or a JSON object of Kafka client properties
@@ -39,7 +39,7 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the settings; raises SettingsInvalid when one cannot be used."""
-        home = Path(environment.get("TIDEGATE_HOME") or Path.home() / ".tidegate").expanduser().absolute()
+        home = Path(environment.get("TIDEGATE_HOME") or ".tidegate").expanduser().absolute()
         pipelines = Path(environment.get("TIDEGATE_PIPELINES") or Path("include/pipelines")).absolute()
         kafka = environment.get("TIDEGATE_KAFKA")
         return cls(

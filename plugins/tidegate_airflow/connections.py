@@ -16,7 +16,6 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 
-
 KAFKA_CONNECTION = "tidegate_kafka"
 LEDGER_CONNECTION = "tidegate_ledger"
 

@@ -21,10 +21,13 @@ SPARK_CONNECTION = "spark_default"
 
 
 def pipeline_dags() -> dict[str, DAG]:
-    """DAG id -> DAG, for every file in the pipelines folder. A broken file becomes a DAG that says so."""
+    """DAG id -> DAG, one per file in the pipelines folder and named after it, so that two generations of a
+    pipeline can run side by side. A broken file becomes a DAG that says so.
+    """
     settings = Settings.from_environment({"TIDEGATE_PIPELINES": _default_pipelines(), **os.environ})
     pipelines, broken = load_pipelines(settings.pipelines)
-    dags = [_dag(each, settings) for each in pipelines] + [_broken_dag(each) for each in broken]
+    dags = [_dag(name, each, settings) for name, each in pipelines.items()]
+    dags += [_broken_dag(each) for each in broken]
     return {dag.dag_id: dag for dag in dags}
 
 
@@ -32,10 +35,10 @@ def _default_pipelines() -> str:
     return str(_REPOSITORY / "include" / "pipelines")
 
 
-def _dag(pipeline: Pipeline, settings: Settings) -> DAG:
+def _dag(name: str, pipeline: Pipeline, settings: Settings) -> DAG:
     schedule = CronDataIntervalTimetable(pipeline.schedule, timezone="UTC") if pipeline.schedule else None
     with DAG(
-        dag_id=pipeline.pipeline,
+        dag_id=name,
         schedule=schedule,
         start_date=_START,
         catchup=False,
@@ -44,14 +47,14 @@ def _dag(pipeline: Pipeline, settings: Settings) -> DAG:
         tags=["tidegate"],
         doc_md=_documentation(pipeline),
     ) as dag:
-        _wire(pipeline, settings)
+        _wire(name, pipeline, settings)
     return dag
 
 
-def _wire(pipeline: Pipeline, settings: Settings) -> None:
+def _wire(name: str, pipeline: Pipeline, settings: Settings) -> None:
     """plan >> compute >> validate >> commit >> publish."""
     mine = (pipeline.pipeline, pipeline.generation, _RUN_ID)
-    planned = task.short_circuit(task_id="plan")(_plan)(pipeline.pipeline)
+    planned = task.short_circuit(task_id="plan")(_plan)(name)
     computed = tasks.ComputeOperator(
         task_id="compute",
         application=str(_REPOSITORY / "spark_jobs" / "compute.py"),
@@ -67,9 +70,9 @@ def _wire(pipeline: Pipeline, settings: Settings) -> None:
     planned >> computed >> validated >> committed >> published
 
 
-def _plan(pipeline: str, **context: Any) -> bool:
+def _plan(pipeline_file: str, **context: Any) -> bool:
     run = context["dag_run"]
-    return tasks.plan(pipeline, run.run_id, context.get("data_interval_end"), run.run_after)
+    return tasks.plan(pipeline_file, run.run_id, context.get("data_interval_end"), run.run_after)
 
 
 def _documentation(pipeline: Pipeline) -> str:

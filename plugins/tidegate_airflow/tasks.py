@@ -78,7 +78,7 @@ def _run(work: Callable[[], Result]) -> Result:
         raise AirflowFailException(str(error)) from error
 
 
-class ComputeOperator(SparkSubmitOperator):
+class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
     """Step 2: spark-submit, told from the job's exit code whether a retry can help."""
 
     def execute(self, context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The semantics again, record by record, as DESIGN.md says them: slow, plain, and sharing nothing with the kernel."""
+"""The semantics again, record by record: slow, plain, and sharing nothing with the kernel."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from tests.core.naive import Record
 
+from tests.core.naive import Record
 from tidegate import core
 
 VALUE = pa.struct([("a", pa.float64()), ("b", pa.string())])

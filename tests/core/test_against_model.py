@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.core.naive import Model, Record, same
 from tests.core.rows_for_tests import Kernel
-
 from tidegate import core
 
 BOTH = ("a", "b")
@@ -49,7 +50,7 @@ def agrees(kernel: Kernel, model: Model) -> bool:
         return False
     return all(
         len(kernel.emissions[key]) == len(out)
-        and all(map(lambda l, r: same(l, r, BOTH), kernel.emissions[key], out))
+        and all(map(lambda left, right: same(left, right, BOTH), kernel.emissions[key], out))
         for key, out in model.emissions.items()
     )
 
@@ -82,7 +83,7 @@ def test_emissions_do_not_depend_on_where_the_log_was_cut(
 @given(histories(partitions=2))
 def test_change_never_emits_two_equal_values_in_a_row(batches: list[list[Record]]) -> None:
     for out in run(core.Change(BOTH), batches).emissions.values():
-        assert not any(same(left, right, BOTH) for left, right in zip(out, out[1:], strict=False))
+        assert not any(same(left, right, BOTH) for left, right in pairwise(out))
 
 
 @settings(max_examples=150, deadline=None)

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
+
 from tests.core.naive import Record
 from tests.core.rows_for_tests import Kernel
-
 from tidegate import core
 
 BOTH = ("a", "b")

@@ -15,7 +15,6 @@ from kafka.errors import (
     SaslAuthenticationFailedError,
     TopicAlreadyExistsError,
 )
-
 from kafka.protocol.consumer import IsolationLevel
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
@@ -100,7 +99,7 @@ class KafkaLog:
             )
 
     def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
-        """Per partition, offset and timestamp of the first record at or after an instant; absent if none is."""
+        """Per partition, offset and timestamp of the first record at or after an instant, if there is one."""
         with self._admin() as admin:
             wanted = {TopicPartition(topic, partition): timestamp_ms for partition in partitions}
             found = admin.list_partition_offsets(wanted)
@@ -128,7 +127,7 @@ def _offsets(
     spec: OffsetSpec,
     isolation: Any = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[int, int]:
-    found = admin.list_partition_offsets({each: spec for each in partitions}, isolation_level=isolation)
+    found = admin.list_partition_offsets(dict.fromkeys(partitions, spec), isolation_level=isolation)
     return {at.partition: each.offset for at, each in found.items()}
 
 

@@ -103,8 +103,8 @@ class KafkaPublisher:
         behind = found.seq < last_published or (found.seq == last_published and not found.done)
         if last_published < seq and behind:
             raise ProgressLost(
-                f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} is gone or old: it says batch "
-                f"{found.seq}, but batch {last_published} was published",
+                f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} is gone or old: "
+                f"it says batch {found.seq}, but batch {last_published} was published",
                 f"Was {PROGRESS_TOPIC} deleted or restored? See `tidegate doctor`.",
             )
         return found
@@ -170,7 +170,7 @@ class KafkaPublisher:
 
 
 def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.0) -> Iterator[Any]:
-    """The records of an assigned partition up to offset `end`. Raises KafkaError after `seconds` of silence."""
+    """The records of an assigned partition up to offset `end`; KafkaError after `seconds` of silence."""
     deadline = time.monotonic() + seconds
     while consumer.position(at) < end:
         records = consumer.poll(timeout_ms=500).get(at, [])

@@ -12,7 +12,7 @@ import click
 
 from tidegate import steps
 from tidegate.cli.show import as_json, out, show, steps_shown
-from tidegate.errors import BrokerUnavailable, PipelineInvalid, SettingsInvalid, TopicMissing
+from tidegate.errors import BrokerUnavailable, PipelineInvalid, Problem, SettingsInvalid, TopicMissing
 from tidegate.ledger import Stream
 from tidegate.settings import Settings
 from tidegate.spec import load_pipeline, load_pipelines
@@ -25,7 +25,7 @@ _instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"
 @as_json
 def validate(files: tuple[Path, ...], as_json: bool) -> None:
     """Check pipeline files; without FILES, all of the pipelines folder."""
-    problems = []
+    problems: list[Problem] = []
     if files:
         for file in files:
             try:

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -49,17 +50,18 @@ def _examine(only: str | None) -> Iterator[Finding]:
     settings = Settings.from_environment()
     yield _check("spark's jars", lambda: _jars(settings))
     yield _check("lake", lambda: _writable(settings.lake))
-    yield _check("ledger", lambda: _ledger(settings))
-    if not all(finding["ok"] == "ok" for finding in [_check("ledger", lambda: _ledger(settings))]):
+    ledger = _check("ledger", lambda: _ledger(settings))
+    yield ledger
+    if ledger["ok"] != "ok":
         return
     app = steps.App.from_environment()
     good, broken = load_pipelines(settings.pipelines)
     for error in broken:
         for problem in error.problems:
             yield {"check": problem.file, "ok": "WRONG", "found": str(problem)}
-    for each in good:
-        if only in (None, each.pipeline):
-            yield _check(f"pipeline {each.pipeline}", lambda each=each: _pipeline(app, each))  # type: ignore[misc]
+    for name, each in good.items():
+        if only in (None, name):
+            yield _check(f"pipeline {name}", partial(_pipeline, app, each))
 
 
 def _check(name: str, examine: Callable[[], str]) -> Finding:

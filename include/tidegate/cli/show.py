@@ -65,7 +65,7 @@ def fail(error: BaseException) -> int:
 
 @contextmanager
 def steps_shown(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A live line that says which step is at work; plain lines where there is no terminal; nothing if quiet."""
+    """A live line with the step at work; plain lines where there is no terminal; nothing if quiet."""
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():

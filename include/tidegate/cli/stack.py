@@ -32,8 +32,8 @@ def demo(as_json: bool) -> None:
         out.print(f"[red]DIFFERENT[/]: {_difference(result)}")
         sys.exit(1)
     out.print(
-        f"[green]EQUAL[/]: a read_committed consumer sees {records} records of {len(result.published)} keys, each "
-        "key's in order: exactly the availability changes computed from the input on their own."
+        f"[green]EQUAL[/]: a read_committed consumer sees {records} records of {len(result.published)} keys, "
+        "each key's in order: exactly the availability changes computed from the input on their own."
     )
 
 

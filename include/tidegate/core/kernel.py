@@ -107,7 +107,7 @@ def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
 
 
 def _candidates_beside_last(candidates: pa.RecordBatch) -> tuple[pa.StructArray, pa.StructArray]:
-    """Per candidate, its value and the value of the candidate before it; a state row stands for what it emitted."""
+    """Per candidate, its value and that of the one before it; a state row stands for what it emitted."""
     is_state = pc.equal(candidates.column("kind"), STATE)
     now = candidates.column("value")
     if pc.any(is_state).as_py():

@@ -1,4 +1,4 @@
-"""The demo's input: stock events of 5 stores × 1000 products, the same for the same seed."""
+"""The demo's input: stock events of 5 stores with 1000 products each, the same for the same seed."""
 
 from __future__ import annotations
 

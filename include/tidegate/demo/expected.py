@@ -13,7 +13,7 @@ History = dict[str, list[Any]]
 
 
 def expected_availability(events: Iterable[Event]) -> History:
-    """One entry whenever a product's availability differs from the one published last; null when it is deleted."""
+    """One entry whenever a product's availability differs from the last published; null for a deletion."""
     published: History = {}
     for event in events:
         change = _availability(event)

@@ -48,6 +48,8 @@ class DemoResult:
 def run_demo(home: Path, project: Path, say: Callable[[str], None]) -> DemoResult:
     """Broker, topics, events, Airflow, two runs of the DAG; ends all that it started, also on failure."""
     folder = _fresh_folder(home)
+    for name in ("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_JARS"):
+        os.environ.pop(name, None)  # the demo never touches what the user has
     os.environ["TIDEGATE_PIPELINES"] = str(_unscheduled_pipeline(folder, project))
     os.environ["TIDEGATE_EXPECTATIONS"] = str(project / "include" / "expectations")
     say("starting Kafka and Airflow")

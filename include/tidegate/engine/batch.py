@@ -6,10 +6,8 @@ import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from delta.tables import DeltaTable
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.storagelevel import StorageLevel
@@ -18,7 +16,7 @@ from tidegate import core
 from tidegate.broker.config import KafkaConfig
 from tidegate.engine.errors import translated
 from tidegate.engine.source import decode, read_ranges
-from tidegate.engine.stage import apply_kernel, stage_rows, state_rows
+from tidegate.engine.stage import apply_kernel, require_deterministic, stage_rows, state_rows
 from tidegate.errors import CountMismatch, RecordTooLarge
 from tidegate.failpoints import failpoint
 from tidegate.lake.layout import Lake
@@ -31,13 +29,6 @@ BROADCAST_SPAN = 500_000
 _ROWS_PER_PARTITION = 500_000
 # Kafka's default message.max.bytes is 1 MiB, batch overhead included.
 MAX_RECORD_BYTES = 1_000_000
-
-
-@dataclass(frozen=True)
-class Computed:
-    """What became of a batch's records, and the seconds that each part took."""
-
-    counts: core.Counts
 
 
 def compute_batch(
@@ -59,6 +50,7 @@ def compute_batch(
         read = Observation("read")
         records = read_ranges(spark, kafka, plan.ranges).observe(read, F.count(F.lit(1)).alias("records"))
         rows = stage_rows(decode(records, pipeline.source, F.lit(plan.clock_ms)), stage)
+        require_deterministic(rows, pipeline)
         state = read_state_rows(spark, lake.state(stage.name), committed)
         decided = _with_state(rows, state, stage, plan.span).persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -92,7 +84,8 @@ def _with_state(rows: DataFrame, state: DataFrame | None, stage: Stage, span: in
 def _partitions(rows: DataFrame, span: int) -> int:
     """Enough that each fits in memory, and work for every core when there is work."""
     parallelism = rows.sparkSession.sparkContext.defaultParallelism
-    return max(math.ceil(span / _ROWS_PER_PARTITION), min(parallelism, math.ceil(span / 10_000)), 1)
+    wanted = max(math.ceil(span / _ROWS_PER_PARTITION), min(parallelism, math.ceil(span / 10_000)), 1)
+    return int(wanted)
 
 
 def _collect_counts(decided: DataFrame) -> core.Counts:
@@ -209,6 +202,3 @@ def _quarantine(decided: DataFrame, seq: int) -> DataFrame:
     return decided.where(F.col("kind") == core.QUARANTINED).select(
         *position, "input.key", "input.value", "input.headers", "input.reason", F.lit(seq).alias("seq")
     )
-
-
-__all__ = ["BROADCAST_SPAN", "PySparkException", "compute_batch", "read_state_rows"]

@@ -15,6 +15,8 @@ _ARROW_BATCH_ROWS = 65_536
 
 _CONF = {
     "spark.sql.session.timeZone": "UTC",
+    # ${env:…} in an expression would read the driver's environment
+    "spark.sql.variable.substitute": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_BATCH_ROWS),

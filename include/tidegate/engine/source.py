@@ -1,4 +1,4 @@
-"""From Kafka records to rows with columns, a key and a reason when they cannot be used. DataFrame → DataFrame.
+"""From Kafka records to rows with columns, a key, and a reason when they cannot be used.
 
 Internal columns start with two underscores, so that a pipeline's own columns may have any other name.
 """
@@ -75,7 +75,12 @@ def decode(records: DataFrame, source: Source, clock_ms: Column) -> DataFrame:
 def _parse(source: Source) -> Column:
     if source.format == "json":
         ddl = ", ".join(f"`{column.name}` {column.type}" for column in source.columns)
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        options = {
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": _CORRUPT,
+            # ISO 8601. Without a format Spark takes "10:30" for half past ten today, whenever today is.
+            "timestampFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS][XXX]",
+        }
         return F.from_json(F.col("value").cast("string"), f"{ddl}, {_CORRUPT} string", options)
     value = F.col("value") if source.format == "bytes" else F.col("value").cast("string")
     return F.struct(value.alias("value"))

@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from tidegate import core
 from tidegate.engine.source import QUARANTINED_SCHEMA
-from tidegate.errors import SchemaChanged
-from tidegate.spec import ChangeEmit, Stage
+from tidegate.errors import PipelineInvalid, Problem, SchemaChanged
+from tidegate.spec import ChangeEmit, Pipeline, Stage
 
 _OUTPUT = (
     "kind byte, key string, ordinal bigint, topic string, partition int, offset bigint, "
@@ -29,7 +29,7 @@ def kernel_stage(stage: Stage) -> core.Stage:
 
 
 def stage_rows(decoded: DataFrame, stage: Stage, *extra: Column) -> DataFrame:
-    """Decoded records as kernel rows, with `extra` columns; the stage's expressions are evaluated here, by Spark."""
+    """Decoded records as kernel rows, with `extra` columns. Spark evaluates the stage's expressions here."""
     internals = [name for name in decoded.columns if name.startswith("__")]
     selected = decoded.select(*internals, *[F.expr(sql).alias(name) for name, sql in stage.select.items()])
     passes = F.coalesce(F.expr(stage.where), F.lit(False)) if stage.where else F.lit(True)
@@ -54,6 +54,14 @@ def stage_rows(decoded: DataFrame, stage: Stage, *extra: Column) -> DataFrame:
         F.when(~used, quarantined).cast(QUARANTINED_SCHEMA).alias("input"),
         *extra,
     )
+
+
+def require_deterministic(rows: DataFrame, pipeline: Pipeline) -> None:
+    """A second look, by Spark itself, at what `spec` has checked by name. Raises PipelineInvalid."""
+    if not rows._jdf.queryExecution().analyzed().deterministic():
+        message = "An expression gives another value each time it is evaluated"
+        fix = "A retry must compute the same bytes: use deterministic functions only."
+        raise PipelineInvalid([Problem(pipeline.pipeline, 1, "stages", message, fix)])
 
 
 def state_rows(state: DataFrame, rows: DataFrame) -> DataFrame:

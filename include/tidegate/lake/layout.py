@@ -41,7 +41,7 @@ class Lake:
         return f"{self.base}/{stage}/outbox"
 
     def table_sink(self, path: str | None) -> str:
-        """Where a `table` sink goes: an absolute path or URI as it is, a name under the lake, or our own folder."""
+        """Where a `table` sink goes: an absolute path or URI, a name under the lake, or our own folder."""
         if path is None:
             return f"{self.base}/published"
         return path if path.startswith("/") or "://" in path else f"{self.root.rstrip('/')}/{path}"

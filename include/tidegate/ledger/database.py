@@ -59,7 +59,7 @@ def answering(name: str) -> Iterator[None]:
 
 
 def _make_sqlite_transactional(engine: Engine) -> None:
-    """Real transactions, DDL included, and one writer at a time from BEGIN on (the driver's default is neither)."""
+    """Real transactions, DDL included, and one writer at a time from BEGIN on: not the driver's default."""
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:

@@ -1,4 +1,4 @@
-"""The ledger: plans, heads, leases and progress in SQL. Every write that matters names the epoch it was made under.
+"""The ledger: plans, heads, leases and progress in SQL. Every write names the epoch it was made under.
 
 `Ledger` is what only reads needs; `LeasedLedger` is what the holder of a lease may do besides.
 """
@@ -222,7 +222,7 @@ class LeasedLedger(Ledger):
             )
 
     def commit(self, plan: Plan, attempt: Attempt) -> None:
-        """Decide the batch: the head moves from `seq - 1` to `seq`, if this lease is the newest. Else Fenced."""
+        """Decide the batch: the head moves from `seq - 1` to `seq` if this lease is the newest, else Fenced."""
         table = schema.heads
         failpoint("commit.before")
         with self._transaction() as connection:
@@ -329,7 +329,7 @@ class LeasedLedger(Ledger):
 
     def _lost(self) -> Fenced:
         return Fenced(
-            f"{self.stream} was taken over by a newer try than epoch {self.lease.epoch} of {self.lease.holder}",
+            f"{self.stream} was taken over by a newer try than {self.lease.holder} (epoch {self.lease.epoch})",
             "Nothing was written; the newer try goes on.",
         )
 

@@ -80,7 +80,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One computation of a planned batch; its files carry its name. `validated` is null until the gate ran."""
+    """One computation of a planned batch; its files carry its name. `validated`: null until the gate ran."""
 
     stream: Stream
     seq: int

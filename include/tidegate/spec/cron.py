@@ -31,7 +31,7 @@ def cron_mistake(text: str) -> str | None:
     for (name, least, most, words), part in zip(_FIELDS, parts, strict=True):
         found = _numbers(part.lower(), least, most, words)
         if found is None:
-            return f"{part!r} is not a {name} ({least} to {most})"
+            return f"{part!r} cannot be the {name} ({least} to {most})"
         values.append(found)
     if parts[4] == "*" and min(values[2]) > max(_LONGEST.get(month, 31) for month in values[3]):
         return "that day does not exist in that month"

@@ -27,28 +27,34 @@ def parse_pipeline(text: str, file: str) -> Pipeline:
     return parse_tree(read(text, file), text)
 
 
-def load_pipelines(folder: Path) -> tuple[list[Pipeline], list[PipelineInvalid]]:
-    """All `*.yaml` of a folder by name, and the errors of those that cannot be used.
+def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInvalid]]:
+    """File name without `.yaml` -> pipeline, of a whole folder, and the errors of those that cannot be used.
 
-    Of pipelines with the same name none can be used: which one would own the state?
+    Two generations of a pipeline may stand in two files, to run side by side. Of files with the same
+    name and generation none can be used: which one would own the state?
     """
-    found: list[tuple[Path, Pipeline]] = []
+    found: dict[Path, Pipeline] = {}
     errors = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            found.append((path, load_pipeline(path)))
+            found[path] = load_pipeline(path)
         except PipelineInvalid as error:
             errors.append(error)
-    used = Counter(pipeline.pipeline for _, pipeline in found)
-    errors += [_shared(path, pipeline, found) for path, pipeline in found if used[pipeline.pipeline] > 1]
-    return [pipeline for _, pipeline in found if used[pipeline.pipeline] == 1], errors
+    owners = Counter(map(_stream, found.values()))
+    errors += [_shared(path, found) for path, each in found.items() if owners[_stream(each)] > 1]
+    return {path.stem: each for path, each in found.items() if owners[_stream(each)] == 1}, errors
 
 
-def _shared(path: Path, pipeline: Pipeline, found: list[tuple[Path, Pipeline]]) -> PipelineInvalid:
-    name = pipeline.pipeline
-    others = ", ".join(str(other) for other, its in found if its.pipeline == name and other != path)
-    tree = read(pipeline.text, str(path))
-    message, fix = f"`{name}` is also the name of {others}", "Rename one, or remove it."
+def _stream(pipeline: Pipeline) -> tuple[str, int]:
+    return pipeline.pipeline, pipeline.generation
+
+
+def _shared(path: Path, found: dict[Path, Pipeline]) -> PipelineInvalid:
+    mine = found[path]
+    others = [str(other) for other, its in found.items() if _stream(its) == _stream(mine) and other != path]
+    tree = read(mine.text, str(path))
+    message = f"generation {mine.generation} of `{mine.pipeline}` is also in {', '.join(others)}"
+    fix = "Rename one, give it another generation, or remove it."
     return PipelineInvalid([tree.problem(("pipeline",), message, fix)])
 
 

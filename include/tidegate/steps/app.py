@@ -48,7 +48,7 @@ class App:
                         1,
                         "pipeline",
                         "There is no such file",
-                        f"In {self.settings.pipelines} there are: {known}. Set TIDEGATE_PIPELINES for another folder.",
+                        f"{self.settings.pipelines} has: {known}. Set TIDEGATE_PIPELINES for another folder.",
                     )
                 ]
             )

@@ -1,4 +1,4 @@
-"""Step 4, commit: one compare-and-set in the ledger. Before it nothing happened; after it the batch is decided."""
+"""Step 4, commit: one compare-and-set in the ledger. Before it nothing happened; after it all is decided."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 
 from tidegate.broker import KafkaLog, TopicView
+from tidegate.core import FUTURE_MS
 from tidegate.errors import TopicMissing
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Head, LeasedLedger, Plan, Run
-from tidegate.core import FUTURE_MS
 from tidegate.spec import Pipeline, Source
 from tidegate.steps.app import App, stream_of
 from tidegate.steps.lease import leased

@@ -48,7 +48,7 @@ def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
     first, end = view.starts[partition], view.ends[partition]
     if start < first and (view.topic, partition) in head.offsets:
         raise OffsetsLost(
-            f"Retention deleted {view.topic}[{partition}] offsets {start} to {first - 1} before they were read",
+            f"Retention deleted {view.topic}[{partition}] offsets {start} to {first - 1}, which were not read yet",
             f"Restore them, or go on without: tidegate doctor {head.stream.pipeline} --accept-gap",
         )
     if start > end:

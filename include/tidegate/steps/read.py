@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.lake import newest_per_key, read_attempts
-from tidegate.ledger import Head, Ledger, Offsets, OffsetRange, Plan, Stream
+from tidegate.ledger import Head, Ledger, OffsetRange, Offsets, Plan, Stream
 from tidegate.steps.app import App, planned_pipeline
 
 

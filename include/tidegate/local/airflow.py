@@ -1,0 +1,151 @@
+"""A real Airflow on this machine, for this machine only. To this package it is just a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+
+from tidegate.errors import SetupFailed
+from tidegate.local.airflow_client import AirflowClient
+from tidegate.local.processes import Supervised, claim_port, free_port
+
+_USERNAME = "admin"
+_START_TIMEOUT_S = 180.0
+_GRACE_S = 5.0
+_COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+
+_SETTINGS = {
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+    "AIRFLOW__CORE__PARALLELISM": "4",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+    "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "1",
+    "AIRFLOW__API__HOST": "127.0.0.1",
+    "AIRFLOW__API__WORKERS": "1",
+    "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+    "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+    "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+    # a task that was killed is tried again after a minute, not after five
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+    "AIRFLOW__LOGGING__UVICORN_LOGGING_LEVEL": "WARNING",
+    "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    "NO_COLOR": "1",
+}
+
+
+class AirflowStack(AirflowClient):
+    """`airflow standalone` with its files in `home/airflow`, and a client logged in to it.
+
+    `env` is added to the environment of every component and task. The password is Airflow's own, made at
+    the first start, and known once it is ready.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        dags_folder: Path,
+        plugins_folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        super().__init__("", _USERNAME, "")
+        self._home = home
+        self._dags_folder = dags_folder
+        self._plugins_folder = plugins_folder or home / "airflow" / "plugins"
+        self.env = dict(env or {})
+        self._port = port
+        self._process: Supervised | None = None
+        self._started_at = datetime.now(timezone.utc)
+
+    def __enter__(self) -> AirflowStack:
+        self.start()
+        self.wait_ready()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    @property
+    def log(self) -> Path:
+        """What all components print; each task's own log is at `home/airflow/logs`."""
+        return self._home / "logs" / "airflow.log"
+
+    def start(self) -> None:
+        """Start it; `wait_ready` says when it can be used."""
+        self._port = claim_port(self._port, "TIDEGATE_AIRFLOW_PORT") if self._port else free_port()
+        self.url, self._token = f"http://127.0.0.1:{self._port}", ""
+        self._started_at = datetime.now(timezone.utc)
+        command = [sys.executable, "-m", "airflow", "standalone"]
+        self._process = Supervised("Airflow", command, self.log, self._environment(), _GRACE_S)
+        self._process.start()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def wait_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
+        """Return when every component has reported since the start."""
+        if self._process is None:
+            raise SetupFailed("Airflow was not started", "Call start() first.")
+        try:
+            self._process.wait_ready(self._is_healthy, timeout_s)
+            self.password = self._read_password()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _pause_until(self, deadline: float, complaint: str) -> None:
+        if not self.running:
+            raise SetupFailed("Airflow is not running any more", f"See {self.log}.")
+        super()._pause_until(deadline, complaint)
+
+    def _is_healthy(self) -> bool:
+        try:
+            status, health = self._http("GET", "/api/v2/monitor/health")
+        except SetupFailed:
+            return False
+        return status == 200 and all(self._has_reported(name, health[name]) for name in _COMPONENTS)
+
+    def _has_reported(self, name: str, report: Mapping[str, str | None]) -> bool:
+        """Healthy, and not merely because an earlier stack's last heartbeat is still young."""
+        heartbeat = report.get(f"latest_{name}_heartbeat")
+        young = heartbeat is not None and datetime.fromisoformat(heartbeat) > self._started_at
+        return report["status"] == "healthy" and (young or name == "metadatabase")
+
+    def _read_password(self) -> str:
+        path = self._home / "airflow" / "simple_auth_manager_passwords.json.generated"
+        try:
+            return str(json.loads(path.read_text())[_USERNAME])
+        except (OSError, ValueError, KeyError) as error:
+            raise SetupFailed(f"No password in {path}", "Delete the file, and start again.") from error
+
+    def _environment(self) -> dict[str, str]:
+        # what the shell says for another Airflow must not lead this one to that one's database
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+        own = {
+            "AIRFLOW_HOME": str(self._home / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self._dags_folder),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(self._plugins_folder),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__API__PORT": str(self._port),
+            # the one that Airflow makes up is so short that each request logs a warning
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        }
+        return {**inherited, **_SETTINGS, **own, **self.env}

@@ -1,0 +1,166 @@
+"""A client for the REST API of a running Airflow 3: standard library only."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from tidegate.errors import SetupFailed
+
+_POLL_S = 0.25
+_ENDED = ("success", "failed")
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """How one task instance of a run stands."""
+
+    task_id: str
+    map_index: int
+    state: str | None
+    try_number: int
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """A run that ended (`success` or `failed`), and, when a task failed, the end of that task's log."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    tasks: tuple[TaskEnd, ...]
+    log_tail: str = ""
+
+
+class AirflowClient:
+    """Logs in when it must, again when the token has run out."""
+
+    def __init__(self, url: str, username: str, password: str) -> None:
+        self.url = url
+        self.username = username
+        self.password = password
+        self._token = ""
+
+    def api(self, method: str, path: str, json: Mapping[str, Any] | None = None) -> Any:
+        """Call `path` below /api/v2, and return the decoded answer; SetupFailed when it is a refusal."""
+        status, answer = self._call(method, path, json)
+        if status >= 400:
+            detail = answer.get("detail") if isinstance(answer, dict) else answer
+            raise SetupFailed(f"Airflow answered {status} to {method} {path}: {detail}")
+        return answer
+
+    def wait_dag(self, dag_id: str, timeout_s: float = 60) -> None:
+        """Return when the DAG is parsed; SetupFailed with the import error when there is one."""
+        deadline = time.monotonic() + timeout_s
+        while self._call("GET", f"/dags/{quote(dag_id)}")[0] != 200:
+            for error in self.api("GET", "/importErrors")["import_errors"]:
+                raise SetupFailed(f"{error['filename']} cannot be imported:\n{error['stack_trace']}")
+            self._pause_until(deadline, f"DAG {dag_id} did not appear in {timeout_s:.0f} s")
+
+    def unpause(self, dag_id: str) -> None:
+        self.api("PATCH", f"/dags/{quote(dag_id)}?update_mask=is_paused", {"is_paused": False})
+
+    def trigger(
+        self,
+        dag_id: str,
+        run_id: str | None = None,
+        logical_date: datetime | None = None,
+        data_interval: tuple[datetime, datetime] | None = None,
+        conf: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Start a run; the result is its id. A data interval needs a logical date: by default its start."""
+        start, end = data_interval or (None, None)
+        body = {
+            "dag_run_id": run_id,
+            "logical_date": _iso(logical_date or start),
+            "data_interval_start": _iso(start),
+            "data_interval_end": _iso(end),
+            "conf": dict(conf or {}),
+        }
+        return str(self.api("POST", f"/dags/{quote(dag_id)}/dagRuns", body)["dag_run_id"])
+
+    def wait_run(self, dag_id: str, run_id: str, timeout_s: float = 300) -> RunEnd:
+        """Wait for the run's end and report it, failed or not; SetupFailed when it does not end in time."""
+        deadline = time.monotonic() + timeout_s
+        path = f"/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
+        while (state := self.api("GET", path)["state"]) not in _ENDED:
+            self._pause_until(deadline, f"Run {run_id} of {dag_id} is still {state} after {timeout_s:.0f} s")
+        rows = self.api("GET", f"{path}/taskInstances?limit=1000")["task_instances"]
+        tasks = tuple(TaskEnd(r["task_id"], r["map_index"], r["state"], r["try_number"]) for r in rows)
+        failed = next((task for task in tasks if task.state == "failed"), None)
+        return RunEnd(dag_id, run_id, state, tasks, self._task_log(path, failed) if failed else "")
+
+    def _task_log(self, run_path: str, task: TaskEnd, lines: int = 40) -> str:
+        path = f"{run_path}/taskInstances/{quote(task.task_id)}/logs/{task.try_number}"
+        content = self.api("GET", f"{path}?full_content=true&map_index={task.map_index}")["content"]
+        text = [line for entry in content for line in _log_lines(entry)]
+        return "\n".join(text[-lines:])
+
+    def _pause_until(self, deadline: float, complaint: str) -> None:
+        if time.monotonic() > deadline:
+            raise SetupFailed(complaint, f"Look at {self.url}.")
+        time.sleep(_POLL_S)
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        for _ in range(2):
+            self._token = self._token or self._log_in()
+            status, answer = self._http(method, f"/api/v2{path}", body)
+            if status != 401:
+                break
+            self._token = ""
+        return status, answer
+
+    def _log_in(self) -> str:
+        status, answer = self._http(
+            "POST", "/auth/token", {"username": self.username, "password": self.password}
+        )
+        if status >= 400:
+            raise SetupFailed(f"Airflow refused to log in {self.username}: {answer}", "Check the password.")
+        return str(answer["access_token"])
+
+    def _http(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        """Status and decoded answer, whatever the status; SetupFailed when nothing answers."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        # no proxy: this machine talks to itself
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=30) as answer:
+                return answer.status, _decode(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, _decode(error.read())
+        except OSError as error:
+            raise SetupFailed(f"Airflow at {self.url} does not answer: {error}", "Is it running?") from error
+
+
+def _decode(raw: bytes) -> Any:
+    try:
+        return json.loads(raw) if raw else None
+    except ValueError:
+        return raw.decode(errors="replace")
+
+
+def _iso(instant: datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat()
+
+
+def _log_lines(entry: Mapping[str, Any] | str) -> list[str]:
+    """One entry of a task's log as text, with the frames of an exception where it has one."""
+    if isinstance(entry, str):
+        return [entry]
+    lines = [str(entry.get("event", ""))]
+    for detail in entry.get("error_detail") or ():
+        frames = detail.get("frames") or ()
+        lines += [f"  {frame['filename']}:{frame['lineno']} in {frame['name']}" for frame in frames]
+        lines.append(f"{detail.get('exc_type')}: {detail.get('exc_value')}")
+    return lines

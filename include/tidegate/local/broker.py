@@ -1,0 +1,167 @@
+"""A real Kafka broker on this machine: one process, KRaft, up in seconds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from tidegate.errors import SetupFailed
+from tidegate.local.jars import find_jars
+from tidegate.local.java import find_java
+from tidegate.local.processes import Supervised, claim_port, free_port
+
+_CLUSTER_ID = "dGlkZWdhdGUtbG9jYWwtMQ"  # 16 bytes, base64: fixed, so that a data folder always fits
+_JVM = ("-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_START_TIMEOUT_S = 60.0
+
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    # records keep the time at which something happened, which may be long ago or still to come
+    "log.retention.ms": "-1",
+    "log.message.timestamp.after.max.ms": str(2**63 - 1),
+    # one broker holds every copy, and a few partitions of its own topics are plenty
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # after a kill the broker may register again only when its old session has run out (by default 9 s)
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+_LOG4J = """\
+status = ERROR
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %p %c{1}: %m%n
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+class KafkaBroker:
+    """A broker whose data is in `home/kafka` and outlives it, unless `fresh` asks for an empty one.
+
+    `config` adds to or replaces lines of server.properties. Once started, the port stays the same over
+    `stop` or `kill` and another `start`.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        port: int | None = None,
+        config: Mapping[str, str] | None = None,
+        fresh: bool = False,
+    ) -> None:
+        self._folder = home / "kafka"
+        self._home = home
+        self._config = dict(config or {})
+        self._fresh = fresh
+        self._wanted_port = port
+        self._process: Supervised | None = None
+        self.port = port or 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def __enter__(self) -> KafkaBroker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start, and return when clients can work with it."""
+        if self._process is None:
+            self._process = self._prepare()
+        self._process.start()
+        try:
+            self._process.wait_ready(self._answers, _START_TIMEOUT_S)
+        except BaseException:
+            self._process.stop()
+            raise
+
+    def stop(self) -> None:
+        """End it in good order."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL, as a machine that loses power would do."""
+        if self._process is not None:
+            self._process.kill()
+
+    def _prepare(self) -> Supervised:
+        if self._fresh:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self.port = claim_port(self._wanted_port, "TIDEGATE_KAFKA_PORT") if self._wanted_port else free_port()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        properties = self._write_properties()
+        (self._folder / "log4j2.properties").write_text(_LOG4J)
+        if not (self._folder / "data" / "meta.properties").exists():
+            self._format(properties)
+        return Supervised(
+            "The Kafka broker",
+            [*self._java(), "kafka.Kafka", str(properties)],
+            self._home / "logs" / "kafka.log",
+            os.environ,
+        )
+
+    def _write_properties(self) -> Path:
+        controller = free_port()
+        own = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(self._folder / "data"),
+        }
+        settings = {**_SETTINGS, **own, **self._config}
+        path = self._folder / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
+
+    def _format(self, properties: Path) -> None:
+        tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
+        done = subprocess.run([*self._java(), *tool], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            # a half-formatted folder would count as formatted the next time
+            shutil.rmtree(self._folder / "data", ignore_errors=True)
+            lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+            told = [line for line in lines if "rror" in line or "xception" in line] or lines or ["no output"]
+            raise SetupFailed(f"Kafka could not set up its folder: {told[0]}", f"Look at {properties}.")
+
+    def _java(self) -> list[str]:
+        classes = os.pathsep.join(map(str, find_jars("broker", self._home)))
+        log4j = f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"
+        return [str(find_java()), *_JVM, log4j, "-cp", classes]
+
+    def _answers(self) -> bool:
+        """True when the broker lists itself as alive: a Metadata request (version 1) for no topics."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+                connection.sendall(struct.pack(">ihhihi", 14, 3, 1, 1, -1, 0))
+                _, _, brokers = struct.unpack(">iii", connection.recv(12, socket.MSG_WAITALL))
+                return bool(brokers)
+        except (OSError, struct.error):
+            return False

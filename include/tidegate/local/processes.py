@@ -1,0 +1,172 @@
+"""Supervised child processes and the ports they listen on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tidegate.errors import SetupFailed
+from tidegate.local.warden import living_below
+
+_WARDEN = Path(__file__).with_name("warden.py")
+# below the range that systems hand out to outgoing connections: in there, a client that retries to reach a
+# stopped server can be given the server's own port, and so keep the server from coming back
+_PORTS = range(20_000, 30_000)
+MARKER = "TIDEGATE_STACK"
+
+
+class Supervised:
+    """A command with its log file. Nothing of it is left after `stop`, nor when this process dies."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str], grace_s: float = 10
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = log
+        self._env = dict(env)
+        self._grace_s = grace_s
+        self._warden: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self.pid: int | None = None
+
+    def __enter__(self) -> Supervised:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def running(self) -> bool:
+        return self._warden is not None and self._warden.poll() is None
+
+    def start(self) -> None:
+        """Start the command; its output goes to the end of the log."""
+        if self.running:
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as sink:
+            self._log_start = sink.tell()
+            self._warden = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WARDEN), str(self._grace_s), *self.command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                env=self._env,
+                start_new_session=True,
+            )
+        assert self._warden.stdout is not None
+        first = self._warden.stdout.readline()
+        if not first:
+            raise self._failed("could not be started")
+        self.pid = int(first)
+
+    def wait_ready(self, probe: Callable[[], bool], timeout_s: float) -> None:
+        """Return when `probe` is true; SetupFailed with the log's last lines if it does not come to that."""
+        deadline = time.monotonic() + timeout_s
+        while not probe():
+            if not self.running:
+                raise self._failed("ended while it was starting")
+            if time.monotonic() > deadline:
+                self.stop()
+                raise self._failed(f"was not ready after {timeout_s:.0f} s")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """SIGTERM to the command's group; after the grace, SIGKILL to whatever is left of it."""
+        self._end(b"TERM\n")
+
+    def kill(self) -> None:
+        """SIGKILL to the command and all that it started, at once."""
+        self._end(b"KILL\n")
+
+    def last_lines(self, count: int = 8) -> list[str]:
+        """The end of what the command wrote since its last start."""
+        with contextlib.suppress(OSError), self.log.open("rb") as source:
+            source.seek(self._log_start)
+            lines = source.read().decode(errors="replace").splitlines()
+            return [line.rstrip()[:300] for line in lines if line.strip()][-count:]
+        return []
+
+    def _end(self, order: bytes) -> None:
+        warden = self._warden
+        if warden is None or warden.stdin is None or warden.stdout is None:
+            return
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            warden.stdin.write(order)
+            warden.stdin.flush()
+        # not closed before the warden is gone: the end of the pipe would be a second order
+        warden.wait()
+        with contextlib.suppress(BrokenPipeError):
+            warden.stdin.close()
+        warden.stdout.close()
+
+    def _failed(self, what: str) -> SetupFailed:
+        tail = "".join(f"\n  {line}" for line in self.last_lines())
+        return SetupFailed(f"{self.name} {what}" + (f":{tail}\n" if tail else ""), f"See {self.log}.")
+
+
+def free_port() -> int:
+    """A port on which nothing listens now."""
+    for port in random.sample(_PORTS, 200):
+        if is_free(port):
+            return port
+    raise SetupFailed("No free port found", "End some of the servers on this machine.")
+
+
+def claim_port(port: int, setting: str) -> int:
+    """The port that a person asked for; SetupFailed, naming the setting that changes it, when it is taken."""
+    if not is_free(port):
+        raise SetupFailed(f"Port {port} is taken", f"End what uses it, or set {setting} to another port.")
+    return port
+
+
+def sweep(mark: str) -> int:
+    """Kill what a crashed stack left, and say how many that were (Linux; elsewhere nothing is found).
+
+    Known by their environment, or, where a program has written its title over that, by their session.
+    """
+    entry, own = f"{MARKER}={mark}".encode(), os.getpid()
+    marked = [pid for pid in _processes() if pid != own and entry in _environment_of(pid)]
+    sessions = {_session_of(pid) for pid in marked} - {_session_of(own), None}
+    doomed = {pid for pid in _processes() if _session_of(pid) in sessions}
+    doomed |= {below for pid in marked for below in (pid, *living_below(pid))}
+    for pid in doomed - {own}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return len(doomed - {own})
+
+
+def _processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return []
+
+
+def _session_of(pid: int) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.getsid(pid)
+    return None
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return True
+    return False

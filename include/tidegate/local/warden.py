@@ -1,0 +1,136 @@
+"""Runs one command and sees to it that nothing of it outlives us: `python warden.py GRACE_S COMMAND…`.
+
+Started by `processes.py` as a process of its own, so standard library only, and quick to start.
+The parent holds the other end of standard input. TERM or KILL there says how to end; when the parent dies,
+by whatever signal, the end of the pipe says so too. On Linux the warden is the subreaper of all that the
+command starts: processes that moved to sessions of their own still are among its descendants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PROC = Path("/proc")
+
+
+def main(grace_s: float, command: list[str]) -> int:
+    """Run the command to its end or ours; the result is its exit code (a signal's number, negated)."""
+    _adopt_orphans()
+    wakeup = _wake_on_signals()
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True)
+    print(child.pid, flush=True)
+    if _await_order(child, wakeup) == "TERM":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGTERM)
+        _await_end(child, time.monotonic() + grace_s)
+    _kill_all_below()
+    code = child.wait()
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass  # leave no zombies to the system's first process
+    return code
+
+
+def _await_order(child: subprocess.Popen[bytes], wakeup: int) -> str:
+    """TERM or KILL as the parent said, or EXITED when the command ended by itself."""
+    parent = os.getppid()
+    while not _has_ended(child):
+        ready, _, _ = select.select([0, wakeup], [], [], 1.0)
+        if 0 in ready:
+            return "KILL" if os.read(0, 64).startswith(b"KILL") else "TERM"
+        if wakeup in ready and signal.SIGTERM in os.read(wakeup, 4096):
+            return "TERM"
+        if os.getppid() != parent:  # a forked copy of the parent can hold the pipe open after its death
+            return "TERM"
+    return "EXITED"
+
+
+def _await_end(child: subprocess.Popen[bytes], deadline: float) -> None:
+    """Give the command, and all else of its group that got the signal, the time to end in good order."""
+    while (not _has_ended(child) or living_below(os.getpid())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Collect every process that ended, adopted ones too, and say whether the command is among them."""
+    while child.returncode is None:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return False
+        if pid == child.pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+    return True
+
+
+def _kill_all_below() -> None:
+    # again and again, because a process may start another between our look and our shot
+    while pids := living_below(os.getpid()):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def living_below(top: int) -> list[int]:
+    """Every process below `top` that still runs."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _process_table():
+        children.setdefault(parent, []).append(pid)
+    found, todo = [], [top]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def _process_table() -> Iterator[tuple[int, int]]:
+    """(process, parent) of every process that still runs."""
+    if not _PROC.is_dir():
+        yield from _process_table_from_ps()
+        return
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    yield int(folder.name), int(parent)
+
+
+def _process_table_from_ps() -> Iterator[tuple[int, int]]:
+    command = ["ps", "-A", "-o", "pid=,ppid=,state="]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ps:
+        for pid, parent, state in map(str.split, ps.stdout or ()):
+            if state[0] != "Z" and int(pid) != ps.pid:
+                yield int(pid), int(parent)
+
+
+def _adopt_orphans() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _wake_on_signals() -> int:
+    """A descriptor that gets a byte per signal, so that one `select` waits for everything."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return reader
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), sys.argv[2:]) & 0xFF)

@@ -1,0 +1,195 @@
+"""From Kafka records to columns, keys and reasons, in real Spark: what is used, what is quarantined and why."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidegate.spec import Source, parse_case_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+CLOCK_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+JSON = {
+    "topics": ["t"],
+    "format": "json",
+    "columns": "s string, n int, b bigint, d double, at timestamp, l array<int>",
+}
+
+
+def source(**fields: Any) -> Source:
+    stage = {"name": "out", "emit": {"on": "update"}}
+    return parse_case_pipeline(
+        {"pipeline": "p", "source": {**JSON, **fields}, "stages": [stage]}, "test"
+    ).source
+
+
+def decoded(spark: SparkSession, of: Source, *records: dict[str, Any]) -> list[dict[str, Any]]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from tidegate.engine.source import RECORD_SCHEMA, decode
+
+    rows = []
+    for offset, record in enumerate(records):
+        at = datetime.fromtimestamp(record.get("timestamp", 1000) / 1000, tz=timezone.utc)
+        rows.append(
+            {"key": b"k", "topic": "t", "partition": 0, "offset": offset, "headers": None}
+            | record
+            | {"timestamp": at}
+        )
+    frame = decode(spark.createDataFrame(rows, RECORD_SCHEMA), of, F.lit(CLOCK_MS))
+    return [row.asDict() for row in frame.orderBy("__record.offset").collect()]
+
+
+def one(spark: SparkSession, of: Source, **record: Any) -> dict[str, Any]:
+    return decoded(spark, of, record)[0]
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+MALFORMED = {
+    "not JSON": b"{oops",
+    "cut off": b'{"s": "x"',
+    "empty": b"",
+    "blanks": b"  ",
+    "not UTF-8": b"\xff\xfe\x00",
+    "null": b"null",
+    "a number": b"5",
+    "a text": b'"x"',
+    "an empty list": b"[]",
+    "a list of objects": b'[{"s": "x"}]',
+    "text for a number": body(n="five"),
+    "a fraction for an integer": body(n=1.5),
+    "a boolean for a number": body(n=True),
+    "an int too large": body(n=2**31),
+    "a bigint too large": body(b=2**63),
+    "an object for a number": body(n={"x": 1}),
+    "a text in a list of numbers": body(l=[1, "x"]),
+    "a time without a date": body(at="10:30"),
+    "deep nesting": b'{"s": ' + b"[" * 3000 + b"]" * 3000 + b"}",
+}
+
+
+@pytest.mark.parametrize("value", MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed(spark: SparkSession, value: bytes) -> None:
+    row = one(spark, source(), value=value)
+    assert row["__reason"] == "malformed"
+    assert row["__record"]["value"] == value
+    assert [row[name] for name in ("s", "n", "b", "d", "at", "l")] == [None] * 6
+
+
+USED = {
+    "all there": (
+        body(s="x", n=1, b=2, d=0.5, l=[1, None]),
+        {"s": "x", "n": 1, "b": 2, "d": 0.5, "l": [1, None]},
+    ),
+    "a missing field is null": (body(s="x"), {"s": "x", "n": None}),
+    "an unknown field is ignored": (body(s="x", more=1), {"s": "x"}),
+    "an explicit null": (body(s=None), {"s": None}),
+    "a number for a text": (body(s=5), {"s": "5"}),
+    "of a field given twice the last counts": (b'{"n": 1, "n": 2}', {"n": 2}),
+    "a huge value": (body(s="x" * 10_000_000), {"s": "x" * 10_000_000}),
+    "a time with a zone": (body(at="2026-01-31T10:30:00+02:00"), {"at": datetime(2026, 1, 31, 8, 30)}),
+    "a time without a zone is UTC": (
+        body(at="2026-01-31 10:30:00.5"),
+        {"at": datetime(2026, 1, 31, 10, 30, 0, 500_000)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "columns"), USED.values(), ids=USED.keys())
+def test_used(spark: SparkSession, value: bytes, columns: dict[str, Any]) -> None:
+    row = one(spark, source(), value=value)
+    assert row["__reason"] is None
+    assert {name: row[name] for name in columns} == columns
+
+
+def test_the_key_is_the_records_own_as_text(spark: SparkSession) -> None:
+    assert one(spark, source(), key="clé".encode(), value=body())["__key"] == "clé"
+
+
+def test_a_null_key_is_quarantined_unless_the_key_comes_from_columns(spark: SparkSession) -> None:
+    assert one(spark, source(), key=None, value=body(s="x"))["__reason"] == "null_key"
+    row = one(spark, source(key=["s"]), key=None, value=body(s="x"))
+    assert (row["__key"], row["__reason"]) == ("x", None)
+
+
+def test_several_key_columns_make_a_json_object_in_declared_order(spark: SparkSession) -> None:
+    assert one(spark, source(key=["n", "s"]), value=body(s='q"', n=1))["__key"] == '{"n":1,"s":"q\\""}'
+
+
+def test_a_null_in_a_key_column_is_quarantined(spark: SparkSession) -> None:
+    assert one(spark, source(key=["n", "s"]), value=body(s="x"))["__reason"] == "null_key_column"
+
+
+def test_a_tombstones_key_columns_come_from_its_own_key(spark: SparkSession) -> None:
+    of = source(key=["n", "s"])
+    rows = decoded(
+        spark,
+        of,
+        {"key": b'{"s": "x", "n": 1}', "value": None},
+        {"key": b"x", "value": None},
+        {"key": b'{"n": 1}', "value": None},
+        {"key": None, "value": None},
+    )
+    assert [(row["__key"], row["__reason"]) for row in rows] == [
+        ('{"n":1,"s":"x"}', None),
+        (None, "tombstone_without_key"),
+        (None, "tombstone_without_key"),
+        (None, "tombstone_without_key"),
+    ]
+
+
+def test_timestamps_more_than_a_day_past_the_clock_or_before_1970_are_quarantined(
+    spark: SparkSession,
+) -> None:
+    rows = decoded(
+        spark,
+        source(),
+        *(
+            {"value": body(), "timestamp": each}
+            for each in (CLOCK_MS + DAY_MS, CLOCK_MS + DAY_MS + 1, 0, -1000)
+        ),
+    )
+    assert [row["__reason"] for row in rows] == [None, "future_timestamp", None, "negative_timestamp"]
+
+
+def test_the_timestamp_can_be_a_column(spark: SparkSession) -> None:
+    assert one(spark, source(timestamp="b"), value=body(b=77))["__timestamp"] == 77
+    assert one(spark, source(timestamp="at"), value=body(at="1970-01-01T00:00:01Z"))["__timestamp"] == 1000
+    assert one(spark, source(timestamp="b"), value=body())["__reason"] == "no_timestamp"
+    assert one(spark, source(timestamp="b"), value=None)["__timestamp"] == 1000
+
+
+def test_string_and_bytes_have_the_one_column_value(spark: SparkSession) -> None:
+    of_text = source(format="string", columns=None)
+    assert one(spark, of_text, value="é".encode())["value"] == "é"
+    assert one(spark, source(format="bytes", columns=None), value=b"\xff")["value"] == b"\xff"
+    assert one(spark, of_text, value=None)["__tombstone"] is True
+
+
+def test_the_chain_is_the_newest_of_its_headers(spark: SparkSession) -> None:
+    headers = [("tidegate-source", b"a/0/1"), ("other", b"x"), ("tidegate-source", b"b/0/2;c/1/3")]
+    assert one(spark, source(), value=body(), headers=headers)["__chain"] == "b/0/2;c/1/3"
+    assert one(spark, source(), value=body(), headers=[("other", b"x")])["__chain"] is None
+
+
+def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from tidegate.engine.stage import require_deterministic
+    from tidegate.errors import PipelineInvalid
+
+    stage = {"name": "out", "emit": {"on": "update"}}
+    pipeline = parse_case_pipeline({"pipeline": "p", "source": JSON, "stages": [stage]}, "test")
+    with pytest.raises(PipelineInvalid, match="deterministic"):
+        require_deterministic(spark.range(1).select(F.rand()), pipeline)

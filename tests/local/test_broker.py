@@ -1,0 +1,83 @@
+"""The broker that tests and the demo rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from tidegate.errors import SetupFailed
+from tidegate.local.broker import KafkaBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("nothing_left")]
+LONG_AGO_MS = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def broker(home: Path, nothing_left: None) -> Iterator[KafkaBroker]:
+    with KafkaBroker(home, fresh=True) as running:
+        yield running
+
+
+def create(broker: KafkaBroker, topic: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    admin.close()
+
+
+def send(broker: KafkaBroker, topic: str, value: bytes, timestamp_ms: int = LONG_AGO_MS) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    producer.send(topic, value, timestamp_ms=timestamp_ms).get(timeout=20)
+    producer.close()
+
+
+def read(broker: KafkaBroker, topic: str, count: int) -> list[bytes]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=10_000
+    )
+    consumer.assign([TopicPartition(topic, 0)])
+    values = [record.value for _, record in zip(range(count), consumer, strict=False)]
+    consumer.close()
+    return values
+
+
+def test_it_keeps_its_data_and_its_port_over_a_stop_and_a_kill(broker: KafkaBroker) -> None:
+    address = broker.bootstrap_servers
+    create(broker, "kept")
+    send(broker, "kept", b"first")
+    broker.stop()
+    assert not broker.running
+    broker.start()
+    send(broker, "kept", b"second")
+    broker.kill()
+    broker.start()
+    assert broker.bootstrap_servers == address
+    assert read(broker, "kept", 2) == [b"first", b"second"]
+
+
+def test_records_from_long_ago_and_from_the_future_are_kept(broker: KafkaBroker) -> None:
+    create(broker, "times")
+    send(broker, "times", b"old", timestamp_ms=0)
+    send(broker, "times", b"far", timestamp_ms=9_999_999_999_999)
+    assert read(broker, "times", 2) == [b"old", b"far"]
+
+
+def test_topics_are_not_made_by_mistake(broker: KafkaBroker) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+    consumer.partitions_for_topic("mistaken")
+    assert "mistaken" not in consumer.topics()
+    consumer.close()
+
+
+def test_its_port_is_claimed_only_once(broker: KafkaBroker, home: Path) -> None:
+    with pytest.raises(SetupFailed, match=r"Port \d+ is taken.*TIDEGATE_KAFKA_PORT"):
+        KafkaBroker(home / "other", port=broker.port).start()
+
+
+def test_a_setting_that_kafka_refuses_is_shown(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "jars").symlink_to(home / "jars")
+    with pytest.raises(SetupFailed, match=r"num\.partitions"):
+        KafkaBroker(tmp_path, config={"num.partitions": "none"}).start()

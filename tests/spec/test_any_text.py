@@ -1,0 +1,110 @@
+"""Whatever is written, the answer is a pipeline or PipelineInvalid, never another exception."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.spec.expressions import ALLOWED, REFUSED
+from tests.spec.files import GOOD
+from tidegate.errors import PipelineInvalid, Problem
+from tidegate.spec import load_cases, parse_case_pipeline, parse_pipeline
+from tidegate.spec.columns import parse_columns
+from tidegate.spec.sql import check_expression
+
+LINES = GOOD.splitlines()
+_WORDS = (
+    "quantity nested.b rand() now 'now' ( ) [ ] , . -> = < > and or not in is null case when then end cast as"
+)
+_WORDS += " int timestamp select from x y r' \\ ' \" ` ${a} -- /* ; :: : @ $ ? 1 1L || interval day over"
+_PIECES = st.sampled_from([*_WORDS.split(" "), " "])
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+def refused(attempt: Callable[[], object]) -> tuple[Problem, ...]:
+    """The problems that it was refused for; none when it was accepted."""
+    try:
+        attempt()
+    except PipelineInvalid as error:
+        problems = error.problems
+    else:
+        return ()
+    assert problems
+    assert all(each.line >= 1 and each.field and each.message for each in problems)
+    return problems
+
+
+def parsed(text: str, file: str = "p.yaml") -> tuple[Problem, ...]:
+    return refused(lambda: parse_pipeline(text, file))
+
+
+@given(st.text())
+@example("\ud800")
+@example("{a: [}")
+@example("? ? a")
+@example("%YAML 9.9\n---\na")
+@example("a: !<tag:yaml.org,2002:int> x")
+@example("--- !!map\n? !!seq []\n: 1")
+def test_any_text(text: str) -> None:
+    parsed(text)
+    parsed(text, "p.json")
+
+
+@given(st.integers(0, len(LINES) - 1), st.text(max_size=20))
+def test_any_text_in_the_place_of_a_line(at: int, line: str) -> None:
+    parsed("\n".join([*LINES[:at], line, *LINES[at + 1 :]]))
+
+
+@given(st.integers(0, len(LINES) - 1), _JSON)
+def test_any_value_in_the_place_of_a_value(at: int, value: Any) -> None:
+    name, colon, _ = LINES[at].partition(": ")
+    parsed("\n".join([*LINES[:at], name + colon + json.dumps(value), *LINES[at + 1 :]]))
+
+
+@given(st.dictionaries(st.sampled_from(["pipeline", "source", "stages", "sinks", "lookup", "x"]), _JSON))
+def test_any_mapping(data: dict[str, Any]) -> None:
+    refused(lambda: parse_case_pipeline(data, "case.json"))
+
+
+@given(st.dictionaries(st.sampled_from(["name", "pipeline", "input", "expect", "cases"]), _JSON))
+def test_any_case(data: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.json"
+        path.write_text(json.dumps(data))
+        refused(lambda: load_cases(path))
+
+
+@given(st.text() | st.lists(_PIECES, max_size=12).map(" ".join) | st.lists(_PIECES, max_size=12).map("".join))
+def test_any_expression(text: str) -> None:
+    faults = check_expression(text, {"quantity": None, "nested": None})
+    assert all(fault.message and fault.fix for fault in faults)
+
+
+@given(st.sampled_from([*ALLOWED, *(text for text, _ in REFUSED if len(text) < 100)]), st.data())
+def test_a_dangerous_call_is_found_wherever_it_stands_in_an_expression(
+    text: str, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    inside = text[:at] + " rand() " + text[at:]
+    in_quotes = inside.replace(" rand() ", " \x01 ")
+    faults = check_expression(inside, None)
+    if not faults:
+        # then it stands inside of quotes, where another text may stand as well
+        assert check_expression(in_quotes, None) == []
+
+
+@given(st.text(alphabet="abint<>(),: `-8struckmapy"))
+def test_any_columns(text: str) -> None:
+    columns, faults = parse_columns(text)
+    assert columns or faults

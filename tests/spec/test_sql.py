@@ -1,0 +1,66 @@
+"""Which expressions may be run, and what is said about the others."""
+
+import pytest
+
+from tests.spec.expressions import ALLOWED, COLUMNS, REFUSED
+from tidegate.spec import quote
+from tidegate.spec.columns import parse_columns, parse_type
+from tidegate.spec.sql import check_expression
+
+KNOWN = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
+
+
+@pytest.mark.parametrize("expression", ALLOWED)
+def test_is_allowed(expression: str) -> None:
+    assert check_expression(expression, KNOWN) == []
+
+
+@pytest.mark.parametrize(("expression", "part"), REFUSED, ids=[text[:40] or "empty" for text, _ in REFUSED])
+def test_is_refused(expression: str, part: str) -> None:
+    messages = [fault.message for fault in check_expression(expression, KNOWN)]
+    assert any(part in message for message in messages), messages
+
+
+@pytest.mark.parametrize(("expression", "_part"), REFUSED, ids=[text[:40] or "empty" for text, _ in REFUSED])
+def test_every_refusal_has_a_fix(expression: str, _part: str) -> None:
+    assert all(fault.fix.endswith((".", "?")) for fault in check_expression(expression, KNOWN))
+
+
+def test_all_faults_of_an_expression_are_found_at_once() -> None:
+    faults = check_expression("quantty > rand() and nested.c = 1 and uper(name) = 'x'", KNOWN)
+    assert [fault.message for fault in faults] == [
+        "`rand` gives another value each time",
+        "`uper` is not a function of Spark 4.1",
+        "the column `quantty` does not exist",
+        "`nested` has no field `c`",
+    ]
+
+
+def test_a_misspelt_function_is_suggested() -> None:
+    assert [fault.fix for fault in check_expression("uper(name)", KNOWN)] == ["Did you mean `upper`?"]
+
+
+def test_a_misspelt_column_is_suggested() -> None:
+    assert [fault.fix for fault in check_expression("quantty", KNOWN)] == ["Did you mean `quantity`?"]
+
+
+def test_a_misspelt_field_is_suggested() -> None:
+    assert [fault.fix for fault in check_expression("nested.dep", KNOWN)] == ["Did you mean `deep`?"]
+
+
+def test_when_the_columns_are_not_known_any_column_will_do_but_no_function() -> None:
+    assert check_expression("whatever.it + `is`", None) == []
+    assert check_expression("whatever + rand()", None) != []
+
+
+def test_a_field_of_a_column_whose_type_is_not_known_will_do() -> None:
+    assert check_expression("a.b", {"a": None}) == []
+
+
+def test_a_long_chain_is_not_too_deep() -> None:
+    assert check_expression(" and ".join(["quantity > 0"] * 500), KNOWN) == []
+
+
+def test_quote_makes_an_identifier_of_any_name() -> None:
+    assert quote("a`b") == "`a``b`"
+    assert check_expression(quote("odd-name"), KNOWN) == []

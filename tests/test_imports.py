@@ -1,0 +1,82 @@
+"""Imports go one way (DESIGN, "The house"); another way fails the build."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGE = REPOSITORY / "include" / "tidegate"
+
+# A part may import those of lower layers, and itself. Parts of one layer do not know each other.
+LAYERS = [
+    {"errors", "failpoints"},
+    {"core"},
+    {"spec"},
+    {"ledger", "broker", "lake", "quality", "local"},
+    {"settings", "engine"},
+    {"steps"},
+    {"demo"},
+    {"cli"},
+]
+LAYER_OF = {part: number for number, parts in enumerate(LAYERS) for part in parts}
+
+
+def modules(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "migrations" not in path.parts)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+@pytest.mark.parametrize("path", modules(PACKAGE), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_lower_layers(path: Path) -> None:
+    mine = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if mine == "__init__":
+        return  # the public face hands on from wherever it is
+    for name in imported(path):
+        if name.startswith("tidegate.") and part_of(name) in LAYER_OF:
+            theirs = part_of(name)
+            assert theirs == mine or LAYER_OF[theirs] < LAYER_OF[mine], f"{mine} imports {name}"
+
+
+def test_every_part_of_the_package_has_a_layer() -> None:
+    parts = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name[0] not in "_."}
+    assert parts - {"py.typed"} == set(LAYER_OF)
+
+
+def test_the_core_is_pure() -> None:
+    """Standard library and pyarrow; no clock, no files, no network, no Spark."""
+    allowed = {"tidegate", "pyarrow", "__future__", "collections", "dataclasses", "json", "math", "typing"}
+    for path in modules(PACKAGE / "core"):
+        assert {name.split(".")[0] for name in imported(path)} <= allowed, path
+
+
+def test_the_engine_knows_nothing_of_airflow() -> None:
+    for path in modules(PACKAGE):
+        assert not any(name.split(".")[0] == "airflow" for name in imported(path)), path
+
+
+def test_plugins_dags_and_jobs_are_imported_by_nothing_below_them() -> None:
+    for path in modules(PACKAGE) + modules(REPOSITORY / "spark_jobs"):
+        names = {name.split(".")[0] for name in imported(path)}
+        assert not names & {"tidegate_airflow", "dags", "plugins"}, path
+
+
+@pytest.mark.parametrize("path", modules(REPOSITORY / "spark_jobs"), ids=lambda path: path.name)
+def test_a_spark_job_is_at_most_60_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 60
