@@ -63,7 +63,7 @@ def _typed(text: str) -> TidegateError | None:
                     1,
                     "stages",
                     f"An expression failed on a record's values: {name}",
-                    "Use the try_ form of the function (try_divide, try_cast …), or keep such values out with case.",
+                    "Use the function's try_ form (try_divide, try_cast …), or `case` to keep such values out.",
                 )
             ]
         )

@@ -222,7 +222,7 @@ class LeasedLedger(Ledger):
             )
 
     def commit(self, plan: Plan, attempt: Attempt) -> None:
-        """Decide the batch: the head moves from `seq - 1` to `seq` if this lease is the newest, else Fenced."""
+        """Decide the batch: the head moves from `seq - 1` to `seq`; Fenced if a newer lease exists."""
         table = schema.heads
         failpoint("commit.before")
         with self._transaction() as connection:
@@ -329,7 +329,7 @@ class LeasedLedger(Ledger):
 
     def _lost(self) -> Fenced:
         return Fenced(
-            f"{self.stream} was taken over by a newer try than {self.lease.holder} (epoch {self.lease.epoch})",
+            f"{self.stream} was taken over from {self.lease.holder} (epoch {self.lease.epoch}) by a newer try",
             "Nothing was written; the newer try goes on.",
         )
 

@@ -47,8 +47,9 @@ def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
     """All records from `start` on must still be there, and the log must reach up to it."""
     first, end = view.starts[partition], view.ends[partition]
     if start < first and (view.topic, partition) in head.offsets:
+        lost = f"{view.topic}[{partition}] offsets {start} to {first - 1}"
         raise OffsetsLost(
-            f"Retention deleted {view.topic}[{partition}] offsets {start} to {first - 1}, which were not read yet",
+            f"Retention deleted {lost} before they were read",
             f"Restore them, or go on without: tidegate doctor {head.stream.pipeline} --accept-gap",
         )
     if start > end:

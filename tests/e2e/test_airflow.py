@@ -1,0 +1,136 @@
+"""The line under a real Airflow: scheduled, killed, cleared; on a real broker and by real spark-submit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.demo.events import stock_events
+from tidegate.demo.expected import expected_availability
+from tidegate.demo.topics import create_topics, read_published, send
+from tidegate.ledger import Ledger, Stream
+from tidegate.local.airflow import AirflowStack
+from tidegate.local.broker import KafkaBroker
+from tidegate.local.stack import environment
+
+pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+KILLS = ("compute.written", "publish.chunk_sent")
+STREAM = Stream("availability", 1)
+
+
+@dataclass
+class Line:
+    """Airflow, the broker, and a file that names the failpoints that fired."""
+
+    airflow: AirflowStack
+    servers: str
+    fired: Path
+    ledger: Ledger
+
+    def run(self, run_id: str) -> dict[str, str | None]:
+        """Trigger a run and wait for its end; task -> state."""
+        self.airflow.trigger("availability", run_id)
+        return self.wait(run_id)
+
+    def wait(self, run_id: str) -> dict[str, str | None]:
+        end = self.airflow.wait_run("availability", run_id, timeout_s=400)
+        assert end.state == "success", end.log_tail
+        return {task.task_id: task.state for task in end.tasks}
+
+    def tries(self, run_id: str) -> dict[str, int]:
+        end = self.airflow.wait_run("availability", run_id)
+        return {task.task_id: task.try_number for task in end.tasks}
+
+
+@pytest.fixture(scope="module")
+def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    """The sample pipeline in a stack of its own, where the driver and the publisher get killed once."""
+    home = tmp_path_factory.mktemp("airflow")
+    (home / "jars").symlink_to(installed / "jars", target_is_directory=True)
+    fired = home / "fired"
+    sample = (REPOSITORY / "include" / "pipelines" / "availability.yaml").read_text()
+    (home / "pipelines").mkdir()
+    (home / "pipelines" / "availability.yaml").write_text(sample.replace('"*/5 * * * *"', "null"))
+    (home / "pipelines" / "typo.yaml").write_text(sample.replace("reduce: latest", "reduce: lastest"))
+    with KafkaBroker(home) as broker:
+        env = environment(home, REPOSITORY, broker.bootstrap_servers) | {
+            "TIDEGATE_PIPELINES": str(home / "pipelines"),
+            "TIDEGATE_EXPECTATIONS": str(REPOSITORY / "include" / "expectations"),
+            "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
+            # the second chunk is sent and not committed when the publisher dies
+            "TIDEGATE_FAILPOINTS": f"{KILLS[0]}=kill,{KILLS[1]}=kill@2",
+            "TIDEGATE_FAILPOINTS_FIRED": str(fired),
+        }
+        create_topics(broker.bootstrap_servers)
+        send(broker.bootstrap_servers, stock_events(0))
+        with AirflowStack(home, REPOSITORY / "dags", REPOSITORY / "plugins", env) as airflow:
+            airflow.wait_dag("availability")
+            airflow.unpause("availability")
+            ledger = Ledger.open(env["TIDEGATE_LEDGER"])
+            yield Line(airflow, broker.bootstrap_servers, fired, ledger)
+
+
+@pytest.fixture(scope="module")
+def killed(line: Line) -> Line:
+    """After a run whose Spark driver and whose publisher were killed with SIGKILL in the middle."""
+    line.run("killed")
+    return line
+
+
+def test_a_killed_driver_and_a_killed_publisher_leave_the_output_of_an_undisturbed_run(killed: Line) -> None:
+    assert tuple(killed.fired.read_text().split()) == KILLS
+    tries = killed.tries("killed")
+    assert (tries["compute"], tries["publish"]) == (2, 2)
+    assert read_published(killed.servers) == expected_availability(stock_events(0))
+
+
+def test_a_run_with_nothing_to_read_succeeds_and_skips_the_other_steps(killed: Line) -> None:
+    states = killed.run("idle")
+    assert states["plan"] == "success"
+    assert {states[step] for step in ("compute", "validate", "commit", "publish")} == {"skipped"}
+
+
+def test_clearing_a_finished_run_computes_and_sends_nothing_again(killed: Line) -> None:
+    before = read_published(killed.servers)
+    commits = killed.ledger.committed(STREAM)
+    body: dict[str, Any] = {
+        "dry_run": False,
+        "dag_run_id": "killed",
+        "only_failed": False,
+        "reset_dag_runs": True,
+    }
+    killed.airflow.api("POST", "/dags/availability/clearTaskInstances", body)
+    _until_running_again(killed)
+    assert set(killed.wait("killed").values()) == {"success"}
+    assert read_published(killed.servers) == before
+    assert killed.ledger.committed(STREAM) == commits
+
+
+def test_a_broken_pipeline_file_is_a_dag_that_says_so_and_the_others_go_on(line: Line) -> None:
+    line.airflow.wait_dag("typo__invalid")
+    documented = line.airflow.api("GET", "/dags/typo__invalid/details")["doc_md"]
+    assert "reduce" in documented
+    assert line.airflow.api("GET", "/importErrors")["import_errors"] == []
+
+
+def test_no_secret_and_no_broker_address_is_in_the_arguments_of_spark_submit(killed: Line) -> None:
+    logs = killed.airflow.log.parent.parent.rglob("task_id=compute/*.log")
+    commands = [line for log in logs for line in log.read_text().splitlines() if "Spark-Submit cmd" in line]
+    assert commands
+    assert not any(killed.servers in command for command in commands)
+
+
+def _until_running_again(line: Line) -> None:
+    """Clearing answers before the run's state has changed."""
+    deadline = time.monotonic() + 30
+    path = "/dags/availability/dagRuns/killed"
+    while line.airflow.api("GET", path)["state"] == "success":
+        assert time.monotonic() < deadline, "the run was not cleared"
+        time.sleep(0.2)
