@@ -43,9 +43,7 @@ def broker(home: Path) -> Iterator[KafkaBroker]:
 def spark(home: Path) -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
     from tidegate.engine import open_session
-    from tidegate.local.java import find_java, java_home
 
-    os.environ["JAVA_HOME"] = str(java_home(find_java()))
     session = open_session(home / "jars" / "spark", "local[2]")
     yield session
     session.stop()

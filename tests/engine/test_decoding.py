@@ -1,4 +1,4 @@
-"""From Kafka records to columns, keys and reasons, in real Spark: what is used, what is quarantined and why."""
+"""From Kafka records to columns, keys and reasons, in real Spark: what is used, what is not, and why."""
 
 from __future__ import annotations
 

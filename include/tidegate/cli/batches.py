@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -93,12 +94,15 @@ def run(
         outcome = steps.run_batch(
             app, loaded, trigger, lambda: open_session(settings.jars, settings.spark_master), progress
         )
-    if outcome.plan is None:
-        show([], as_json, empty=outcome.note)
-        return
-    report = steps.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)
-    assert report is not None, "the batch was just run"
-    show(report_rows(report), as_json, f"Batch {outcome.plan.seq} of {outcome.plan.stream}")
+    report = None
+    if outcome.plan is not None:
+        report = steps.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)
+    if as_json:
+        print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
+    elif report is None:
+        out.print(outcome.note)
+    else:
+        show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
 
 
 @click.command()
@@ -111,6 +115,17 @@ def status(as_json: bool) -> None:
         as_json,
         empty="No batch was planned yet.",
     )
+
+
+def report_object(report: steps.BatchReport) -> dict[str, Any]:
+    """A batch for programs: counts by metric name, seconds by step, records by sink."""
+    return {
+        "batch": report.plan.seq,
+        "counts": report.counts,
+        "seconds": report.seconds,
+        "published": report.published,
+        "ranges": [vars(each) for each in report.plan.ranges],
+    }
 
 
 def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
@@ -127,14 +142,13 @@ def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
         "emitted": counts.get("emitted", 0),
     }
     rows: list[dict[str, Any]] = [{"": name, "value": str(value)} for name, value in names.items()]
+    rows += [{"": f"published to {sink}", "value": str(n)} for sink, n in report.published.items()]
     rows += [
-        {"": f"published to {sink}", "value": str(records)} for sink, records in report.published.items()
+        {"": f"{r.topic}[{r.partition}] offsets", "value": f"{r.start}-{r.end}"} for r in report.plan.ranges
     ]
-    ranges = (f"{r.topic}[{r.partition}] {r.start}-{r.end}" for r in report.plan.ranges)
-    rows.append({"": "offsets", "value": ", ".join(ranges)})
     order = ("plan", "compute", "validate", "commit", "publish")
-    steps_taken = [f"{step} {report.seconds[step]:.2f}" for step in order if step in report.seconds]
-    return [*rows, {"": "seconds", "value": ", ".join(steps_taken)}]
+    seconds = {step: report.seconds[step] for step in order if step in report.seconds}
+    return rows + [{"": f"seconds, {step}", "value": f"{each:.2f}"} for step, each in seconds.items()]
 
 
 def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> steps.Trigger:

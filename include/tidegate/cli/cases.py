@@ -45,7 +45,7 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
         for file in files:
             progress(f"{file.name}")
             results += [
-                _result(file, case, _differences(spark, case, cuts, seed)) for case in load_cases(file)
+                _result(file, case, differences(spark, case, cuts, seed)) for case in load_cases(file)
             ]
     _report(results, as_json, time.monotonic() - began)
 
@@ -101,7 +101,7 @@ def _case_files(paths: Iterable[Path]) -> Iterator[Path]:
             raise SettingsInvalid(f"{path} does not exist", "Name a case file or a folder of them.")
 
 
-def _differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
+def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
     """What differs from the expectation, and from itself when cut; empty when all is well."""
     try:
         replay = Replay(spark, case.pipeline, case.input)

@@ -63,7 +63,7 @@ def _typed(text: str) -> TidegateError | None:
                     1,
                     "stages",
                     f"An expression failed on a record's values: {name}",
-                    "Use the function's try_ form (try_divide, try_cast …), or `case` to keep such values out.",
+                    "Use the function's try_ form (try_divide, try_cast …), or keep them out with `case`.",
                 )
             ]
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidegate.errors import SetupFailed
+from tidegate.local.java import find_java, java_home
 
 # A batch is small and bounded; rows travel to the kernel in Arrow batches of this many.
 _ARROW_BATCH_ROWS = 65_536
@@ -28,23 +29,34 @@ _CONF = {
 }
 
 
-def open_session(jars: Path, master: str | None = None, app_name: str = "tidegate") -> SparkSession:
-    """A session with Delta and Kafka. `master` None: spark-submit has set it, and the jars, already.
+def open_session(jars: Path, master: str | None = None) -> SparkSession:
+    """A session with Delta and Kafka. `master` None: spark-submit has set it, and name and jars, already.
 
-    Raises SetupFailed when Spark's extra jars are missing.
+    Raises SetupFailed when Java or Spark's extra jars are missing.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app_name)
-    for name, value in _CONF.items():
+    builder = SparkSession.builder
+    for name, value in (_CONF | (_own_process(jars, master) if master else {})).items():
         builder = builder.config(name, value)
-    if master is not None:
-        builder = builder.master(master).config("spark.jars", _jar_list(jars))
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config(
-            "spark.driver.host", "127.0.0.1"
-        )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _own_process(jars: Path, master: str) -> dict[str, str]:
+    """What spark-submit would say, when there is none."""
+    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    # Quiet from the start: what Spark says before the log level is set goes over the user's screen.
+    quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+    conf = {
+        "spark.master": master,
+        "spark.app.name": "tidegate",
+        "spark.jars": _jar_list(jars),
+        "spark.driver.extraJavaOptions": quiet,
+    }
+    if master.startswith("local"):
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return conf
 
 
 def _jar_list(jars: Path) -> str:

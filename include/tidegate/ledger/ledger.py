@@ -329,7 +329,7 @@ class LeasedLedger(Ledger):
 
     def _lost(self) -> Fenced:
         return Fenced(
-            f"{self.stream} was taken over from {self.lease.holder} (epoch {self.lease.epoch}) by a newer try",
+            f"{self.stream} was taken over from {self.lease.holder}, epoch {self.lease.epoch}, by a newer try",
             "Nothing was written; the newer try goes on.",
         )
 

@@ -1,0 +1,265 @@
+"""docker-compose.yaml, read as a file: what it may hold, and that its parts agree with each other."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import re
+import stat
+import subprocess
+from graphlib import TopologicalSorter
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.compose.model import (
+    ENV_EXAMPLE,
+    OURS,
+    ROOT,
+    default_variables,
+    environment_of,
+    filled,
+    mounts_of,
+    raw,
+    required_variables,
+    resolved,
+    services,
+    texts,
+)
+from tidegate.broker.config import KafkaConfig
+
+NAMES = sorted(services())
+AIRFLOW = [name for name in NAMES if name.startswith("airflow-")]
+_SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|_KEY|SQL_ALCHEMY_CONN|LEDGER")
+
+
+def test_the_file_fits_the_schema() -> None:
+    schema = json.loads(Path(__file__).with_name("compose.schema.json").read_text())
+    jsonschema.validate(raw(), schema, jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_image_is_built_here_or_pinned(name: str) -> None:
+    service = services()[name]
+    if "build" in service:
+        assert service["image"] == OURS
+    else:
+        assert re.search(r":\d+\.\d+[\w.-]*$", service["image"])
+    assert "latest" not in service["image"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_service_says_how_it_is_unless_it_runs_once(name: str) -> None:
+    service = services()[name]
+    assert ("healthcheck" in service) == (service["restart"] == "unless-stopped")
+
+
+def test_only_the_database_server_starts_with_capabilities() -> None:
+    """Its image starts as root, and becomes another user."""
+    assert [name for name in NAMES if services()[name].get("cap_drop") != ["ALL"]] == ["postgres"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ports_are_published_on_this_machine_only(name: str) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in services()[name].get("ports", []))
+
+
+def test_what_a_service_waits_for_can_happen() -> None:
+    for service in services().values():
+        for other, wanted in service.get("depends_on", {}).items():
+            has = "healthcheck" if wanted["condition"] == "service_healthy" else "command"
+            assert has in services()[other]
+            runs_once = services()[other]["restart"] == "no"
+            assert runs_once == (wanted["condition"] == "service_completed_successfully")
+
+
+def test_there_is_an_order_to_start_in() -> None:
+    order = TopologicalSorter({name: set(services()[name].get("depends_on", {})) for name in NAMES})
+    assert list(order.static_order())[-1] in AIRFLOW
+
+
+def test_what_is_declared_is_used_and_the_other_way_round() -> None:
+    used = {volume for service in services().values() for volume in mounts_of(service).values()}
+    assert used == set(raw()["volumes"])
+    mounted = {each["source"] for service in services().values() for each in service.get("configs", [])}
+    assert mounted == set(raw()["configs"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_secret_is_written_down(name: str) -> None:
+    for variable, value in environment_of(services()[name]).items():
+        if _SECRET.search(variable) and not variable.endswith("_FILE"):
+            assert re.search(r"\$\{\w+:\?set it in \.env, see \.env\.example\}", value), variable
+    assert not [text for text in texts(services()[name]) if re.search(r"://[^/@:]*:(?!\$\{)[^/@]*@", text)]
+
+
+def test_secrets_are_in_environments_only() -> None:
+    file = resolved(filled())
+    for service in file["services"].values():
+        service.pop("environment", None)
+    file = {name: part for name, part in file.items() if not name.startswith("x-")}
+    assert not [text for text in texts(file) if "secret-" in text]
+
+
+def test_secrets_go_where_they_are_needed_only() -> None:
+    found: dict[str, set[str]] = {}
+    for name, service in resolved(filled())["services"].items():
+        for secret in re.findall(r"secret-([A-Z_]*[A-Z])", " ".join(environment_of(service).values())):
+            found.setdefault(secret, set()).add(name)
+    airflow = set(AIRFLOW)
+    assert found == {
+        "POSTGRES_PASSWORD": {"postgres", "postgres-init"},
+        "AIRFLOW_DB_PASSWORD": {"postgres-init", *airflow},
+        "LEDGER_DB_PASSWORD": {"postgres-init", *airflow},
+        "AIRFLOW_ADMIN_PASSWORD": {"airflow-init"},
+        "AIRFLOW_FERNET_KEY": airflow,
+        "AIRFLOW_JWT_SECRET": airflow,
+        "AIRFLOW_SECRET_KEY": airflow,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(required_variables()))
+def test_nothing_starts_without_every_secret(name: str) -> None:
+    with pytest.raises(KeyError, match=name):
+        resolved({**filled(), name: ""})
+
+
+def test_the_env_example_lists_every_variable_and_no_secret() -> None:
+    text = ENV_EXAMPLE.read_text()
+    assert dict(re.findall(r"^([A-Z]\w*)=(.*)$", text, re.M)) == dict.fromkeys(required_variables(), "")
+    assert dict(re.findall(r"^#([A-Z]\w*)=(.*)$", text, re.M)) == default_variables()
+
+
+def test_the_command_in_the_env_example_makes_an_env(tmp_path: Path) -> None:
+    (tmp_path / ".env.example").write_text(ENV_EXAMPLE.read_text())
+    header = ENV_EXAMPLE.read_text().split("\n\n")[0].splitlines()
+    command = "\n".join(line.removeprefix("#") for line in header if line.startswith("#   "))
+    subprocess.run(["sh", "-euc", command], cwd=tmp_path, check=True)
+    made = tmp_path / ".env"
+    variables = dict(re.findall(r"^([A-Z]\w*)=(.+)$", made.read_text(), re.M))
+    assert set(variables) == required_variables()
+    assert len(set(variables.values())) == len(variables)
+    assert len(base64.urlsafe_b64decode(variables["AIRFLOW_FERNET_KEY"])) == 32
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    assert resolved(variables)["services"]["postgres"]["environment"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tidegate_reads_every_variable_of_its_name(name: str) -> None:
+    code = "".join(path.read_text() for top in ("include", "plugins") for path in (ROOT / top).rglob("*.py"))
+    for variable in environment_of(services()[name]):
+        if variable.startswith("TIDEGATE_"):
+            assert f'"{variable}"' in code
+
+
+@pytest.mark.parametrize("name", AIRFLOW)
+def test_airflow_has_every_option(name: str) -> None:
+    spec = importlib.util.find_spec("airflow")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    options = yaml.safe_load((folder / "config_templates" / "config.yml").read_text())
+    for variable in environment_of(services()[name]):
+        if variable.startswith("AIRFLOW__"):
+            _, section, option = variable.lower().split("__")
+            assert option in options[section]["options"]
+
+
+def test_airflow_s_services_share_one_environment() -> None:
+    environments = [environment_of(services()[name]) for name in AIRFLOW]
+    extra = [set(each) - set(environments[1]) for each in environments]
+    assert extra == [{"AIRFLOW_ADMIN_PASSWORD"} if name == "airflow-init" else set() for name in AIRFLOW]
+
+
+def test_the_connections_have_the_names_that_the_plugin_asks_for() -> None:
+    plugin = "".join(path.read_text() for path in (ROOT / "plugins" / "tidegate_airflow").glob("*.py"))
+    names = {each for each in environment_of(services()["airflow-scheduler"]) if "_CONN_" in each}
+    wanted = set(re.findall(r'^(?:KAFKA|SPARK)_CONNECTION = "(\w+)"', plugin, re.M))
+    assert {name.removeprefix("AIRFLOW_CONN_").lower() for name in names if "__" not in name} == wanted
+
+
+def test_the_kafka_connection_and_the_command_mean_the_broker() -> None:
+    environment = environment_of(services()["airflow-scheduler"])
+    connection = json.loads(environment["AIRFLOW_CONN_TIDEGATE_KAFKA"])
+    assert KafkaConfig.of(connection["extra"]) == KafkaConfig.parse(environment["TIDEGATE_KAFKA"])
+    kafka = resolved(filled())["services"]["kafka"]
+    advertised = environment_of(kafka)["KAFKA_ADVERTISED_LISTENERS"]
+    assert f"INTERNAL://{environment['TIDEGATE_KAFKA']}" in advertised.split(",")
+
+
+@pytest.mark.parametrize("port", ["9092", "19999"])
+def test_the_broker_tells_programs_on_this_machine_the_published_port(port: str) -> None:
+    kafka = resolved({**filled(), "KAFKA_PORT": port})["services"]["kafka"]
+    environment = environment_of(kafka)
+    host = re.search(r"HOST://:(\d+)", environment["KAFKA_LISTENERS"])
+    assert host is not None
+    assert kafka["ports"] == [f"127.0.0.1:{port}:{host[1]}"]
+    assert f"HOST://127.0.0.1:{port}" in environment["KAFKA_ADVERTISED_LISTENERS"].split(",")
+
+
+def test_airflow_and_the_worker_mean_the_same_spark_master() -> None:
+    connection = json.loads(environment_of(services()["airflow-scheduler"])["AIRFLOW_CONN_SPARK_DEFAULT"])
+    master = f"{connection['host']}:{connection['port']}"
+    assert connection["extra"] == {"deploy-mode": "client"}
+    assert services()["spark-worker"]["command"][-1] == master
+    command = services()["spark-master"]["command"]
+    listens = dict(zip(command[2::2], command[3::2], strict=True))
+    assert master == f"spark://{listens['--host']}:{listens['--port']}"
+
+
+def test_the_driver_s_address_is_where_tasks_run() -> None:
+    environment = environment_of(services()["airflow-scheduler"])
+    assert environment["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
+    assert spark_defaults()["spark.driver.host"] == "airflow-scheduler"
+    assert spark_defaults()["spark.driver.bindAddress"] == "0.0.0.0"
+
+
+def test_spark_s_defaults_are_where_spark_looks() -> None:
+    for service in services().values():
+        if service["image"] == OURS:
+            (mounted,) = (each for each in service["configs"] if each["source"] == "spark-defaults")
+            folder = environment_of(service)["SPARK_CONF_DIR"]
+            assert mounted["target"] == f"{folder}/spark-defaults.conf"
+
+
+def test_one_application_leaves_room_for_another() -> None:
+    cores = int(default_variables()["SPARK_WORKER_CORES"])
+    assert int(spark_defaults()["spark.cores.max"]) * 2 <= cores
+
+
+def test_the_lake_is_one_folder_for_airflow_and_the_worker() -> None:
+    lake = environment_of(services()["airflow-scheduler"])["TIDEGATE_LAKE"]
+    assert all(mounts_of(services()[name])[lake] == "lake" for name in [*AIRFLOW, "spark-worker"])
+
+
+def test_the_login_is_written_where_the_api_server_reads_it() -> None:
+    path = Path(
+        environment_of(services()["airflow-init"])["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
+    )
+    holders = [name for name in NAMES if str(path.parent) in mounts_of(services()[name])]
+    assert holders == ["airflow-api-server", "airflow-init"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_address_names_a_service(name: str) -> None:
+    service = resolved(filled())["services"][name]
+    hosts = {urlsplit(text).hostname for text in texts(service) if re.match(r"[a-z+]+://\S+$", text)}
+    assert hosts - {"localhost"} <= set(NAMES)
+
+
+def test_tasks_reach_the_api_server_where_it_listens() -> None:
+    url = urlsplit(environment_of(services()["airflow-scheduler"])["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"])
+    (published,) = services()["airflow-api-server"]["ports"]
+    assert url.hostname == "airflow-api-server"
+    assert published.endswith(f":{url.port}")
+
+
+def spark_defaults() -> dict[str, str]:
+    """Spark's settings, by name."""
+    lines = raw()["configs"]["spark-defaults"]["content"].splitlines()
+    pairs = [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
+    return {name: value.strip() for name, value in pairs}

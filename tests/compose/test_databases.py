@@ -1,0 +1,164 @@
+"""The stack's databases: the statements of `postgres-init`, on a PostgreSQL server of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from tests.compose.model import environment_of, filled, resolved
+from tidegate.ledger import Ledger
+from tidegate.local.processes import Supervised, free_port
+
+FILE = resolved(filled())
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+
+
+def _programs() -> Path | None:
+    """The folder of PostgreSQL's programs, if a server is installed."""
+    on_path = shutil.which("initdb")
+    found = [Path(on_path).resolve()] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return found[-1].parent if found else None
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    """The port of an empty server whose superuser has the stack's password."""
+    programs = _programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed here")
+    # not below pytest's own folder, into which no other user may look
+    with TemporaryDirectory(prefix="tidegate-postgres-") as name:
+        folder, port = Path(name), free_port()
+        password = folder / "password"
+        password.write_text(environment_of(SERVICES["postgres"])["POSTGRES_PASSWORD"])
+        as_user = _as_ordinary_user(folder, password)
+        make = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "--no-sync"]
+        make += ["--auth=scram-sha-256", f"--pwfile={password}"]
+        subprocess.run([*as_user, *make], check=True, capture_output=True, cwd="/")
+        run = [str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(port), "-k", ""]
+        log = folder / "postgres.log"
+        with Supervised("PostgreSQL", [*as_user, *run], log, os.environ, grace_s=1) as process:
+            ready = [str(programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={port}"]
+            process.wait_ready(lambda: subprocess.run(ready, check=False).returncode == 0, 60)
+            yield port
+
+
+def _as_ordinary_user(*paths: Path) -> list[str]:
+    """The server refuses to run as root: then let another user own the paths and run it."""
+    if os.getuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("nothing here runs a program as another user")
+    user = pwd.getpwnam("nobody")
+    for path in paths:
+        os.chown(path, user.pw_uid, user.pw_gid)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+def _initialise(port: int, folder: Path, **changed: str) -> subprocess.CompletedProcess[str]:
+    """Run the step's command as the stack does."""
+    script = folder / "databases.sql"
+    script.write_text(FILE["configs"]["databases"]["content"])
+    step = SERVICES["postgres-init"]
+    variables = {**environment_of(step), "PGHOST": "127.0.0.1", "PGPORT": str(port), **changed}
+    command = [word.replace("/databases.sql", str(script)) for word in step["command"]]
+    return subprocess.run(
+        command,
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _url(variable: str, port: int) -> URL:
+    """What a service connects to, on this machine."""
+    url = make_url(environment_of(SERVICES["airflow-scheduler"])[variable])
+    return url.set(host="127.0.0.1", port=port)
+
+
+def _connects(url: URL) -> bool:
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return connection.execute(text("SELECT current_database()")).scalar() == url.database
+    except OperationalError:
+        return False
+    finally:
+        engine.dispose()
+
+
+URLS: Mapping[str, str] = {"airflow": "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "tidegate": "TIDEGATE_LEDGER"}
+
+
+def test_both_databases_are_made_and_a_second_start_finds_them(server: int, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = _initialise(server, tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    for database, variable in URLS.items():
+        assert _url(variable, server).database == database
+        assert _connects(_url(variable, server))
+
+
+def test_the_ledger_can_be_opened_in_its_database(server: int, tmp_path: Path) -> None:
+    assert _initialise(server, tmp_path).returncode == 0
+    ledger = Ledger.open(_url("TIDEGATE_LEDGER", server).render_as_string(hide_password=False))
+    assert ledger.streams() == []
+
+
+@pytest.mark.airflow
+def test_airflow_makes_its_tables_and_reads_them_asynchronously(server: int, tmp_path: Path) -> None:
+    assert _initialise(server, tmp_path).returncode == 0
+    variables = dict(os.environ, AIRFLOW_HOME=str(tmp_path))
+    for name in ("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"):
+        variables[name] = _url(name, server).render_as_string(hide_password=False)
+    airflow = [sys.executable, "-m", "airflow", "db"]
+    for word in ("migrate", "check-migrations"):
+        done = subprocess.run(
+            [*airflow, word], env=variables, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    async def versions() -> int:
+        engine = create_async_engine(variables["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"])
+        async with engine.connect() as connection:
+            count = await connection.scalar(text("SELECT count(*) FROM alembic_version"))
+        await engine.dispose()
+        return int(count or 0)
+
+    assert asyncio.run(versions()) == 1
+
+
+def test_neither_owner_gets_into_the_other_s_database(server: int, tmp_path: Path) -> None:
+    assert _initialise(server, tmp_path).returncode == 0
+    assert not _connects(_url(URLS["airflow"], server).set(database="tidegate"))
+    assert not _connects(_url(URLS["tidegate"], server).set(database="airflow"))
+
+
+def test_a_password_that_changed_counts_from_the_next_start_on(server: int, tmp_path: Path) -> None:
+    old = _url("TIDEGATE_LEDGER", server)
+    assert _initialise(server, tmp_path, LEDGER_DB_PASSWORD="another-one").returncode == 0
+    assert not _connects(old)
+    assert _connects(old.set(password="another-one"))
+    assert _initialise(server, tmp_path).returncode == 0
+    assert _connects(old)
+
+
+def test_a_password_that_does_not_fit_into_a_url_is_refused(server: int, tmp_path: Path) -> None:
+    done = _initialise(server, tmp_path, LEDGER_DB_PASSWORD="p@ss/word")
+    assert done.returncode == 3
+    assert "use only letters, digits" in done.stderr
+    assert "p@ss" not in done.stderr

@@ -1,0 +1,63 @@
+"""The stack's health probe, against a server that answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tests.compose.model import interpolate, raw
+
+_ANSWER = {"status": "ALIVE", "triggerer": {"status": "healthy"}, "scheduler": {"status": "unhealthy"}}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(_ANSWER).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def probe(address: str, wanted: str) -> subprocess.CompletedProcess[str]:
+    """Run the program as the containers do."""
+    program = interpolate(raw()["x-probe"], {})
+    command = [sys.executable, "-c", program, address, "/json/", wanted]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("wanted", ["status=ALIVE", "triggerer.status=healthy"])
+def test_what_is_well_passes(address: str, wanted: str) -> None:
+    assert probe(address, wanted).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [("scheduler.status=healthy", "scheduler.status is unhealthy"), ("dag_processor.status=healthy", "Key")],
+)
+def test_what_is_not_fails_and_says_why(address: str, wanted: str, told: str) -> None:
+    found = probe(address, wanted)
+    assert found.returncode == 1
+    assert told in found.stderr
+
+
+def test_what_does_not_answer_fails() -> None:
+    assert probe("127.0.0.1:1", "status=ALIVE").returncode == 1
