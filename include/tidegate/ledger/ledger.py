@@ -328,8 +328,9 @@ class LeasedLedger(Ledger):
             raise self._lost() from error
 
     def _lost(self) -> Fenced:
+        lease = self.lease
         return Fenced(
-            f"{self.stream} was taken over from {self.lease.holder}, epoch {self.lease.epoch}, by a newer try",
+            f"{self.stream} was taken over from {lease.holder}, epoch {lease.epoch}, by a newer try",
             "Nothing was written; the newer try goes on.",
         )
 
