@@ -137,7 +137,7 @@ class World:
     def run(self, run_id: str | None = None, **trigger: Any) -> steps.Outcome:
         """One batch, all five steps, in this process."""
         self.runs += 1
-        wanted = steps.Trigger(run_id or f"run-{self.runs}", NOW_MS, **trigger)
+        wanted = steps.Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
         return steps.run_batch(self.app, self.pipeline, wanted, self.open_session)
 
     def published(self) -> dict[str, list[Any]]:

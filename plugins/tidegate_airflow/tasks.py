@@ -30,7 +30,7 @@ def _plan(pipeline_file: str, run: str, data_interval_end: datetime | None, run_
     app = steps.App.from_environment()
     end_ms = None if data_interval_end is None else _epoch_ms(data_interval_end)
     clock_ms = _epoch_ms(run_after) if end_ms is None else end_ms
-    trigger = steps.Trigger(run, clock_ms, end_ms)
+    trigger = steps.Trigger(run, clock_ms, end_ms, now_ms=_epoch_ms(datetime.now(timezone.utc)))
     outcome = steps.plan_batch(app, app.pipeline(pipeline_file), trigger)
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None

@@ -44,7 +44,7 @@ def decoded(spark: SparkSession, of: Source, *records: dict[str, Any]) -> list[d
             | record
             | {"timestamp": at}
         )
-    frame = decode(spark.createDataFrame(rows, RECORD_SCHEMA), of, F.lit(CLOCK_MS))
+    frame = decode(spark.createDataFrame(rows, RECORD_SCHEMA), of, F.lit(CLOCK_MS + DAY_MS))
     return [row.asDict() for row in frame.orderBy("__record.offset").collect()]
 
 

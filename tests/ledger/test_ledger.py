@@ -39,7 +39,7 @@ def ledger(tmp_path: Path, clock: Clock) -> Ledger:
 
 def plan(seq: int = 1, run_id: str = "r1", end: int = 10) -> Plan:
     ranges = (OffsetRange("t", 0, 0, end), OffsetRange("t", 1, 0, 0))
-    return Plan(STREAM, seq, run_id, 5, ranges, {"t": "id-1"}, "pipeline: p", "hash")
+    return Plan(STREAM, seq, run_id, 5, 6, ranges, {"t": "id-1"}, "pipeline: p", "hash")
 
 
 def attempt(seq: int = 1, name: str = "a1") -> Attempt:

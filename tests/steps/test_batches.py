@@ -79,6 +79,16 @@ def test_a_batch_reads_only_up_to_its_intervals_end(world: World) -> None:
     assert world.published() == {key_of(): [True, False]}
 
 
+def test_a_backfilled_interval_leaves_what_came_days_later_to_its_own_interval(world: World) -> None:
+    day = 86_400_000
+    world.stock(1, timestamp_ms=1000)
+    world.stock(0, timestamp_ms=10 * day)
+    for end in (day, 11 * day):
+        world.run(clock_ms=end, interval_end_ms=end, now_ms=NOW_MS)
+    assert world.published() == {key_of(): [True, False]}
+    assert [world.counts(seq).get("quarantined", 0) for seq in (1, 2)] == [0, 0]
+
+
 def test_max_records_cuts_the_log_and_the_output_does_not_change(world: World) -> None:
     world.write_pipeline(source_extra="max_records: 3")
     world.stock(1, 2, 0, 0, 5, 0, 0, 3)

@@ -153,8 +153,9 @@ def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
 
 def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> steps.Trigger:
     # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
-    clock_ms = _epoch_ms(clock) if clock else time.time_ns() // 1_000_000
-    return steps.Trigger(run_id, clock_ms, _epoch_ms(until) if until else None)
+    now_ms = time.time_ns() // 1_000_000
+    clock_ms = _epoch_ms(clock) if clock else now_ms
+    return steps.Trigger(run_id, clock_ms, _epoch_ms(until) if until else None, now_ms)
 
 
 def _epoch_ms(instant: datetime) -> int:

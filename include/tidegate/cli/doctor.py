@@ -101,7 +101,7 @@ def _ledger(settings: Settings) -> str:
 def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
     """A dry plan finds what would halt the next run."""
     head = app.ledger.head(steps.stream_of(pipeline))
-    draft = steps.draft(app, pipeline, head, steps.Trigger("doctor", 0))
+    draft = steps.draft(app, pipeline, head, steps.Trigger("doctor", clock_ms=0))
     waiting = app.ledger.open_plan(head.stream)
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}"

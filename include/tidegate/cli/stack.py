@@ -13,24 +13,37 @@ import click
 from tidegate.cli.batches import report_rows
 from tidegate.cli.show import as_json, err, out, show
 from tidegate.demo import DemoResult, run_demo
+from tidegate.demo.events import WAVES, stock_events
+from tidegate.demo.run import PIPELINE
+from tidegate.demo.topics import STOCK, create_topics, send
 from tidegate.errors import SettingsInvalid
 from tidegate.local import stack as local
+from tidegate.local.airflow_client import AirflowClient
 from tidegate.settings import Settings
 
 
 @click.command()
+@click.option("--send", "only_send", is_flag=True, help="Only send events, to the broker in TIDEGATE_KAFKA.")
 @as_json
-def demo(as_json: bool) -> None:
+def demo(only_send: bool, as_json: bool) -> None:
     """Run the whole line on this machine: Kafka, Airflow, two waves of events, and check the result."""
-    result = run_demo(Settings.from_environment().home, project_folder(), _teller())
-    rows = _demo_rows(result)
-    show(rows, as_json, "What became of the events")
-    records = sum(map(len, result.published.values()))
-    if as_json:
-        sys.exit(0 if result.equal else 1)
+    settings = Settings.from_environment()
+    if only_send:
+        sent = send(settings.require_kafka().servers, stock_events(1))
+        out.print(f"{sent} events are in the topic {STOCK}.")
+        return
+    result = run_demo(settings.home, project_folder(), _teller())
+    show(_demo_rows(result), as_json, "What became of the events")
+    if not as_json:
+        _tell_verdict(result)
+    sys.exit(0 if result.equal else 1)
+
+
+def _tell_verdict(result: DemoResult) -> None:
     if not result.equal:
         out.print(f"[red]DIFFERENT[/]: {_difference(result)}")
-        sys.exit(1)
+        return
+    records = sum(map(len, result.published.values()))
     out.print(
         f"[green]EQUAL[/]: a read_committed consumer sees {records} records of {len(result.published)} keys, "
         "each key's in order: exactly the availability changes computed from the input on their own."
@@ -39,16 +52,24 @@ def demo(as_json: bool) -> None:
 
 @click.command()
 def up() -> None:
-    """Start Kafka and Airflow on this machine, and leave them running."""
+    """Start Kafka and Airflow on this machine, with the demo's first events, and leave them running."""
     home = Settings.from_environment().home
     err.print("Starting Kafka and Airflow …", highlight=False)
     info, was_up = local.up(home, project_folder())
-    out.print("It is up already." if was_up else "It is up.")
-    out.print(
-        f"  Airflow   {info.airflow_url}   user {info.username}, password {info.password}", markup=False
-    )
-    out.print(f"  Kafka     {info.bootstrap_servers}", markup=False)
-    out.print("`make down` ends it.", markup=False)
+    if STOCK in create_topics(info.bootstrap_servers):
+        send(info.bootstrap_servers, stock_events(0))
+    airflow = AirflowClient(info.airflow_url, info.username, info.password)
+    airflow.wait_dag(PIPELINE)
+    airflow.unpause(PIPELINE)
+    for line in (
+        "It is up already." if was_up else "It is up.",
+        f"  Airflow   {info.airflow_url}   user {info.username}, password {info.password}",
+        f"  Kafka     {info.bootstrap_servers}, with {WAVES[0]} events in the topic {STOCK}",
+        f"The DAG {PIPELINE} runs every five minutes. For the tidegate command:",
+        f"  export TIDEGATE_HOME={home} TIDEGATE_KAFKA={info.bootstrap_servers}",
+        "`make down` ends it.",
+    ):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @click.command()

@@ -31,7 +31,7 @@ import pyarrow as pa
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS = range(5)
 
 FUTURE_MS = 24 * 60 * 60 * 1000
-"""A record whose timestamp is more than this past the clock is not believed (quarantined)."""
+"""A record whose timestamp is more than this in the future is not believed (quarantined)."""
 
 POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
 

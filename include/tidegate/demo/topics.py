@@ -15,12 +15,13 @@ from tidegate.demo.expected import History
 STOCK, AVAILABILITY = "stock", "availability"
 
 
-def create_topics(servers: str) -> None:
-    """The input and the output topic, unless they are there."""
+def create_topics(servers: str) -> set[str]:
+    """The input and the output topic, unless they are there. Returns those that are new."""
     admin = KafkaAdminClient(bootstrap_servers=servers)
     try:
         missing = {STOCK, AVAILABILITY} - set(admin.list_topics())
         admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in sorted(missing)])
+        return missing
     finally:
         admin.close()
 

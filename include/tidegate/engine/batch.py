@@ -49,7 +49,7 @@ def compute_batch(
     with translated(pipeline):
         read = Observation("read")
         records = read_ranges(spark, kafka, plan.ranges).observe(read, F.count(F.lit(1)).alias("records"))
-        rows = stage_rows(decode(records, pipeline.source, F.lit(plan.clock_ms)), stage)
+        rows = stage_rows(decode(records, pipeline.source, F.lit(plan.believed_until_ms)), stage)
         require_deterministic(rows, pipeline)
         state = read_state_rows(spark, lake.state(stage.name), committed)
         decided = _with_state(rows, state, stage, plan.span).persist(StorageLevel.MEMORY_AND_DISK)

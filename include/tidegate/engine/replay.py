@@ -114,7 +114,7 @@ class Replay:
             for number, (record, clock) in enumerate(zip(self.records, clocks, strict=True))
         ]
         records = self._spark.createDataFrame(source, f"{RECORD_SCHEMA}, __clock bigint, __arrival bigint")
-        decoded = decode(records, pipeline.source, F.col("__clock"))
+        decoded = decode(records, pipeline.source, F.col("__clock") + core.FUTURE_MS)
         rows = stage_rows(decoded, self._stage, F.col("__record")["__arrival"].alias(_ARRIVAL))
         return rows.toArrow().combine_chunks()
 

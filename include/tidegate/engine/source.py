@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
 
 from tidegate.broker.config import KafkaConfig
-from tidegate.core import FUTURE_MS
 from tidegate.ledger.records import OffsetRange
 from tidegate.spec import Source
 
@@ -50,7 +49,7 @@ def _by_topic(
     return json.dumps({topic: sorted(of.values()) for topic, of in topics.items()} if as_list else topics)
 
 
-def decode(records: DataFrame, source: Source, clock_ms: Column) -> DataFrame:
+def decode(records: DataFrame, source: Source, believed_until_ms: Column) -> DataFrame:
     """Parse records (RECORD_SCHEMA) into the source's columns.
 
     Adds `__key` (the canonical key), `__timestamp` (epoch ms), `__tombstone`, `__chain` (hops before this
@@ -64,7 +63,7 @@ def decode(records: DataFrame, source: Source, clock_ms: Column) -> DataFrame:
         _timestamp_ms(source).alias("__timestamp"),
         _chain().alias("__chain"),
     )
-    judged = keyed.withColumn("__reason", _reason(source, clock_ms))
+    judged = keyed.withColumn("__reason", _reason(source, believed_until_ms))
     usable = F.col("__reason").isNull()
     columns = [F.when(usable, F.col("__parsed")[column.name]).alias(column.name) for column in source.columns]
     internals = [F.col(name) for name in ("__key", "__timestamp", "__tombstone", "__chain", "__reason")]
@@ -128,7 +127,7 @@ def _chain() -> Column:
     return F.when(F.size(ours) > 0, F.element_at(ours, -1)["value"].cast("string"))
 
 
-def _reason(source: Source, clock_ms: Column) -> Column:
+def _reason(source: Source, believed_until_ms: Column) -> Column:
     tombstone = F.col("value").isNull()
     parsed, key, timestamp = F.col("__parsed"), F.col("__key"), F.col("__timestamp")
     malformed = ~tombstone & parsed.isNull()
@@ -141,5 +140,5 @@ def _reason(source: Source, clock_ms: Column) -> Column:
         .when(key.isNull(), no_key)
         .when(timestamp.isNull(), "no_timestamp")
         .when(timestamp < 0, "negative_timestamp")
-        .when(timestamp > clock_ms + FUTURE_MS, "future_timestamp")
+        .when(timestamp > believed_until_ms, "future_timestamp")
     )

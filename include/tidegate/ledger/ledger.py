@@ -382,6 +382,7 @@ def _plan_in(stream: Stream, row: Row[Any]) -> Plan:
         seq=row.seq,
         run_id=row.run_id,
         clock_ms=row.clock_ms,
+        believed_until_ms=row.believed_until_ms,
         ranges=tuple(OffsetRange(**each) for each in row.ranges),
         topic_ids=row.topic_ids,
         spec_text=row.spec_text,

@@ -37,12 +37,17 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class Plan:
-    """The immutable record of a batch, written before anything is read. `clock_ms` is epoch ms."""
+    """The immutable record of a batch, written before anything is read.
+
+    `clock_ms` is the instant that the batch takes as now; a record from after `believed_until_ms` is not
+    believed (quarantined). Both are epoch ms.
+    """
 
     stream: Stream
     seq: int
     run_id: str
     clock_ms: int
+    believed_until_ms: int
     ranges: tuple[OffsetRange, ...]
     topic_ids: Mapping[str, str]
     spec_text: str

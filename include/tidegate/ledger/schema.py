@@ -34,6 +34,7 @@ plans = _table(
     [_seq()],
     Column("run_id", String(300), nullable=False),
     Column("clock_ms", BigInteger, nullable=False),
+    Column("believed_until_ms", BigInteger, nullable=False),
     Column("ranges", JSON, nullable=False),
     Column("topic_ids", JSON, nullable=False),
     Column("spec_text", Text, nullable=False),

@@ -19,11 +19,21 @@ from tidegate.steps.ranges import plan_ranges
 
 @dataclass(frozen=True)
 class Trigger:
-    """Why a batch runs. Instants are epoch ms; `interval_end_ms` null reads all that is there."""
+    """Why a batch runs, and when. Instants are epoch ms.
+
+    `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
+    trigger itself was. `interval_end_ms` null reads all that is there.
+    """
 
     run_id: str
     clock_ms: int
     interval_end_ms: int | None = None
+    now_ms: int | None = None
+
+    @property
+    def believed_until_ms(self) -> int:
+        """A record from later than this is a mistake, and not just one that a later interval will read."""
+        return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
 
 
 @dataclass(frozen=True)
@@ -69,13 +79,16 @@ def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
         first = _first_starts(log, views, pipeline.source) if head.seq == 0 else {}
         upper = None
         if trigger.interval_end_ms is not None:
-            upper = _offsets_at(log, views, trigger.interval_end_ms, before_ms=trigger.clock_ms + FUTURE_MS)
+            upper = _offsets_at(
+                log, views, trigger.interval_end_ms, believed_until_ms=trigger.believed_until_ms
+            )
         ranges = plan_ranges(head, views, first, upper, pipeline.source.max_records)
     return Plan(
         stream=head.stream,
         seq=head.seq + 1,
         run_id=trigger.run_id,
         clock_ms=trigger.clock_ms,
+        believed_until_ms=trigger.believed_until_ms,
         ranges=ranges,
         topic_ids={**head.topic_ids, **{view.topic: view.topic_id for view in views}},
         spec_text=pipeline.text,
@@ -109,12 +122,12 @@ def _first_starts(log: KafkaLog, views: list[TopicView], source: Source) -> dict
 
 
 def _offsets_at(
-    log: KafkaLog, views: list[TopicView], timestamp_ms: int, before_ms: int | None = None
+    log: KafkaLog, views: list[TopicView], timestamp_ms: int, believed_until_ms: int | None = None
 ) -> dict[tuple[str, int], int]:
     """Where an instant falls in each partition. Only a hint: timestamps need not rise with offsets.
 
-    A record from far in the future (not before `before_ms`) does not count: it would hold back all that
-    comes after it until its time has come. It is read, and quarantined.
+    A record from after `believed_until_ms` does not count: it would hold back all that comes after it
+    until its time has come. It is read, and quarantined.
     """
     return {
         (view.topic, partition): offset
@@ -122,5 +135,5 @@ def _offsets_at(
         for partition, (offset, at_ms) in log.offsets_at(
             view.topic, sorted(view.starts), timestamp_ms
         ).items()
-        if before_ms is None or at_ms < before_ms
+        if believed_until_ms is None or at_ms <= believed_until_ms
     }

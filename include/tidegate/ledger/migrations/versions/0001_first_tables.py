@@ -35,6 +35,7 @@ def upgrade() -> None:
         _seq(),
         sa.Column("run_id", sa.String(300), nullable=False),
         sa.Column("clock_ms", sa.BigInteger, nullable=False),
+        sa.Column("believed_until_ms", sa.BigInteger, nullable=False),
         sa.Column("ranges", sa.JSON, nullable=False),
         sa.Column("topic_ids", sa.JSON, nullable=False),
         sa.Column("spec_text", sa.Text, nullable=False),
