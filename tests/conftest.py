@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.world import World
 from tidegate.local.broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes says nothing about what it shows; in CI the same examples run every time.
+settings.register_profile("tidegate", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.load_profile("tidegate")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
