@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from tidegate.errors import SetupFailed
 from tidegate.local.java import find_java, java_home
 
-# A batch is small and bounded; rows travel to the kernel in Arrow batches of this many.
-_ARROW_BATCH_ROWS = 65_536
+# Rows travel to the kernel in Arrow batches of this many. After each row Spark sums up the size of the batch
+# so far, to bound its bytes; that takes longer the more rows it has, and is most of the time from 10,000 on.
+_ARROW_BATCH_ROWS = 2_048
 
 _CONF = {
     "spark.sql.session.timeZone": "UTC",

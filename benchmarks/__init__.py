@@ -1,0 +1,1 @@
+"""What tidegate costs, measured beside what a user would do without it. See README.md."""

@@ -1,0 +1,105 @@
+"""Stock events in bulk, the same for the same seed: `{"storeId": "store-17", "id": 123, "quantity": 5}`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from kafka import KafkaProducer
+
+STORES = 100
+SEED = 20_260_101
+_BEGIN_MS = 1_735_689_600_000  # 2025-01-01T00:00:00Z
+_STEP_MS = 5
+_CHUNK = 100_000
+_BATCH_BYTES = 262_144
+
+
+@dataclass(frozen=True)
+class Load:
+    """`events` records over `keys` products; a product's quantity is uniform in 0 … `quantities` - 1.
+
+    A product is sold out in one event of `quantities`, so that sets how often availability changes.
+    `first` is the number of events that were sent before these.
+    """
+
+    events: int = 3_000_000
+    keys: int = 100_000
+    partitions: int = 2
+    quantities: int = 20
+    first: int = 0
+    seed: int = SEED
+
+
+def draw(load: Load) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Chunks of (number of the first event, product numbers, quantities)."""
+    rng = random.Random(load.seed + load.first)
+    products, quantities = range(load.keys), range(load.quantities)
+    for begin in range(0, load.events, _CHUNK):
+        size = min(_CHUNK, load.events - begin)
+        yield load.first + begin, rng.choices(products, k=size), rng.choices(quantities, k=size)
+
+
+def timestamp_ms(event: int) -> int:
+    """When event number `event` happened: long ago, and after the one before it."""
+    return _BEGIN_MS + event * _STEP_MS
+
+
+def key(product: int) -> str:
+    """The canonical key of a product, as tidegate writes it."""
+    return f'{{"storeId":"store-{product % STORES}","id":{product // STORES + 1}}}'
+
+
+def send(servers: str, topic: str, load: Load) -> float:
+    """Send a load, one process per partition, each product's events in order. Returns the seconds."""
+    began = time.perf_counter()
+    workers = min(load.partitions, os.cpu_count() or 1)
+    # spawned: a fork would copy the locks of the threads of Kafka's clients
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        try:
+            sent = sum(pool.map(partial(_send_part, servers, topic, load), range(load.partitions)))
+        except BaseException:
+            for child in multiprocessing.active_children():
+                child.terminate()  # else they would first send what is left
+            raise
+    if sent != load.events:
+        raise RuntimeError(f"{sent} of {load.events} events were sent")
+    return time.perf_counter() - began
+
+
+def _send_part(servers: str, topic: str, load: Load, partition: int) -> int:
+    """Send the events of the products that live in one partition; returns how many."""
+    keys = [key(product).encode() for product in range(load.keys)]
+    heads = [_head(product) for product in range(load.keys)]
+    tails = [f"{quantity}}}".encode() for quantity in range(load.quantities)]
+    count = 0
+    producer = KafkaProducer(
+        bootstrap_servers=servers,
+        acks="all",
+        linger_ms=50,
+        batch_size=_BATCH_BYTES,
+        compression_type="lz4",
+    )
+    try:
+        for begin, products, quantities in draw(load):
+            for event, (product, quantity) in enumerate(zip(products, quantities, strict=True), begin):
+                if product % load.partitions == partition:
+                    value = heads[product] + tails[quantity]
+                    producer.send(topic, value, keys[product], None, partition, timestamp_ms(event))
+                    count += 1
+        producer.flush()
+    finally:
+        producer.close()
+    return count
+
+
+def _head(product: int) -> bytes:
+    """A record's value up to its quantity."""
+    text = f'{{"storeId": "store-{product % STORES}", "id": {product // STORES + 1}, "quantity": '
+    return text.encode()

@@ -1,0 +1,77 @@
+"""The benchmarks at a tiny scale: they run, check what they measure, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.batch import as_json, measure_batches, rows_shown
+from benchmarks.events import Load, draw
+from benchmarks.kernel import compare
+from benchmarks.measure import CommandFailed, run_measured
+
+_HOLD_64_MIB = "held = bytearray(64 << 20); import time; time.sleep(1)"
+_LEAVE_A_CHILD = "import subprocess; open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def test_the_same_seed_gives_the_same_events_and_a_later_load_others() -> None:
+    first, later = Load(events=1_000, keys=50), Load(events=1_000, keys=50, first=1_000)
+    assert list(draw(first)) == list(draw(first))
+    assert [begin for begin, _, _ in draw(later)] == [1_000]
+    assert next(draw(later))[1:] != next(draw(first))[1:]
+
+
+def test_memory_of_all_processes_is_counted(tmp_path: Path) -> None:
+    child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_HOLD_64_MIB!r}])"
+    usage, _ = run_measured([sys.executable, "-c", f"{child}; {_HOLD_64_MIB}"], os.environ, tmp_path)
+    assert usage.seconds > 1
+    assert usage.peak_tree_bytes > 128 << 20 > usage.peak_process_bytes > 64 << 20
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.measure._LEAVE_S", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_a_command_leaves_running_is_ended(tmp_path: Path) -> None:
+    run_measured([sys.executable, "-c", _LEAVE_A_CHILD], os.environ, tmp_path)
+    assert not _lives(tmp_path)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_a_command_that_fails_leaves_running_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="ended with 3"):
+        run_measured([sys.executable, "-c", f"{_LEAVE_A_CHILD}; raise SystemExit(3)"], os.environ, tmp_path)
+    assert not _lives(tmp_path)
+
+
+def _lives(folder: Path) -> bool:
+    """Whether the child still runs; an orphan that nobody collected yet does not."""
+    status = Path(f"/proc/{(folder / 'pid').read_text()}/status")
+    return status.exists() and "zombie" not in status.read_text()
+
+
+def test_kernel_and_loop_agree() -> None:
+    change, update = compare(Load(events=5_000, keys=100), 1, _ignore)
+    assert 0 < change.emitted < update.emitted == 5_000
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_a_batch_and_its_peer_are_measured_on_the_same_records() -> None:
+    load = Load(events=2_000, keys=100)
+    result = measure_batches(load, more=0, repeat=1, master="local[2]", say=_ignore)
+    ours, theirs = result.runs
+    assert ours.records == theirs.records == 2_000
+    assert ours.changes == theirs.changes > 100
+    assert {"plan", "compute", "validate", "commit", "publish"} == ours.steps.keys()
+    assert ours.usage.peak_tree_bytes > ours.usage.peak_process_bytes > 100 << 20
+    assert as_json(result)["ratio"]["1"]["median"] == ours.usage.seconds / theirs.usage.seconds
+    assert [row[""] for row in rows_shown(result, 1)][:2] == ["records read", "changes"]
