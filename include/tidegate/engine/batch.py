@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from tidegate import core
@@ -19,7 +19,7 @@ from tidegate.engine.source import decode, read_ranges
 from tidegate.engine.stage import apply_kernel, require_deterministic, stage_rows, state_rows
 from tidegate.errors import CountMismatch, RecordTooLarge
 from tidegate.failpoints import failpoint
-from tidegate.lake.layout import Lake
+from tidegate.lake import Lake, attempt_files
 from tidegate.ledger.records import Plan
 from tidegate.spec import KafkaSink, Pipeline, Stage
 
@@ -65,9 +65,12 @@ def compute_batch(
 
 def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) -> DataFrame | None:
     """The state rows of committed attempts, or None when there are none."""
-    if not committed or not DeltaTable.isDeltaTable(spark, path):
+    # Straight from the files: the ledger says which count, so Delta's log need not be replayed in Spark.
+    found = attempt_files(path, committed)
+    if found is None:
         return None
-    return spark.read.format("delta").load(path).where(F.col("attempt").isin(list(committed)))
+    schema = StructType.fromJson(json.loads(found.schema_json))
+    return spark.read.schema(schema).parquet(*found.paths)
 
 
 def _with_state(rows: DataFrame, state: DataFrame | None, stage: Stage, span: int) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,15 +40,24 @@ def read_attempts(
         return dataset.to_table(columns=wanted, filter=pc.field("attempt").isin(list(attempts)))
 
 
-def outbox_files(path: str, attempt: str) -> list[str]:
-    """The files of an attempt's outbox, in the order of publication: each key is in one file."""
+@dataclass(frozen=True)
+class AttemptFiles:
+    """The Parquet files of some attempts, ordered by name, and the table's schema as Spark's JSON."""
+
+    paths: tuple[str, ...]
+    schema_json: str
+
+
+def attempt_files(path: str, attempts: Sequence[str]) -> AttemptFiles | None:
+    """The files of these attempts, or None if there are none. Each key is in one file of an attempt."""
     with lake_errors(path):
         table = _open(path)
-        if table is None:
-            return []
+        if table is None or not attempts:
+            return None
         actions = pa.table(table.get_add_actions(flatten=True))
-        mine = actions.filter(pc.equal(actions["partition.attempt"], attempt))
-        return [f"{path}/{name}" for name in sorted(mine["path"].to_pylist())]
+        mine = actions.filter(pc.is_in(actions["partition.attempt"], pa.array(attempts)))
+        paths = tuple(f"{path}/{name}" for name in sorted(mine["path"].to_pylist()))
+        return AttemptFiles(paths, table.schema().to_json()) if paths else None
 
 
 def newest_per_key(state: pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from tidegate.broker.publisher import KafkaPublisher, Message
 from tidegate.errors import TopicRecreated
 from tidegate.failpoints import failpoint
-from tidegate.lake import outbox_files
+from tidegate.lake import attempt_files
 from tidegate.lake.reader import lake_errors
 from tidegate.lake.table_sink import append_batch
 from tidegate.ledger import Attempt, LeasedLedger, Plan, Stream
@@ -68,7 +68,8 @@ def _publish_to(
     emitted = attempt.counts.get("emitted", 0)
     if emitted:
         outbox = app.lake(plan.stream).outbox(pipeline.stages[-1].name)
-        files = outbox_files(outbox, attempt.name)
+        found = attempt_files(outbox, [attempt.name])
+        files = found.paths if found else ()
         if isinstance(sink, KafkaSink):
             _to_topic(app, held, sink, plan, files)
         else:
