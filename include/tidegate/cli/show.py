@@ -15,7 +15,8 @@ from rich.table import Table
 
 from tidegate.errors import PipelineInvalid, TidegateError
 
-out = Console(soft_wrap=False)
+# Where there is no terminal, a table need not fit one.
+out = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True)
 
 Rows = Sequence[Mapping[str, Any]]

@@ -20,7 +20,8 @@ def create_topics(servers: str) -> set[str]:
     admin = KafkaAdminClient(bootstrap_servers=servers)
     try:
         missing = {STOCK, AVAILABILITY} - set(admin.list_topics())
-        admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in sorted(missing)])
+        if missing:
+            admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in sorted(missing)])
         return missing
     finally:
         admin.close()
