@@ -12,7 +12,6 @@ from tidegate.steps.read import (
     read_emissions,
     read_quarantine,
     read_state,
-    span_by_partition,
 )
 from tidegate.steps.run import run_batch
 from tidegate.steps.validate import validate_batch
@@ -35,7 +34,6 @@ __all__ = [
     "read_quarantine",
     "read_state",
     "run_batch",
-    "span_by_partition",
     "stream_of",
     "validate_batch",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.lake import newest_per_key, read_attempts
-from tidegate.ledger import Head, Ledger, OffsetRange, Offsets, Plan, Stream
+from tidegate.ledger import Head, Ledger, Offsets, Plan, Stream
 from tidegate.steps.app import App, planned_pipeline
 
 
@@ -70,11 +70,6 @@ def batch_report(ledger: Ledger, stream: Stream, seq: int) -> BatchReport | None
 def lag(head: Head, stable_ends: Offsets) -> int:
     """Offsets that are there to be read and are not read yet."""
     return sum(max(0, end - head.offsets.get(at, 0)) for at, end in stable_ends.items())
-
-
-def span_by_partition(plan: Plan, stable_ends: Offsets) -> list[tuple[OffsetRange, int]]:
-    """Each planned range, with the offsets that it leaves for later batches."""
-    return [(each, stable_ends[each.topic, each.partition] - each.end) for each in plan.ranges]
 
 
 def _stage(app: App, stream: Stream) -> str:
