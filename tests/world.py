@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,10 +148,11 @@ class World:
             for key, values in read_published(self.servers, self.sink).items()
         }
 
-    def counts(self, seq: int) -> Mapping[str, int]:
-        attempt = self.app.ledger.attempt(self.stream, seq)
-        assert attempt is not None
-        return attempt.counts
+    def counts(self, seq: int) -> Mapping[str, float]:
+        """What became of the records of a batch; 0 for what was not counted."""
+        report = steps.batch_report(self.app.ledger, self.stream, seq)
+        assert report is not None
+        return Counter(report.counts)
 
 
 def stock_event(quantity: int, store: str = "s1", product: int = 1, **more: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ TidegateError
 │   ├── BrokerUnavailable
 │   ├── LedgerUnavailable
 │   ├── LakeUnavailable
+│   ├── SinkUnavailable
 │   ├── LeaseHeld             another run works on this pipeline; wait for it
 │   ├── Fenced                a newer try has taken over; this one must not go on
 │   └── OutcomeUnknown        a commit was sent and no answer came; the next try reads what is true
@@ -21,6 +22,12 @@ TidegateError
     │   └── BackwardsRefused
     ├── CountMismatch
     ├── RecordTooLarge
+    ├── SinkRefused           a sink's table cannot hold the emissions
+    ├── BufferFull            a bounded buffer that may not emit early is full
+    ├── UserFunctionFailed    a pipeline's own `python` function raised, or gave no answer
+    ├── ConditionFailed       a `where` or `equal: sql` could not be evaluated on a value
+    ├── LookupMissing         a lookup's table, pipeline or stage does not exist
+    ├── LookupAmbiguous       a lookup finds several rows for one record
     ├── QualityFailed
     └── SetupFailed           the local stack: a download, a port, a process
 """
@@ -62,6 +69,10 @@ class LedgerUnavailable(Transient):
 
 class LakeUnavailable(Transient):
     """A table could not be read or written: disk full, read-only, store away."""
+
+
+class SinkUnavailable(Transient):
+    """The database of a SQL sink did not answer."""
 
 
 class LeaseHeld(Transient):
@@ -146,9 +157,33 @@ class RecordTooLarge(Permanent):
     """An emission is larger than its sink accepts."""
 
 
+class SinkRefused(Permanent):
+    """A sink's table cannot hold the emissions: its columns, its limits or its rules are against it."""
+
+
 class QualityFailed(Permanent):
     """A quality suite found the outbox unfit to publish."""
 
 
 class SetupFailed(Permanent):
     """The local stack could not be installed or started."""
+
+
+class BufferFull(Permanent):
+    """A stage's bounded buffer is full and may not emit early. The batch has had no effect."""
+
+
+class UserFunctionFailed(Permanent):
+    """A function named in the pipeline file raised, or gave something that is neither true nor false."""
+
+
+class ConditionFailed(Permanent):
+    """A `where` or `equal: sql` has no answer for a value, such as after a division by zero."""
+
+
+class LookupMissing(Permanent):
+    """What a lookup names does not exist, or has nothing committed yet."""
+
+
+class LookupAmbiguous(Permanent):
+    """A lookup's table has several rows for one record's columns."""

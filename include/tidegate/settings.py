@@ -5,6 +5,8 @@ TIDEGATE_HOME               one folder for everything that tidegate writes; defa
 TIDEGATE_LEDGER             SQLAlchemy URL; default SQLite in TIDEGATE_HOME
 TIDEGATE_LAKE               folder or URI of the tables; default `TIDEGATE_HOME/lake`
 TIDEGATE_KAFKA              bootstrap servers, or a JSON object of Kafka client properties
+TIDEGATE_SQL                SQLAlchemy URL of the SQL sinks' database
+TIDEGATE_SQL_<CONNECTION>   the same, for sinks with `connection: <connection>`
 TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines`
 TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
 TIDEGATE_JARS               folder of Spark's extra jars; default `TIDEGATE_HOME/jars/spark`
@@ -15,12 +17,15 @@ TIDEGATE_SPARK_MASTER       master for `tidegate run`; default `local[*]` (under
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.errors import SettingsInvalid
+
+_SQL = re.compile(r"TIDEGATE_SQL(_[A-Z0-9_]+)?")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Settings:
     expectations: Path
     jars: Path
     spark_master: str
+    sql: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -53,6 +59,7 @@ class Settings:
             ).absolute(),
             jars=Path(environment.get("TIDEGATE_JARS") or home / "jars" / "spark").absolute(),
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
+            sql={name: url for name, url in environment.items() if _SQL.fullmatch(name) and url},
         )
 
     def require_kafka(self) -> KafkaConfig:
@@ -63,3 +70,21 @@ class Settings:
                 "Set TIDEGATE_KAFKA=host:9092 (or, under Airflow, the connection `tidegate_kafka`).",
             )
         return self.kafka
+
+    def sql_url(self, connection: str | None) -> str:
+        """The URL of a SQL sink's database, password included, or SettingsInvalid when there is none."""
+        variable = sql_variable(connection)
+        if variable not in self.sql:
+            suffix = f"_{connection}" if connection else ""
+            raise SettingsInvalid(
+                f"{variable} is not set: no database is known for SQL sinks"
+                + (f" with `connection: {connection}`" if connection else ""),
+                "Set it to postgresql+psycopg://user:password@host/database "
+                f"(or, under Airflow, the connection `tidegate_sql{suffix}`).",
+            )
+        return self.sql[variable]
+
+
+def sql_variable(connection: str | None) -> str:
+    """The variable that holds the URL of a SQL sink's database."""
+    return f"TIDEGATE_SQL_{connection.upper()}" if connection else "TIDEGATE_SQL"

@@ -5,13 +5,20 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
+from airflow.sdk.observability import stats
 
-from tidegate_airflow.connections import export_connections
+from tidegate_airflow.connections import export_connections, export_sql_connections
+
+if TYPE_CHECKING:
+    from tidegate.ledger import Plan, Stream
+    from tidegate.spec import Pipeline
+    from tidegate.steps import App
 
 log = logging.getLogger(__name__)
 _WAIT_FOR_LEASE = timedelta(seconds=5)
@@ -28,10 +35,12 @@ def _plan(pipeline_file: str, run: str, data_interval_end: datetime | None, run_
     from tidegate import steps
 
     app = steps.App.from_environment()
+    pipeline = app.pipeline(pipeline_file)
+    app = _with_databases(app, steps.stream_of(pipeline), pipeline)
     end_ms = None if data_interval_end is None else _epoch_ms(data_interval_end)
     clock_ms = _epoch_ms(run_after) if end_ms is None else end_ms
     trigger = steps.Trigger(run, clock_ms, end_ms, now_ms=_epoch_ms(datetime.now(timezone.utc)))
-    outcome = steps.plan_batch(app, app.pipeline(pipeline_file), trigger)
+    outcome = steps.plan_batch(app, pipeline, trigger)
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None
 
@@ -47,7 +56,7 @@ def commit(pipeline: str, generation: int, run: str) -> str:
 
 
 def publish(pipeline: str, generation: int, run: str) -> str:
-    """Step 5."""
+    """Step 5, and the batch's metrics as gauges."""
     return _step("publish_batch", pipeline, generation, run)
 
 
@@ -57,11 +66,31 @@ def _step(name: str, pipeline: str, generation: int, run: str) -> str:
 
         app = steps.App.from_environment()
         found = steps.planned_for(app, pipeline, generation, run)
-        return str(getattr(steps, name)(app, found, run))
+        result = str(getattr(steps, name)(_with_databases(app, found.stream), found, run))
+        if name == "publish_batch":
+            _emit_metrics(app, found)
+        return result
 
     result = _run(work)
     log.info("%s: %s", name, result)
     return result
+
+
+def _with_databases(app: App, stream: Stream, *more: Pipeline) -> App:
+    """The app with Airflow's connections of the SQL sinks that the stream's batches, and `more`, go to."""
+    from tidegate import steps
+    from tidegate.settings import Settings
+
+    export_sql_connections(steps.sql_connections(app, stream, *more))
+    return replace(app, settings=Settings.from_environment())
+
+
+def _emit_metrics(app: App, plan: Plan) -> None:
+    """`tidegate.<pipeline>.<stage>.<metric>`; the batch's own stand without a stage."""
+    tags = {"generation": str(plan.stream.generation)}
+    for (stage, metric), value in app.ledger.metrics(plan.stream, plan.seq).items():
+        name = ".".join(filter(None, ("tidegate", plan.stream.pipeline, stage, metric)))
+        stats.gauge(name, value, tags=tags)
 
 
 def _run(work: Callable[[], Result]) -> Result:

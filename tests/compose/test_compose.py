@@ -34,7 +34,7 @@ from tidegate.broker.config import KafkaConfig
 
 NAMES = sorted(services())
 AIRFLOW = [name for name in NAMES if name.startswith("airflow-")]
-_SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|_KEY|SQL_ALCHEMY_CONN|LEDGER")
+_SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|_KEY|SQL_ALCHEMY_CONN|LEDGER|TIDEGATE_SQL")
 
 
 def test_the_file_fits_the_schema() -> None:
@@ -115,6 +115,7 @@ def test_secrets_go_where_they_are_needed_only() -> None:
         "POSTGRES_PASSWORD": {"postgres", "postgres-init"},
         "AIRFLOW_DB_PASSWORD": {"postgres-init", *airflow},
         "LEDGER_DB_PASSWORD": {"postgres-init", *airflow},
+        "SINK_DB_PASSWORD": {"postgres-init", *airflow},
         "AIRFLOW_ADMIN_PASSWORD": {"airflow-init"},
         "AIRFLOW_FERNET_KEY": airflow,
         "AIRFLOW_JWT_SECRET": airflow,

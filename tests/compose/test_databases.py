@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,53 +16,18 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.compose.model import environment_of, filled, resolved
+from tests.postgres import postgres_server
 from tidegate.ledger import Ledger
-from tidegate.local.processes import Supervised, free_port
 
 FILE = resolved(filled())
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 
 
-def _programs() -> Path | None:
-    """The folder of PostgreSQL's programs, if a server is installed."""
-    on_path = shutil.which("initdb")
-    found = [Path(on_path).resolve()] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return found[-1].parent if found else None
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[int]:
     """The port of an empty server whose superuser has the stack's password."""
-    programs = _programs()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed here")
-    # not below pytest's own folder, into which no other user may look
-    with TemporaryDirectory(prefix="tidegate-postgres-") as name:
-        folder, port = Path(name), free_port()
-        password = folder / "password"
-        password.write_text(environment_of(SERVICES["postgres"])["POSTGRES_PASSWORD"])
-        as_user = _as_ordinary_user(folder, password)
-        make = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "--no-sync"]
-        make += ["--auth=scram-sha-256", f"--pwfile={password}"]
-        subprocess.run([*as_user, *make], check=True, capture_output=True, cwd="/")
-        run = [str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(port), "-k", ""]
-        log = folder / "postgres.log"
-        with Supervised("PostgreSQL", [*as_user, *run], log, os.environ, grace_s=1) as process:
-            ready = [str(programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={port}"]
-            process.wait_ready(lambda: subprocess.run(ready, check=False).returncode == 0, 60)
-            yield port
-
-
-def _as_ordinary_user(*paths: Path) -> list[str]:
-    """The server refuses to run as root: then let another user own the paths and run it."""
-    if os.getuid() != 0:
-        return []
-    if shutil.which("setpriv") is None:
-        pytest.skip("nothing here runs a program as another user")
-    user = pwd.getpwnam("nobody")
-    for path in paths:
-        os.chown(path, user.pw_uid, user.pw_gid)
-    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    with postgres_server(environment_of(SERVICES["postgres"])["POSTGRES_PASSWORD"]) as running:
+        yield running.port
 
 
 def _initialise(port: int, folder: Path, **changed: str) -> subprocess.CompletedProcess[str]:
@@ -101,10 +63,14 @@ def _connects(url: URL) -> bool:
         engine.dispose()
 
 
-URLS: Mapping[str, str] = {"airflow": "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "tidegate": "TIDEGATE_LEDGER"}
+URLS: Mapping[str, str] = {
+    "airflow": "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN",
+    "tidegate": "TIDEGATE_LEDGER",
+    "sink": "TIDEGATE_SQL",
+}
 
 
-def test_both_databases_are_made_and_a_second_start_finds_them(server: int, tmp_path: Path) -> None:
+def test_all_databases_are_made_and_a_second_start_finds_them(server: int, tmp_path: Path) -> None:
     for _ in range(2):
         done = _initialise(server, tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
@@ -142,10 +108,11 @@ def test_airflow_makes_its_tables_and_reads_them_asynchronously(server: int, tmp
     assert asyncio.run(versions()) == 1
 
 
-def test_neither_owner_gets_into_the_other_s_database(server: int, tmp_path: Path) -> None:
+def test_no_owner_gets_into_another_s_database(server: int, tmp_path: Path) -> None:
     assert _initialise(server, tmp_path).returncode == 0
-    assert not _connects(_url(URLS["airflow"], server).set(database="tidegate"))
-    assert not _connects(_url(URLS["tidegate"], server).set(database="airflow"))
+    for owner, variable in URLS.items():
+        reached = [name for name in URLS if _connects(_url(variable, server).set(database=name))]
+        assert reached == [owner]
 
 
 def test_a_password_that_changed_counts_from_the_next_start_on(server: int, tmp_path: Path) -> None:

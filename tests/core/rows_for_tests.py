@@ -5,33 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.core.naive import Record
 from tidegate import core
 
 VALUE = pa.struct([("a", pa.float64()), ("b", pa.string())])
 INPUT = pa.struct([("reason", pa.string())])
-SCHEMA = pa.schema(
-    [
-        ("kind", pa.int8()),
-        ("key", pa.string()),
-        ("updated_seq", pa.int64()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("source", pa.string()),
-        ("passes", pa.bool_()),
-        ("value", VALUE),
-        ("emitted", VALUE),
-        ("input", INPUT),
-    ]
-)
-_ORDER = ["key", "kind", "updated_seq", "topic", "partition", "offset"]
+SCHEMA = core.input_schema(VALUE, VALUE, VALUE, INPUT)
+
+
+@dataclass(frozen=True)
+class Record:
+    """An input record of one key; `value` None is a tombstone."""
+
+    key: str
+    value: dict[str, Any] | None
+    partition: int
+    offset: int
+    timestamp: int
+    passes: bool = True
 
 
 def record_row(record: Record) -> dict[str, Any]:
@@ -42,6 +37,8 @@ def record_row(record: Record) -> dict[str, Any]:
         "topic": "in",
         "partition": record.partition,
         "offset": record.offset,
+        "turn": record.offset,
+        "part": 0,
         "timestamp": record.timestamp,
         "passes": record.passes or record.value is None,
         "value": record.value,
@@ -52,7 +49,7 @@ def sorted_batches(rows: Iterable[dict[str, Any]], size: int) -> list[pa.RecordB
     """Rows as Spark brings them: sorted, in batches that may part a key's rows."""
     table = pa.Table.from_pylist(list(rows), schema=SCHEMA)
     table = table.take(
-        pc.sort_indices(table.select(_ORDER), sort_keys=[(name, "ascending") for name in _ORDER])
+        pc.sort_indices(table.select(core.BY_KEY), sort_keys=[(name, "ascending") for name in core.BY_KEY])
     )
     whole = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=SCHEMA)]
     return [batch.slice(at, size) for batch in whole for at in range(0, max(batch.num_rows, 1), size)]
@@ -60,9 +57,13 @@ def sorted_batches(rows: Iterable[dict[str, Any]], size: int) -> list[pa.RecordB
 
 @dataclass
 class Kernel:
-    """The kernel over a history of batches, with the state that it gave."""
+    """The kernel over a history of batches, with the state that it gave.
+
+    `one_by_one`: record by record, although it could be done on whole columns.
+    """
 
     emit: core.Emit
+    one_by_one: ClassVar[bool] = False
     arrow_rows: int = 3
     state: list[dict[str, Any]] = field(default_factory=list)
     emissions: dict[str, list[Any]] = field(default_factory=dict)
@@ -75,7 +76,8 @@ class Kernel:
     def apply(self, records: Sequence[Record], extra: Sequence[dict[str, Any]] = ()) -> None:
         self.seq += 1
         rows = [*self.state, *map(record_row, records), *extra]
-        for batch in core.decide(core.Stage(self.emit), sorted_batches(rows, self.arrow_rows)):
+        stage, batch_ = core.Stage(core.Latest(), self.emit), core.Batch(trace=self.one_by_one)
+        for batch in core.decide(stage, sorted_batches(rows, self.arrow_rows), batch_):
             for row in batch.to_pylist():
                 self._take(row)
 
@@ -86,8 +88,9 @@ class Kernel:
         elif row["kind"] == core.STATE:
             self.changed_rows += 1
             stored = {name: row[name] for name in SCHEMA.names if name in row}
-            self.state.append(stored | {"updated_seq": self.seq, "passes": True})
+            placed = {"updated_seq": self.seq, "turn": -1, "part": 0, "passes": True, "value": None}
+            self.state.append(stored | placed)
         elif row["kind"] == core.QUARANTINED:
             self.quarantined.append(row)
-        else:
-            self.counts.update(json.loads(row["counts"]))
+        elif row["kind"] == core.COUNTS:
+            self.counts.include(json.loads(row["counts"]))

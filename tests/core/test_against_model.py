@@ -1,99 +1,116 @@
-"""The kernel against the naive model, on random histories, cut in random places."""
+"""The kernel against the model, which is written from the same two texts and shares nothing with it."""
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.naive import Model, Record, same
-from tests.core.rows_for_tests import Kernel
-from tidegate import core
+from tests.core import kafka_streams
+from tests.core.kernel_for_tests import Kernel
+from tests.core.model import Batch, BufferFull, Emission, Model
+from tests.core.model.strategies import Case, cases, cut, histories, logs
+from tests.core.model.values import same
+from tidegate import errors
 
-BOTH = ("a", "b")
-values = st.none() | st.fixed_dictionaries(
-    {"a": st.sampled_from([None, 0.0, 1.0, math.nan]), "b": st.sampled_from([None, "x", "y"])}
-)
-keys = st.sampled_from(["hot", "hot", "hot", "k1", "k2", "k3"])
-
-
-@st.composite
-def histories(draw: Any, partitions: int) -> list[list[Record]]:
-    """Batches of records; offsets count up per partition, timestamps are in any order."""
-    drawn = draw(
-        st.lists(
-            st.tuples(keys, values, st.integers(0, partitions - 1), st.integers(0, 20), st.booleans()),
-            max_size=40,
-        )
-    )
-    offsets = [0] * partitions
-    records = []
-    for key, value, partition, timestamp, passes in drawn:
-        records.append(Record(key, value, partition, offsets[partition], timestamp, passes))
-        offsets[partition] += 1
-    cuts = sorted(draw(st.lists(st.integers(0, len(records)), max_size=5)))
-    return [records[a:b] for a, b in zip([0, *cuts], [*cuts, len(records)], strict=True)]
+COUNTED = (
+    "used", "deduplicated", "expired-window-record-drop", "late-record-drop", "tombstones", "filtered",
+    "idempotent-update-skip", "intermediate-result-suppression", "buffer-evict",
+)  # fmt: skip
 
 
-def run(emit: core.Emit, batches: list[list[Record]], arrow_rows: int = 3) -> Kernel:
-    kernel = Kernel(emit, arrow_rows)
-    for batch in batches:
-        kernel.apply(batch)
-    return kernel
+@pytest.fixture(scope="module", autouse=True)
+def _functions_of_the_tests_may_be_called() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.core.model.equivalences")
+        yield
 
 
-def agrees(kernel: Kernel, model: Model) -> bool:
-    if kernel.emissions.keys() != model.emissions.keys():
-        return False
-    return all(
-        len(kernel.emissions[key]) == len(out)
-        and all(map(lambda left, right: same(left, right, BOTH), kernel.emissions[key], out))
-        for key, out in model.emissions.items()
-    )
+def filled(runner: Model | Kernel, batches: Iterable[Batch], drained: bool = False) -> bool:
+    """Runs the history; whether a bounded buffer was full."""
+    try:
+        for batch in batches:
+            runner.apply(batch)
+        if drained:
+            runner.drain()
+    except (BufferFull, errors.BufferFull):
+        return True
+    return False
 
 
-@settings(max_examples=300, deadline=None)
-@given(histories(partitions=2), st.sampled_from(["change", "update"]), st.integers(1, 7))
-def test_the_kernel_emits_what_the_model_emits(batches: list[list[Record]], on: str, arrow_rows: int) -> None:
-    model = Model(on)
-    for batch in batches:
-        model.apply(batch)
-    kernel = run(core.Change(BOTH) if on == "change" else core.Update(), batches, arrow_rows)
-    assert agrees(kernel, model)
-    assert kernel.counts["idempotent-update-skip"] == model.suppressed
-    assert kernel.counts["deduplicated"] == model.deduplicated
-    assert kernel.counts.accounted == sum(map(len, batches))
+def counted(counts: Counter[str]) -> dict[str, int]:
+    """The counts that are compared, without zeros."""
+    return {
+        name: count
+        for name, count in sorted(counts.items())
+        if count and (name in COUNTED or name == "emitted" or name.startswith("emitted."))
+    }
 
 
-@settings(max_examples=150, deadline=None)
-@given(histories(partitions=1), st.sampled_from([core.Change(("a",)), core.Change(BOTH), core.Update()]))
-def test_emissions_do_not_depend_on_where_the_log_was_cut(
-    batches: list[list[Record]], emit: core.Emit
+def by_key(emissions: Iterable[Emission], ordered: bool = True) -> dict[str, list[Emission]]:
+    """Where a key's entries belong to several partitions, `ordered` is False: they have no common order."""
+    found: dict[str, list[Emission]] = {}
+    for each in sorted(emissions, key=lambda each: each.key):
+        found.setdefault(each.key, []).append(each)
+    return found if ordered else {key: sorted(out, key=repr) for key, out in found.items()}
+
+
+def plain(emission: Emission) -> dict[str, Any]:
+    """An emission, to be compared by `same`: NaN equals NaN, and 0.0 equals -0.0."""
+    return dict(vars(emission))
+
+
+def assert_alike(kernel: Kernel, model: Model, ordered: bool) -> None:
+    emitted, expected = by_key(kernel.emissions, ordered), by_key(model.emissions, ordered)
+    for key in sorted(emitted.keys() | expected.keys()):
+        left, right = emitted.get(key, []), expected.get(key, [])
+        assert same([*map(plain, left)], [*map(plain, right)]), f"{key}: {left} instead of {right}"
+    assert counted(kernel.counts) == counted(model.counts)
+    assert kernel.buffered() == model.buffered()
+
+
+@settings(max_examples=500, deadline=None)
+@given(cases(), st.data(), st.integers(1, 7), st.booleans(), st.booleans())
+def test_the_kernel_does_what_the_model_does(
+    case: Case, data: st.DataObject, arrow_rows: int, sparing: bool, drained: bool
 ) -> None:
-    whole = [[record for batch in batches for record in batch]]
-    after_each = [[record] for record in whole[0]]
-    emissions = [repr(sorted(run(emit, cut).emissions.items())) for cut in (whole, batches, after_each)]
-    assert emissions[0] == emissions[1] == emissions[2]
+    one_partition_per_key = data.draw(st.booleans())
+    batches = data.draw(histories(one_partition_per_key))
+    kernel, model = Kernel(case, arrow_rows, sparing), case.model()
+    full = filled(model, batches, drained)
+    assert filled(kernel, batches, drained) == full
+    if not full:
+        assert_alike(kernel, model, one_partition_per_key or not model.settings.bounded)
 
 
-@settings(max_examples=150, deadline=None)
-@given(histories(partitions=2))
-def test_change_never_emits_two_equal_values_in_a_row(batches: list[list[Record]]) -> None:
-    for out in run(core.Change(BOTH), batches).emissions.values():
-        assert not any(same(left, right, BOTH) for left, right in pairwise(out))
+@settings(max_examples=200, deadline=None)
+@given(cases(clocks=["stream"]), logs(one_partition_per_key=True), st.data())
+def test_by_stream_time_the_kernels_emissions_do_not_depend_on_where_the_log_was_cut(
+    case: Case, log: Sequence[Any], data: st.DataObject
+) -> None:
+    whole = [Batch(tuple(itertools.chain(*log)))]
+    after_each = [Batch(tuple(group)) for group in log]
+    outcomes = []
+    for batches in (whole, after_each, data.draw(cut(log))):
+        kernel = Kernel(case)
+        full = filled(kernel, batches)
+        outcomes.append("full" if full else repr((by_key(kernel.emissions), counted(kernel.counts))))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-@settings(max_examples=150, deadline=None)
-@given(histories(partitions=1))
-def test_the_last_emission_of_change_is_the_last_value_that_passed(batches: list[list[Record]]) -> None:
-    emissions = run(core.Change(BOTH), batches).emissions
-    last: dict[str, Any] = {}
-    for record in (record for batch in batches for record in batch):
-        if record.passes or record.value is None:
-            last[record.key] = record.value
-    for key, final in last.items():
-        out = emissions.get(key, [None])
-        assert same(out[-1], final, BOTH)
+@pytest.mark.parametrize("path", kafka_streams.FILES, ids=kafka_streams.NAMES)
+def test_the_kernel_gives_what_kafka_streams_gave_however_it_is_cut(path: Path) -> None:
+    case = kafka_streams.load(path)
+    records, expected = kafka_streams.records_of(case), case["expect"]
+    for cuts in ((), range(1, len(records)), (len(records) // 3, len(records) // 2)):
+        kernel = Kernel(Case(case["pipeline"]["stages"][0]), source=case["pipeline"]["source"])
+        assert filled(kernel, kafka_streams.cut(records, cuts)) == ("error" in expected)
+        if "error" not in expected:
+            assert kafka_streams.as_expected(kernel.emissions) == expected["emissions"]
+            assert kernel.counts["late-record-drop"] == expected.get("late_dropped", 0)

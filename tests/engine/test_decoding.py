@@ -45,7 +45,7 @@ def decoded(spark: SparkSession, of: Source, *records: dict[str, Any]) -> list[d
             | {"timestamp": at}
         )
     frame = decode(spark.createDataFrame(rows, RECORD_SCHEMA), of, F.lit(CLOCK_MS + DAY_MS))
-    return [row.asDict() for row in frame.orderBy("__record.offset").collect()]
+    return [row.asDict() for row in frame.orderBy("__offset").collect()]
 
 
 def one(spark: SparkSession, of: Source, **record: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ MALFORMED = {
 def test_malformed(spark: SparkSession, value: bytes) -> None:
     row = one(spark, source(), value=value)
     assert row["__reason"] == "malformed"
-    assert row["__record"]["value"] == value
+    assert row["__input"]["value"] == value
     assert [row[name] for name in ("s", "n", "b", "d", "at", "l")] == [None] * 6
 
 
@@ -186,10 +186,8 @@ def test_the_chain_is_the_newest_of_its_headers(spark: SparkSession) -> None:
 def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: SparkSession) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from tidegate.engine.stage import require_deterministic
+    from tidegate.engine.rows import require_deterministic
     from tidegate.errors import PipelineInvalid
 
-    stage = {"name": "out", "emit": {"on": "update"}}
-    pipeline = parse_case_pipeline({"pipeline": "p", "source": JSON, "stages": [stage]}, "test")
     with pytest.raises(PipelineInvalid, match="deterministic"):
-        require_deterministic(spark.range(1).select(F.rand()), pipeline)
+        require_deterministic(spark.range(1).select(F.rand()), "p")

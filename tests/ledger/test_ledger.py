@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, create_engine, inspect, text
 
 from tidegate.errors import Fenced, LeaseHeld, LedgerUnavailable, SettingsInvalid
-from tidegate.ledger import LEASE_SECONDS, Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Run, Stream
+from tidegate.ledger import (
+    LEASE_SECONDS,
+    Attempt,
+    LeasedLedger,
+    Ledger,
+    OffsetRange,
+    Plan,
+    Run,
+    Stream,
+    Times,
+    database,
+)
 from tidegate.ledger.database import open_database
 from tidegate.ledger.schema import metadata
 
@@ -42,8 +57,8 @@ def plan(seq: int = 1, run_id: str = "r1", end: int = 10) -> Plan:
     return Plan(STREAM, seq, run_id, 5, 6, ranges, {"t": "id-1"}, "pipeline: p", "hash")
 
 
-def attempt(seq: int = 1, name: str = "a1") -> Attempt:
-    return Attempt(STREAM, seq, name, {"read": 10})
+def attempt(seq: int = 1, name: str = "a1", times: Times | None = None) -> Attempt:
+    return Attempt(STREAM, seq, name, {"": {"read": 10}, "s": {"emitted": 2}}, times=times or {})
 
 
 def test_a_new_stream_has_an_empty_head(ledger: Ledger) -> None:
@@ -124,6 +139,13 @@ def test_a_plan_comes_back_word_for_word(ledger: Ledger) -> None:
     assert ledger.run(STREAM, "r1") == Run("r1", 1)
 
 
+def test_a_plan_that_drains_and_the_lookups_it_pins_come_back_word_for_word(ledger: Ledger) -> None:
+    pinned = {"/t": {"version": 3}, "p/s": {"pipeline": "p", "generation": 1, "seq": 2, "attempts": ["a"]}}
+    draining = replace(plan(), drain=True, lookups=pinned)
+    ledger.acquire(STREAM, "r1").add_plan(draining)
+    assert ledger.open_plan(STREAM) == draining
+
+
 def test_a_plan_cannot_be_written_twice(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_plan(plan())
@@ -164,6 +186,35 @@ def test_the_committed_attempt_counts_even_when_a_newer_one_was_computed(ledger:
     assert ledger.attempt(STREAM, 1) == attempt(name="a2")
     second.commit(plan(), attempt(name="a1"))
     assert ledger.attempt(STREAM, 1) == attempt(name="a1")
+
+
+def test_counts_are_per_stage_and_nothing_for_a_stage_without(ledger: Ledger) -> None:
+    ledger.acquire(STREAM, "r1").add_attempt(attempt())
+    found = ledger.attempt(STREAM, 1)
+    assert found is not None
+    assert [found.stage_counts(stage) for stage in ("", "s", "t")] == [{"read": 10}, {"emitted": 2}, {}]
+
+
+def test_times_are_those_of_the_committed_head(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    assert ledger.times(STREAM) == {}
+    first: Times = {"s": {("t", 0): 7, ("t", 11): -1}, "later": {}}
+    held.add_attempt(attempt(times=first))
+    assert ledger.times(STREAM) == {}
+    held.commit(plan(), attempt())
+    held.add_attempt(attempt(seq=2, name="a2", times={"s": {("t", 0): 9}}))
+    assert ledger.times(STREAM) == first
+
+
+def test_the_latest_clock_is_the_largest_of_the_committed_batches(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    assert ledger.latest_clock(STREAM) is None
+    for seq, clock_ms in ((1, 50), (2, 30), (3, 99)):
+        held.add_plan(replace(plan(seq, f"r{seq}"), clock_ms=clock_ms))
+        if seq < 3:
+            held.commit(plan(seq), attempt(seq, f"a{seq}"))
+    assert ledger.latest_clock(STREAM) == 50
+    assert ledger.latest_clock(Stream("p", 2)) is None
 
 
 def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledger: Ledger) -> None:
@@ -233,6 +284,64 @@ def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> No
         assert columns == {c["name"]: (str(c["type"]), c["nullable"]) for c in declared.get_columns(table)}
         key = migrated.get_pk_constraint(table)["constrained_columns"]
         assert key == declared.get_pk_constraint(table)["constrained_columns"]
+
+
+def _at_the_first_schema(engine: Engine) -> None:
+    """A ledger as the first release left it, with a planned, computed and committed batch."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
+    stream = {"pipeline": "p", "generation": 1}
+    offsets = {"offsets": json.dumps({"t": {"0": 10}}), "topic_ids": json.dumps({"t": "id-1"})}
+    rows = {
+        "heads": {"epoch": 1, "seq": 1, **offsets},
+        "plans": {
+            "seq": 1,
+            "run_id": "r1",
+            "clock_ms": 5,
+            "believed_until_ms": 6,
+            "ranges": json.dumps([{"topic": "t", "partition": 0, "start": 0, "end": 10}]),
+            "topic_ids": offsets["topic_ids"],
+            "spec_text": "pipeline: p",
+            "spec_hash": "hash",
+            "planned_at": 1.0,
+        },
+        "attempts": {"seq": 1, "name": "a1", "epoch": 1, "counts": '{"read": 10}', "computed_at": 1.0},
+        "commits": {"seq": 1, "attempt": "a1", "committed_at": 1.0},
+    }
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for table, row in rows.items():
+            names = ", ".join(row | stream)
+            values = ", ".join(f":{name}" for name in row | stream)
+            connection.execute(
+                text(f"INSERT INTO tidegate_{table} ({names}) VALUES ({values})"), row | stream
+            )
+
+
+def _assert_upgraded(ledger: Ledger) -> None:
+    first = ledger.plan(STREAM, 1)
+    assert first is not None
+    assert (first.drain, first.lookups, first.ranges) == (False, {}, (OffsetRange("t", 0, 0, 10),))
+    old = ledger.attempt(STREAM, 1)
+    assert old is not None
+    assert old.stage_counts("s") == old.stage_counts("") == {"read": 10}
+    assert (old.times, ledger.times(STREAM), ledger.latest_clock(STREAM)) == ({}, {}, 5)
+    held = ledger.acquire(STREAM, "r2")
+    held.add_plan(replace(plan(2, "r2"), drain=True))
+    held.add_attempt(attempt(2, "a2"))
+    assert ledger.open_plan(STREAM) == replace(plan(2, "r2"), drain=True)
+
+
+def test_a_ledger_of_the_first_release_is_migrated_with_its_batches(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    _at_the_first_schema(create_engine(url))
+    _assert_upgraded(Ledger.open(url))
+
+
+def test_a_ledger_of_the_first_release_is_migrated_in_postgresql_too(postgres_url: str) -> None:
+    _at_the_first_schema(create_engine(postgres_url))
+    _assert_upgraded(Ledger.open(postgres_url))
 
 
 def test_a_url_that_is_none_says_what_one_looks_like() -> None:

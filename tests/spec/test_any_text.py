@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import tempfile
 from collections.abc import Callable
@@ -12,10 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.spec.expressions import ALLOWED, REFUSED
-from tests.spec.files import GOOD
-from tidegate.errors import PipelineInvalid, Problem
+from tests.spec.files import GOOD, everything
+from tidegate.errors import ConditionFailed, PipelineInvalid, Problem
 from tidegate.spec import load_cases, parse_case_pipeline, parse_pipeline
 from tidegate.spec.columns import parse_columns
+from tidegate.spec.condition import parse_condition
+from tidegate.spec.reduce import parse_aggregate
 from tidegate.spec.sql import check_expression
 
 LINES = GOOD.splitlines()
@@ -24,6 +28,8 @@ _WORDS = (
 )
 _WORDS += " int timestamp select from x y r' \\ ' \" ` ${a} -- /* ; :: : @ $ ? 1 1L || interval day over"
 _PIECES = st.sampled_from([*_WORDS.split(" "), " "])
+
+_AGGREGATES = ["count", "sum", "(", ")", "*", "quantity", "distinct ", " over ", " filter ", ",", "'", "["]
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -77,7 +83,54 @@ def test_any_mapping(data: dict[str, Any]) -> None:
     refused(lambda: parse_case_pipeline(data, "case.json"))
 
 
-@given(st.dictionaries(st.sampled_from(["name", "pipeline", "input", "expect", "cases"]), _JSON))
+def _routes(data: Any, route: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every value."""
+    inner: list[Any] = []
+    if isinstance(data, (dict, list)):
+        inner = list(data.items()) if isinstance(data, dict) else list(enumerate(data))
+    return [route, *(each for name, value in inner for each in _routes(value, (*route, name)))]
+
+
+def test_everything_is_without_mistakes() -> None:
+    assert refused(lambda: parse_case_pipeline(everything(), "p.json")) == ()
+
+
+_VALUES = _JSON | st.sampled_from(
+    [
+        "",
+        "1h",
+        "1%",
+        "count(*)",
+        "sum(n)",
+        "latest",
+        "collect",
+        "change",
+        "m",
+        "old.m is null",
+        "a/b",
+        "spill",
+    ]
+)
+
+
+@given(st.sampled_from(_routes(everything())[1:]), _VALUES, st.sampled_from(["", "x", "on", "key", "stage"]))
+def test_any_value_in_the_place_of_any_other(route: tuple[Any, ...], value: Any, name: str) -> None:
+    data: Any = everything()
+    around = functools.reduce(lambda found, part: found[part], route[:-1], data)
+    around[route[-1]] = value
+    if name and isinstance(around, dict):
+        around[name] = value
+    refused(lambda: parse_case_pipeline(data, "p.json"))
+
+
+@given(st.sampled_from(_routes(everything())[1:]))
+def test_anything_may_be_missing(route: tuple[Any, ...]) -> None:
+    data: Any = everything()
+    del functools.reduce(lambda found, part: found[part], route[:-1], data)[route[-1]]
+    refused(lambda: parse_case_pipeline(data, "p.json"))
+
+
+@given(st.dictionaries(st.sampled_from(["name", "pipeline", "tables", "input", "expect", "cases"]), _JSON))
 def test_any_case(data: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.json"
@@ -88,6 +141,23 @@ def test_any_case(data: dict[str, Any]) -> None:
 @given(st.text() | st.lists(_PIECES, max_size=12).map(" ".join) | st.lists(_PIECES, max_size=12).map("".join))
 def test_any_expression(text: str) -> None:
     faults = check_expression(text, {"quantity": None, "nested": None})
+    assert all(fault.message and fault.fix for fault in faults)
+
+
+@given(st.text() | st.lists(_PIECES, max_size=12).map(" ".join), st.none() | st.integers() | st.text())
+def test_any_condition(text: str, value: Any) -> None:
+    condition, faults = parse_condition(text, {"quantity": None, "nested": None, "x": None})
+    assert (condition is None) == bool(faults)
+    assert all(fault.message and fault.fix for fault in faults)
+    if condition is not None:
+        with contextlib.suppress(ConditionFailed):
+            condition.evaluate({"quantity": value, "nested": {"b": value}, "x": value})
+
+
+@given(st.text() | st.lists(st.sampled_from(_AGGREGATES), max_size=9).map("".join))
+def test_any_aggregate(text: str) -> None:
+    (function, _), faults = parse_aggregate(text, {"quantity": None, "x": None})
+    assert bool(function) or bool(faults)
     assert all(fault.message and fault.fix for fault in faults)
 
 

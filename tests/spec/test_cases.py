@@ -24,7 +24,8 @@ expect:
   emissions:
     a: [{value: {value: 1}, timestamp: 5}]
 """
-# As Kafka Streams' own cases are written: a grammar of which most is not built yet.
+STREAMS_CASES = Path(__file__).resolve().parents[1] / "conformance" / "kafka-streams"
+# as Kafka Streams' own cases are written
 STREAMS = {
     "name": "tumbling-final",
     "pipeline": {
@@ -162,16 +163,53 @@ def test_the_form_of_a_case_is_checked_without_its_pipeline(tmp_path: Path) -> N
 
 
 def test_a_pipeline_in_a_case_is_told_with_the_lines_of_the_case(tmp_path: Path) -> None:
-    path = write(tmp_path, json.dumps(STREAMS, indent=1), "case.json")
+    wrong = json.dumps(STREAMS, indent=1).replace("count(*)", "cnt(*)").replace("10ms", "10 ms")
+    path = write(tmp_path, wrong, "case.json")
     assert [(field, message) for _, field, message in problems(path)] == [
-        ("pipeline.stages.0.reduce", "not built yet: aggregates"),
-        ("pipeline.stages.0.emit.on", "not built yet: `on: window_close`"),
-        ("pipeline.stages.0.window", "not built yet: windows"),
+        ("pipeline.stages.0.reduce.value", "`cnt` is not an aggregate that can be used"),
+        ("pipeline.stages.0.window.tumbling", "'10 ms' is not a duration"),
     ]
     lines = path.read_text().splitlines()
-    assert ["reduce" in lines[problems(path)[0][0] - 1], "window" in lines[problems(path)[2][0] - 1]] == [
+    assert ["cnt(*)" in lines[problems(path)[0][0] - 1], "10 ms" in lines[problems(path)[1][0] - 1]] == [
         True
     ] * 2
+
+
+LOOKED_UP = INLINE.replace(
+    "  stages:", "  lookup: [{table: stores/current, on: [value], columns: [region]}]\n  stages:"
+)
+
+
+def test_a_case_gives_the_rows_of_the_tables_that_lookups_name(tmp_path: Path) -> None:
+    text = LOOKED_UP.replace("input:", "tables:\n  stores/current: [{value: 1, region: north}]\ninput:")
+    (case,) = load_cases(write(tmp_path, text))
+    assert case.tables == {"stores/current": ({"value": 1, "region": "north"},)}
+
+
+def test_a_case_without_tables_has_none(tmp_path: Path) -> None:
+    assert load_cases(write(tmp_path, LOOKED_UP))[0].tables == {}
+
+
+@pytest.mark.parametrize(
+    ("tables", "field", "message"),
+    [
+        ("{stores: []}", "tables.stores", "no lookup has a table `stores`"),
+        ("{stores/current: [{value: 1, regio: x}]}", "tables.stores/current.0.regio", "does not use `regio`"),
+        ("{stores/current: [5]}", "tables.stores/current.0", "has to be a mapping, not 5"),
+        ("{stores/current: {}}", "tables.stores/current", "has to be a list, not a mapping"),
+        ("5", "tables", "has to be a mapping, not 5"),
+    ],
+)
+def test_tables_are_those_of_the_lookups(tmp_path: Path, tables: str, field: str, message: str) -> None:
+    ((_, found, told),) = problems(write(tmp_path, LOOKED_UP.replace("input:", f"tables: {tables}\ninput:")))
+    assert (found, message in told) == (field, True), told
+
+
+def test_every_case_of_kafka_streams_can_be_run() -> None:
+    """They were produced by running Kafka Streams itself."""
+    paths = sorted(STREAMS_CASES.glob("*.json"))
+    assert len(paths) == 36
+    assert [case.name for path in paths for case in load_cases(path)] == [path.stem for path in paths]
 
 
 BAD: list[tuple[tuple[str, str], int, str, str]] = [

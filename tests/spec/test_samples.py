@@ -1,29 +1,36 @@
-"""The sample pipeline, its cases and its quality suite belong together."""
+"""The sample pipelines, their cases and their quality suites belong together."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidegate.spec import ChangeEmit, load_cases, load_pipeline, load_pipelines
+from tidegate.spec import ChangeEmit, Pipeline, load_cases, load_pipeline, load_pipelines
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 PIPELINES = INCLUDE / "pipelines"
-CASES = sorted((PIPELINES / "cases" / "availability").glob("*.yaml"))
+SAMPLES = ["availability", "quiet_users", "rate_limited", "screw_fastening", "visitor_batches"]
+CASES = sorted((PIPELINES / "cases").rglob("*.yaml"))
+
+
+def sample(name: str) -> Pipeline:
+    return load_pipeline(PIPELINES / f"{name}.yaml")
 
 
 def test_every_sample_pipeline_is_without_mistakes() -> None:
     pipelines, errors = load_pipelines(PIPELINES)
     assert errors == []
-    assert pipelines["availability"].pipeline == "availability"
+    assert sorted(pipelines) == SAMPLES
+    assert [each.pipeline for _, each in sorted(pipelines.items())] == SAMPLES
 
 
 def test_availability_is_the_pipeline_of_the_contract() -> None:
-    pipeline = load_pipeline(PIPELINES / "availability.yaml")
+    pipeline = sample("availability")
     assert pipeline.key_columns == ("storeId", "id")
     assert pipeline.stages[0].select == {"isAvailable": "quantity > 0"}
     assert isinstance(pipeline.stages[0].emit, ChangeEmit)
@@ -31,13 +38,42 @@ def test_availability_is_the_pipeline_of_the_contract() -> None:
     assert pipeline.sinks[0].with_key
 
 
-def test_availability_has_cases() -> None:
-    assert CASES
+@pytest.mark.parametrize(
+    ("name", "emit", "sinks"),
+    [
+        ("visitor_batches", {"on": "threshold", "count": 100, "after_ms": 60_000}, ["sql:visitor_batches"]),
+        ("quiet_users", {"on": "window_close"}, ["kafka:quiet-users"]),
+        ("rate_limited", {"on": "time_limit", "after_ms": 30_000}, ["kafka:vehicle-positions"]),
+        ("screw_fastening", {"on": "update"}, ["kafka:screw-counts", "kafka:robot-advice"]),
+    ],
+)
+def test_a_sample_is_the_pipeline_of_the_contract(name: str, emit: dict[str, Any], sinks: list[str]) -> None:
+    pipeline = sample(name)
+    written = pipeline.stages[0].emit.model_dump()
+    assert {field: written[field] for field in emit} == emit
+    assert [sink.name for sink in pipeline.sinks] == sinks
 
 
-@pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
-def test_a_case_file_of_availability_is_without_mistakes(path: Path) -> None:
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_has_a_schedule_and_cases_of_its_own(name: str) -> None:
+    assert sample(name).schedule is not None
+    of_it = [case for path in CASES if path.parent.name == name for case in load_cases(path)]
+    assert of_it
+    assert {case.pipeline.pipeline for case in of_it} == {name}
+
+
+@pytest.mark.parametrize("path", CASES, ids=[f"{path.parent.name}/{path.stem}" for path in CASES])
+def test_a_case_file_of_a_sample_is_without_mistakes(path: Path) -> None:
     assert load_cases(path)
+
+
+def test_a_smaller_buffer_is_all_that_the_case_of_a_full_one_changes() -> None:
+    ours = sample("rate_limited").stages[0]
+    (case,) = load_cases(PIPELINES / "cases" / "rate_limited" / "full.yaml")
+    theirs = case.pipeline.stages[0]
+    bound, other = ours.emit.model_dump(), theirs.emit.model_dump()
+    assert (bound.pop("buffer")["max_records"], other.pop("buffer")["max_records"]) == (1000, 2)
+    assert (ours.select, ours.reduce, bound) == (theirs.select, theirs.reduce, other)
 
 
 def test_every_sample_with_a_suite_has_its_file() -> None:
@@ -46,50 +82,80 @@ def test_every_sample_with_a_suite_has_its_file() -> None:
             assert (INCLUDE / "expectations" / f"{pipeline.quality.suite}.json").is_file()
 
 
-GOOD_ROW = {
-    "key": '{"storeId":"s1","id":17}',
-    "timestamp": 1000,
-    "storeId": "s1",
-    "id": 17,
-    "isAvailable": True,
+GOOD: dict[str, dict[str, Any]] = {
+    "availability": {
+        "key": '{"storeId":"s1","id":17}',
+        "timestamp": 1000,
+        "storeId": "s1",
+        "id": 17,
+        "isAvailable": True,
+    },
+    "quiet_users": {
+        "key": "ann",
+        "timestamp": 1000,
+        "window_start": 0,
+        "window_end": 3_600_000,
+        "userId": "ann",
+        "n": 2,
+    },
+    "rate_limited": {"key": "t1", "timestamp": 1000, "vehicleId": "t1", "lat": 50.1, "lon": 8.0},
+    "screw_fastening": {
+        "key": "r1",
+        "timestamp": 1000,
+        "robotId": "r1",
+        "fastened": 6,
+        "failed": 3,
+        "advice": "stop",
+    },
 }
+Failures = Callable[[str, dict[str, Any]], list[tuple[str, str]]]
 
 
 @pytest.fixture(scope="module")
-def suite() -> Any:
-    """The availability suite as a function: a row in, the expectations that it does not meet out."""
+def failures() -> Failures:
+    """A suite's name and a row in, the expectations that it does not meet out."""
     os.environ["GX_ANALYTICS_ENABLED"] = "False"
     import great_expectations as gx
     import pandas as pd
 
-    stored = json.loads((INCLUDE / "expectations" / "availability.json").read_text())
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    loaded = gx.ExpectationSuite(**{name: stored[name] for name in ("name", "expectations", "meta")})
     asset = context.data_sources.add_pandas("outbox").add_dataframe_asset("outbox")
     definition = asset.add_batch_definition_whole_dataframe("batch")
 
-    def failed(row: dict[str, Any]) -> list[tuple[str, str]]:
+    def failed(name: str, row: dict[str, Any]) -> list[tuple[str, str]]:
+        stored = json.loads((INCLUDE / "expectations" / f"{name}.json").read_text())
+        suite = gx.ExpectationSuite(**{each: stored[each] for each in ("name", "expectations", "meta")})
         batch = definition.get_batch({"dataframe": pd.DataFrame([row])})
-        results = [each for each in batch.validate(loaded).results if not each.success]
-        return [(each.expectation_config.type, each.expectation_config.kwargs["column"]) for each in results]
+        unmet = [each.expectation_config for each in batch.validate(suite).results if not each.success]
+        return [(each.type, each.kwargs.get("column", each.kwargs.get("column_A"))) for each in unmet]
 
     return failed
 
 
-def test_the_suite_is_content_with_what_the_pipeline_emits(suite: Any) -> None:
-    assert suite(GOOD_ROW) == []
+@pytest.mark.parametrize("name", GOOD)
+def test_a_suite_is_content_with_what_the_pipeline_emits(failures: Failures, name: str) -> None:
+    pipeline = sample(name)
+    emitted = {*pipeline.stages[-1].emitted, *pipeline.key_columns}
+    assert emitted <= GOOD[name].keys()
+    assert failures(name, GOOD[name]) == []
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
+    ("name", "column", "value"),
     [
-        ("key", None),
-        ("timestamp", None),
-        ("storeId", "no such store!"),
-        ("id", 0),
-        ("id", 2_000_000_000),
+        ("availability", "key", None),
+        ("availability", "timestamp", None),
+        ("availability", "storeId", "no such store!"),
+        ("availability", "id", 0),
+        ("availability", "id", 2_000_000_000),
+        ("quiet_users", "n", 3),
+        ("quiet_users", "window_start", None),
+        ("rate_limited", "lat", 91.0),
+        ("rate_limited", "lon", None),
+        ("screw_fastening", "fastened", 2),
+        ("screw_fastening", "advice", "wait"),
     ],
 )
-def test_the_suite_stops_a_bad_row(suite: Any, column: str, value: Any) -> None:
-    assert [of for _, of in suite({**GOOD_ROW, column: value})] == [column]
+def test_a_suite_stops_a_bad_row(failures: Failures, name: str, column: str, value: Any) -> None:
+    assert [of for _, of in failures(name, {**GOOD[name], column: value})] == [column]

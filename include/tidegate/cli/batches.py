@@ -1,9 +1,10 @@
-"""validate, plan, run, status."""
+"""validate, plan, run, drain, status."""
 
 from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tidegate.cli.show import as_json, out, show, steps_shown
 from tidegate.errors import BrokerUnavailable, PipelineInvalid, Problem, SettingsInvalid, TopicMissing
 from tidegate.ledger import Stream
 from tidegate.settings import Settings
-from tidegate.spec import load_pipeline, load_pipelines
+from tidegate.spec import Pipeline, load_pipeline, load_pipelines
 
 _instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
 
@@ -84,25 +85,54 @@ def run(
     pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
 ) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
-    from tidegate.engine import open_session
-
     app = steps.App.from_environment()
     loaded = app.pipeline(pipeline)
     trigger = _trigger(run_id or f"cli__{uuid4().hex[:12]}", clock, until)
-    settings = app.settings
-    with steps_shown(quiet=as_json) as progress:
-        outcome = steps.run_batch(
-            app, loaded, trigger, lambda: open_session(settings.jars, settings.spark_master), progress
-        )
-    report = None
-    if outcome.plan is not None:
-        report = steps.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)
+    outcome, report = _run(app, loaded, trigger, quiet=as_json)
     if as_json:
         print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
     elif report is None:
         out.print(outcome.note)
     else:
         show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
+
+
+@click.command()
+@click.argument("pipeline")
+@click.option("--clock", type=_instant, help="The instant that the batch takes as now (UTC); default: now.")
+@as_json
+def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
+    """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
+    app = steps.App.from_environment()
+    loaded = app.pipeline(pipeline)
+    while True:
+        trigger = replace(_trigger(f"drain__{uuid4().hex[:12]}", clock, None), drain=True)
+        outcome, report = _run(app, loaded, trigger, quiet=as_json)
+        if report is None or report.plan.drain:
+            break  # else it was a batch that had been planned before, which goes first
+    emissions = int(report.counts.get("emitted", 0)) if report else 0
+    if as_json:
+        batch = report_object(report) if report else {"batch": None}
+        print(json.dumps({"note": outcome.note, "emitted": emissions} | batch))
+    elif report is None:
+        out.print(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
+    else:
+        out.print(f"{emissions} emissions went out in batch {report.plan.seq} of {report.plan.stream}.")
+
+
+def _run(
+    app: steps.App, pipeline: Pipeline, trigger: steps.Trigger, quiet: bool
+) -> tuple[steps.Outcome, steps.BatchReport | None]:
+    """One batch, and how it went if there was one."""
+    from tidegate.engine import open_session
+
+    settings = app.settings
+    with steps_shown(quiet=quiet) as progress:
+        outcome = steps.run_batch(
+            app, pipeline, trigger, lambda: open_session(settings.jars, settings.spark_master), progress
+        )
+    plan = outcome.plan
+    return outcome, steps.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
 
 
 @click.command()
@@ -122,6 +152,7 @@ def report_object(report: steps.BatchReport) -> dict[str, Any]:
     return {
         "batch": report.plan.seq,
         "counts": report.counts,
+        "stages": report.stages,
         "seconds": report.seconds,
         "published": report.published,
         "ranges": [vars(each) for each in report.plan.ranges],
@@ -141,7 +172,10 @@ def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
         "filtered by where": counts.get("filtered", 0),
         "emitted": counts.get("emitted", 0),
     }
-    rows: list[dict[str, Any]] = [{"": name, "value": str(value)} for name, value in names.items()]
+    rows: list[dict[str, Any]] = [{"": name, "value": f"{value:.0f}"} for name, value in names.items()]
+    if len(report.stages) > 1:
+        emitted = {stage: counts.get("emitted", 0) for stage, counts in report.stages.items()}
+        rows += [{"": f"emitted by {stage}", "value": f"{n:.0f}"} for stage, n in emitted.items()]
     rows += [{"": f"published to {sink}", "value": str(n)} for sink, n in report.published.items()]
     rows += [
         {"": f"{r.topic}[{r.partition}] offsets", "value": f"{r.start}-{r.end}"} for r in report.plan.ranges
@@ -170,8 +204,8 @@ def _status_row(app: steps.App, stream: Stream) -> dict[str, Any]:
         "pipeline": stream.pipeline,
         "generation": stream.generation,
         "batch": head.seq,
-        "records": report.counts.get("read", 0) if report else 0,
-        "emitted": report.counts.get("emitted", 0) if report else 0,
+        "records": int(report.counts.get("read", 0)) if report else 0,
+        "emitted": int(report.counts.get("emitted", 0)) if report else 0,
         "published": ", ".join(report.published) if report else "",
         "lag": _lag(app, stream),
         "planned": f"batch {waiting.seq}" if waiting else None,

@@ -67,20 +67,23 @@ def simulate(pipeline: Path, input_file: Path) -> None:
     settings = Settings.from_environment()
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
-        replay = Replay(open_session(settings.jars, settings.spark_master), loaded, given)
-        outcome = replay.with_json(replay.run())
+        outcome = Replay(open_session(settings.jars, settings.spark_master), loaded, given).run()
+    if outcome.error is not None:
+        raise outcome.error
     show_lines([_line(each) for each in outcome.emissions])
     err.print(json.dumps(outcome.counts, sort_keys=True), markup=False, highlight=False)
 
 
 def _line(each: Emitted) -> dict[str, Any]:
-    source = "/".join(map(str, each.source))
+    window = {} if each.window is None else {"window": list(each.window)}
     return {
         "key": each.key,
         "value": each.value,
         "timestamp": each.timestamp,
+        **window,
         "reason": each.reason,
-        "source": source,
+        "at": each.at,
+        "source": "/".join(map(str, each.source)),
     }
 
 
@@ -103,21 +106,32 @@ def _case_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
     """What differs from the expectation, and from itself when cut; empty when all is well."""
+    replay = Replay(spark, case.pipeline, case.input, case.tables)
+    places = list(_cut_places(replay, cuts, seed))
     try:
-        replay = Replay(spark, case.pipeline, case.input)
-        whole = replay.run()
-        found = _against_expectation(case, replay.with_json(whole))
+        whole, *others = replay.run_all([[], *places])
     except PipelineInvalid:
         raise
     except TidegateError as error:
-        name = type(error).__name__
-        return [] if case.expect.error == name else [f"it failed with {name}: {error}"]
-    if case.expect.error:
-        found.append(f"it should have failed with {case.expect.error}")
-    for chosen in _cut_places(replay, cuts, seed):
-        if replay.run(chosen).by_key() != whole.by_key():
+        whole, others = Outcome(error=error), []
+    if whole.error is not None or case.expect.error:
+        return _against_error(case, whole, others)
+    found = _against_expectation(case, whole)
+    for chosen, other in zip(places, others, strict=True):
+        if other.error is not None or other.by_key() != whole.by_key():
             found.append(f"cut into batches before records {chosen}, the emissions differ")
     return found
+
+
+def _against_error(case: Case, whole: Outcome, others: Sequence[Outcome]) -> list[str]:
+    """A case that fails has to fail wherever it is cut."""
+    wanted = case.expect.error
+    if whole.error is None:
+        return [f"it should have failed with {wanted}"]
+    if any(type(other.error) is not type(whole.error) for other in others):
+        return ["cut into batches, it does not fail in the same way"]
+    name = type(whole.error).__name__
+    return [] if wanted == name else [f"it failed with {name}: {whole.error}"]
 
 
 def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
@@ -161,14 +175,16 @@ def _key_differences(key: str, wanted: Sequence[Any], actual: Sequence[Emitted])
 
 
 def _agrees(want: Any, got: Emitted) -> bool:
-    return bool(want.value == got.value and want.timestamp in (None, got.timestamp))
+    same_time = want.timestamp in (None, got.timestamp)
+    return bool(want.value == got.value and same_time and want.window in (None, got.window))
 
 
 def _shown(emission: Any) -> str:
     if emission is None:
         return "nothing"
     at = "" if emission.timestamp is None else f" at {emission.timestamp}"
-    return json.dumps(emission.value, ensure_ascii=False) + at
+    window = "" if emission.window is None else f" in {list(emission.window)}"
+    return json.dumps(emission.value, ensure_ascii=False) + at + window
 
 
 def _result(file: Path, case: Case, differences: list[str]) -> dict[str, Any]:

@@ -30,15 +30,22 @@ Finding = dict[str, Any]
 @click.option(
     "--drop-plan", is_flag=True, help="Forget PIPELINE's planned, uncommitted batch; the next run plans anew."
 )
+@click.option(
+    "--reconcile",
+    is_flag=True,
+    help="Find out what PIPELINE's SQL sinks still have, and send again what they have lost.",
+)
 @as_json
-def doctor(pipeline: str | None, accept_gap: bool, drop_plan: bool, as_json: bool) -> None:
+def doctor(pipeline: str | None, accept_gap: bool, drop_plan: bool, reconcile: bool, as_json: bool) -> None:
     """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong."""
-    if (accept_gap or drop_plan) and pipeline is None:
-        raise click.UsageError("--accept-gap and --drop-plan need a PIPELINE.")
+    if (accept_gap or drop_plan or reconcile) and pipeline is None:
+        raise click.UsageError("--accept-gap, --drop-plan and --reconcile need a PIPELINE.")
     if pipeline and accept_gap:
         _accept_gap(pipeline)
     if pipeline and drop_plan:
         _drop_plan(pipeline)
+    if pipeline and reconcile:
+        _reconcile(pipeline)
     findings = list(_examine(pipeline))
     show(findings, as_json)
     if any(finding["ok"] != "ok" for finding in findings):
@@ -100,6 +107,7 @@ def _ledger(settings: Settings) -> str:
 
 def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
     """A dry plan finds what would halt the next run."""
+    steps.check_sql_sinks(app, pipeline)
     head = app.ledger.head(steps.stream_of(pipeline))
     draft = steps.draft(app, pipeline, head, steps.Trigger("doctor", clock_ms=0))
     waiting = app.ledger.open_plan(head.stream)
@@ -136,6 +144,16 @@ def _drop_plan(name: str) -> None:
     try:
         seq = held.drop_plan()
         out.print(f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.")
+    finally:
+        held.release()
+
+
+def _reconcile(name: str) -> None:
+    app, stream = _leased_stream(name)
+    held = app.ledger.acquire(stream, f"doctor__{uuid4().hex[:8]}")
+    try:
+        for told in steps.reconcile(app, held):
+            out.print(told, markup=False)
     finally:
         held.release()
 

@@ -18,6 +18,7 @@ _MODULES = {
     "validate": "batches",
     "plan": "batches",
     "run": "batches",
+    "drain": "batches",
     "status": "batches",
     "state": "reading",
     "emissions": "reading",

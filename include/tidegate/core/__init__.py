@@ -3,22 +3,73 @@
 `decide` is the one kernel. Spark brings it rows sorted by key and position; tests call it directly.
 """
 
-from tidegate.core.emit import Change, Emit, Update
-from tidegate.core.kernel import Stage, decide
-from tidegate.core.rows import COUNTS, EMISSION, FUTURE_MS, QUARANTINED, RECORD, STATE, Counts, output_schema
+from tidegate.core.condition import Condition
+from tidegate.core.counts import Counts
+from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimit, Update, WindowClose
+from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
+from tidegate.core.kernel import decide, groups, order
+from tidegate.core.metrics import metrics, running_totals
+from tidegate.core.reduce import Aggregate, Aggregates, Collect, Latest, Reduce
+from tidegate.core.rows import (
+    BY_KEY,
+    BY_PARTITION,
+    COUNTS,
+    EMISSION,
+    FUTURE_MS,
+    QUARANTINED,
+    RECORD,
+    STATE,
+    TRACE,
+    input_schema,
+    output_schema,
+)
+from tidegate.core.stage import Batch, Bound, Stage
+from tidegate.core.windows import Hopping, Session, Tumbling, Window
 
 __all__ = [
+    "BY_KEY",
+    "BY_PARTITION",
     "COUNTS",
     "EMISSION",
     "FUTURE_MS",
     "QUARANTINED",
     "RECORD",
     "STATE",
+    "TRACE",
+    "Aggregate",
+    "Aggregates",
+    "Batch",
+    "Bound",
     "Change",
+    "Collect",
+    "Condition",
     "Counts",
     "Emit",
+    "Equivalence",
+    "Exact",
+    "Function",
+    "Hopping",
+    "Interval",
+    "Latest",
+    "Once",
+    "Reduce",
+    "Satisfies",
+    "Serialized",
+    "Session",
     "Stage",
+    "Threshold",
+    "TimeLimit",
+    "Tolerance",
+    "Tumbling",
     "Update",
+    "Window",
+    "WindowClose",
+    "Within",
     "decide",
+    "groups",
+    "input_schema",
+    "metrics",
+    "order",
     "output_schema",
+    "running_totals",
 ]

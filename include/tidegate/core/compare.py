@@ -1,8 +1,7 @@
-"""Null-safe comparison of two Arrow arrays, row by row: null equals null, NaN equals NaN."""
+"""Null-safe comparison, of Arrow arrays row by row and of Python values: null equals null, NaN equals NaN."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ def differs(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
     if pa.types.is_struct(left.type):
         unequal = _any_field_differs(left, right)
     elif pa.types.is_nested(left.type):
-        return pa.array(map(_unequal, left.to_pylist(), right.to_pylist()), pa.bool_())
+        return pc.invert(pa.array(map(equal, left.to_pylist(), right.to_pylist()), pa.bool_()))
     elif pa.types.is_null(left.type):
         return pa.repeat(False, len(left))
     else:
@@ -41,12 +40,14 @@ def _any_field_differs(left: pa.StructArray, right: pa.StructArray) -> pa.Boolea
     return any_differs(left, right, tuple(field.name for field in left.type))
 
 
-def _unequal(left: Any, right: Any) -> bool:
-    """Lists, maps and what they hold, as Python values; NaN is the one value that `==` gets wrong."""
+def equal(left: Any, right: Any) -> bool:
+    """Null-safe equality of Python values; NaN is NaN, also inside of lists, maps and structs."""
+    if left is right or left == right:
+        return True
     if isinstance(left, float) and isinstance(right, float):
-        return left != right and not (math.isnan(left) and math.isnan(right))
+        return left != left and right != right
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() != right.keys() or any(_unequal(left[k], right[k]) for k in left)
+        return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) != len(right) or any(map(_unequal, left, right))
-    return bool(left != right)
+        return len(left) == len(right) and all(map(equal, left, right))
+    return False

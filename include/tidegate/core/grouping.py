@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def whole_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut so that no key stands in two batches. Memory: the largest key's rows."""
+def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The same rows, cut so that no group stands in two batches. Memory: the largest group's rows.
+
+    A group is what has the same values in the columns `by`; its rows come together.
+    """
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
             continue
-        cut = _last_start(batch, pending)
+        cut = _last_start(batch, pending, by)
         if cut is None:
             pending.append(batch)
             continue
@@ -26,14 +29,19 @@ def whole_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(pending)
 
 
-def _last_start(batch: pa.RecordBatch, pending: list[pa.RecordBatch]) -> int | None:
-    """The row at which the batch's last key starts, or None when it goes on from `pending`."""
-    keys = batch.column("key")
-    last = keys[-1]
-    start = pc.index(keys, last).as_py()
-    if start == 0 and pending and pending[-1].column("key")[-1].equals(last):
+def _last_start(batch: pa.RecordBatch, pending: list[pa.RecordBatch], by: Sequence[str]) -> int | None:
+    """The row at which the batch's last group starts, or None when it goes on from `pending`."""
+    last = batch.slice(batch.num_rows - 1)
+    same = _matches(batch, last, by)
+    start = int(pc.index(same, True).as_py())
+    if start == 0 and pending and _matches(pending[-1].slice(pending[-1].num_rows - 1), last, by)[0].as_py():
         return None
-    return int(start)
+    return start
+
+
+def _matches(rows: pa.RecordBatch, one: pa.RecordBatch, by: Sequence[str]) -> pa.BooleanArray:
+    masks = [pc.equal(rows.column(name), one.column(name)[0]) for name in by]
+    return masks[0] if len(masks) == 1 else pc.and_(*masks)
 
 
 def starts(keys: pa.Array) -> pa.BooleanArray:
@@ -41,6 +49,14 @@ def starts(keys: pa.Array) -> pa.BooleanArray:
     if not len(keys):
         return pa.array([], pa.bool_())
     return pa.concat_arrays([pa.array([True]), pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1))])
+
+
+def group_ends(rows: pa.RecordBatch, by: Sequence[str]) -> list[int]:
+    """The row after the last one of each group."""
+    start = starts(rows.column(by[0]))
+    for name in by[1:]:
+        start = pc.or_(start, starts(rows.column(name)))
+    return [*pc.indices_nonzero(start).to_pylist()[1:], rows.num_rows]
 
 
 def ends(start: pa.BooleanArray) -> pa.BooleanArray:

@@ -1,7 +1,7 @@
 """The order in which the records of one key are taken (DESIGN, "Order").
 
-Spark sorts by (topic, partition, offset). Where a key's records sit in several partitions the order is
-(timestamp, topic, partition, offset) instead, and only those keys are sorted again here.
+Spark sorts by (topic, partition, turn). Where a key's records sit in several partitions the order is
+(timestamp, topic, partition, turn) instead, and only those keys are sorted again here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ def merge_partitions(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         {
             "key": key_number,
             "kind": rows.column("kind"),
+            "seq": rows.column("updated_seq"),
             "timestamp": pc.if_else(merged, rows.column("timestamp"), 0),
             "topic": rows.column("topic"),
             "partition": rows.column("partition"),
-            "offset": rows.column("offset"),
+            "turn": rows.column("turn"),
+            "part": rows.column("part"),
         }
     )
     by = [(name, "ascending") for name in order.column_names]

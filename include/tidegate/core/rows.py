@@ -1,59 +1,98 @@
 """The shape of the rows that go into the kernel and come out of it.
 
-Into the kernel (rows sorted by `key`, `kind`, `updated_seq`, `topic`, `partition`, `offset`):
+Into the kernel come rows of whole groups, sorted by `order(stage)`:
 
-=============  ==============  ====================================================================
-kind           int8            STATE, RECORD, or QUARANTINED (passed through)
-key            string          the canonical key; null only when quarantined
-updated_seq    int64           state rows: the batch that wrote them; the newest of a key counts
-topic          string          position of the record; of a state row: the position that last changed it
-partition      int32
-offset         int64
-timestamp      int64           epoch ms
-source         string          the chain of hops before this one, or null
-passes         bool            the stage's `where`, evaluated on this record
-value          struct | null   the selected columns; null is a tombstone, or a deleted key
-emitted        struct | null   state rows: what the key last sent out; null when nothing, or a deletion
-input          struct | null   quarantined rows: the whole record and the reason, opaque to the kernel
-=============  ==============  ====================================================================
+=================  ==============  ================================================================
+kind               int8            STATE, RECORD, or QUARANTINED (passed through)
+key                string          the canonical key; null only when quarantined
+updated_seq        int64           state rows: the batch that wrote them; the newest of an entry counts
+topic              string          position of the record; of a state row: the record that last changed it
+partition          int32
+offset             int64
+turn               int64           the record's place in its partition: its offset, or, in a later
+                                   stage, the number of the emission that it was
+part               int32           its index in the record that it was exploded from, else 0
+timestamp          int64           epoch ms; of a state row: the largest that is folded into it
+time               int64           stream time of the partition before the record; null where no time is kept
+source             string          the chain of hops before this one, or null
+passes             bool            the stage's `where`, evaluated on this record (used by `columnar`)
+value              struct | null   records: the columns that the stage's `reduce` takes; null: a tombstone
+input              struct | null   quarantined rows: the whole record and the reason, opaque to the kernel
+-----------------  --------------  ---- state rows only ------------------------------------------
+held               struct | null   what is folded so far (`reduce.held_type`)
+emitted            struct | null   what last went out (`reduce.output_type`); null: nothing, or a deletion
+hash               string          in its place, where the stage keeps hashes only
+window_start       int64           epoch ms; null without a window
+window_end         int64
+pending            int64           how many records are held back, not gone out yet
+since              int64           timestamp of the first of them
+bytes              int64           size of what is held back, where it is counted
+due_at             int64           when its timer fires; null: none, or a window that is over
+waited             bool            whether that was still to come when it was set
+emitted_timestamp  int64           timestamp of what last went out
+flushed_at         int64           when that was
+=================  ==============  ================================================================
 
-Out of it come rows of kind STATE (keys whose state changed), EMISSION, QUARANTINED, and last one row
-of kind COUNTS whose `counts` is a JSON object.
+Out of it come rows of `output_schema`: of kind STATE (entries that changed), EMISSION, QUARANTINED, TRACE
+(when asked for), and last one row of kind COUNTS whose `counts` is a JSON object.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-
 import pyarrow as pa
 
-STATE, RECORD, QUARANTINED, EMISSION, COUNTS = range(5)
+STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE = range(6)
 
 FUTURE_MS = 24 * 60 * 60 * 1000
 """A record whose timestamp is more than this in the future is not believed (quarantined)."""
 
 POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
+ENTRY = [
+    pa.field("hash", pa.string()),
+    pa.field("window_start", pa.int64()),
+    pa.field("window_end", pa.int64()),
+    pa.field("pending", pa.int64()),
+    pa.field("since", pa.int64()),
+    pa.field("bytes", pa.int64()),
+    pa.field("due_at", pa.int64()),
+    pa.field("waited", pa.bool_()),
+    pa.field("emitted_timestamp", pa.int64()),
+    pa.field("flushed_at", pa.int64()),
+]
+"""What a state row tells of its entry, besides its values."""
+
+BY_KEY = ("key", "kind", "updated_seq", "topic", "partition", "turn", "part")
+BY_PARTITION = ("topic", "partition", "kind", "updated_seq", "turn", "part")
 
 
-class Counts(Counter[str]):
-    """What became of the records: the names are those of the metrics.
+def input_schema(value: pa.DataType, held: pa.DataType, output: pa.DataType, given: pa.DataType) -> pa.Schema:
+    """The schema of what goes in. `value`, `held`, `output`: types of the reduce; `given`: of `input`."""
+    return pa.schema(
+        [
+            pa.field("kind", pa.int8()),
+            pa.field("key", pa.string()),
+            pa.field("updated_seq", pa.int64()),
+            *POSITION,
+            pa.field("turn", pa.int64()),
+            pa.field("part", pa.int32()),
+            pa.field("timestamp", pa.int64()),
+            pa.field("time", pa.int64()),
+            pa.field("source", pa.string()),
+            pa.field("passes", pa.bool_()),
+            pa.field("value", value),
+            pa.field("input", given),
+            pa.field("held", held),
+            pa.field("emitted", output),
+            *ENTRY,
+        ]
+    )
 
-    `used + quarantined + deduplicated` is the number of records that came in.
+
+def output_schema(held: pa.DataType, output: pa.DataType, given: pa.DataType) -> pa.Schema:
+    """The schema of what comes out. Emissions have `value`, `at` (when they happened, epoch ms) and `reason`.
+
+    A trace has what became of a record in `reason`, and in `told` a JSON object: what came, what was known.
     """
-
-    @property
-    def accounted(self) -> int:
-        """Records whose fate is known."""
-        return self["used"] + self["quarantined"] + self["deduplicated"]
-
-    def to_json(self) -> str:
-        """A JSON object with sorted names."""
-        return json.dumps(self, sort_keys=True)
-
-
-def output_schema(value: pa.DataType, quarantined: pa.DataType) -> pa.Schema:
-    """The schema of everything that the kernel gives back, for a stage with these `value` columns."""
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
@@ -61,12 +100,16 @@ def output_schema(value: pa.DataType, quarantined: pa.DataType) -> pa.Schema:
             pa.field("ordinal", pa.int64()),  # emissions: their order within the key
             *POSITION,
             pa.field("timestamp", pa.int64()),
+            pa.field("at", pa.int64()),
             pa.field("source", pa.string()),
             pa.field("reason", pa.string()),
             pa.field("counts", pa.string()),
-            pa.field("value", value),
-            pa.field("emitted", value),
-            pa.field("input", quarantined),
+            pa.field("told", pa.string()),
+            pa.field("value", output),
+            pa.field("input", given),
+            pa.field("held", held),
+            pa.field("emitted", output),
+            *ENTRY,
         ]
     )
 

@@ -1,13 +1,14 @@
-"""One batch in Spark: read the planned ranges, decide, write everything under the attempt's own name."""
+"""One batch in Spark: read the planned ranges, decide step by step, write all under the attempt's name."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
@@ -15,20 +16,51 @@ from pyspark.storagelevel import StorageLevel
 from tidegate import core
 from tidegate.broker.config import KafkaConfig
 from tidegate.engine.errors import translated
+from tidegate.engine.lookups import enrich, planned_tables
+from tidegate.engine.rows import Times, end_times, record_rows, require_deterministic, state_rows, timed
 from tidegate.engine.source import decode, read_ranges
-from tidegate.engine.stage import apply_kernel, require_deterministic, stage_rows, state_rows
-from tidegate.errors import CountMismatch, RecordTooLarge
+from tidegate.engine.stage import KeyTypes, apply_kernel, emission_frame
+from tidegate.engine.steps import (
+    Step,
+    keeps_time,
+    packed,
+    published_stages,
+    repeated_columns,
+    source_keys,
+    steps_of,
+    unpacked,
+)
+from tidegate.engine.tables import Table, changelog, check_sizes, outbox, quarantine, write_all
+from tidegate.engine.timers import keys_with_timers, looks_at_timers
+from tidegate.errors import CountMismatch
 from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, attempt_files
 from tidegate.ledger.records import Plan
-from tidegate.spec import KafkaSink, Pipeline, Stage
+from tidegate.spec import Pipeline
 
 # Up to this many offsets, the batch's keys are broadcast to filter the state before it is shuffled;
 # a larger batch shuffles the state with it, since its keys would not fit into a broadcast.
 BROADCAST_SPAN = 500_000
 _ROWS_PER_PARTITION = 500_000
-# Kafka's default message.max.bytes is 1 MiB, batch overhead included.
-MAX_RECORD_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the batches before this one left: committed attempts, stream times and counts per stage, the
+    largest clock (epoch ms)."""
+
+    attempts: Sequence[str] = ()
+    times: Mapping[str, Times] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    clock: int | None = None
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a computation came to: counts per stage ("" for the batch), stream times per stage after it."""
+
+    counts: Mapping[str, core.Counts]
+    times: Mapping[str, Times]
 
 
 def compute_batch(
@@ -37,30 +69,186 @@ def compute_batch(
     pipeline: Pipeline,
     kafka: KafkaConfig,
     lake: Lake,
-    committed: Sequence[str],
+    before: Before,
     attempt: str,
-) -> core.Counts:
-    """Compute a planned batch under the name `attempt`, on the state of the `committed` attempts.
+) -> Computed:
+    """Compute a planned batch under the name `attempt`, on what the committed batches left.
 
     Nothing that it writes is visible before the ledger commits the attempt. Raises CountMismatch,
-    RecordTooLarge, SchemaChanged, and what `engine.errors` makes of Spark's exceptions.
+    RecordTooLarge, SchemaChanged, BufferFull, UserFunctionFailed, ConditionFailed, LookupAmbiguous, and what
+    `engine.errors` makes of Spark's exceptions.
     """
-    stage = pipeline.stages[0]
-    with translated(pipeline):
+    with translated(pipeline), ExitStack() as cached:
+        return _Computation(spark, plan, pipeline, lake, before, cached).run(kafka, attempt)
+
+
+class _Computation:
+    """The steps of one batch, each over the emissions of the one before. `cached`: what to let go of."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        pipeline: Pipeline,
+        lake: Lake,
+        before: Before,
+        cached: ExitStack,
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._pipeline = pipeline
+        self._lake = lake
+        self._before = before
+        self._cached = cached
+        self._steps = steps_of(pipeline)
+        self._counts: dict[str, core.Counts] = {}
+        self._times: dict[str, Times] = {}
+        self._tables: list[Table] = []
+
+    def run(self, kafka: KafkaConfig, attempt: str) -> Computed:
+        """All steps, then the counts, then the tables."""
         read = Observation("read")
-        records = read_ranges(spark, kafka, plan.ranges).observe(read, F.count(F.lit(1)).alias("records"))
-        rows = stage_rows(decode(records, pipeline.source, F.lit(plan.believed_until_ms)), stage)
-        require_deterministic(rows, pipeline)
-        state = read_state_rows(spark, lake.state(stage.name), committed)
-        decided = _with_state(rows, state, stage, plan.span).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            counts = _collect_counts(decided)
-            _check_counts(counts, int(read.get["records"]))
-            _write_all(decided, lake, pipeline, plan.seq, attempt, counts)
-        finally:
-            decided.unpersist()
-            rows.unpersist()
-    return counts
+        frame = self._source(kafka, read)
+        keys = source_keys(self._pipeline, frame)
+        for step in self._steps:
+            frame, keys = self._step(step, frame, keys)
+        failpoint("compute.decided")
+        self._check_counts(read)
+        write_all(self._tables, attempt)
+        return Computed(self._counts, self._times)
+
+    def _source(self, kafka: KafkaConfig, read: Observation) -> DataFrame:
+        """The records of the planned ranges, decoded, exploded and enriched."""
+        records = read_ranges(self._spark, kafka, self._plan.ranges)
+        frame = decode(records, self._pipeline.source, F.lit(self._plan.believed_until_ms))
+        first, empty = F.col("__part") == 0, F.col("__empty")
+        observed = frame.observe(
+            read,
+            F.count(F.when(first, 1)).alias("records"),
+            F.count(F.lit(1)).alias("rows"),
+            F.count(F.when(empty, 1)).alias("empty"),
+            F.count(F.when(F.col("__tombstone"), 1)).alias("deletions"),
+        )
+        pinned = planned_tables(self._spark, self._plan.lookups, self._lake.root)
+        return enrich(observed.where(~empty).drop("__empty"), self._pipeline, pinned)
+
+    def _step(self, step: Step, frame: DataFrame, keys: KeyTypes) -> tuple[DataFrame, KeyTypes]:
+        """One step: gives the frame of the next one."""
+        starts = self._before.times.get(step.name, {})
+        if keeps_time(self._pipeline) and "__time" not in frame.columns:
+            frame = timed(frame, starts)
+        whole = frame
+        if step.is_deduplication:
+            frame = packed(frame, repeated_columns(self._pipeline))
+        rows = record_rows(frame, step.values, step.where, step.logic)
+        require_deterministic(rows, self._pipeline.pipeline)
+        batch = self._batch(step, starts, rows)
+        decided = self._kept(self._decide(step, rows, batch))
+        self._collect(step, decided, keys)
+        emissions = decided.where(F.col("kind") == core.EMISSION)
+        if step.is_deduplication:
+            return unpacked(emissions, whole), keys
+        return self._next_frame(step, emissions, keys)
+
+    def _next_frame(self, step: Step, emissions: DataFrame, keys: KeyTypes) -> tuple[DataFrame, KeyTypes]:
+        stages = self._pipeline.stages
+        at = next(number for number, stage in enumerate(stages) if stage.name == step.name)
+        regrouped = stages[at + 1].key if at + 1 < len(stages) else None
+        return emission_frame(emissions, keys, regrouped)
+
+    # deciding
+
+    def _batch(self, step: Step, starts: Times, rows: DataFrame) -> core.Batch:
+        """What the kernel has to know of the batch; where time is kept, that takes a look at the rows."""
+        if keeps_time(self._pipeline):
+            self._times[step.name] = end_times(self._kept(rows), starts)
+        runs = step.logic.clock == "run"
+        floor = self._before.clock if runs else None
+        return core.Batch(
+            times=self._times.get(step.name, {}),
+            clock=self._plan.clock_ms if runs else None,
+            floor=-1 if floor is None else floor,
+            drain=self._plan.drain,
+        )
+
+    def _decide(self, step: Step, rows: DataFrame, batch: core.Batch) -> DataFrame:
+        state = read_state_rows(self._spark, self._lake.state(step.name), self._before.attempts)
+        if state is not None:
+            earlier = state_rows(state, rows)
+            if self._plan.span <= BROADCAST_SPAN:
+                wanted = self._kept(rows).where(F.col("key").isNotNull()).select("key")
+                if looks_at_timers(step.logic):
+                    wanted = wanted.union(keys_with_timers(state, step.logic, batch))
+                earlier = earlier.join(F.broadcast(wanted.distinct()), "key", "left_semi").select(
+                    rows.columns
+                )
+            rows = rows.unionByName(earlier)
+        return apply_kernel(rows, step.logic, batch, self._partitions(step))
+
+    def _partitions(self, step: Step) -> int:
+        """Enough that each fits in memory, and work for every core when there is work."""
+        if step.logic.bound is not None:
+            return max(len(self._plan.ranges), 1)
+        span = self._plan.span
+        parallelism = self._spark.sparkContext.defaultParallelism
+        wanted = max(math.ceil(span / _ROWS_PER_PARTITION), min(parallelism, math.ceil(span / 10_000)), 1)
+        return int(wanted)
+
+    def _kept(self, frame: DataFrame) -> DataFrame:
+        """The frame, computed once."""
+        if not frame.is_cached:
+            frame.persist(StorageLevel.MEMORY_AND_DISK)
+            self._cached.callback(frame.unpersist)
+        return frame
+
+    # outcome
+
+    def _collect(self, step: Step, decided: DataFrame, keys: KeyTypes) -> None:
+        """Count what a step decided, and prepare what is written of it."""
+        counts = core.Counts()
+        for row in decided.where(F.col("kind") == core.COUNTS).select("counts").collect():
+            counts.include(json.loads(row["counts"]))
+        counts = core.running_totals(counts, self._before.counts.get(step.name, {}))
+        self._counts[step.name] = counts
+        seq = self._plan.seq
+        changed = changelog(decided, step.logic, seq)
+        self._tables.append(Table(self._lake.state(step.name), changed, counts["state-rows-changed"]))
+        self._tables.append(Table(self._lake.quarantine, quarantine(decided, seq), counts["quarantined"]))
+        if step.stage is not None and step.name in published_stages(self._pipeline):
+            emitted = outbox(decided, self._pipeline, step.name, keys, seq)
+            check_sizes(emitted, counts["emitted"])
+            self._tables.append(Table(self._lake.outbox(step.name), emitted, counts["emitted"]))
+
+    def _check_counts(self, read: Observation) -> None:
+        """Every row that came into a step is accounted for."""
+        seen = {name: int(read.get[name] or 0) for name in ("records", "rows", "empty", "deletions")}
+        whole = core.Counts({"read": seen["records"], "exploded": seen["rows"] - seen["records"]})
+        came_in = seen["rows"] - seen["empty"]
+        for step in self._steps:
+            counts = self._counts[step.name]
+            passed_by = seen["deletions"] if step.is_deduplication else 0
+            _require_equal(step, came_in - passed_by, counts)
+            if step is self._steps[0] or self._steps[0].is_deduplication:
+                whole.include({name: counts[name] for name in _OF_SOURCE})
+            came_in = counts["emitted"] + passed_by
+        self._counts[""] = whole
+
+
+_OF_SOURCE = ("quarantined", "deduplicated", "expired-window-record-drop")
+
+
+def _require_equal(step: Step, came_in: int, counts: core.Counts) -> None:
+    # a deletion may lose its key where a later stage regroups: it is counted by what is missing
+    lost = came_in - counts.accounted
+    if step.key is not None and lost > 0:
+        counts["tombstones-without-key"] = lost
+    elif lost:
+        raise CountMismatch(
+            f"{came_in} records came into {step.name}, but {counts.accounted} are accounted for "
+            f"({counts['used']} used + {counts['quarantined']} quarantined + {counts['deduplicated']} "
+            f"deduplicated + {counts['expired-window-record-drop']} too late)",
+            "Run again; if it stays, please report it with the pipeline file.",
+        )
 
 
 def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) -> DataFrame | None:
@@ -71,137 +259,3 @@ def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) ->
         return None
     schema = StructType.fromJson(json.loads(found.schema_json))
     return spark.read.schema(schema).parquet(*found.paths)
-
-
-def _with_state(rows: DataFrame, state: DataFrame | None, stage: Stage, span: int) -> DataFrame:
-    if state is not None:
-        earlier = state_rows(state, rows)
-        if span <= BROADCAST_SPAN:
-            rows.persist(StorageLevel.MEMORY_AND_DISK)
-            keys = rows.where(F.col("key").isNotNull()).select("key")
-            earlier = earlier.join(F.broadcast(keys), "key", "left_semi").select(rows.columns)
-        rows = rows.unionByName(earlier)
-    return apply_kernel(rows, stage, _partitions(rows, span))
-
-
-def _partitions(rows: DataFrame, span: int) -> int:
-    """Enough that each fits in memory, and work for every core when there is work."""
-    parallelism = rows.sparkSession.sparkContext.defaultParallelism
-    wanted = max(math.ceil(span / _ROWS_PER_PARTITION), min(parallelism, math.ceil(span / 10_000)), 1)
-    return int(wanted)
-
-
-def _collect_counts(decided: DataFrame) -> core.Counts:
-    counts = core.Counts()
-    for row in decided.where(F.col("kind") == core.COUNTS).select("counts").collect():
-        counts.update(json.loads(row["counts"]))
-    failpoint("compute.decided")
-    return counts
-
-
-def _check_counts(counts: core.Counts, read: int) -> None:
-    counts["read"] = read
-    if counts.accounted != read:
-        raise CountMismatch(
-            f"{read} records were read, but {counts.accounted} are accounted for "
-            f"({counts['used']} used + {counts['quarantined']} quarantined + "
-            f"{counts['deduplicated']} deduplicated)",
-            "Run again; if it stays, please report it with the pipeline file.",
-        )
-
-
-def _write_all(
-    decided: DataFrame, lake: Lake, pipeline: Pipeline, seq: int, attempt: str, counts: core.Counts
-) -> None:
-    """State, outbox and quarantine, each only when it has rows, side by side."""
-    stage = pipeline.stages[0]
-    tables = [
-        (lake.state(stage.name), _changelog(decided, seq), counts["state-rows-changed"]),
-        (lake.outbox(stage.name), _outbox(decided, pipeline, seq), counts["emitted"]),
-        (lake.quarantine, _quarantine(decided, seq), counts["quarantined"]),
-    ]
-    _check_sizes(tables[1][1], counts)
-    with ThreadPoolExecutor(len(tables)) as pool:
-        writes = [pool.submit(_append, frame, path, attempt) for path, frame, rows in tables if rows]
-    for write in writes:
-        write.result()
-    failpoint("compute.written")
-
-
-def _append(frame: DataFrame, path: str, attempt: str) -> None:
-    failpoint("compute.write")
-    named = frame.withColumn("attempt", F.lit(attempt))
-    writer = named.write.format("delta").mode("append").partitionBy("attempt").option("mergeSchema", "true")
-    writer.save(path)
-
-
-def _changelog(decided: DataFrame, seq: int) -> DataFrame:
-    columns = ("key", "value", "emitted", "topic", "partition", "offset", "timestamp")
-    return decided.where(F.col("kind") == core.STATE).select(*columns, F.lit(seq).alias("updated_seq"))
-
-
-def _outbox(decided: DataFrame, pipeline: Pipeline, seq: int) -> DataFrame:
-    hop = F.concat_ws("/", "topic", "partition", "offset")
-    return decided.where(F.col("kind") == core.EMISSION).select(
-        "key",
-        "ordinal",
-        "reason",
-        "value",
-        _key_columns(pipeline).alias("key_columns"),
-        *_payloads(pipeline),
-        "timestamp",
-        F.concat_ws(";", "source", hop).alias("source"),
-        F.lit(seq).alias("seq"),
-    )
-
-
-def _key_columns(pipeline: Pipeline) -> Column:
-    """The key, as the columns that it was made of."""
-    names = pipeline.source.key
-    if names is None:
-        return F.struct(F.col("key"))
-    types = {column.name: column.type for column in pipeline.source.columns}
-    if len(names) == 1:
-        return F.struct(F.col("key").cast(types[names[0]]).alias(names[0]))
-    return F.from_json("key", ", ".join(f"`{name}` {types[name]}" for name in names))
-
-
-def _payloads(pipeline: Pipeline) -> list[Column]:
-    """What Kafka sinks send, as JSON text; with the key's columns in it where a sink asks for them."""
-    wanted = {sink.with_key for sink in pipeline.sinks if isinstance(sink, KafkaSink)}
-    value_names = list(pipeline.stages[0].select)
-    options = {"ignoreNullFields": "false"}
-    payloads = []
-    if False in wanted:
-        payloads.append(F.to_json("value", options).alias("payload"))
-    if True in wanted:
-        keys = [
-            _key_columns(pipeline)[name].alias(name)
-            for name in pipeline.key_columns
-            if name not in value_names
-        ]
-        whole = F.struct(*keys, *[F.col("value")[name].alias(name) for name in value_names])
-        with_key = F.when(F.col("value").isNotNull(), F.to_json(whole, options))
-        payloads.append(with_key.alias("payload_with_key"))
-    return payloads
-
-
-def _check_sizes(outbox: DataFrame, counts: core.Counts) -> None:
-    texts = [F.length(name) for name in outbox.columns if name.startswith("payload")]
-    if not texts or not counts["emitted"]:
-        return
-    size = F.octet_length("key") + F.greatest(*texts, F.lit(0))
-    largest = outbox.orderBy(size.desc()).select("key", size.alias("bytes")).first()
-    if largest["bytes"] > MAX_RECORD_BYTES:
-        raise RecordTooLarge(
-            f"The emission of key {largest['key'][:100]!r} has {largest['bytes']} bytes; "
-            f"a Kafka sink takes {MAX_RECORD_BYTES}",
-            "Select fewer columns in the stage, or send to a table sink; nothing was published.",
-        )
-
-
-def _quarantine(decided: DataFrame, seq: int) -> DataFrame:
-    position = ("topic", "partition", "offset", "timestamp")
-    return decided.where(F.col("kind") == core.QUARANTINED).select(
-        *position, "input.key", "input.value", "input.headers", "input.reason", F.lit(seq).alias("seq")
-    )

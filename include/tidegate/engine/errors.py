@@ -1,7 +1,9 @@
-"""Spark's exceptions, as ours."""
+"""Spark's exceptions, as ours; and ours, through Spark."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,11 +11,14 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from tidegate.errors import (
     BrokerUnavailable,
+    BufferFull,
+    ConditionFailed,
     LakeUnavailable,
     OffsetsLost,
     PipelineInvalid,
     Problem,
     TidegateError,
+    UserFunctionFailed,
 )
 from tidegate.spec import Pipeline
 
@@ -29,6 +34,27 @@ _LAKE = (
 )
 # Errors that one record's values cause in a SQL expression (Spark's ANSI mode is on).
 _EXPRESSION = ("DIVIDE_BY_ZERO", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")
+
+# What the kernel raises in a worker reaches the driver as text only: this is how it is told, and found again.
+_FROM_WORKER = {each.__name__: each for each in (BufferFull, ConditionFailed, UserFunctionFailed)}
+_TOLD = re.compile(r"^tidegate\.told: (\{.*\})$", re.MULTILINE)
+
+
+class _ToldError(Exception):
+    """A typed error on its way through Spark."""
+
+
+_ToldError.__module__, _ToldError.__qualname__ = "tidegate", "told"
+
+
+@contextmanager
+def told_to_driver() -> Iterator[None]:
+    """In a worker: raise typed errors so that `translated` finds them in what Spark makes of them."""
+    try:
+        yield
+    except tuple(_FROM_WORKER.values()) as error:
+        told = {"type": type(error).__name__, "what": error.what, "fix": error.fix}
+        raise _ToldError(json.dumps(told)) from error
 
 
 @contextmanager
@@ -54,6 +80,9 @@ def _problem(pipeline: Pipeline, error: PySparkException) -> Problem:
 
 
 def _typed(text: str) -> TidegateError | None:
+    if (told := _TOLD.search(text)) is not None:
+        error = json.loads(told[1])
+        return _FROM_WORKER[error["type"]](error["what"], error["fix"])
     if any(sign in text for sign in _EXPRESSION):
         name = next(sign for sign in _EXPRESSION if sign in text)
         return PipelineInvalid(

@@ -1,7 +1,4 @@
-"""From Kafka records to rows with columns, a key, and a reason when they cannot be used.
-
-Internal columns start with two underscores, so that a pipeline's own columns may have any other name.
-"""
+"""From Kafka records to rows with columns, a key, and a reason when they cannot be used."""
 
 from __future__ import annotations
 
@@ -22,8 +19,10 @@ RECORD_SCHEMA = (
 QUARANTINED_SCHEMA = (
     "struct<key: binary, value: binary, headers: array<struct<key: string, value: binary>>, reason: string>"
 )
+_CHAIN = r"^[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;|$)"
 SOURCE_HEADER = "tidegate-source"
 _CORRUPT = "__corrupt"
+_ELEMENT = "__element"
 
 
 def read_ranges(spark: SparkSession, kafka: KafkaConfig, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -49,14 +48,18 @@ def _by_topic(
     return json.dumps({topic: sorted(of.values()) for topic, of in topics.items()} if as_list else topics)
 
 
-def decode(records: DataFrame, source: Source, believed_until_ms: Column) -> DataFrame:
-    """Parse records (RECORD_SCHEMA) into the source's columns.
+def decode(records: DataFrame, source: Source, believed_until_ms: Column, *extra: Column) -> DataFrame:
+    """Parse records (RECORD_SCHEMA) into the source's columns, besides `extra` ones.
 
-    Adds `__key` (the canonical key), `__timestamp` (epoch ms), `__tombstone`, `__chain` (hops before this
-    one) and `__reason` (null, or why the record is quarantined; its columns are null then).
+    Gives a frame: the source's columns beside internal ones. An internal column starts with two underscores:
+    `__topic`, `__partition`, `__offset`: the record's position; `__turn`, its place in the partition, and
+    `__part`, its index among those exploded from one record; `__key` (the canonical key), `__timestamp`
+    (epoch ms), `__tombstone`, `__chain` (hops before this one), `__reason` (null, or why the record is
+    quarantined; its columns are null then), `__input` (the whole of a quarantined record), `__empty` (nothing
+    to explode).
     """
-    parsed = records.select("*", _parse(source).alias("__parsed"))
-    keyed = parsed.select(
+    exploded = _explode(records.select("*", _parse(source).alias("__parsed")), source)
+    keyed = exploded.select(
         "*",
         F.col("value").isNull().alias("__tombstone"),
         _canonical_key(source).alias("__key"),
@@ -65,10 +68,37 @@ def decode(records: DataFrame, source: Source, believed_until_ms: Column) -> Dat
     )
     judged = keyed.withColumn("__reason", _reason(source, believed_until_ms))
     usable = F.col("__reason").isNull()
-    columns = [F.when(usable, F.col("__parsed")[column.name]).alias(column.name) for column in source.columns]
-    internals = [F.col(name) for name in ("__key", "__timestamp", "__tombstone", "__chain", "__reason")]
-    record = F.struct(*[F.col(name) for name in records.columns]).alias("__record")
-    return judged.select(record, *internals, *columns)
+    columns = [F.when(usable, _column(source, column.name)).alias(column.name) for column in source.columns]
+    return judged.select(
+        *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset")],
+        F.col("offset").alias("__turn"),
+        *[F.col(name) for name in ("__part", "__key", "__timestamp", "__tombstone", "__chain", "__reason")],
+        F.when(~usable, F.struct("key", "value", "headers", F.col("__reason").alias("reason")))
+        .cast(QUARANTINED_SCHEMA)
+        .alias("__input"),
+        (usable & F.col("__empty")).alias("__empty"),
+        *extra,
+        *columns,
+    )
+
+
+def _explode(parsed: DataFrame, source: Source) -> DataFrame:
+    """One row per element of the column that is exploded; one, too, when there is none."""
+    if source.explode is None:
+        return parsed.withColumns({"__part": F.lit(0), "__empty": F.lit(False)})
+    array = F.col("__parsed")[source.explode]
+    exploded = parsed.select("*", F.posexplode_outer(array).alias("__position", _ELEMENT))
+    return exploded.withColumns(
+        {
+            "__part": F.coalesce("__position", F.lit(0)),
+            "__empty": F.col("__position").isNull() & F.col("value").isNotNull(),
+        }
+    )
+
+
+def _column(source: Source, name: str) -> Column:
+    """A column of the source: of the record, or, when it is exploded, the element."""
+    return F.col(_ELEMENT) if name == source.explode else F.col("__parsed")[name]
 
 
 def _parse(source: Source) -> Column:
@@ -93,18 +123,19 @@ def _canonical_key(source: Source) -> Column:
     own = F.col("key").cast("string")
     if source.key is None:
         return own
-    parts = [F.col("__parsed")[name].alias(name) for name in source.key]
+    parts = [_column(source, name).alias(name) for name in source.key]
     if len(parts) == 1:
         return F.coalesce(parts[0].cast("string"), F.when(F.col("value").isNull(), own))
     types = {column.name: column.type for column in source.columns}
     ddl = ", ".join(f"`{name}` {types[name]}" for name in source.key)
     of_tombstone = F.from_json(own, ddl)
     return F.when(
-        F.col("value").isNull(), _key_object([of_tombstone[name].alias(name) for name in source.key])
-    ).otherwise(_key_object(parts))
+        F.col("value").isNull(), key_object([of_tombstone[name].alias(name) for name in source.key])
+    ).otherwise(key_object(parts))
 
 
-def _key_object(parts: list[Column]) -> Column:
+def key_object(parts: list[Column]) -> Column:
+    """The canonical key that several columns make: a JSON object, or null when one of them is."""
     complete = parts[0].isNotNull()
     for part in parts[1:]:
         complete = complete & part.isNotNull()
@@ -116,7 +147,7 @@ def _timestamp_ms(source: Source) -> Column:
     if source.timestamp == "record":
         return of_record
     declared = next(column for column in source.columns if column.name == source.timestamp)
-    value = F.col("__parsed")[declared.name]
+    value = _column(source, declared.name)
     of_column = value if declared.type == "bigint" else F.unix_millis(value.cast("timestamp"))
     return F.when(F.col("value").isNull(), of_record).otherwise(of_column)
 
@@ -134,11 +165,16 @@ def _reason(source: Source, believed_until_ms: Column) -> Column:
     if source.format == "json":
         malformed = malformed | (~tombstone & parsed[_CORRUPT].isNotNull())
     no_key = F.lit("null_key" if source.key is None else "null_key_column")
+    chain = F.col("__chain")
+    unrooted = F.lit(source.deduplicate == "root") & chain.isNotNull() & ~chain.rlike(_CHAIN)
+    # without an element there is nothing that could have a key
+    keyless = key.isNull() & ~F.col("__empty")
     return (
         F.when(malformed, "malformed")
-        .when(key.isNull() & tombstone & F.lit(source.key is not None), "tombstone_without_key")
-        .when(key.isNull(), no_key)
-        .when(timestamp.isNull(), "no_timestamp")
+        .when(unrooted, "malformed_source_chain")
+        .when(keyless & tombstone & F.lit(source.key is not None), "tombstone_without_key")
+        .when(keyless, no_key)
+        .when(timestamp.isNull() & ~F.col("__empty"), "no_timestamp")
         .when(timestamp < 0, "negative_timestamp")
         .when(timestamp > believed_until_ms, "future_timestamp")
     )

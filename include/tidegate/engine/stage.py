@@ -1,118 +1,142 @@
-"""Bringing rows to the kernel and taking what it gives back. The decisions are in `core`."""
+"""A stage in Spark: its rows through the kernel, and its emissions as the frame of the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from tidegate import core
-from tidegate.engine.source import QUARANTINED_SCHEMA
-from tidegate.errors import PipelineInvalid, Problem, SchemaChanged
-from tidegate.spec import ChangeEmit, Pipeline, Stage
+from tidegate.engine.errors import told_to_driver
+from tidegate.engine.rows import STATE_DDL, reduce_types
+from tidegate.engine.source import QUARANTINED_SCHEMA, key_object
 
+KeyTypes = Mapping[str, DataType]
+"""The columns that a key is made of, in order; none when it is the record's own."""
+
+NO_KEY = "null_key_column"
 _OUTPUT = (
-    "kind byte, key string, ordinal bigint, topic string, partition int, offset bigint, "
-    "timestamp bigint, source string, reason string, counts string"
+    "kind byte, key string, ordinal bigint, topic string, partition int, offset bigint, timestamp bigint, "
+    "at bigint, source string, reason string, counts string, told string"
 )
-_ORDER = ("key", "kind", "updated_seq", "topic", "partition", "offset")
 
 
-def kernel_stage(stage: Stage) -> core.Stage:
-    """The part of a stage's description that the kernel acts on."""
-    if isinstance(stage.emit, ChangeEmit):
-        return core.Stage(core.Change(stage.emit.compared))
-    return core.Stage(core.Update())
-
-
-def stage_rows(decoded: DataFrame, stage: Stage, *extra: Column) -> DataFrame:
-    """Decoded records as kernel rows, with `extra` columns. Spark evaluates the stage's expressions here."""
-    internals = [name for name in decoded.columns if name.startswith("__")]
-    selected = decoded.select(*internals, *[F.expr(sql).alias(name) for name, sql in stage.select.items()])
-    passes = F.coalesce(F.expr(stage.where), F.lit(False)) if stage.where else F.lit(True)
-    used = F.col("__reason").isNull()
-    value = F.struct(*[F.col(f"`{name}`") for name in stage.select])
-    record = F.col("__record")
-    quarantined = F.struct(
-        record["key"], record["value"], record["headers"], F.col("__reason").alias("reason")
-    )
-    return selected.select(
-        F.when(used, core.RECORD).otherwise(core.QUARANTINED).cast("byte").alias("kind"),
-        F.when(used, F.col("__key")).alias("key"),
-        F.lit(0).cast("long").alias("updated_seq"),
-        record["topic"].alias("topic"),
-        record["partition"].alias("partition"),
-        record["offset"].alias("offset"),
-        F.col("__timestamp").alias("timestamp"),
-        F.col("__chain").alias("source"),
-        (passes | F.col("__tombstone")).alias("passes"),
-        F.when(used & ~F.col("__tombstone"), value).alias("value"),
-        F.when(F.lit(False), value).alias("emitted"),
-        F.when(~used, quarantined).cast(QUARANTINED_SCHEMA).alias("input"),
-        *extra,
-    )
-
-
-def require_deterministic(rows: DataFrame, pipeline: Pipeline) -> None:
-    """A second look, by Spark itself, at what `spec` has checked by name. Raises PipelineInvalid."""
-    if not rows._jdf.queryExecution().analyzed().deterministic():
-        message = "An expression gives another value each time it is evaluated"
-        fix = "A retry must compute the same bytes: use deterministic functions only."
-        raise PipelineInvalid([Problem(pipeline.pipeline, 1, "stages", message, fix)])
-
-
-def state_rows(state: DataFrame, rows: DataFrame) -> DataFrame:
-    """State as kernel rows beside `rows`. Raises SchemaChanged when its columns do not fit theirs."""
-    target = rows.schema["value"].dataType
-    return state.select(
-        F.lit(core.STATE).cast("byte").alias("kind"),
-        "key",
-        "updated_seq",
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        F.lit(None).cast("string").alias("source"),
-        F.lit(True).alias("passes"),
-        _conformed(state, "value", target).alias("value"),
-        _conformed(state, "emitted", target).alias("emitted"),
-        F.lit(None).cast(QUARANTINED_SCHEMA).alias("input"),
-    )
-
-
-def _conformed(state: DataFrame, name: str, target: StructType) -> Column:
-    """A stored value with the stage's columns of today: new ones are null; others must not differ."""
-    stored = {field.name: field.dataType for field in state.schema[name].dataType}
-    wanted = {field.name: field.dataType for field in target}
-    for column in stored.keys() | wanted.keys():
-        if column in stored and stored[column] != wanted.get(column):
-            now = wanted[column].simpleString() if column in wanted else "gone"
-            raise SchemaChanged(
-                f"The column {column} was {stored[column].simpleString()} in the state and is {now}",
-                "Raise `generation` in the pipeline file: it starts with a state of its own.",
-            )
-    parts = [
-        F.col(name)[column] if column in stored else F.lit(None).cast(type_)
-        for column, type_ in wanted.items()
-    ]
-    fields = [part.alias(column) for part, column in zip(parts, wanted, strict=True)]
-    return F.when(F.col(name).isNotNull(), F.struct(*fields))
-
-
-def apply_kernel(rows: DataFrame, stage: Stage, partitions: int) -> DataFrame:
-    """Rows of whole keys, sorted, through the kernel. Gives rows of `core.output_schema`."""
-    logic = kernel_stage(stage)
+def apply_kernel(rows: DataFrame, logic: core.Stage, batch: core.Batch, partitions: int) -> DataFrame:
+    """Rows of whole groups, sorted, through the kernel. Gives rows of `core.output_schema`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return core.decide(logic, batches)
+        with told_to_driver():
+            yield from core.decide(logic, batches, batch)
 
-    types = {name: rows.schema[name].dataType for name in ("value", "emitted", "input")}
+    held, output = reduce_types(rows, logic)
     schema = StructType.fromDDL(_OUTPUT)
-    for name, type_ in types.items():
+    for name, type_ in (("value", output), ("input", rows.schema["input"].dataType), ("held", held)):
         schema = schema.add(name, type_)
-    # Quarantined rows have no key: they are spread by position instead of meeting in one partition.
-    spread = F.coalesce(F.col("key"), F.concat_ws("/", "topic", "partition", "offset"))
-    return rows.repartition(partitions, spread).sortWithinPartitions(*_ORDER).mapInArrow(run, schema)
+    schema = StructType(
+        [*schema.fields, *StructType().add("emitted", output), *StructType.fromDDL(STATE_DDL)]
+    )
+    # Quarantined rows may have no key: they are spread by position instead of meeting in one partition.
+    spread = [F.coalesce(F.col("key"), F.concat_ws("/", "topic", "partition", "offset"))]
+    together = [F.col(name) for name in core.groups(logic)] if logic.bound else spread
+    decided = (
+        rows.repartition(partitions, *together)
+        .sortWithinPartitions(*core.order(logic))
+        .mapInArrow(run, schema)
+    )
+    return _numbered(decided) if logic.bound else decided
+
+
+def _numbered(decided: DataFrame) -> DataFrame:
+    """Emissions of a key that several partitions made, numbered as one sequence."""
+    order = Window.partitionBy("kind", "key").orderBy("at", "topic", "partition", "ordinal")
+    number = F.when(F.col("kind") == core.EMISSION, F.row_number().over(order) - 1)
+    return decided.withColumn("ordinal", number.cast("long"))
+
+
+def emission_frame(
+    emissions: DataFrame,
+    keys: KeyTypes,
+    regrouped: Sequence[str] | None,
+    runs: Sequence[str] = (),
+    batch: str = "",
+) -> tuple[DataFrame, KeyTypes]:
+    """Emissions as the frame that the next stage reads, and the columns of its key.
+
+    Its columns are the emitted ones, the key's, `window_start` and `window_end`. A deletion from which the
+    new key cannot be told is left out: it would belong to no key. `runs` names columns that tell apart what
+    is computed side by side, and `batch` the number of the batch; they are kept.
+    """
+    value = emissions.schema["value"].dataType
+    assert isinstance(value, StructType)
+    emitted = {name: F.col("value")[name] for name in value.names}
+    of_key = key_columns(keys)
+    known = {
+        name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in of_key.items()
+    }
+    known = emitted | known
+    key, new_keys = F.col("key"), keys
+    if regrouped is not None:
+        key = canonical_key({name: known[name] for name in regrouped})
+        new_keys = {name: value[name].dataType if name in emitted else keys[name] for name in regrouped}
+    window = {name: F.col(name) for name in ("window_start", "window_end") if name not in known}
+    frame = emissions.select(
+        *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
+        _turn(runs, batch).alias("__turn"),
+        F.lit(0).alias("__part"),
+        key.alias("__key"),
+        F.col("value").isNull().alias("__tombstone"),
+        F.col("source").alias("__chain"),
+        *_unkeyed(key),
+        *[name for name in (*runs, batch) if name],
+        *[column.alias(name) for name, column in (window | known).items()],
+    )
+    return frame.where(F.col("__key").isNotNull() | F.col("__reason").isNotNull()), new_keys
+
+
+def _turn(runs: Sequence[str], batch: str) -> Column:
+    """The place of an emission among those of its partition: when it happened; at one time, timers first.
+
+    It depends on nothing but the emission itself, so that it is the same wherever the log is cut.
+    """
+    order = ("at", F.col("waited").desc(), "offset", "key", "ordinal")
+    window = Window.partitionBy(*runs, "topic", "partition").orderBy(*((batch,) if batch else ()), *order)
+    return F.row_number().over(window).cast("long")
+
+
+def _unkeyed(key: Column) -> list[Column]:
+    """`__reason` and `__input` of an emission whose key is null; a deletion has neither."""
+    unkeyed = key.isNull() & F.col("value").isNotNull()
+    whole = F.struct(
+        F.col("key").cast("binary"),
+        F.to_json("value").cast("binary"),
+        F.lit(None).cast("array<struct<key: string, value: binary>>"),
+        F.lit(NO_KEY),
+    )
+    return [
+        F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),
+        F.when(unkeyed, whole.cast(QUARANTINED_SCHEMA)).alias("__input"),
+    ]
+
+
+def canonical_key(parts: Mapping[str, Column]) -> Column:
+    """One column: its text; several: a JSON object, in their order."""
+    if len(parts) == 1:
+        return next(iter(parts.values())).cast("string")
+    return key_object([part.alias(name) for name, part in parts.items()])
+
+
+def key_columns(keys: KeyTypes) -> dict[str, Column]:
+    """The columns that a canonical key was made of."""
+    if not keys:
+        return {}
+    if len(keys) == 1:
+        name, type_ = next(iter(keys.items()))
+        return {name: F.col("key").cast(type_)}
+    ddl = StructType()
+    for name, type_ in keys.items():
+        ddl = ddl.add(name, type_)
+    whole = F.from_json("key", ddl)
+    return {name: whole[name] for name in keys}

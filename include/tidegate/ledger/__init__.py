@@ -1,7 +1,9 @@
 """Plans, heads, leases, progress and metrics, in a SQL database."""
 
-from tidegate.ledger.ledger import LEASE_SECONDS, LeasedLedger, Ledger
-from tidegate.ledger.records import Attempt, Head, Lease, OffsetRange, Offsets, Plan, Run, Stream
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.reader import LedgerReader
+from tidegate.ledger.records import Attempt, Head, Lease, OffsetRange, Offsets, Plan, Run, Stream, Times
+from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 __all__ = [
     "LEASE_SECONDS",
@@ -10,9 +12,11 @@ __all__ = [
     "Lease",
     "LeasedLedger",
     "Ledger",
+    "LedgerReader",
     "OffsetRange",
     "Offsets",
     "Plan",
     "Run",
     "Stream",
+    "Times",
 ]

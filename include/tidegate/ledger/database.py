@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
 
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 _BUSY_TIMEOUT_MS = 30_000
 
 
@@ -26,7 +26,7 @@ def open_database(url: str) -> Engine:
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         engine = create_engine(parsed, pool_pre_ping=True)
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise SettingsInvalid(
             "TIDEGATE_LEDGER is not a database URL",
             "Write sqlite:///path/to/ledger.db or postgresql+psycopg://user@host/database.",

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> the next offset to read."""
+
+Times = Mapping[str, Mapping[tuple[str, int], int]]
+"""Stage -> (topic, partition) -> how far time is there, epoch ms."""
+
+ANY_STAGE = "*"
+"""In the counts of an attempt from before stages had counts of their own: whichever stage is asked for."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,9 @@ class Plan:
     """The immutable record of a batch, written before anything is read.
 
     `clock_ms` is the instant that the batch takes as now; a record from after `believed_until_ms` is not
-    believed (quarantined). Both are epoch ms.
+    believed (quarantined). Both are epoch ms. A batch with `drain` reads nothing and lets out what is held
+    back. `lookups` pins each lookup table, by its text in the pipeline file, to what it was at planning:
+    `{"version": n}` of a Delta table, or `{"pipeline", "generation", "seq", "stage", "attempts"}`.
     """
 
     stream: Stream
@@ -52,6 +61,8 @@ class Plan:
     topic_ids: Mapping[str, str]
     spec_text: str
     spec_hash: str
+    drain: bool = False
+    lookups: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def span(self) -> int:
@@ -85,13 +96,22 @@ class Lease:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One computation of a planned batch; its files carry its name. `validated`: null until the gate ran."""
+    """One computation of a planned batch; its files carry its name. `validated`: null until the gate ran.
+
+    `counts` is stage -> metric -> number, where the stage "" is the whole batch. `times` is how far the time
+    of each stage is after the batch, in every partition that was ever read.
+    """
 
     stream: Stream
     seq: int
     name: str
-    counts: Mapping[str, int]
+    counts: Mapping[str, Mapping[str, float]]
     validated: bool | None = None
+    times: Times = field(default_factory=dict)
+
+    def stage_counts(self, stage: str) -> Mapping[str, float]:
+        """Metric -> number of one stage, or of the whole batch (""); nothing if it has none."""
+        return self.counts.get(stage, self.counts.get(ANY_STAGE, {}))
 
 
 @dataclass(frozen=True)

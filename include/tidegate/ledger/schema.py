@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    false,
+    text,
+)
 
 metadata = MetaData()
 
@@ -40,6 +53,8 @@ plans = _table(
     Column("spec_text", Text, nullable=False),
     Column("spec_hash", String(64), nullable=False),
     Column("planned_at", Float, nullable=False),
+    Column("drain", Boolean, nullable=False, server_default=false()),
+    Column("lookups", JSON, nullable=False, server_default=text("'{}'")),
 )
 runs = _table(
     "runs",
@@ -54,6 +69,7 @@ attempts = _table(
     Column("counts", JSON, nullable=False),
     Column("validated", Boolean),
     Column("computed_at", Float, nullable=False),
+    Column("times", JSON),
 )
 commits = _table(
     "commits",

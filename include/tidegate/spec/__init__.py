@@ -11,23 +11,56 @@ from tidegate.spec.cases import (
     read_cases,
 )
 from tidegate.spec.columns import Column
+from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.emit import (
+    Buffer,
+    ChangeEmit,
+    IntervalEmit,
+    ThresholdEmit,
+    TimeLimitEmit,
+    UpdateEmit,
+    WindowCloseEmit,
+)
+from tidegate.spec.equal import PythonEqual, SqlEqual, Within
+from tidegate.spec.kernel import deduplication_stage, kernel_stage
 from tidegate.spec.load import load_pipeline, load_pipelines, parse_case_pipeline, parse_pipeline
+from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
 from tidegate.spec.pipeline import Pipeline, Quality
-from tidegate.spec.sinks import KafkaSink, TableSink
+from tidegate.spec.reduce import Aggregate
+from tidegate.spec.sinks import KafkaSink, Sink, SqlSink, TableSink
 from tidegate.spec.source import Source
-from tidegate.spec.stage import ChangeEmit, Stage, UpdateEmit
+from tidegate.spec.stage import Stage
+from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 __all__ = [
     "Pipeline",
     "Source",
     "Column",
+    "DeduplicateColumns",
+    "Lookup",
     "Stage",
+    "TumblingWindow",
+    "HoppingWindow",
+    "SessionWindow",
+    "Aggregate",
     "UpdateEmit",
     "ChangeEmit",
+    "Within",
+    "SqlEqual",
+    "PythonEqual",
+    "WindowCloseEmit",
+    "TimeLimitEmit",
+    "ThresholdEmit",
+    "IntervalEmit",
+    "Buffer",
+    "Sink",
     "KafkaSink",
     "TableSink",
+    "SqlSink",
     "Quality",
+    "kernel_stage",
+    "deduplication_stage",
     "load_pipeline",
     "load_pipelines",
     "parse_pipeline",

@@ -11,8 +11,8 @@ sink has been there yet.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, Vali
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.spec.grammar import Grammar
 from tidegate.spec.load import load_pipeline, parse_tree
-from tidegate.spec.mistakes import mistake, shown
+from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.names import twice
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.scope import Model
@@ -32,6 +32,7 @@ _GRAMMAR = Grammar(
     examples={
         "name": "name: a drop below zero is not available",
         "pipeline": "pipeline: ../../availability.yaml",
+        "tables": "tables: {stores/current: [{storeId: s1, region: north}]}",
         "input": "input: [{key: k, value: {quantity: 10}, timestamp: 1000}]",
         "input.*": "{key: k, value: {quantity: 10}, timestamp: 1000}",
         "input.*.key": "key: k",
@@ -54,8 +55,8 @@ _GRAMMAR = Grammar(
         "expect.suppressed": "suppressed: 1",
         "expect.error": "error: BufferFull",
     },
-    choices={"input.*": "tick"},
-    free=("expect.emissions",),
+    choices={"input.*": ("tick",)},
+    free=("expect.emissions", "tables"),
 )
 _ABSENT = object()
 
@@ -160,6 +161,7 @@ class WrittenCase(Model):
 
     name: str
     pipeline: Annotated[Any, BeforeValidator(_path_or_mapping)]
+    tables: dict[str, tuple[dict[str, Any], ...]] = Field(default_factory=dict)
     input: tuple[Step, ...]
     expect: Expectation
 
@@ -189,12 +191,13 @@ class Tick:
 
 @dataclass(frozen=True)
 class Case:
-    """A case that can be run."""
+    """A case that can be run. `tables` are the rows of the tables that lookups name; others are empty."""
 
     name: str
     pipeline: Pipeline
     input: tuple[CaseRecord | Tick, ...]
     expect: Expectation
+    tables: Mapping[str, tuple[dict[str, Any], ...]] = field(default_factory=dict)
 
 
 def load_cases(path: Path) -> list[Case]:
@@ -277,7 +280,32 @@ def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
     else:
         text = json.dumps(written.pipeline, sort_keys=True)
         pipeline = parse_tree(tree.below("pipeline"), text, in_case=True)
-    return Case(written.name, pipeline, _input(tree, written.input, pipeline), written.expect)
+    _check_tables(tree, written.tables, pipeline)
+    return Case(written.name, pipeline, _input(tree, written.input, pipeline), written.expect, written.tables)
+
+
+def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], pipeline: Pipeline) -> None:
+    """Each is a lookup's, and its rows have that lookup's columns only. Raises PipelineInvalid."""
+    columns: dict[str, set[str]] = {}
+    for lookup in pipeline.lookup:
+        columns.setdefault(lookup.table, set()).update((*lookup.on, *lookup.columns))
+    problems = []
+    for name, rows in tables.items():
+        if name not in columns:
+            fix = did_you_mean(
+                name, columns, f"The lookups have {listed(columns)}." if columns else "Remove it."
+            )
+            problems.append(tree.problem(("tables", name), f"no lookup has a table `{name}`", fix))
+            continue
+        for at, row in enumerate(rows):
+            for stranger in row.keys() - columns[name]:
+                fix = did_you_mean(
+                    stranger, columns[name], f"The columns are {listed(sorted(columns[name]))}."
+                )
+                message = f"the lookup does not use `{stranger}`"
+                problems.append(tree.problem(("tables", name, at, stranger), message, fix))
+    if problems:
+        raise PipelineInvalid(problems)
 
 
 def _input(

@@ -80,6 +80,10 @@ class Type:
     parts: tuple[Type, ...] = ()
 
 
+ANY = Type("any", "any")
+"""The type of a field that is there, but of which nothing more is known."""
+
+
 def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:
     """The columns of a DDL text, and all that is wrong with them. Unusable ones are left out."""
     try:

@@ -19,31 +19,63 @@ EXAMPLES = {
     "source.topics": "topics: [stock]",
     "source.format": "format: json",
     "source.columns": 'columns: "storeId string, id bigint, quantity int"',
+    "source.explode": "explode: items",
     "source.key": "key: [storeId, id]",
     "source.timestamp": "timestamp: record",
-    "source.explode": "explode: null",
     "source.deduplicate": "deduplicate: offset",
+    "source.deduplicate.columns": "columns: [eventId]",
+    "source.deduplicate.keep": "keep: 1h",
     "source.max_records": "max_records: 5_000_000",
     "source.start": "start: earliest",
-    "lookup": "lookup: []",
+    "lookup": "lookup: [{table: stores/current, on: [storeId], columns: [region]}]",
+    "lookup.*.table": "table: stores/current",
+    "lookup.*.on": "on: [storeId]",
+    "lookup.*.columns": "columns: [region]",
     "stages": "stages: [{name: availability, emit: {on: change}}]",
     "stages.*.name": "name: availability",
+    "stages.*.key": "key: [storeId]",
+    "stages.*.window": "window: {tumbling: 1h, grace: 10m}",
+    "stages.*.window.tumbling": "tumbling: 1h",
+    "stages.*.window.hopping": "hopping: 1h",
+    "stages.*.window.every": "every: 10m",
+    "stages.*.window.session": "session: 30m",
+    "stages.*.window.grace": "grace: 10m",
+    "stages.*.reduce": "reduce: latest",
+    "stages.*.reduce.*": 'total: "sum(quantity)"',
     "stages.*.select": 'select: {isAvailable: "quantity > 0"}',
     "stages.*.select.*": 'isAvailable: "quantity > 0"',
-    "stages.*.reduce": "reduce: latest",
     "stages.*.emit": "emit: {on: change, equal: exact}",
     "stages.*.emit.on": "on: change",
-    "stages.*.emit.equal": "equal: exact",
     "stages.*.emit.columns": "columns: [isAvailable]",
     "stages.*.emit.ignore": "ignore: [updatedAt]",
+    "stages.*.emit.equal": "equal: exact",
+    "stages.*.emit.equal.within": "within: {price: 0.5, weight: 1%}",
+    "stages.*.emit.equal.within.*": "price: 0.5",
+    "stages.*.emit.equal.sql": 'sql: "abs(old.price - new.price) < 0.5"',
+    "stages.*.emit.equal.python": 'python: "shop.compare:same"',
+    "stages.*.emit.timestamp": "timestamp: true",
     "stages.*.emit.state": "state: value",
+    "stages.*.emit.heartbeat": "heartbeat: 1h",
+    "stages.*.emit.clock": "clock: stream",
+    "stages.*.emit.buffer": "buffer: {max_records: 1000, when_full: shut_down}",
+    "stages.*.emit.buffer.max_records": "max_records: 1000",
+    "stages.*.emit.buffer.max_bytes": "max_bytes: 10_000_000",
+    "stages.*.emit.buffer.when_full": "when_full: shut_down",
+    "stages.*.emit.after": "after: 30s",
+    "stages.*.emit.count": "count: 100",
+    "stages.*.emit.max_bytes": "max_bytes: 1_000_000",
+    "stages.*.emit.since": "since: first_event",
+    "stages.*.emit.every": "every: 10m",
     "stages.*.where": 'where: "isAvailable"',
     "sinks": "sinks: [{kind: kafka, topic: availability}]",
     "sinks.*.kind": "kind: kafka",
     "sinks.*.topic": "topic: availability",
     "sinks.*.path": "path: availability",
-    "sinks.*.with_key": "with_key: true",
+    "sinks.*.table": "table: availability",
+    "sinks.*.connection": "connection: reports",
+    "sinks.*.mode": "mode: append",
     "sinks.*.stage": "stage: availability",
+    "sinks.*.with_key": "with_key: true",
     "quality": "quality: {suite: availability, on_failure: stop}",
     "quality.suite": "suite: availability",
     "quality.on_failure": "on_failure: stop",
@@ -69,72 +101,20 @@ def _one_of(*words: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and value in words
 
 
-_UPDATE = "Use `on: update` or `on: change`."
-_EXACT = "Use `equal: exact`, which is the default."
-
 NOT_BUILT = (
     NotBuilt("source.format", _one_of("avro", "protobuf"), "`{}`", "Use `json`, `string` or `bytes`."),
     NotBuilt("source.schema", _given, "a schema file", "Use `format: json` with `columns:`."),
     NotBuilt("source.registry", _given, "a schema registry", "Use `format: json` with `columns:`."),
-    NotBuilt("source.explode", _given, "`explode`", "Use `explode: null`, and send one record for each."),
-    NotBuilt(
-        "source.deduplicate",
-        lambda value: value == "root" or isinstance(value, dict),
-        "deduplicating by anything but offsets",
-        "Use `deduplicate: offset`.",
-    ),
-    NotBuilt("lookup", bool, "`lookup`", "Use `lookup: []`, and join before the topic."),
-    NotBuilt(
-        "stages",
-        lambda value: isinstance(value, list) and len(value) > 1,
-        "several stages",
-        "Keep one stage, and let a second pipeline read its topic.",
-    ),
-    NotBuilt("stages.*.key", _given, "a stage's own `key`", "Use `source.key`."),
-    NotBuilt("stages.*.window", _given, "windows", "Leave `window` out: state is kept per key."),
-    NotBuilt("stages.*.reduce", lambda value: isinstance(value, dict), "aggregates", "Use `reduce: latest`."),
-    NotBuilt("stages.*.reduce", _one_of("collect"), "`collect`", "Use `reduce: latest`."),
-    NotBuilt(
-        "stages.*.emit.on",
-        _one_of("window_close", "time_limit", "threshold", "interval"),
-        "`on: {}`",
-        _UPDATE,
-    ),
-    *(
-        NotBuilt(f"stages.*.emit.{name}", _given, f"`{name}`", "Leave it out. " + _UPDATE)
-        for name in ("clock", "after", "every", "buffer", "count", "max_bytes", "since")
-    ),
-    NotBuilt("stages.*.emit.heartbeat", _given, "`heartbeat`", "Leave it out, or use `on: update`."),
-    NotBuilt("stages.*.emit.state", _one_of("hash"), "`state: hash`", "Use `state: value`."),
-    NotBuilt("stages.*.emit.equal", _one_of("bytes"), "`equal: bytes`", _EXACT),
-    NotBuilt(
-        "stages.*.emit.equal",
-        lambda value: isinstance(value, dict) and bool(set(value) & {"within", "sql", "python", "bytes"}),
-        "comparing in any but the exact way",
-        _EXACT,
-    ),
-    *(
-        NotBuilt(f"stages.*.emit.{name}", _given, f"`{name}`", _EXACT)
-        for name in ("within", "sql", "python", "timestamp")
-    ),
-    NotBuilt("sinks.*.kind", _one_of("sql"), "`kind: sql`", "Use `kind: table` or `kind: kafka`."),
 )
 
 
 def not_built(data: Any) -> Iterator[tuple[Route, str, str]]:
-    """Where `data` uses what is not built: the route, a message, a fix.
-
-    The options of an emit strategy or sink that is itself not built are not reported one by one.
-    """
-    strangers: set[Route] = set()
+    """Where `data` uses what is not built: the route, a message, a fix."""
     for row in NOT_BUILT:
         for route, value in _at(data, tuple(row.path.split(".")), ()):
-            if not row.applies(value) or route[:-1] in strangers:
-                continue
-            if route[-1] in ("on", "kind"):
-                strangers.add(route[:-1])
-            what = row.what.format(value) if isinstance(value, str) else row.what
-            yield route, f"not built yet: {what}", row.instead
+            if row.applies(value):
+                what = row.what.format(value) if isinstance(value, str) else row.what
+                yield route, f"not built yet: {what}", row.instead
 
 
 def _at(data: Any, path: tuple[str, ...], route: Route) -> Iterator[tuple[Route, Any]]:
@@ -152,12 +132,13 @@ def _at(data: Any, path: tuple[str, ...], route: Route) -> Iterator[tuple[Route,
 class Grammar:
     """What messages about a kind of file need to know of it.
 
-    `choices`: where a field chooses between forms, and that field. `free`: mappings whose names are the
-    user's own. `others`: fields that are known, but have no example.
+    `choices`: where there are several forms, and the fields that tell which it is: one field by its value,
+    of several the one that is there. `free`: mappings whose names are the user's own. `others`: fields that
+    are known, but have no example.
     """
 
     examples: Mapping[str, str]
-    choices: Mapping[str, str]
+    choices: Mapping[str, tuple[str, ...]]
     free: tuple[str, ...]
     others: tuple[str, ...] = ()
 
@@ -184,7 +165,14 @@ class Grammar:
 
 PIPELINE = Grammar(
     examples=EXAMPLES,
-    choices={"stages.*.emit": "on", "sinks.*": "kind"},
-    free=("stages.*.select",),
+    choices={
+        "source.deduplicate": (),
+        "stages.*.window": ("tumbling", "hopping", "session"),
+        "stages.*.reduce": (),
+        "stages.*.emit": ("on",),
+        "stages.*.emit.equal": ("within", "sql", "python"),
+        "sinks.*": ("kind",),
+    },
+    free=("stages.*.select", "stages.*.reduce", "stages.*.emit.equal.within"),
     others=tuple(row.path for row in NOT_BUILT),
 )

@@ -27,6 +27,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
 _UNUSABLE = {
     ";": ("`;` ends a statement", "Write one expression."),
     "?": ("`?` is a parameter", "Write the value itself."),
@@ -102,6 +104,25 @@ def _unusable(text: str, at: int) -> Fault:
     if here in _UNUSABLE:
         return Fault(*_UNUSABLE[here])
     return Fault(f"{here!r} cannot stand outside of quotes", "Put unusual column names into backticks.")
+
+
+def string_value(literal: str) -> str:
+    """What Spark makes of a text in quotes. `\\%` and `\\_` stay as they are, for LIKE."""
+    if literal[0] in "rR":
+        return literal[2:-1]
+    read = _ESCAPE.sub(_unescaped, literal[1:-1])
+    # two halves of a character, each written as an escape, are one
+    return read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    short, long, octal, other = found.groups()
+    if short or long:
+        code = int(short or long, 16)
+        return chr(code) if code <= 0x10FFFF else ""
+    if octal:
+        return chr(int(octal, 8))
+    return found[0] if other in "%_" else _CONTROLS.get(other, other)
 
 
 def types(words: list[Word]) -> list[range]:

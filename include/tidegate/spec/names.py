@@ -19,6 +19,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SUITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*")
+_CONNECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
+# what PostgreSQL keeps whole, with or without a schema
+_SQL_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 # without what Delta cannot store (" ,;{}()\n\t=") and what would have to be quoted again and again
 _COLUMN = re.compile(r"[^\s,;{}()=.`'\"\\]{1,128}")
 
@@ -58,6 +61,25 @@ def check_table_path(path: str) -> str:
         return path
     fix = "Write a name under the lake such as `out/availability`, or an absolute path, without `..`."
     raise mistake(f"{path!r} is not a path that can be used", fix)
+
+
+def check_sql_table(name: str) -> str:
+    """`name` or `schema.name`."""
+    if _SQL_TABLE.fullmatch(name):
+        return name
+    fix = "Write `name` or `schema.name`: letters, digits and _, at most 63 each, no digit first."
+    raise mistake(f"{name!r} is not a table's name", fix)
+
+
+def check_connection(name: str) -> str:
+    """The name becomes part of an environment variable."""
+    if _CONNECTION.fullmatch(name):
+        return name
+    fix = (
+        "Write a name such as `reports`: lower-case letters, digits and _. Its database's URL does not stand "
+        "here, but in the environment as TIDEGATE_SQL_REPORTS."
+    )
+    raise mistake("that is not a connection's name", fix)
 
 
 def check_column(name: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
 from tidegate.spec.cron import PRESETS, cron_mistake
+from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.scope import Model, filled, scope_of
 from tidegate.spec.sinks import Sink
@@ -31,14 +32,19 @@ def _read_schedule(text: str) -> str:
     return text
 
 
+def _note_name(name: str, info: Info) -> str:
+    scope_of(info).pipeline = name
+    return name
+
+
 class Written(Model):
     """A pipeline as it is written."""
 
-    pipeline: Annotated[str, AfterValidator(names.check_name)]
+    pipeline: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)]
     generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = 1
     schedule: Annotated[str, AfterValidator(_read_schedule)] | None = None
     source: Source
-    lookup: Annotated[tuple[Any, ...], Field(max_length=0)] = ()
+    lookup: tuple[Lookup, ...] = ()
     stages: Annotated[tuple[Stage, ...], BeforeValidator(filled)]
     sinks: tuple[Sink, ...] = ()
     quality: Quality | None = None
@@ -66,3 +72,12 @@ class Pipeline(Written):
     def key_columns(self) -> tuple[str, ...]:
         """The columns that make up the key; none when the record's own key is used."""
         return self.source.key or ()
+
+    def stage_of(self, sink: Sink) -> Stage:
+        """The stage whose emissions a sink gets."""
+        return next((each for each in self.stages if each.name == sink.stage), self.stages[-1])
+
+    def key_of(self, stage: Stage) -> tuple[str, ...]:
+        """The columns that make up a stage's key: its own, or those of the stage before it."""
+        keys = [each.key for each in self.stages[: self.stages.index(stage) + 1] if each.key is not None]
+        return keys[-1] if keys else self.key_columns

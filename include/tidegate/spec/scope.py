@@ -1,43 +1,74 @@
 """What the parts of a pipeline file have in common while it is read.
 
 A field's check runs whatever became of the others, so that every mistake is found at once. What it needs to
-know of earlier fields it finds in the `Scope`, which the fields fill in on the way, in the order of the file.
+know of earlier fields it finds in the `Scope`, which the fields fill in on the way, in the order in which
+the models declare them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticKnownError
 
+from tidegate.core.condition import Condition
 from tidegate.spec import names
-from tidegate.spec.columns import Column, parse_type
 from tidegate.spec.constants import Known
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
+
+Value = TypeVar("Value")
+
+
+@dataclass
+class StageScope:
+    """What is known of a stage. None: not known, because it has mistakes itself.
+
+    `columns` are those that its expressions may name, `keys` those that make up its key (none: the key of
+    the record), `emitted` those of its value.
+    """
+
+    name: str | None = None
+    columns: Known | None = None
+    keys: Known | None = None
+    windowed: bool | None = None
+    collects: bool | None = None
+    aggregates: bool = False
+    emitted: Known | None = None
+    where: Condition | None = None
 
 
 @dataclass
 class Scope:
-    """What is known so far of the file being read. None: not known, because it has mistakes itself."""
+    """What is known so far of the file being read. None: not known, because it has mistakes itself.
+
+    `columns` are those of the source; `timestamp` and `key` of the source and all expressions see them with
+    the type of one element where `explode` takes an array apart. `lookups` are those that lookups add.
+    `compared` are those that the `emit` which is being read compares.
+    """
 
     in_case: bool = False
+    pipeline: str | None = None
     topics: tuple[str, ...] = ()
-    columns: tuple[Column, ...] | None = None
+    columns: Known | None = None
     key: tuple[str, ...] | None = None
-    emitted: dict[str, Any] | None = None
-    stages: list[str] = field(default_factory=list)
+    lookups: dict[str, None] = field(default_factory=dict)
+    compared: Known | None = None
+    stages: list[StageScope] = field(default_factory=list)
     sinks: list[str] = field(default_factory=list)
 
     @property
-    def types(self) -> Known | None:
-        """The source's columns and their types."""
-        if self.columns is None:
-            return None
-        return {column.name: parse_type(column.type) for column in self.columns}
+    def stage(self) -> StageScope:
+        """The stage that is being read."""
+        return self.stages[-1] if self.stages else StageScope()
+
+    @property
+    def before(self) -> StageScope | None:
+        """The stage in front of the one that is being read."""
+        return self.stages[-2] if len(self.stages) > 1 else None
 
 
 def scope_of(info: Info) -> Scope:

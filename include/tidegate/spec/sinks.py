@@ -9,18 +9,26 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
-from tidegate.spec.scope import Model, Topic, scope_of
+from tidegate.spec.scope import Model, StageScope, Topic, scope_of
 
 
 def _known_stage(name: str | None, info: Info) -> str | None:
-    stages = scope_of(info).stages
+    stages = [stage.name for stage in scope_of(info).stages if stage.name]
     if name is not None and stages and name not in stages:
         raise mistake(f"there is no stage `{name}`", did_you_mean(name, stages, f"Write {listed(stages)}."))
     return name
 
 
+def _stage_of(info: Info) -> StageScope:
+    """What is known of the stage that feeds the sink; nothing when it cannot be told which."""
+    stages = scope_of(info).stages
+    name = info.data.get("stage", "")
+    found = stages[-1:] if name is None else [stage for stage in stages if stage.name == name]
+    return found[0] if found else StageScope()
+
+
 def _needs_key(with_key: bool, info: Info) -> bool:
-    if with_key and scope_of(info).key == ():
+    if with_key and _stage_of(info).keys == {}:
         fix = "Name the key's columns in `source.key`, or leave `with_key` out."
         raise mistake("there are no key columns to put into the value", fix)
     return with_key
@@ -32,6 +40,14 @@ def _not_a_source(topic: str, info: Info) -> str:
     return topic
 
 
+def _upsertable(mode: str, info: Info) -> str:
+    """Events are facts: a later batch of them does not replace an earlier one."""
+    if mode == "upsert" and _stage_of(info).collects:
+        fix = "Use `mode: append`: each flush is a row of its own."
+        raise mistake("`upsert` would overwrite the events that `reduce: collect` sent before", fix)
+    return mode
+
+
 WithKey = Annotated[StrictBool, AfterValidator(_needs_key)]
 OfStage = Annotated[str | None, AfterValidator(_known_stage)]
 
@@ -41,8 +57,8 @@ class KafkaSink(Model):
 
     kind: Literal["kafka"]
     topic: Annotated[Topic, AfterValidator(_not_a_source)]
-    with_key: WithKey = False
     stage: OfStage = None
+    with_key: WithKey = False
 
     @property
     def name(self) -> str:
@@ -55,8 +71,8 @@ class TableSink(Model):
 
     kind: Literal["table"]
     path: Annotated[str, AfterValidator(names.check_table_path)] | None = None
-    with_key: WithKey = False
     stage: OfStage = None
+    with_key: WithKey = False
 
     @property
     def name(self) -> str:
@@ -64,7 +80,30 @@ class TableSink(Model):
         return f"table:{self.path}" if self.path else "table"
 
 
-def _unique(sink: KafkaSink | TableSink, info: Info) -> KafkaSink | TableSink:
+class SqlSink(Model):
+    """Emissions go to a table of a SQL database, as new rows or in the place of the key's last one.
+
+    The database's URL never stands in the file: it is in TIDEGATE_SQL, or TIDEGATE_SQL_<CONNECTION> in
+    capitals for a `connection`.
+    """
+
+    kind: Literal["sql"]
+    table: Annotated[str, AfterValidator(names.check_sql_table)]
+    connection: Annotated[str, AfterValidator(names.check_connection)] | None = None
+    stage: OfStage = None
+    mode: Annotated[Literal["append", "upsert"], AfterValidator(_upsertable)] = "append"
+    with_key: WithKey = False
+
+    @property
+    def name(self) -> str:
+        """Unique in the pipeline."""
+        return f"sql:{self.connection}:{self.table}" if self.connection else f"sql:{self.table}"
+
+
+AnySink = KafkaSink | TableSink | SqlSink
+
+
+def _unique(sink: AnySink, info: Info) -> AnySink:
     scope = scope_of(info)
     if sink.name in scope.sinks:
         raise mistake(f"there are two sinks `{sink.name}`", "Keep one, or send one elsewhere.")
@@ -72,4 +111,4 @@ def _unique(sink: KafkaSink | TableSink, info: Info) -> KafkaSink | TableSink:
     return sink
 
 
-Sink = Annotated[Annotated[KafkaSink | TableSink, Field(discriminator="kind")], AfterValidator(_unique)]
+Sink = Annotated[Annotated[AnySink, Field(discriminator="kind")], AfterValidator(_unique)]

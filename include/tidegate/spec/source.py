@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt
 from pydantic import ValidationInfo as Info
 
-from tidegate.spec import names
-from tidegate.spec.columns import Column, parse_columns
-from tidegate.spec.mistakes import as_mistake, mistake, shown
+from tidegate.spec.columns import Column, parse_columns, parse_type
+from tidegate.spec.deduplicate import Deduplicate
+from tidegate.spec.keys import check_key
+from tidegate.spec.mistakes import as_mistake, listed, mistake, shown
 from tidegate.spec.scope import Model, Topic, among, distinct, filled, scope_of
 
 # what datetime.fromisoformat reads alike in every Python
@@ -20,12 +21,6 @@ _INSTANT = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
-_NO_KEYS = {
-    "float": "numbers with a fraction have more than one way to be written",
-    "double": "numbers with a fraction have more than one way to be written",
-    "binary": "bytes are not text",
-    **dict.fromkeys(("array", "map", "struct"), "only single values can be keys"),
-}
 
 
 def _read_columns(written: Any, info: Info) -> Any:
@@ -49,19 +44,22 @@ def _read_columns(written: Any, info: Info) -> Any:
 
 
 def _known_key(name: str, info: Info) -> str:
-    """A key column exists, is a single value, and is not one of the outbox's own."""
-    types = scope_of(info).types
-    if types is None:
+    return check_key(name, scope_of(info).columns)
+
+
+def _is_array(name: str | None, info: Info) -> str | None:
+    """An array column, of which each element becomes a record: from here on the column is one element."""
+    known = scope_of(info).columns
+    if name is None or known is None:
         return name
-    type_ = types.get(name)
-    if type_ is None:
-        raise mistake(f"the column `{name}` does not exist", among(name, types))
-    if type_.kind in _NO_KEYS:
-        fix = "Use columns such as `string` or `bigint`."
-        raise mistake(f"`{name}` is {type_.text}, and {_NO_KEYS[type_.kind]}", fix)
-    if meaning := names.RESERVED.get(name.lower()):
-        fix = "Use another column, or the record's key (`key: null`)."
-        raise mistake(f"`{name}` is reserved: in the outbox it is {meaning}", fix)
+    if name not in known:
+        raise mistake(f"the column `{name}` does not exist", among(name, known))
+    type_ = known[name]
+    if type_ is None or type_.kind != "array":
+        arrays = [each for each, its in known.items() if its and its.kind == "array"]
+        fix = f"Name an array: {listed(arrays)}." if arrays else "Declare it as `array<…>`, or leave it out."
+        raise mistake(f"`{name}` is {type_.text if type_ else 'no array'}, and has no elements", fix)
+    scope_of(info).columns = {**known, name: type_.parts[0]}
     return name
 
 
@@ -90,7 +88,7 @@ def _milliseconds(text: str) -> int:
 
 def _known_time(name: str, info: Info) -> str:
     """`record`, or a column that can be a time."""
-    types = scope_of(info).types
+    types = scope_of(info).columns
     if name == "record" or types is None:
         return name
     if name not in types:
@@ -108,7 +106,7 @@ def _note_topics(topics: tuple[str, ...], info: Info) -> tuple[str, ...]:
 
 
 def _note_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
-    scope_of(info).columns = columns or None
+    scope_of(info).columns = {column.name: parse_type(column.type) for column in columns} or None
     return columns
 
 
@@ -124,18 +122,19 @@ Columns = Annotated[tuple[Column, ...], BeforeValidator(_read_columns), AfterVal
 
 
 class Source(Model):
-    """Which records are read, and what they are made of."""
+    """Which records are read, and what they are made of. `explode` names an array column: inside of `key`,
+    `timestamp`, `deduplicate` and the stages' expressions that column is one of its elements."""
 
     topics: Topics
     format: Literal["json", "string", "bytes"]
     columns: Columns = Field(default=None)  # type: ignore[arg-type]  # resolved while reading
+    explode: Annotated[str | None, AfterValidator(_is_array)] = None
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_known_key)], ...] | None,
         BeforeValidator(filled),
         AfterValidator(_note_key),
     ] = None
     timestamp: Annotated[str, AfterValidator(_known_time)] = "record"
-    explode: None = None
-    deduplicate: Literal["offset"] = "offset"
+    deduplicate: Deduplicate = "offset"
     max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = None
     start: Annotated[Literal["earliest", "latest"] | int, BeforeValidator(_read_start)] = "earliest"

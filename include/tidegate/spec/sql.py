@@ -10,7 +10,7 @@ Whether types fit is left to Spark, which says it better.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import sqlglot.errors
 from sqlglot import exp
@@ -19,7 +19,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidegate.spec import constants, lexis
-from tidegate.spec.columns import BadType, Type, parse_type
+from tidegate.spec.columns import ANY, BadType, Type, parse_type
 from tidegate.spec.constants import Known
 from tidegate.spec.functions import classified, refusal
 from tidegate.spec.mistakes import Fault, did_you_mean, listed
@@ -112,15 +112,33 @@ class _Unclear(Exception):
     """Two readers do not agree on what the text says."""
 
 
-def _parse(text: str, words: list[lexis.Word], names: list[lexis.Word]) -> exp.Expr:
-    """The tree of the one expression."""
+def parse(text: str) -> exp.Expr:
+    """The tree of an expression that `check_expression` accepts. Its texts are what Spark makes of them."""
+    words, _ = lexis.split(text)
+    return _parse(text, words, lexis.calls(words)[0], _decoded)
+
+
+def _decoded(token: Token, text: str) -> Token:
+    if token.token_type not in (TokenType.STRING, TokenType.RAW_STRING):
+        return token
+    value = lexis.string_value(text[token.start : token.end + 1])
+    return Token(TokenType.STRING, value, token.line, token.col, token.start, token.end)
+
+
+def _parse(
+    text: str,
+    words: list[lexis.Word],
+    names: list[lexis.Word],
+    read: Callable[[Token, str], Token] = lambda token, _: token,
+) -> exp.Expr:
+    """The tree of the one expression, each of whose tokens is `read`."""
     dialect = Spark()
     tokens = dialect.tokenize(text)
     spans = [(token.start, token.end + 1) for token in tokens if token.token_type in _QUOTED]
     if spans != [(word.start, word.end) for word in words if word.kind in ("string", "quoted")]:
         raise _Unclear("it can be read in two ways")
     called = {name.start for name in names}
-    trees = _Plain(dialect=dialect).parse([_plain(token, called) for token in tokens], text)
+    trees = _Plain(dialect=dialect).parse([_plain(read(token, text), called) for token in tokens], text)
     if len(trees) != 1 or trees[0] is None:
         raise _Unclear("it is more than one expression")
     return trees[0]
@@ -200,24 +218,33 @@ def _placed(node: exp.Identifier) -> bool:
 
 def _column(node: exp.Column, known: Known | None) -> Fault | None:
     """The column must be known, and so must the fields that are taken out of it."""
-    path = _path(node)
+    path = path_of(node)
     if known is None or _is_unit(node):
         return None
-    types = {name.lower(): type_ for name, type_ in known.items()}
-    if path[0].lower() not in types:
+    if path[0].lower() not in {name.lower() for name in known}:
         return _unknown_column(path[0], known)
-    type_ = types[path[0].lower()]
-    for at, name in enumerate(path[1:], start=1):
-        if type_ is None:
-            return None
-        outer, type_ = type_, _field(type_, name)
-        if type_ is None:
+    for size in range(2, len(path) + 1):
+        outer = column_type(path[: size - 1], known)[1]
+        if outer is not None and _field(outer, path[size - 1]) is None:
+            name = path[size - 1]
             fix = did_you_mean(name, [field for field, _ in outer.fields], f"It is {outer.text}.")
-            return Fault(f"`{'.'.join(path[:at])}` has no field `{name}`", fix)
+            return Fault(f"`{'.'.join(path[: size - 1])}` has no field `{name}`", fix)
     return None
 
 
-def _path(node: exp.Column) -> list[str]:
+def column_type(path: list[str], known: Known | None) -> tuple[list[str], Type | None]:
+    """A column or field that exists: its name as it was declared, and its type where that is known."""
+    declared = {name.lower(): name for name in known or ()}
+    name = declared.get(path[0].lower(), path[0])
+    names, type_ = [name], known.get(name) if known else None
+    for field in path[1:]:
+        found = {each.lower(): each for each, _ in type_.fields} if type_ else {}
+        names.append(found.get(field.lower(), field))
+        type_ = _field(type_, field) if type_ else None
+    return names, type_
+
+
+def path_of(node: exp.Column) -> list[str]:
     """`a.b.c` as a list, however deep."""
     path = [part.name for part in node.parts]
     here: exp.Expr = node
@@ -229,6 +256,8 @@ def _path(node: exp.Column) -> list[str]:
 
 def _field(type_: Type, name: str) -> Type | None:
     """What `.name` gives: of an array, the field of each element; of a map, the value."""
+    if type_.kind == ANY.kind:
+        return ANY
     if type_.kind == "map":
         return type_.parts[1]
     if type_.kind == "array":

@@ -1,114 +1,140 @@
-"""`stages`: the steps that keep state per key. Each way to emit is a model of its own in `Emit`."""
+"""`stages`: the steps that keep state per key. The second stage reads what the first one emits, and so on."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic import ValidationInfo as Info
 
-from tidegate.spec import names
+from tidegate.core.condition import Condition
+from tidegate.spec import lexis, names
+from tidegate.spec.columns import ANY, Type
+from tidegate.spec.condition import expression_type, read_condition
 from tidegate.spec.constants import Known
+from tidegate.spec.emit import TIMED, ChangeEmit, Emit, WindowCloseEmit
+from tidegate.spec.keys import check_key
+from tidegate.spec.kinds import BIGINT
 from tidegate.spec.mistakes import as_mistake, mistake
-from tidegate.spec.scope import Model, among, distinct, filled, scope_of
+from tidegate.spec.reduce import Reduce
+from tidegate.spec.scope import Model, Scope, StageScope, distinct, filled, scope_of
 from tidegate.spec.sql import check_expression
+from tidegate.spec.window import SessionWindow, Window
+
+EVENTS = "events"
+"""The one column that `reduce: collect` emits."""
+WINDOW_COLUMNS: Known = {"window_start": BIGINT, "window_end": BIGINT}
+"""Start and end of a stage's window in epoch milliseconds."""
 
 
-def _known_emitted(name: str, info: Info) -> str:
-    emitted = scope_of(info).emitted
-    if emitted is not None and name not in emitted:
-        raise mistake(f"`select` has no column `{name}`", among(name, emitted))
+def _open_stage(scope: Scope) -> None:
+    """What the next stage may name: the source's columns, or what the stage before it gives."""
+    scope.stages.append(StageScope())
+    stage, before = scope.stage, scope.before
+    if before is not None:
+        stage.keys = before.keys
+        if before.keys is not None and before.emitted is not None and before.windowed is not None:
+            stage.columns = {**before.keys, **before.emitted, **(WINDOW_COLUMNS if before.windowed else {})}
+    elif scope.columns is not None:
+        stage.columns = {**scope.columns, **scope.lookups}
+        if scope.key is not None:
+            stage.keys = {name: scope.columns.get(name) for name in scope.key}
+
+
+def _note_name(name: str, info: Info) -> str:
+    scope = scope_of(info)
+    if name in [stage.name for stage in scope.stages]:
+        raise mistake(f"there are two stages `{name}`", "Name each stage differently.")
+    scope.stage.name = name
     return name
 
 
-Emitted = Annotated[
-    tuple[Annotated[str, AfterValidator(_known_emitted)], ...],
-    BeforeValidator(filled),
-    AfterValidator(distinct),
-]
+def _key_column(name: str, info: Info) -> str:
+    """Of the stage before: what it emits, or its own key."""
+    scope = scope_of(info)
+    return name if scope.before is None else check_key(name, scope.stage.columns)
 
 
-class UpdateEmit(Model):
-    """Every accepted record goes out."""
-
-    on: Literal["update"]
-
-
-class ChangeEmit(Model):
-    """A record goes out when its value differs from the last emitted one. In a stage, `columns` is always
-    the columns that are compared, whether they were listed, left over by `ignore`, or all."""
-
-    on: Literal["change"]
-    equal: Literal["exact"] = "exact"
-    columns: Emitted | None = None
-    ignore: Emitted | None = None
-    state: Literal["value"] = "value"
-
-    @field_validator("ignore")
-    @classmethod
-    def _not_both(cls, ignore: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
-        if ignore is not None and info.data.get("columns") is not None:
-            raise mistake("`columns` and `ignore` are both given", "Keep one: the other follows from it.")
-        return ignore
-
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The columns in which a change counts."""
-        return self.columns or ()
-
-    def over(self, select: dict[str, str]) -> ChangeEmit:
-        """The same, with `columns` resolved against what a stage selects."""
-        if self.columns is not None:
-            return self
-        ignored = self.ignore or ()
-        left = tuple(name for name in select if name not in ignored)
-        if not left:
-            raise mistake("`ignore` leaves nothing to compare", "Compare at least one column.")
-        return self.model_copy(update={"columns": left})
+def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
+    stage = scope_of(info).stage
+    if key is not None:
+        if scope_of(info).before is None:
+            raise mistake("the first stage has the source's key", "Use `source.key`.")
+        stage.keys = {name: (stage.columns or {}).get(name) for name in distinct(key)}
+    return key
 
 
-Emit = Annotated[UpdateEmit | ChangeEmit, Field(discriminator="on")]
+def _unkeyed(written: Any, info: Info) -> Any:
+    """Until the key has been read, it is not known."""
+    if written is not None:
+        scope_of(info).stage.keys = None
+    return filled(written)
 
 
-def _note_stage(name: str, info: Info) -> str:
-    scope_of(info).stages.append(name)
-    return name
+def _note_window(window: Any, info: Info) -> Any:
+    scope_of(info).stage.windowed = window is not None
+    return window
 
 
 def _read_select(written: Any, info: Info) -> Any:
-    """Without `select`, every source column as it is."""
+    """Without `select`, every column: of the source and its lookups, or what the stage before emits."""
     scope = scope_of(info)
+    stage = scope.stage
+    if stage.aggregates:
+        if written is not None:
+            fix = 'Put each expression into an aggregate: `total: "sum(quantity * price)"`.'
+            raise mistake("`select` does not go with aggregates", fix)
+        return {}
     if written is None:
-        written = {column.name: names.quote(column.name) for column in scope.columns or ()}
+        columns = stage.columns if scope.before is None else scope.before.emitted
+        written = {name: names.quote(name) for name in columns or ()}
         if reserved := [name for name in written if name.lower() in names.RESERVED]:
             fix = f"Write `select:` and give it another name: `event_{reserved[0]}: {reserved[0]}`."
             meaning = names.RESERVED[reserved[0].lower()]
             raise mistake(f"without `select`, `{reserved[0]}` is emitted, but that is {meaning}", fix)
     elif written == {}:
         raise mistake("`select` is empty", "Select at least one column, or leave `select` out for all.")
-    known = isinstance(written, dict) and written
-    scope.emitted = dict.fromkeys(map(str, written)) if known else None
+    _note_emitted(stage, dict.fromkeys(map(str, written)) if isinstance(written, dict) and written else None)
     return written
 
 
-def _over_source(expression: str, info: Info) -> str:
-    return _checked(expression, scope_of(info).types)
+def _note_emitted(stage: StageScope, selected: Known | None) -> None:
+    """What is selected is emitted as it is, or as the fields of each event."""
+    if not stage.collects or selected is None:
+        stage.emitted = selected
+        return
+    fields = tuple((name, type_ or ANY) for name, type_ in selected.items())
+    event = Type(f"struct<{','.join(f'{name}:{type_.text}' for name, type_ in fields)}>", "struct", fields)
+    stage.emitted = {EVENTS: Type(f"array<{event.text}>", "array", parts=(event,))}
 
 
-def _over_emitted(expression: str, info: Info) -> str:
-    return _checked(expression, scope_of(info).emitted)
-
-
-def _checked(expression: str, known: Known | None) -> str:
-    if faults := check_expression(expression, known):
+def _over_columns(expression: str, info: Info) -> str:
+    if faults := check_expression(expression, scope_of(info).stage.columns):
         raise as_mistake(faults)
     return expression
+
+
+def _over_emitted(text: str, info: Info) -> str:
+    """Tested on what is about to go out, by the kernel."""
+    stage = scope_of(info).stage
+    if stage.windowed is False and (used := [name for name in WINDOW_COLUMNS if _mentions(text, name)]):
+        fix = "Give the stage a `window:`, whose start and end they are in epoch milliseconds."
+        raise mistake(f"`{used[0]}` is there only when the stage has a window", fix)
+    known = None
+    if stage.emitted is not None and stage.windowed is not None:
+        known = {**stage.emitted, **(WINDOW_COLUMNS if stage.windowed else {})}
+    stage.where = read_condition(text, known)
+    return text
+
+
+def _mentions(text: str, name: str) -> bool:
+    return any(word.text.strip("`").lower() == name for word in lexis.split(text)[0] if word.kind != "string")
 
 
 Select = Annotated[
     dict[
         Annotated[str, AfterValidator(names.check_emitted)],
-        Annotated[str, AfterValidator(_over_source)],
+        Annotated[str, AfterValidator(_over_columns)],
     ],
     BeforeValidator(_read_select),
 ]
@@ -117,29 +143,84 @@ Select = Annotated[
 class Stage(Model):
     """One step that keeps state per key: `reduce` folds records into a value, `emit` lets it out."""
 
-    name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_stage)]
+    name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)]
+    key: Annotated[
+        tuple[Annotated[str, AfterValidator(_key_column)], ...] | None,
+        BeforeValidator(_unkeyed),
+        AfterValidator(_note_key),
+    ] = None
+    window: Annotated[Window | None, AfterValidator(_note_window)] = None
+    reduce: Reduce = "latest"
     select: Select = Field(default=None)  # type: ignore[arg-type]  # resolved while reading
-    reduce: Literal["latest"] = "latest"
     emit: Emit
     where: Annotated[str, AfterValidator(_over_emitted)] | None = None
+    _condition: Condition | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begin(cls, written: Any, info: Info) -> Any:
+        _open_stage(scope_of(info))
+        return written
 
     @field_validator("select")
     @classmethod
     def _one_meaning_each(cls, select: dict[str, str], info: Info) -> dict[str, str]:
         """Names differ in more than case, and a key column is emitted as itself or not at all."""
+        stage = scope_of(info).stage
         if (name := names.twice(select)) is not None:
             raise mistake(f"`{name}` is there twice", "Names have to differ in more than case.")
-        keys = {key.lower(): key for key in scope_of(info).key or ()}
+        keys = {} if stage.collects else {key.lower(): key for key in stage.keys or ()}
         for name, expression in select.items():
             key = keys.get(name.lower(), name)
             itself = expression.strip().strip("`").lower() == key.lower()
             if name.lower() in keys and not (name == key and itself):
                 fix = f"Give it another name; the key column `{key}` is in the outbox anyway."
                 raise mistake(f"`{name}` is a key column, but is selected as something else", fix)
+        if not stage.aggregates:
+            _note_emitted(stage, {name: expression_type(sql, stage.columns) for name, sql in select.items()})
         return select
 
     @field_validator("emit")
     @classmethod
-    def _resolve(cls, emit: UpdateEmit | ChangeEmit, info: Info) -> UpdateEmit | ChangeEmit:
-        select = info.data.get("select")
-        return emit.over(select) if isinstance(emit, ChangeEmit) and select else emit
+    def _fits(cls, emit: Emit, info: Info) -> Emit:
+        stage = scope_of(info).stage
+        if isinstance(emit, WindowCloseEmit) and stage.windowed is False:
+            fix = "Add a window such as `window: {tumbling: 1h, grace: 10m}`, or use `on: interval`."
+            raise mistake("`on: window_close` needs a window", fix)
+        if isinstance(emit, ChangeEmit) and stage.collects:
+            fix = "Use `on: threshold` or `on: update`, or `reduce: latest`."
+            raise mistake("events are not compared: `on: change` does not go with `reduce: collect`", fix)
+        if isinstance(emit, ChangeEmit) and isinstance(info.data.get("window"), SessionWindow):
+            fix = "Use `on: update`, or a tumbling or hopping window."
+            raise mistake("each record changes its session: `on: change` does not go with `session`", fix)
+        emitted = tuple(stage.emitted or ())
+        return emit.over(emitted) if isinstance(emit, ChangeEmit) and emitted else emit
+
+    @model_validator(mode="after")
+    def _keep(self, info: Info) -> Stage:
+        self._condition = scope_of(info).stage.where
+        return self
+
+    @property
+    def condition(self) -> Condition | None:
+        """`where`, as the kernel tests it."""
+        if self._condition is None and self.where is not None:
+            return read_condition(self.where, None)  # a stage that was not read from a file
+        return self._condition
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Name -> SQL that Spark computes per record: what is selected, or the aggregates' arguments."""
+        if isinstance(self.reduce, str):
+            return self.select
+        return {each.name: each.argument or "true" for each in self.reduce}
+
+    @property
+    def emitted(self) -> tuple[str, ...]:
+        """The names of the columns that are emitted."""
+        return (EVENTS,) if self.reduce == "collect" else tuple(self.values)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it needs the stream time of its partitions."""
+        return self.window is not None or isinstance(self.emit, TIMED)

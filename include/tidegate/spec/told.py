@@ -50,7 +50,7 @@ def _route(details: ErrorDetails, grammar: Grammar) -> Route:
         elif part != "[key]":
             route, chosen = (*route, part), False
     if details["type"].startswith("union_tag"):
-        route = (*route, grammar.choices[grammar.generic(route)])
+        route = (*route, grammar.choices[grammar.generic(route)][0])
     return route
 
 
@@ -84,9 +84,9 @@ def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
     parent, name = grammar.generic(route[:-1]), str(route[-1])
     known = grammar.fields(parent)
     if name in known and parent in grammar.choices:
-        chooser = grammar.choices[parent]
-        chosen = _at(data, (*route[:-1], chooser))
-        return f"`{name}` does not go with `{chooser}: {chosen}`", "Leave it out."
+        around = _at(data, route[:-1])
+        chooser = next((each for each in grammar.choices[parent] if each in around), name)
+        return f"`{name}` does not go with `{chooser}: {around.get(chooser)}`", "Leave it out."
     place = f" in `{route[-2]}`" if len(route) > 1 and isinstance(route[-2], str) else ""
     fix = did_you_mean(name, known, f"Known are {listed(known)}." if known else "Leave it out.")
     return f"unknown field `{name}`{place}", fix

@@ -13,7 +13,9 @@ from tidegate.steps.read import (
     read_quarantine,
     read_state,
 )
+from tidegate.steps.reconcile import reconcile
 from tidegate.steps.run import run_batch
+from tidegate.steps.sinks import check_sql_sinks, sql_connections
 from tidegate.steps.validate import validate_batch
 
 __all__ = [
@@ -33,7 +35,10 @@ __all__ = [
     "read_emissions",
     "read_quarantine",
     "read_state",
+    "reconcile",
+    "check_sql_sinks",
     "run_batch",
+    "sql_connections",
     "stream_of",
     "validate_batch",
 ]

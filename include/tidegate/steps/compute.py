@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidegate import core
 from tidegate.failpoints import failpoint
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
@@ -13,6 +14,8 @@ from tidegate.steps.lease import leased, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidegate.engine import Before
 
 
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], SparkSession]) -> Attempt:
@@ -28,23 +31,34 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
     with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "compute"):
         failpoint("compute.leased")
         name = attempt_name(plan.seq, held.lease.epoch)
-        counts = engine.compute_batch(
+        before = _before(held)
+        computed = engine.compute_batch(
             open_session(),
             plan,
             planned_pipeline(plan),
             app.settings.require_kafka(),
             app.lake(plan.stream),
-            [attempt for _, attempt in held.committed(plan.stream)],
+            before,
             name,
         )
-        attempt = Attempt(plan.stream, plan.seq, name, counts)
+        attempt = Attempt(plan.stream, plan.seq, name, computed.counts, times=computed.times)
         failpoint("compute.before_record")
         held.add_attempt(attempt)
-        _note_metrics(held, plan, counts)
+        for stage, counts in computed.counts.items():
+            held.set_metrics(plan.seq, stage, core.metrics(counts, before.counts.get(stage, {})))
         failpoint("compute.after_record")
     return attempt
 
 
-def _note_metrics(held: LeasedLedger, plan: Plan, counts: Mapping[str, int]) -> None:
-    stage = planned_pipeline(plan).stages[0].name
-    held.set_metrics(plan.seq, stage, {name: float(value) for name, value in counts.items()})
+def _before(held: LeasedLedger) -> Before:
+    """What the committed batches have left."""
+    from tidegate import engine
+
+    head = held.head(held.stream)
+    last = held.attempt(held.stream, head.seq) if head.seq else None
+    return engine.Before(
+        attempts=[attempt for _, attempt in held.committed(held.stream)],
+        times=held.times(held.stream),
+        counts=last.counts if last is not None else {},
+        clock=held.latest_clock(held.stream),
+    )

@@ -9,12 +9,17 @@ from tidegate.broker import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
 from tidegate.errors import TopicMissing
 from tidegate.failpoints import failpoint
-from tidegate.ledger import Head, LeasedLedger, Plan, Run
+from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
 from tidegate.spec import Pipeline, Source
 from tidegate.steps.app import App, stream_of
 from tidegate.steps.lease import leased
+from tidegate.steps.lookups import pinned_lookups
 from tidegate.steps.publish import publish_decided
-from tidegate.steps.ranges import plan_ranges
+from tidegate.steps.ranges import plan_ranges, standing_still
+from tidegate.steps.sinks import check_sql_sinks
+
+_HELD = ("held", "suppression-buffer-records")
+"""Counts of a stage, of which either says how many keys it holds something back for."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +27,15 @@ class Trigger:
     """Why a batch runs, and when. Instants are epoch ms.
 
     `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
-    trigger itself was. `interval_end_ms` null reads all that is there.
+    trigger itself was. `interval_end_ms` null reads all that is there. With `drain`, nothing is read and
+    what the stages hold back goes out.
     """
 
     run_id: str
     clock_ms: int
     interval_end_ms: int | None = None
     now_ms: int | None = None
+    drain: bool = False
 
     @property
     def believed_until_ms(self) -> int:
@@ -47,7 +54,7 @@ class Outcome:
 def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     """Plan the run's batch, or find the one that it, or a run before it, already planned.
 
-    Raises LeaseHeld while another run is at work, and what `steps.ranges` and `broker` raise.
+    Raises LeaseHeld while another run is at work, and what `draft` raises.
     """
     stream = stream_of(pipeline)
     known = app.ledger.run(stream, trigger.run_id)
@@ -61,19 +68,62 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
         if waiting is not None:
             held.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
             return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
-        began = time.monotonic()
-        plan = draft(app, pipeline, held.head(stream), trigger)
-        if plan.span == 0 and plan.seq > 1:
-            return _nothing_new(held, plan, trigger)
-        failpoint("plan.before_write")
-        held.add_plan(plan)
-        failpoint("plan.after_write")
-        held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began})
-        return Outcome(plan, f"batch {plan.seq}: {plan.span} offsets in {len(plan.ranges)} partitions")
+        check_sql_sinks(app, pipeline)
+        return _plan_next(app, held, pipeline, trigger)
+
+
+def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    began = time.monotonic()
+    head = held.head(held.stream)
+    if trigger.drain and head.seq == 0:
+        return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
+    plan, waiting = _draft(app, pipeline, head, trigger)
+    if plan.span == 0 and head.seq and not (trigger.drain or _may_fire(held, pipeline, head)):
+        note = f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
+        return _no_batch(held, trigger, note)
+    failpoint("plan.before_write")
+    held.add_plan(plan)
+    failpoint("plan.after_write")
+    lag = {} if waiting is None else {"lag": float(waiting)}
+    held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | lag | _age(held, plan))
+    return Outcome(plan, f"batch {plan.seq}: {_told(plan)}")
 
 
 def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
-    """The plan of the next batch. Reads Kafka, writes nothing: the dry run."""
+    """The plan of the next batch. Reads Kafka and the lookups' tables, writes nothing: the dry run.
+
+    Raises what `steps.ranges`, `steps.lookups` and `broker` raise.
+    """
+    return _draft(app, pipeline, head, trigger)[0]
+
+
+def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, int | None]:
+    """The plan, and how many offsets wait to be read by this batch or a later one (None: not asked)."""
+    waiting = None
+    if trigger.drain:
+        ranges, topic_ids = standing_still(head), dict(head.topic_ids)
+    else:
+        ranges, topic_ids, waiting = _ranges(app, pipeline, head, trigger)
+    plan = Plan(
+        stream=head.stream,
+        seq=head.seq + 1,
+        run_id=trigger.run_id,
+        clock_ms=trigger.clock_ms,
+        believed_until_ms=trigger.believed_until_ms,
+        ranges=ranges,
+        topic_ids=topic_ids,
+        spec_text=pipeline.text,
+        spec_hash=pipeline.hash,
+        drain=trigger.drain,
+        lookups=pinned_lookups(app, pipeline),
+    )
+    return plan, waiting
+
+
+def _ranges(
+    app: App, pipeline: Pipeline, head: Head, trigger: Trigger
+) -> tuple[tuple[OffsetRange, ...], dict[str, str], int]:
+    """What to read, the topics' ids, and how many offsets wait from the starts on."""
     with app.log() as log:
         views = [log.view(topic) for topic in pipeline.source.topics]
         first = _first_starts(log, views, pipeline.source) if head.seq == 0 else {}
@@ -83,17 +133,31 @@ def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
                 log, views, trigger.interval_end_ms, believed_until_ms=trigger.believed_until_ms
             )
         ranges = plan_ranges(head, views, first, upper, pipeline.source.max_records)
-    return Plan(
-        stream=head.stream,
-        seq=head.seq + 1,
-        run_id=trigger.run_id,
-        clock_ms=trigger.clock_ms,
-        believed_until_ms=trigger.believed_until_ms,
-        ranges=ranges,
-        topic_ids={**head.topic_ids, **{view.topic: view.topic_id for view in views}},
-        spec_text=pipeline.text,
-        spec_hash=pipeline.hash,
+    ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
+    waiting = sum(max(0, ends[each.topic, each.partition] - each.start) for each in ranges)
+    return ranges, {**head.topic_ids, **{view.topic: view.topic_id for view in views}}, waiting
+
+
+def _may_fire(held: LeasedLedger, pipeline: Pipeline, head: Head) -> bool:
+    """Whether the clock alone can let something out: a stage runs by it, and something is held back."""
+    if not any(stage.timed and stage.emit.clock == "run" for stage in pipeline.stages):
+        return False
+    attempt = held.attempt(head.stream, head.seq)
+    return attempt is not None and any(
+        attempt.stage_counts(stage.name).get(name, 0) > 0 for stage in pipeline.stages for name in _HELD
     )
+
+
+def _age(held: LeasedLedger, plan: Plan) -> dict[str, float]:
+    """How far the newest record that was read lies behind the clock; nothing before the first batch."""
+    times = [at for stage in held.times(plan.stream).values() for at in stage.values() if at >= 0]
+    return {"age_seconds": (plan.clock_ms - max(times)) / 1000} if times else {}
+
+
+def _told(plan: Plan) -> str:
+    if plan.drain:
+        return "reads nothing, lets out what is held back"
+    return f"{plan.span} offsets in {len(plan.ranges)} partitions"
 
 
 def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:
@@ -106,8 +170,7 @@ def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:
     return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")
 
 
-def _nothing_new(held: LeasedLedger, plan: Plan, trigger: Trigger) -> Outcome:
-    note = f"nothing new to read: batches up to {plan.seq - 1} cover all records before the interval's end"
+def _no_batch(held: LeasedLedger, trigger: Trigger, note: str) -> Outcome:
     held.add_run(Run(trigger.run_id, None, note))
     held.release()
     return Outcome(None, note)

@@ -33,6 +33,11 @@ def plan_ranges(
     return tuple(ranges) if max_records is None else limit_span(ranges, max_records)
 
 
+def standing_still(head: Head) -> tuple[OffsetRange, ...]:
+    """Ranges in which nothing is read: each partition stays where the head has it."""
+    return tuple(OffsetRange(*at, offset, offset) for at, offset in sorted(head.offsets.items()))
+
+
 def check_same_topic(head: Head, view: TopicView) -> None:
     """The offsets of the head mean something only in the topic that they were read from."""
     known = head.topic_ids.get(view.topic)

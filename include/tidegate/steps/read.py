@@ -2,40 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from tidegate.errors import SettingsInvalid
 from tidegate.lake import newest_per_key, read_attempts
-from tidegate.ledger import Head, Ledger, Offsets, Plan, Stream
+from tidegate.ledger import Head, LedgerReader, Offsets, Plan, Stream
+from tidegate.spec import Pipeline, Stage
+from tidegate.spec.kernel import kernel_stage
 from tidegate.steps.app import App, planned_pipeline
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch as it went: its plan, counts, seconds per step, and the sinks that have it."""
+    """A batch as it went: its plan, counts, seconds per step, and the sinks that have it.
+
+    `counts` is the batch in short: what became of the records that came in (first stage) and what went out
+    (last stage). `stages` has all that each stage counted.
+    """
 
     plan: Plan
-    counts: dict[str, int]
+    counts: dict[str, float]
     seconds: dict[str, float]
     published: dict[str, int]
+    stages: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def held_back(self) -> dict[str, int]:
+        """Stage -> keys (and windows) of which something is held back after this batch."""
+        name = "suppression-buffer-records"
+        return {stage: int(counts[name]) for stage, counts in self.stages.items() if name in counts}
 
 
-def read_state(app: App, stream: Stream, as_of: int | None = None) -> pa.Table:
-    """One row per key that is not deleted: key, the value's columns, and where it comes from.
+def read_state(app: App, stream: Stream, as_of: int | None = None, stage: str | None = None) -> pa.Table:
+    """One row per key, and window where there are windows, that is not gone; by key and window.
 
-    `as_of` is a batch's seq; default the head.
+    Columns: `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (what is held) and
+    `emitted` (what last went out) or, in a stage that keeps hashes only, `hash`; how many records are held
+    back (`pending`) and until when (`due_at`); the position that last changed it. `as_of` is a batch's seq,
+    default the head. `stage`: default the last. Raises SettingsInvalid.
     """
-    stage = _stage(app, stream)
-    rows = _committed_rows(app, stream, app.lake(stream).state(stage), as_of)
-    return pa.table({}) if rows is None else newest_per_key(rows.drop_columns(["attempt"]))
+    found = _stage(app, stream, stage)
+    if found is None:
+        return pa.table({})
+    pipeline, chosen = found
+    rows = _committed_rows(app, stream, app.lake(stream).state(chosen.name), as_of)
+    if rows is None:
+        return pa.table({})
+    by_partition = kernel_stage(pipeline, chosen).bound is not None
+    return newest_per_key(rows.drop_columns(["attempt"]), by_partition)
 
 
-def read_emissions(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
-    """What went out, of one batch or of all, by batch, key and order."""
-    stage = _stage(app, stream)
-    rows = _committed_rows(app, stream, app.lake(stream).outbox(stage), seq, only=seq is not None)
+def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str | None = None) -> pa.Table:
+    """What a stage sent out, of one batch or of all, by batch, key and order. `stage`: default the last.
+
+    Raises SettingsInvalid, also for a stage whose emissions only the next one gets: they are not kept.
+    """
+    found = _stage(app, stream, stage)
+    if found is None:
+        return pa.table({})
+    pipeline, chosen = found
+    if chosen not in (pipeline.stages[-1], *map(pipeline.stage_of, pipeline.sinks)):
+        raise SettingsInvalid(
+            f"The emissions of the stage {chosen.name} are not kept: no sink of {stream} gets them",
+            f"Add a sink with `stage: {chosen.name}`; its next batches are kept.",
+        )
+    rows = _committed_rows(app, stream, app.lake(stream).outbox(chosen.name), seq, only=seq is not None)
     if rows is None:
         return pa.table({})
     order = [("seq", "ascending"), ("key", "ascending"), ("ordinal", "ascending")]
@@ -52,7 +86,7 @@ def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Tabl
     )
 
 
-def batch_report(ledger: Ledger, stream: Stream, seq: int) -> BatchReport | None:
+def batch_report(ledger: LedgerReader, stream: Stream, seq: int) -> BatchReport | None:
     """How a batch went, or None when it was never planned."""
     plan = ledger.plan(stream, seq)
     if plan is None:
@@ -63,8 +97,17 @@ def batch_report(ledger: Ledger, stream: Stream, seq: int) -> BatchReport | None
         for (_, name), value in ledger.metrics(stream, seq).items()
         if name.startswith("seconds.")
     }
-    counts = dict(attempt.counts) if attempt else {}
-    return BatchReport(plan, counts, seconds, ledger.publications(stream, seq))
+    names = [stage.name for stage in planned_pipeline(plan).stages]
+    stages = {name: dict(attempt.stage_counts(name)) for name in names} if attempt else {}
+    counts = _in_short(stages, attempt.stage_counts("")) if attempt else {}
+    return BatchReport(plan, counts, seconds, ledger.publications(stream, seq), stages)
+
+
+def _in_short(stages: dict[str, dict[str, float]], whole: Mapping[str, float]) -> dict[str, float]:
+    first, last = (list(stages.values())[at] for at in (0, -1))
+    went_out = {name: value for name, value in last.items() if name.startswith("emitted")}
+    came_in = {name: value for name, value in first.items() if not name.startswith("emitted")}
+    return came_in | went_out | dict(whole)
 
 
 def lag(head: Head, stable_ends: Offsets) -> int:
@@ -72,9 +115,16 @@ def lag(head: Head, stable_ends: Offsets) -> int:
     return sum(max(0, end - head.offsets.get(at, 0)) for at, end in stable_ends.items())
 
 
-def _stage(app: App, stream: Stream) -> str:
+def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage] | None:
+    """A stage by its name, the last without one, as planned last; None before the first plan."""
     plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
-    return planned_pipeline(plan).stages[-1].name if plan else ""
+    if plan is None:
+        return None
+    pipeline = planned_pipeline(plan)
+    stages = {stage.name: stage for stage in pipeline.stages}
+    if name is not None and name not in stages:
+        raise SettingsInvalid(f"{stream} has no stage {name}", f"It has: {', '.join(stages)}.")
+    return pipeline, stages[name] if name is not None else pipeline.stages[-1]
 
 
 def _committed_rows(

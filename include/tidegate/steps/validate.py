@@ -1,4 +1,6 @@
-"""Step 3, validate: the quality gate. Nothing is visible yet; a failure leaves it so."""
+"""Step 3, validate: the quality gate, and what sinks will not take. Nothing is visible yet; a failure leaves
+it so.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from tidegate.errors import Halted, QualityFailed
 from tidegate.failpoints import failpoint
 from tidegate.lake import read_attempts
 from tidegate.ledger import Attempt, Plan
-from tidegate.spec import Pipeline
+from tidegate.spec import Pipeline, SqlSink
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.lease import leased, timed
+from tidegate.steps.outbox import open_outbox
+from tidegate.steps.sinks import check_sql_outbox
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +25,8 @@ log = logging.getLogger(__name__)
 def validate_batch(app: App, plan: Plan, run_id: str) -> str:
     """Check the outbox against the pipeline's suite. Returns what was found, in a sentence.
 
-    Raises QualityFailed when the suite says stop; the batch is then neither committed nor published.
+    Raises QualityFailed when the suite says stop, SinkRefused when a SQL sink could not hold an emission;
+    the batch is then neither committed nor published.
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
     if attempt is None:
@@ -31,6 +36,7 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
     pipeline = planned_pipeline(plan)
     with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "validate"):
         failpoint("validate.leased")
+        _check_sinks(app, plan, pipeline, attempt)
         passed, found = _check(app, plan, pipeline, attempt)
         stops = pipeline.quality is not None and pipeline.quality.on_failure == "stop"
         held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
@@ -64,16 +70,28 @@ def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[
     return result.passed, result.summary
 
 
+def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
+    for sink in pipeline.sinks:
+        if isinstance(sink, SqlSink):
+            outbox = open_outbox(app, plan, pipeline.stage_of(sink), attempt)
+            if outbox.emitted:
+                check_sql_outbox(app, sink, outbox)
+
+
 def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> pa.Table | None:
-    """The outbox as the suite sees it: key, timestamp, key columns, emitted columns; without deletions."""
-    path = app.lake(plan.stream).outbox(pipeline.stages[-1].name)
-    if not attempt.counts.get("emitted", 0):
+    """What the last stage emits, as the suite sees it: key, timestamp, key columns, emitted columns; and the
+    window, if it has one. Without deletions.
+    """
+    stage = pipeline.stages[-1]
+    if not attempt.stage_counts(stage.name).get("emitted", 0):
         return None
-    rows = read_attempts(path, [attempt.name], ["key", "timestamp", "key_columns", "value"])
+    names = ["key", "timestamp", *(("window_start", "window_end") if stage.window is not None else ())]
+    path = app.lake(plan.stream).outbox(stage.name)
+    rows = read_attempts(path, [attempt.name], [*names, "key_columns", "value"])
     if rows is None:
         return None
     rows = rows.filter(pc.is_valid(rows["value"]))
-    columns = {"key": rows["key"], "timestamp": rows["timestamp"]}
+    columns = {name: rows[name] for name in names}
     for struct in ("key_columns", "value"):
         columns |= {
             each.name: pc.struct_field(rows[struct], each.name) for each in rows.schema.field(struct).type

@@ -1,0 +1,64 @@
+"""Bounded buffers: what a topic-partition may hold back, and what happens when that is too much."""
+
+from __future__ import annotations
+
+from tidegate.core.counts import Counts
+from tidegate.core.entry import Entry
+from tidegate.core.reduce import Values
+from tidegate.core.stage import Bound
+from tidegate.errors import BufferFull
+
+
+class Buffer:
+    """The entries of one topic-partition that hold something back."""
+
+    def __init__(self, bound: Bound, values: Values, counts: Counts) -> None:
+        self._bound = bound
+        self._values = values
+        self._counts = counts
+        self._held: dict[Entry, int] = {}
+        self._bytes = 0
+        self._peak_records = 0
+        self._peak_bytes = 0
+
+    def update(self, entry: Entry) -> None:
+        """Take note of what an entry holds back now."""
+        self._bytes -= self._held.pop(entry, 0)
+        if entry.pending:
+            self._held[entry] = size = self._size(entry) if self._bound.max_bytes is not None else 0
+            self._bytes += size
+            self._peak_records = max(self._peak_records, len(self._held))
+            self._peak_bytes = max(self._peak_bytes, self._bytes)
+
+    def _size(self, entry: Entry) -> int:
+        return len(entry.key.encode()) + self._values.size(entry.held)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds more than it may."""
+        most, bytes_ = self._bound.max_records, self._bound.max_bytes
+        return (most is not None and len(self._held) > most) or (bytes_ is not None and self._bytes > bytes_)
+
+    @property
+    def _described(self) -> str:
+        bounds = {"max_records": self._bound.max_records, "max_bytes": self._bound.max_bytes}
+        return ", ".join(f"`{name}: {most}`" for name, most in bounds.items() if most is not None)
+
+    def require_early(self) -> None:
+        """Raise BufferFull where nothing may be emitted early."""
+        if self._bound.when_full == "shut_down":
+            raise BufferFull(
+                f"A buffer would have to hold {len(self._held)} records"
+                + (f" with {self._bytes} bytes" if self._bound.max_bytes is not None else "")
+                + f", more than {self._described}",
+                "Nothing was written and no offset moved. Raise `max_records` or `max_bytes`, or use "
+                "`when_full: spill`; then `tidegate doctor PIPELINE --drop-plan`, and run again.",
+            )
+
+    def clear(self) -> None:
+        """The partition is done."""
+        self._counts.include({"suppression-buffer-records-max": self._peak_records})
+        if self._bound.max_bytes is not None:
+            self._counts.include({"suppression-buffer-bytes-max": self._peak_bytes})
+        self._held.clear()
+        self._bytes = self._peak_bytes = self._peak_records = 0

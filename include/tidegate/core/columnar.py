@@ -1,0 +1,151 @@
+"""The kernel on whole columns, without a loop per record: `latest`, with `update` or an exact `change`.
+
+It says the same as `folding` does for these, and a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.compare import any_differs
+from tidegate.core.counts import Counts
+from tidegate.core.emit import Change, Update
+from tidegate.core.equivalence import Exact
+from tidegate.core.grouping import ends, last_where, previous, row_numbers, starts
+from tidegate.core.ordering import already_applied
+from tidegate.core.reduce import Latest
+from tidegate.core.rows import EMISSION, RECORD, STATE, fill
+from tidegate.core.stage import Batch, Stage
+
+
+def suits(stage: Stage, batch: Batch) -> bool:
+    """Whether a stage can be decided so."""
+    emit = stage.emit
+    exact = isinstance(emit, Change) and isinstance(emit.equivalence, Exact)
+    plain = isinstance(emit, Change) and emit.heartbeat_ms is None and not emit.hashed
+    simple = isinstance(stage.reduce, Latest) and stage.window is None and stage.deduplicate != "root"
+    return simple and not batch.trace and (isinstance(emit, Update) or (exact and plain))
+
+
+def fold_columns(
+    stage: Stage, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """`latest` over whole keys: each accepted record is a candidate for emission as it stands."""
+    rows = _newest_state(rows)
+    if stage.deduplicate != "none":
+        rows = _drop_applied(rows, counts)
+    record = pc.equal(rows.column("kind"), RECORD)
+    tombstone = pc.and_(record, rows.column("value").is_null())
+    counts["used"] += pc.sum(record).as_py() or 0
+    counts["tombstones"] += pc.sum(tombstone).as_py() or 0
+
+    eligible = pc.or_(tombstone, pc.fill_null(rows.column("passes"), True))
+    counts["filtered"] += pc.sum(pc.invert(eligible)).as_py() or 0
+    candidates = rows.filter(eligible)
+    now, last = _candidates_beside_last(candidates)
+    out = pc.and_(pc.equal(candidates.column("kind"), RECORD), _goes_out(stage, now, last))
+    suppressed = pc.and_(pc.and_not(pc.equal(candidates.column("kind"), RECORD), out), now.is_valid())
+    counts["idempotent-update-skip"] += pc.sum(suppressed).as_py() or 0
+
+    emitted = candidates.filter(out)
+    yield _emissions(schema, emitted, _reason(now.filter(out), last.filter(out)), counts)
+    keeps_all = isinstance(stage.emit, Update)
+    changed = _keep_everything(rows, emitted) if keeps_all else _keep_emitted(emitted)
+    yield _states(schema, changed, counts)
+
+
+def _goes_out(stage: Stage, now: pa.StructArray, last: pa.StructArray) -> pa.BooleanArray:
+    """True where the candidate `now` is emitted after `last`; null: a deletion, or nothing.
+
+    Exact equality is an equivalence, so the candidate just before stands for the last emitted value.
+    """
+    if not isinstance(stage.emit, Change):
+        return pc.or_(now.is_valid(), last.is_valid())
+    appears_or_vanishes = pc.xor(now.is_valid(), last.is_valid())
+    both = pc.and_(now.is_valid(), last.is_valid())
+    return pc.or_(appears_or_vanishes, pc.and_(both, any_differs(now, last, stage.emit.equivalence.columns)))
+
+
+def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Of several state rows of a key, which come oldest first, only the last; and none without records."""
+    keys = rows.column("key")
+    is_state = pc.equal(rows.column("kind"), STATE)
+    last_of_key = ends(starts(keys))
+    next_is_state = pa.concat_arrays([is_state.slice(1), pa.array([False])])
+    superseded = pc.and_(is_state, pc.or_(last_of_key, next_is_state))
+    return rows.filter(pc.invert(superseded)) if pc.any(superseded).as_py() else rows
+
+
+def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+    state_row = pc.equal(rows.column("kind"), STATE)
+    if not pc.any(state_row).as_py():
+        return rows
+    state = last_where(state_row, starts(rows.column("key")))
+    applied = pc.and_(pc.invert(state_row), already_applied(rows, state))
+    dropped = pc.sum(applied).as_py() or 0
+    counts["deduplicated"] += dropped
+    return rows.filter(pc.invert(applied)) if dropped else rows
+
+
+def _candidates_beside_last(candidates: pa.RecordBatch) -> tuple[pa.StructArray, pa.StructArray]:
+    """Per candidate, its value and that of the one before it; a state row stands for what it emitted."""
+    is_state = pc.equal(candidates.column("kind"), STATE)
+    now = candidates.column("value")
+    if pc.any(is_state).as_py():
+        now = pc.if_else(is_state, candidates.column("emitted"), now)
+    return now, previous(now, starts(candidates.column("key")))
+
+
+def _reason(now: pa.StructArray, last: pa.StructArray) -> pa.StringArray:
+    return pc.if_else(now.is_null(), "deleted", pc.if_else(last.is_null(), "new", "changed"))
+
+
+def _emissions(
+    schema: pa.Schema, rows: pa.RecordBatch, reason: pa.StringArray, counts: Counts
+) -> pa.RecordBatch:
+    for entry in pc.value_counts(reason).to_pylist():
+        counts["emitted." + entry["values"]] += entry["counts"]
+    counts["emitted"] += rows.num_rows
+    start = starts(rows.column("key"))
+    first = last_where(start, start)
+    columns = {
+        name: rows.column(name) for name in ("key", "topic", "partition", "offset", "timestamp", "source")
+    }
+    columns |= {
+        "value": rows.column("value"),
+        "at": pc.max_element_wise(rows.column("time"), rows.column("timestamp")),
+        "waited": pa.repeat(False, rows.num_rows),
+        "ordinal": pc.subtract(row_numbers(rows.num_rows), first),
+        "reason": reason,
+    }
+    return fill(schema, EMISSION, columns, rows.num_rows)
+
+
+def _keep_emitted(emitted: pa.RecordBatch) -> pa.RecordBatch:
+    """Each key's last emission is its new state."""
+    last = emitted.filter(ends(starts(emitted.column("key"))))
+    return last.set_column(last.schema.get_field_index("emitted"), "emitted", last.column("value"))
+
+
+def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.RecordBatch:
+    """Each key's last record is its new value; beside it stands what the key last emitted."""
+    start = starts(rows.column("key"))
+    last = ends(start)
+    has_state = last_where(pc.equal(rows.column("kind"), STATE), start)
+    previously = rows.column("emitted").take(has_state).filter(last)
+    values = rows.filter(last)
+    final = emitted.filter(ends(starts(emitted.column("key"))))
+    sent = pc.index_in(values.column("key"), value_set=final.column("key"))
+    now = pc.if_else(sent.is_valid(), final.column("value").take(sent), previously)
+    values = values.set_column(values.schema.get_field_index("emitted"), "emitted", now)
+    return values.filter(pc.equal(values.column("kind"), RECORD))
+
+
+def _states(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+    names = ("key", "topic", "partition", "offset", "timestamp", "source", "emitted")
+    counts["state-rows-changed"] += rows.num_rows
+    columns = {name: rows.column(name) for name in names} | {"held": rows.column("value")}
+    return fill(schema, STATE, columns, rows.num_rows)

@@ -1,0 +1,77 @@
+"""The columns of kernel rows as Python lists, each made when it is first asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.counts import Counts
+from tidegate.core.rows import ENTRY, RECORD
+from tidegate.core.sources import Position, root
+from tidegate.core.stage import Batch, Place
+
+
+class Columns:
+    """One Arrow batch of rows. `before`: the time of each row's partition before it, in epoch ms."""
+
+    def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
+        self._rows = rows
+        self._batch = batch
+        self.kind = rows.column("kind").to_pylist()
+        self.key = rows.column("key").to_pylist()
+        self.timestamp = rows.column("timestamp").to_pylist()
+        self.before = pc.max_element_wise(rows.column("time"), pa.scalar(batch.floor, pa.int64())).to_pylist()
+
+    @cached_property
+    def _positions(self) -> list[Position]:
+        names = ("topic", "partition", "offset")
+        return list(zip(*(self._rows.column(name).to_pylist() for name in names), strict=True))
+
+    @cached_property
+    def _chains(self) -> list[str | None]:
+        return self._rows.column("source").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def stored(self) -> dict[str, list[Any]]:
+        """What state rows tell of their entries: column -> values."""
+        return {field.name: self._rows.column(field.name).to_pylist() for field in ENTRY}
+
+    def position(self, row: int) -> Position:
+        """Where the row's record is."""
+        return self._positions[row]
+
+    def value(self, row: int) -> Any:
+        """The row's own value."""
+        return self._rows.column("value")[row].as_py()
+
+    def root(self, row: int) -> Position:
+        """Where the row's record came from in the first place."""
+        chain = self._chains[row]
+        return self._positions[row] if chain is None else root(chain)
+
+    def end(self, row: int) -> int:
+        """The time of the row's partition at the end of the batch."""
+        topic, partition, _ = self._positions[row]
+        return self._ends.get((topic, partition), self._least_end)
+
+    @cached_property
+    def _least_end(self) -> int:
+        return max(self._batch.floor, -1 if self._batch.clock is None else self._batch.clock)
+
+    @cached_property
+    def _ends(self) -> dict[Place, int]:
+        return {place: max(time, self._least_end) for place, time in self._batch.times.items()}
+
+
+def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:
+    """How far records lie behind the time of their partition, in ms: 0 when they advance it."""
+    record = pc.equal(rows.column("kind"), RECORD)
+    behind = pc.subtract(rows.column("time"), rows.column("timestamp")).filter(record).drop_null()
+    if len(behind):
+        lateness = pc.max_element_wise(behind, pa.scalar(0, pa.int64()))
+        counts["record-lateness-count"] += len(lateness)
+        counts["record-lateness-sum"] += pc.sum(lateness).as_py()
+        counts.include({"record-lateness-max": pc.max(lateness).as_py()})

@@ -1,0 +1,288 @@
+"""From a condition's tree to one Python function of a row.
+
+A tree is a tuple `(operation, *operands)`. The operands are trees, but for `("literal", value)`,
+`("column", name, field, …)`, `("like", tree, pattern, escape)`, `("is", tree, value)`,
+`("call", function, *trees)` and `("case", (condition, result), …, otherwise)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidegate.core.condition import values
+from tidegate.core.condition.functions import FUNCTIONS
+from tidegate.core.condition.values import Unfit, equal, less, text, truth
+
+Tree = tuple[Any, ...]
+Row = Mapping[str, Any]
+Part = Callable[[Row], Any]
+
+
+def compiled(tree: Tree) -> Part:
+    """What a tree stands for. The function raises Unfit where there is no result."""
+    operation, *operands = tree
+    if operation in _FORMS:
+        return _FORMS[operation](*operands)
+    return _OPERATORS[operation](*map(compiled, operands))
+
+
+def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
+    """The regular expression of a LIKE. Raises ValueError when `escape` stands before anything else."""
+    parts = []
+    at = 0
+    while at < len(pattern):
+        here = pattern[at]
+        if here == escape:
+            at += 1
+            if pattern[at : at + 1] not in ("_", "%", escape):
+                raise ValueError(f"{escape!r} has to stand before `%`, `_` or itself")
+            parts.append(re.escape(pattern[at]))
+        else:
+            parts.append({"_": ".", "%": ".*"}.get(here, re.escape(here)))
+        at += 1
+    return re.compile("".join(parts), re.DOTALL)
+
+
+# leaves
+
+
+def _column(name: str, *fields: str) -> Part:
+    if not fields:
+        return lambda row: row[name]
+
+    def part(row: Row) -> Any:
+        value = row[name]
+        for field in fields:
+            if value is None:
+                return None
+            value = _field(value, field)
+        return value
+
+    return part
+
+
+def _field(outer: Any, name: str) -> Any:
+    """Of a struct; upper and lower case are the same."""
+    if isinstance(outer, Mapping):
+        if name in outer:
+            return outer[name]
+        found = [each for each in outer if each.lower() == name.lower()]
+        if len(found) == 1:
+            return outer[found[0]]
+    raise Unfit(f"{outer!r} has no field `{name}`", "Name a field of the struct.")
+
+
+# operators: null where an operand is
+
+
+def _strict(operation: Callable[..., Any]) -> Callable[[Part, Part], Part]:
+    def build(left: Part, right: Part) -> Part:
+        def part(row: Row) -> Any:
+            a = left(row)
+            if a is None:
+                return None
+            b = right(row)
+            return None if b is None else operation(a, b)
+
+        return part
+
+    return build
+
+
+def _divisor_first(operation: Callable[[Any, Any], Any]) -> Callable[[Part, Part], Part]:
+    """As Spark does it."""
+    swapped = _strict(lambda b, a: operation(a, b))
+    return lambda left, right: swapped(right, left)
+
+
+def _negative(operand: Part) -> Part:
+    return lambda row: None if (value := operand(row)) is None else values.negate(value)
+
+
+# logic of three values
+
+
+def _and(*operands: Part) -> Part:
+    def part(row: Row) -> bool | None:
+        result: bool | None = True
+        for operand in operands:
+            value = operand(row)
+            if value is None:
+                result = None
+            elif not truth(value):
+                return False
+        return result
+
+    return part
+
+
+def _or(*operands: Part) -> Part:
+    def part(row: Row) -> bool | None:
+        result: bool | None = False
+        for operand in operands:
+            value = operand(row)
+            if value is None:
+                result = None
+            elif truth(value):
+                return True
+        return result
+
+    return part
+
+
+def _not(operand: Part) -> Part:
+    return lambda row: None if (value := operand(row)) is None else not truth(value)
+
+
+def _null(operand: Part) -> Part:
+    return lambda row: operand(row) is None
+
+
+def _same(left: Part, right: Part) -> Part:
+    """As `<=>`: never null."""
+
+    def part(row: Row) -> bool:
+        a, b = left(row), right(row)
+        return a is b if a is None or b is None else equal(a, b)
+
+    return part
+
+
+def _is(tree: Tree, wanted: bool) -> Part:
+    operand = compiled(tree)
+    return lambda row: (value := operand(row)) is not None and truth(value) is wanted
+
+
+# the others
+
+
+def _in(sought: Part, *items: Part) -> Part:
+    def part(row: Row) -> bool | None:
+        value = sought(row)
+        if value is None:
+            return None
+        unknown = False
+        for item in items:
+            each = item(row)
+            if each is None:
+                unknown = True
+            elif equal(value, each):
+                return True
+        return None if unknown else False
+
+    return part
+
+
+def _like(tree: Tree, pattern: str, escape: str) -> Part:
+    operand = compiled(tree)
+    matches = like_pattern(pattern, escape).fullmatch
+    return lambda row: None if (value := operand(row)) is None else matches(text(value)) is not None
+
+
+def _case(*branches: Tree) -> Part:
+    pairs = [(compiled(condition), compiled(result)) for condition, result in branches[:-1]]
+    otherwise = compiled(branches[-1])
+
+    def part(row: Row) -> Any:
+        for condition, result in pairs:
+            value = condition(row)
+            if value is not None and truth(value):
+                return result(row)
+        return otherwise(row)
+
+    return part
+
+
+def _coalesce(*operands: Part) -> Part:
+    def part(row: Row) -> Any:
+        for operand in operands:
+            value = operand(row)
+            if value is not None:
+                return value
+        return None
+
+    return part
+
+
+def _nullif(left: Part, right: Part) -> Part:
+    def part(row: Row) -> Any:
+        value = left(row)
+        if value is None:
+            return None
+        other = right(row)
+        return None if other is not None and equal(value, other) else value
+
+    return part
+
+
+def _extreme(better: Callable[[Any, Any], bool]) -> Callable[..., Part]:
+    """`least` and `greatest`, which pass over nulls."""
+
+    def build(*operands: Part) -> Part:
+        def part(row: Row) -> Any:
+            found = [value for operand in operands if (value := operand(row)) is not None]
+            best = None
+            for value in values.unified(found):
+                best = value if best is None or better(value, best) else best
+            return best
+
+        return part
+
+    return build
+
+
+def _call(name: str, *trees: Tree) -> Part:
+    function = FUNCTIONS[name]
+    operands = [compiled(tree) for tree in trees]
+    if len(operands) == 1:
+        only = operands[0]
+        if name == "isnan":
+            return lambda row: False if (value := only(row)) is None else function(value)
+        return lambda row: None if (value := only(row)) is None else function(value)
+
+    def part(row: Row) -> Any:
+        arguments = []
+        for operand in operands:
+            value = operand(row)
+            if value is None:
+                return None
+            arguments.append(value)
+        return function(*arguments)
+
+    return part
+
+
+_FORMS: dict[str, Callable[..., Part]] = {
+    "literal": lambda value: lambda row: value,
+    "column": _column,
+    "is": _is,
+    "like": _like,
+    "case": _case,
+    "call": _call,
+}
+_OPERATORS: dict[str, Callable[..., Part]] = {
+    "+": _strict(values.add),
+    "-": _strict(values.subtract),
+    "*": _strict(values.multiply),
+    "/": _divisor_first(values.divide),
+    "%": _divisor_first(values.remainder),
+    "negative": _negative,
+    "=": _strict(equal),
+    "<>": _strict(lambda a, b: not equal(a, b)),
+    "<": _strict(less),
+    ">": _strict(lambda a, b: less(b, a)),
+    "<=": _strict(lambda a, b: not less(b, a)),
+    ">=": _strict(lambda a, b: not less(a, b)),
+    "<=>": _same,
+    "and": _and,
+    "or": _or,
+    "not": _not,
+    "null": _null,
+    "in": _in,
+    "coalesce": _coalesce,
+    "nullif": _nullif,
+    "least": _extreme(less),
+    "greatest": _extreme(lambda value, best: less(best, value)),
+}

@@ -1,0 +1,195 @@
+"""The functions of a condition over values that are never null here. One row each in `FUNCTIONS`.
+
+To add one: a row here, and what it takes and gives in `tidegate.spec.condition`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
+
+from tidegate.core.condition.values import (
+    Unfit,
+    absolute,
+    bounded,
+    equal,
+    number,
+    rounded,
+    text,
+)
+
+_BLANKS = "".join(map(chr, [*range(33), 127]))
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_FRACTION = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[dDfF]?")
+_NAMED = {
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), math.inf),
+    **dict.fromkeys(("-inf", "-infinity"), -math.inf),
+    "nan": math.nan,
+}
+_TRUTHS = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
+_LONG = (-(2**63), 2**63 - 1)
+
+
+# casts
+
+
+def to_string(value: Any) -> str:
+    """Only of values that are written in one way: numbers with a fraction are not."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) in (str, int):
+        return str(value)
+    fix = "Cast whole numbers and booleans only; compare other numbers as numbers."
+    raise Unfit(f"{value!r} is not written as text in one way alone", fix)
+
+
+def to_bigint(value: Any) -> int:
+    """Without the fraction."""
+    if type(value) is str:
+        stripped = value.strip(_BLANKS)
+        if not _WHOLE.fullmatch(stripped):
+            raise _not_a(value, "whole number")
+        return int(bounded(int(stripped)))
+    if type(value) is bool:
+        return int(value)
+    if type(number(value)) is float and not math.isfinite(value):
+        raise _not_a(value, "whole number")
+    return int(bounded(int(value)))
+
+
+def to_double(value: Any) -> float:
+    """The nearest double."""
+    if type(value) is not str:
+        return float(value if type(value) is bool else number(value))
+    stripped = value.strip(_BLANKS)
+    if stripped.lower() in _NAMED:
+        return _NAMED[stripped.lower()]
+    found = _FRACTION.fullmatch(stripped)
+    if not found:
+        raise _not_a(value, "number")
+    return float(found[1])
+
+
+def to_boolean(value: Any) -> bool:
+    """A number that is not 0, or one of the words for true and false."""
+    if type(value) is not str:
+        return value if type(value) is bool else bool(number(value) != 0)
+    if (word := value.strip(_BLANKS).lower()) in _TRUTHS:
+        return _TRUTHS[word]
+    raise _not_a(value, "boolean")
+
+
+def _not_a(value: Any, what: str) -> Unfit:
+    return Unfit(f"{value!r} is not a {what}", "Test it before the cast, for example with `case when`.")
+
+
+def widened(value: Any) -> float:
+    """A number that stands where others are doubles."""
+    return float(number(value))
+
+
+# numbers
+
+
+def _floor(value: Any) -> Any:
+    if type(number(value)) is Decimal:
+        return value.to_integral_value(ROUND_FLOOR)
+    return _saturated(value, math.floor)
+
+
+def _ceil(value: Any) -> Any:
+    if type(number(value)) is Decimal:
+        return value.to_integral_value(ROUND_CEILING)
+    return _saturated(value, math.ceil)
+
+
+def _saturated(value: Any, to_whole: Callable[[Any], int]) -> int:
+    """A double as the JVM makes a long of it."""
+    if value != value:
+        return 0
+    least, most = _LONG
+    return to_whole(value) if least <= value <= most else (most if value > 0 else least)
+
+
+def _sqrt(value: Any) -> float:
+    value = float(number(value))
+    return math.nan if value < 0 else math.sqrt(value)
+
+
+def _sign(value: Any) -> float:
+    value = float(number(value))
+    return value if value == 0 or value != value else math.copysign(1.0, value)
+
+
+def _power(base: Any, exponent: Any) -> float:
+    base, exponent = float(number(base)), float(number(exponent))
+    if exponent != exponent or (abs(base) == 1 and math.isinf(exponent)):
+        return math.nan
+    odd = exponent % 2 == 1
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and odd else math.inf
+    except ValueError:
+        if base != 0:
+            return math.nan
+        return math.copysign(math.inf, base) if odd else math.inf
+
+
+def _isnan(value: Any) -> bool:
+    return bool(number(value) != value)
+
+
+# texts and lists
+
+
+def _concat(*parts: Any) -> str:
+    return "".join(map(text, parts))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, (list, tuple, dict)):
+        return len(value)
+    raise Unfit(f"{value!r} has no size", "Use `length(x)` for a text; `size` is of an array or map.")
+
+
+def _array_contains(array: Any, value: Any) -> bool | None:
+    if not isinstance(array, (list, tuple)):
+        raise Unfit(f"{array!r} is not an array", "Write `x in (…)`, or `contains(x, y)` for a text.")
+    if any(each is not None and equal(each, value) for each in array):
+        return True
+    return None if any(each is None for each in array) else False
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": absolute,
+    "round": lambda value, digits=0: rounded(value, digits),
+    "floor": _floor,
+    "ceil": _ceil,
+    "sqrt": _sqrt,
+    "pow": _power,
+    "sign": _sign,
+    "length": lambda value: len(text(value)),
+    "lower": lambda value: text(value).lower(),
+    "upper": lambda value: text(value).upper(),
+    "trim": lambda value: text(value).strip(" "),
+    "concat": _concat,
+    "startswith": lambda value, part: text(value).startswith(text(part)),
+    "endswith": lambda value, part: text(value).endswith(text(part)),
+    "contains": lambda value, part: text(part) in text(value),
+    "size": _size,
+    "array_contains": _array_contains,
+    "to_string": to_string,
+    "to_bigint": to_bigint,
+    "to_double": to_double,
+    "to_boolean": to_boolean,
+    "widened": widened,
+    "isnan": _isnan,
+}
+"""Name -> function. Null where an argument is null; what is otherwise is in `compiler`."""

@@ -1,0 +1,34 @@
+"""`on: change`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tidegate.core.emit.strategy import Emit, Sameness, first_seen
+from tidegate.core.entry import Entry
+from tidegate.core.equivalence import Equivalence
+
+
+@dataclass(frozen=True)
+class Change(Emit):
+    """A value that differs from the last *emitted* one, so that slow drift gets out in the end.
+
+    `heartbeat_ms`: an unchanged value goes out all the same when its record's timestamp is at least that
+    much after the last emission's. `hashed`: a hash of what was emitted is remembered in its place.
+    """
+
+    equivalence: Equivalence
+    heartbeat_ms: int | None = None
+    hashed: bool = False
+    forgets_suppressed: ClassVar[bool] = True
+
+    def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
+        """When it is not the same."""
+        if now is None or entry.emitted is None:
+            return first_seen(entry, now)
+        last = entry.emitted_timestamp or 0
+        if same is not None and not same(entry.emitted, now, last, timestamp):
+            return "changed"
+        overdue = self.heartbeat_ms is not None and timestamp - last >= self.heartbeat_ms
+        return "heartbeat" if overdue else None

@@ -1,0 +1,25 @@
+"""`on: interval`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tidegate.core.emit.strategy import Emit
+from tidegate.core.entry import Entry
+
+
+@dataclass(frozen=True)
+class Interval(Emit):
+    """The newest value, at the first multiple of `every_ms` after the first one that is held back."""
+
+    every_ms: int
+    holds: ClassVar[bool] = True
+
+    def due(self, entry: Entry) -> int:
+        """The next multiple."""
+        return (entry.since // self.every_ms + 1) * self.every_ms if entry.pending else entry.close
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """What is held back goes out."""
+        return "interval" if entry.pending else None

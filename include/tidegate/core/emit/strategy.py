@@ -1,0 +1,55 @@
+"""What a strategy decides: whether a value goes out with its record, and when its timer fires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tidegate.core.entry import Entry
+
+Sameness = Callable[[Any, Any, int, int], bool]
+"""Whether two outputs are the same to the stage: (last emitted, now, their timestamps)."""
+
+
+class Emit:
+    """A strategy. Settings only: what it knows of a key is in the `Entry`.
+
+    A strategy that lets values out at once answers `on_record`; one that holds them back sets `holds`, and
+    answers `due` and `on_time`.
+    """
+
+    holds: ClassVar[bool] = False
+    """Whether values are held back until a timer fires or something is full."""
+    empties: ClassVar[bool] = False
+    """Whether what has gone out is no longer part of the value."""
+    drains: ClassVar[bool] = True
+    """Whether what is held back may go out before its time, when asked to."""
+    expires: ClassVar[bool] = False
+    """Whether an entry is gone when its timer has fired, window or not."""
+    forgets_suppressed: ClassVar[bool] = False
+    """Whether a record that does not go out leaves no trace (as far as the value is not an aggregate)."""
+    suppressed: ClassVar[str] = "suppressed"
+    """What becomes of a record that does not go out."""
+
+    def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
+        """The reason why a record lets the entry's value go out, or None.
+
+        `now` is that value, None for a deletion; `entry.emitted` is what last went out. For a strategy that
+        holds back, the record is already counted in `entry`.
+        """
+        return None
+
+    def due(self, entry: Entry) -> int:
+        """The time at which the entry's timer fires, as things are; NEVER if it has none."""
+        return entry.close
+
+    def on_time(self, entry: Entry, at: int) -> str | None:
+        """The reason why the value goes out when the timer fires, or None: the entry's window is over."""
+        return None
+
+
+def first_seen(entry: Entry, now: Any) -> str | None:
+    """The reason for a value that goes out whatever it is; a deletion only if consumers have seen the key."""
+    if now is None:
+        return "deleted" if entry.emitted is not None else None
+    return "changed" if entry.emitted is not None else "new"

@@ -1,0 +1,78 @@
+"""What is known of one key, or of one window of a key, while its records are applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.core.sources import Position
+from tidegate.core.windows import Span
+
+NEVER = 2**63 - 1
+"""The due time of an entry without a timer."""
+
+
+class Entry:
+    """The state of a (key, window). All times in epoch ms.
+
+    `held`, `emitted`: references that the stage's reduce understands; None: nothing. `row`: the row that last
+    changed it, a record or its own state row: its position is the entry's.
+    """
+
+    __slots__ = (
+        "bytes",
+        "changed",
+        "close",
+        "due",
+        "emitted",
+        "emitted_timestamp",
+        "fence",
+        "flushed_at",
+        "gone",
+        "group",
+        "held",
+        "key",
+        "pending",
+        "row",
+        "since",
+        "stored",
+        "stored_bytes",
+        "stored_pending",
+        "timestamp",
+        "waited",
+        "window",
+    )
+
+    def __init__(self, key: str, window: Span | None, close: int, row: int) -> None:
+        self.key = key
+        self.window = window
+        self.close = close
+        """When its window is over; NEVER without a window."""
+        self.row = row
+        self.held: Any = None
+        self.timestamp = -1
+        """The largest timestamp that is folded into what it holds."""
+        self.emitted: Any = None
+        self.emitted_timestamp: int | None = None
+        self.flushed_at: int | None = None
+        self.pending = 0
+        self.since = -1
+        self.bytes = 0
+        self.due = NEVER
+        self.waited = False
+        """Whether its timer was still to come when it was set."""
+        self.fence: Position | None = None
+        """The position at or before which records are repetitions; None: there is none."""
+        self.group: Position | None = None
+        """The record that set the fence: what was exploded from it is no repetition."""
+        self.stored = False
+        """Whether a state row tells of it."""
+        self.stored_pending = 0
+        self.stored_bytes = 0
+        self.changed = False
+        self.gone = False
+
+    def empty(self) -> None:
+        """Nothing is held back any more."""
+        self.pending = 0
+        self.since = -1
+        self.bytes = 0

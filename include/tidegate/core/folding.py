@@ -1,0 +1,433 @@
+"""The kernel, record by record: any reduce with any strategy, windows, timers and bounded buffers.
+
+DESIGN, "Clock": a timer fires before the key's next record when another key's record reached it, after the
+record when it is the key's own that reaches it, and otherwise at the end of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.core.bounded import Buffer
+from tidegate.core.columns import Columns
+from tidegate.core.counts import Counts
+from tidegate.core.emit import WindowClose
+from tidegate.core.entry import NEVER, Entry
+from tidegate.core.gate import Gate
+from tidegate.core.outcome import Outcome
+from tidegate.core.reduce import Collect, Latest
+from tidegate.core.rows import STATE
+from tidegate.core.serialize import serialize
+from tidegate.core.sources import repeats
+from tidegate.core.stage import Batch, Stage
+from tidegate.core.timers import Timers
+from tidegate.core.windows import Session, Span
+from tidegate.errors import ConditionFailed, UserFunctionFailed
+
+
+class Folding:
+    """A stage over one Arrow batch of whole groups: of keys, or, if its buffer is bounded, of partitions."""
+
+    def __init__(
+        self, stage: Stage, batch: Batch, rows: pa.RecordBatch, schema: pa.Schema, counts: Counts
+    ) -> None:
+        self._stage = stage
+        self._emit = stage.emit
+        self._batch = batch
+        self._counts = counts
+        self._columns = Columns(rows, batch)
+        self._values = stage.reduce.bind(rows)
+        self._outcome = Outcome(rows, self._values, schema)
+        self._gate = Gate(stage, self._values, schema.field("value").type)
+        self._timers = Timers(stage.emit)
+        self._buffer = Buffer(stage.bound, self._values, counts) if stage.bound else None
+        self._keys: dict[str, dict[Span | None, Entry]] = {}
+        self._changed: list[Entry] = []
+        self._tally: dict[str, int] = {}
+        latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
+        # `latest` is one record's value; in a window it is made of all of the window's
+        self._newest_only = latest and stage.window is None
+        self._forgets_suppressed = latest and stage.emit.forgets_suppressed
+        self._expires = stage.window is not None or stage.emit.expires
+        self._empties = collect or stage.emit.empties
+        self._retracts = not collect
+        # what has gone out as final must not come again
+        self._final = isinstance(stage.emit, WindowClose)
+        self._counts_bytes = getattr(stage.emit, "max_bytes", None) is not None
+
+    def run(self, group_ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Apply all rows; gives emission, state and trace rows."""
+        start = 0
+        for end in group_ends:
+            self._apply(start, end)
+            self._finish_group()
+            start = end
+        self._count_fates()
+        yield from self._outcome.batches(self._counts)
+
+    def _apply(self, start: int, end: int) -> None:
+        """A group's rows, its state first."""
+        row = start
+        try:
+            for row in range(start, end):
+                if self._columns.kind[row] == STATE:
+                    self._restore(row)
+                else:
+                    self._record(row)
+        except (UserFunctionFailed, ConditionFailed) as error:
+            where = "/".join(map(str, self._columns.position(row)))
+            raise type(error)(f"{error.what} (at the record {where})", error.fix) from error
+
+    # records
+
+    def _record(self, row: int) -> None:
+        before, timestamp = self._columns.before[row], self._columns.timestamp[row]
+        if self._timers.next_due <= before:
+            self._fire(before)
+        now = timestamp if timestamp > before else before
+        told = self._told(row) if self._batch.trace else ""
+        fates = self._fates(row, timestamp, now)
+        if self._timers.next_due <= now:
+            self._fire(now)
+        if self._buffer is not None:
+            self._relieve(self._buffer, now)
+        self._count(row, fates)
+        for fate in fates if self._batch.trace else ():
+            self._outcome.trace(row, fate, now, told)
+
+    def _told(self, row: int) -> str:
+        """What came in, and what is known of its key before it is applied."""
+        known = [self._gate.described(entry) for entry in self._keys.get(self._columns.key[row], {}).values()]
+        return serialize({"value": self._columns.value(row), "known": known}).decode()
+
+    def _fates(self, row: int, timestamp: int, now: int) -> Sequence[str]:
+        """What becomes of a record, in each of its windows."""
+        window = self._stage.window
+        if self._values.null[row] and not self._stage.reduce.takes_nulls:
+            return ("ignored",)
+        if window is None:
+            return (self._take(self._entry(row, None), row, timestamp, now),)
+        if isinstance(window, Session):
+            return (self._extend_session(window, row, timestamp, now),)
+        return [
+            "late" if window.is_late(span, now) else self._take(self._entry(row, span), row, timestamp, now)
+            for span in window.spans(timestamp)
+        ]
+
+    def _count(self, row: int, fates: Sequence[str]) -> None:
+        """A record counts once, whatever became of it in each of its windows."""
+        fate = fates[0]
+        if len(fates) > 1:
+            dropped = [each for each in fates if each in ("late", "repeated")]
+            fate = "used" if len(dropped) < len(fates) else max(dropped)  # repeated rather than late
+        if self._values.null[row] and fate not in ("late", "repeated"):
+            self._counts["tombstones"] += 1
+        self._tally[fate] = self._tally.get(fate, 0) + 1
+        if "late" in fates:
+            self._counts["late-record-drop"] += fates.count("late")
+
+    def _count_fates(self) -> None:
+        """What became of the records of all rows."""
+        late, repeated = self._tally.pop("late", 0), self._tally.pop("repeated", 0)
+        self._counts["expired-window-record-drop"] += late
+        self._counts["deduplicated"] += repeated
+        self._counts["used"] += sum(self._tally.values())
+
+    # entries
+
+    def _entry(self, row: int, span: Span | None) -> Entry:
+        key = self._columns.key[row]
+        entries = self._keys.get(key)
+        if entries is None:
+            entries = self._keys[key] = {}
+        entry = entries.get(span)
+        if entry is None:
+            window = self._stage.window
+            close = NEVER if window is None or span is None else window.close(span)
+            entry = entries[span] = Entry(key, span, close, row)
+        return entry
+
+    def _restore(self, row: int) -> None:
+        """Take an entry up where an earlier batch left it; of several rows of an entry the last counts."""
+        stored = self._columns.stored
+        start, end = stored["window_start"][row], stored["window_end"][row]
+        entry = self._entry(row, None if start is None else (start, end))
+        entry.row = row
+        entry.stored = True
+        entry.timestamp = self._columns.timestamp[row]
+        entry.held, entry.emitted = self._values.restore(row)
+        if self._gate.hashed:
+            entry.emitted = stored["hash"][row]
+        entry.pending = entry.stored_pending = stored["pending"][row] or 0
+        entry.bytes = entry.stored_bytes = stored["bytes"][row] or 0
+        entry.since = stored["since"][row]
+        entry.waited = bool(stored["waited"][row])
+        entry.emitted_timestamp = stored["emitted_timestamp"][row]
+        entry.flushed_at = stored["flushed_at"][row]
+        self._set_fence(entry, row)
+        entry.group = None  # what was exploded from one record was in that batch
+        due = stored["due_at"][row]
+        entry.due = NEVER
+        if due is not None:
+            self._timers.restore(entry, due)
+        elif self._expires:
+            self._drop(entry)  # the row says that it is gone
+        if self._buffer is not None:
+            self._buffer.update(entry)
+
+    def _drop(self, entry: Entry) -> None:
+        del self._keys[entry.key][entry.window]
+        entry.due = NEVER
+        self._empty_buffer(entry)
+
+    def _empty_buffer(self, entry: Entry) -> None:
+        entry.empty()
+        if self._buffer is not None:
+            self._buffer.update(entry)
+
+    def _remove(self, entry: Entry) -> None:
+        """The entry is gone; a state row will say so."""
+        self._drop(entry)
+        entry.gone = True
+        self._touch(entry)
+
+    def _touch(self, entry: Entry) -> None:
+        if not entry.changed:
+            entry.changed = True
+            self._changed.append(entry)
+
+    # repetitions
+
+    def _set_fence(self, entry: Entry, row: int) -> None:
+        if self._stage.deduplicate == "offset":
+            entry.fence = self._columns.position(row)
+        elif self._stage.deduplicate == "root":
+            entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
+
+    def _repeats(self, entry: Entry, row: int) -> bool:
+        """Whether the entry has had the record. By offset that can only be so if an earlier batch had it."""
+        if entry.fence is None:
+            return False
+        if self._stage.deduplicate == "offset":
+            return repeats(self._columns.position(row), entry.fence)
+        return repeats(self._columns.root(row), entry.fence) and entry.group != self._columns.position(row)
+
+    # one record in one entry
+
+    def _take(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
+        """Fold a record in; says what became of it."""
+        if entry.fence is not None and self._repeats(entry, row):
+            return "repeated"
+        if self._emit.holds:
+            return self._hold(entry, row, timestamp, now)
+        return self._pass_on(entry, row, timestamp, now)
+
+    def _advance(self, entry: Entry, row: int, held: Any, timestamp: int) -> None:
+        entry.held = held
+        entry.row = row
+        if self._newest_only or timestamp > entry.timestamp:
+            entry.timestamp = timestamp
+        if self._stage.deduplicate == "root":
+            self._set_fence(entry, row)
+        self._touch(entry)
+
+    def _hold(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
+        """For strategies that let values out later."""
+        self._advance(entry, row, self._values.fold(entry.held, row), timestamp)
+        if not entry.pending:
+            entry.since = entry.timestamp
+        elif not self._emit.empties:
+            self._counts["intermediate-result-suppression"] += 1
+        entry.pending += 1
+        if self._counts_bytes:
+            entry.bytes += self._values.event_size(row)
+        if self._buffer is not None:
+            self._buffer.update(entry)
+        reason = self._emit.on_record(entry, None, timestamp, None)
+        if reason is not None:
+            self._let_out(entry, reason, now, waited=False)
+        if reason is not None or entry.pending == 1:
+            self._timers.set(entry, now)
+        return reason or "held"
+
+    def _pass_on(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
+        """For strategies that let values out at once, or not at all."""
+        held = self._values.fold(entry.held, row)
+        output = self._values.output(held)
+        newest = timestamp if self._newest_only or timestamp > entry.timestamp else entry.timestamp
+        passes = self._stage.where is None or self._gate.passes(entry, output)
+        reason = self._emit.on_record(entry, output, newest, self._gate.same) if passes else None
+        fate = reason or (self._emit.suppressed if passes else "filtered")
+        if reason is not None or not self._forgets_suppressed:
+            self._advance(entry, row, held, timestamp)
+        if reason is not None:
+            self._send(entry, output, now, waited=False, reason=reason)
+        elif not passes:
+            self._counts["filtered"] += 1
+        elif fate == "suppressed" and output is not None:
+            self._counts["idempotent-update-skip"] += 1
+        if self._expires and (entry.due == NEVER or (self._emit.expires and reason is not None)):
+            self._timers.set(entry, now)
+        return fate
+
+    # sessions
+
+    def _extend_session(self, window: Session, row: int, timestamp: int, now: int) -> str:
+        """A record opens a session, or extends one, or joins several into one."""
+        joined = self._joined(window, row, timestamp)
+        spans = [(timestamp, timestamp), *(entry.window for entry in joined if entry.window)]
+        span = (min(first for first, _ in spans), max(last for _, last in spans))
+        if window.is_late(span, now) or (self._final and window.close(span) <= now):
+            return "late"
+        if span == (timestamp, timestamp):
+            return self._take(self._entry(row, span), row, timestamp, now)
+        if any(self._repeats(entry, row) for entry in joined):
+            return "repeated"
+        merged = self._merged(joined, row, span, now)
+        fate = self._take(merged, row, timestamp, now)
+        self._timers.set(merged, now)
+        return fate
+
+    def _joined(self, window: Session, row: int, timestamp: int) -> list[Entry]:
+        """The sessions that a record belongs to, oldest first; not those that only wait to go out."""
+        entries = self._keys.get(self._columns.key[row], {}).values()
+        live = [entry for entry in entries if entry.window and entry.close > self._columns.before[row]]
+        found = [entry for entry in live if entry.window and window.joins(entry.window, timestamp)]
+        return sorted(found, key=lambda entry: entry.window or ())
+
+    def _merged(self, joined: list[Entry], row: int, span: Span, now: int) -> Entry:
+        """One entry in place of several. What consumers have of those is taken back."""
+        for entry in joined:
+            entry.row = row
+            if entry.emitted is not None and self._retracts:
+                newest = max(entry.timestamp, entry.emitted_timestamp or 0)
+                self._outcome.emit(entry, None, newest, now, False, "merged")
+        held = joined[0].held
+        for entry in joined[1:]:
+            held = self._values.merge(held, entry.held)
+        parts = [(entry, entry.pending, entry.since, entry.bytes) for entry in joined]
+        for entry in joined:
+            self._remove(entry)
+        merged = self._entry(row, span)
+        merged.held = held
+        merged.timestamp = max(entry.timestamp for entry in joined)
+        merged.pending = sum(pending for _, pending, _, _ in parts)
+        merged.since = min((since for _, pending, since, _ in parts if pending), default=-1)
+        merged.bytes = sum(size for *_, size in parts)
+        merged.flushed_at = max((e.flushed_at for e in joined if e.flushed_at is not None), default=None)
+        if self._stage.deduplicate == "offset":
+            merged.fence = max((entry.fence for entry in joined if entry.fence is not None), default=None)
+        self._inherit_row(merged, joined)
+        return merged
+
+    @staticmethod
+    def _inherit_row(merged: Entry, joined: list[Entry]) -> None:
+        """A session that only grew inside keeps its state row."""
+        for entry in joined:
+            if entry.window == merged.window and entry.stored:
+                merged.stored, entry.stored = True, False
+
+    # going out
+
+    def _let_out(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
+        """What is held back goes out, if it is anything to consumers and passes `where`."""
+        output = self._values.output(entry.held)
+        if not self._gate.passes(entry, output):
+            self._counts["filtered"] += 1
+        elif output is not None or entry.emitted is not None:
+            self._send(entry, output, at, waited, reason)
+        if self._empties:
+            self._empty(entry)
+        entry.flushed_at = at
+        self._empty_buffer(entry)
+        self._touch(entry)
+
+    def _send(self, entry: Entry, output: Any, at: int, waited: bool, reason: str) -> None:
+        self._outcome.emit(entry, output, entry.timestamp, at, waited, reason)
+        entry.emitted_timestamp = entry.timestamp
+        if self._retracts:
+            entry.emitted = self._gate.remembered(output, entry.timestamp)
+        if self._empties:
+            self._empty(entry)
+
+    @staticmethod
+    def _empty(entry: Entry) -> None:
+        entry.held = None
+        entry.timestamp = -1
+
+    # timers
+
+    def _fire(self, time: int) -> None:
+        """All timers of the group that a time has reached."""
+        while (rung := self._timers.pop(time)) is not None:
+            self._ring(*rung, time)
+
+    def _ring(self, due: int, entry: Entry, time: int) -> None:
+        """An entry's timer fires; this counts as having happened when it was due."""
+        reason = self._emit.on_time(entry, due)
+        if reason is not None:
+            overtime = time - due
+            self._counts["suppression-overtime-count"] += 1
+            self._counts["suppression-overtime-sum"] += overtime
+            self._counts.include({"suppression-overtime-min": overtime})
+            self._let_out(entry, reason, due, entry.waited)
+        if reason is None or entry.close <= due:
+            self._remove(entry)
+        else:
+            self._timers.set(entry, due)
+
+    def _relieve(self, buffer: Buffer, now: int) -> None:
+        """Emit early what a bounded buffer cannot hold: what would go out first anyway."""
+        while buffer.is_full:
+            buffer.require_early()
+            self._counts["buffer-evict"] += 1
+            self._let_out_now(self._timers.first_held(), "emit_early", now)
+
+    def _let_out_now(self, entry: Entry, reason: str, now: int) -> None:
+        self._let_out(entry, reason, now, waited=False)
+        if entry.close <= now:
+            self._remove(entry)
+        else:
+            self._timers.set(entry, now)
+
+    # the end of a group
+
+    def _finish_group(self) -> None:
+        """Fire what the end of the batch reaches, and keep what has changed."""
+        while (rung := self._timers.pop(NEVER)) is not None:
+            due, entry = rung
+            end = self._columns.end(entry.row)
+            if due <= end:
+                self._ring(due, entry, end)
+        if self._batch.drain and self._emit.drains:
+            self._drain()
+        for entry in self._changed:
+            self._keep(entry)
+        self._changed.clear()
+        self._keys.clear()
+        self._timers.clear()
+        if self._buffer is not None:
+            self._buffer.clear()
+
+    def _drain(self) -> None:
+        held = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
+        for entry in sorted(held, key=lambda entry: (entry.due, entry.key, entry.window or ())):
+            self._let_out_now(entry, "drained", self._columns.end(entry.row))
+
+    def _keep(self, entry: Entry) -> None:
+        counts = self._counts
+        if entry.gone:
+            if entry.stored:
+                self._outcome.forget(entry)
+        else:
+            if self._emit.holds and entry.pending and not self._counts_bytes:
+                entry.bytes = self._values.size(entry.held)
+            if not self._stage.keeps_values:
+                entry.held = None
+            self._outcome.remember(entry, self._gate.hashed)
+        counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
+        counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
+        counts["state-rows"] += (not entry.gone) - entry.stored

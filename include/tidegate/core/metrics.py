@@ -1,0 +1,35 @@
+"""Metrics of a stage out of its counts: what is held and remembered now, averages, peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.core.counts import Counts
+
+_RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-bytes")
+"""Counted by the kernel as differences; known of a stage as what there is now."""
+
+
+def running_totals(counts: Counts, before: Mapping[str, float]) -> Counts:
+    """A batch's counts with the running ones added up to what there was before it."""
+    now = Counts(counts)
+    for name in _RUNNING:
+        now[name] += int(before.get(name, 0))
+    return now
+
+
+def metrics(counts: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """What is written of a stage. `before`: its running totals after the batch before.
+
+    A buffer's average is that of the batch's start and end; its peak, where the kernel saw none (it looks at
+    one key after the other), the larger of the two.
+    """
+    found = {name: float(value) for name, value in counts.items() if not name.endswith(("-sum", "-count"))}
+    for name in ("record-lateness", "suppression-overtime"):
+        if counts.get(f"{name}-count"):
+            found[f"{name}-avg"] = counts[f"{name}-sum"] / counts[f"{name}-count"]
+    for name in ("suppression-buffer-records", "suppression-buffer-bytes"):
+        first, last = before.get(name, 0), counts.get(name, 0)
+        found[f"{name}-avg"] = (first + last) / 2
+        found[f"{name}-max"] = float(max(first, last, counts.get(f"{name}-max", 0)))
+    return found

@@ -1,0 +1,133 @@
+"""What the record-by-record kernel gathers while it goes through rows, and its way back into Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tidegate.core.counts import Counts
+from tidegate.core.entry import NEVER, Entry
+from tidegate.core.reduce import Values
+from tidegate.core.rows import EMISSION, STATE, TRACE, fill
+
+_FROM_ROW = ("key", "topic", "partition", "offset", "source")
+
+
+class _Emission(NamedTuple):
+    row: int
+    value: Any
+    timestamp: int
+    at: int
+    waited: bool
+    reason: str
+    ordinal: int
+    window_start: int | None
+    window_end: int | None
+
+
+class _State(NamedTuple):
+    row: int
+    window_start: int | None
+    window_end: int | None
+    timestamp: int
+    held: Any = None
+    emitted: Any = None
+    hash: str | None = None
+    pending: int = 0
+    since: int | None = None
+    bytes: int = 0
+    due_at: int | None = None
+    waited: bool = False
+    emitted_timestamp: int | None = None
+    flushed_at: int | None = None
+
+
+class _Trace(NamedTuple):
+    row: int
+    reason: str
+    at: int
+    told: str
+
+
+class Outcome:
+    """Emissions, changed entries and traces of one Arrow batch; the rows that they refer to are in `rows`."""
+
+    def __init__(self, rows: pa.RecordBatch, values: Values, schema: pa.Schema) -> None:
+        self._rows = rows
+        self._values = values
+        self._schema = schema
+        self._ordinals: dict[str, int] = {}
+        self._emissions: list[_Emission] = []
+        self._states: list[_State] = []
+        self._traces: list[_Trace] = []
+
+    def emit(self, entry: Entry, value: Any, timestamp: int, at: int, waited: bool, reason: str) -> None:
+        """Let a value out; None is a deletion."""
+        ordinal = self._ordinals.get(entry.key, 0)
+        self._ordinals[entry.key] = ordinal + 1
+        start, end = entry.window or (None, None)
+        self._emissions.append(
+            _Emission(entry.row, value, timestamp, at, waited, reason, ordinal, start, end)
+        )
+
+    def remember(self, entry: Entry, hashed: bool) -> None:
+        """Keep an entry as a state row."""
+        start, end = entry.window or (None, None)
+        self._states.append(
+            _State(
+                row=entry.row,
+                window_start=start,
+                window_end=end,
+                timestamp=entry.timestamp,
+                held=entry.held,
+                emitted=None if hashed else entry.emitted,
+                hash=entry.emitted if hashed else None,
+                pending=entry.pending,
+                since=entry.since if entry.pending else None,
+                bytes=entry.bytes,
+                due_at=None if entry.due == NEVER else entry.due,
+                waited=entry.waited,
+                emitted_timestamp=entry.emitted_timestamp,
+                flushed_at=entry.flushed_at,
+            )
+        )
+
+    def forget(self, entry: Entry) -> None:
+        """Keep that an entry is gone: a state row without a value and without a timer."""
+        start, end = entry.window or (None, None)
+        self._states.append(_State(entry.row, start, end, entry.timestamp))
+
+    def trace(self, row: int, fate: str, at: int, told: str) -> None:
+        """Say what became of a record."""
+        self._traces.append(_Trace(row, fate, at, told))
+
+    def batches(self, counts: Counts) -> Iterator[pa.RecordBatch]:
+        """All of it, as rows of the output schema; counts what goes out and what changed."""
+        if self._emissions:
+            counts["emitted"] += len(self._emissions)
+            for emission in self._emissions:
+                counts["emitted." + emission.reason] += 1
+            yield self._as_rows(EMISSION, _Emission._fields, self._emissions)
+        if self._states:
+            counts["state-rows-changed"] += len(self._states)
+            yield self._as_rows(STATE, _State._fields, self._states)
+        if self._traces:
+            yield self._as_rows(TRACE, _Trace._fields, self._traces)
+
+    def _as_rows(self, kind: int, names: tuple[str, ...], gathered: list[Any]) -> pa.RecordBatch:
+        columns = dict(zip(names, zip(*gathered, strict=True), strict=True))
+        places = pa.array(columns.pop("row"), pa.int64())
+        arrays = {name: self._array(name, values) for name, values in columns.items()}
+        taken = {name: self._rows.column(name).take(places) for name in _FROM_ROW}
+        if kind == TRACE:
+            taken["timestamp"] = self._rows.column("timestamp").take(places)
+        return fill(self._schema, kind, taken | arrays, len(gathered))
+
+    def _array(self, name: str, values: Any) -> pa.Array:
+        if name == "held":
+            return self._values.held_array(values)
+        if name in ("value", "emitted"):
+            return self._values.output_array(values)
+        return pa.array(values, self._schema.field(name).type)

@@ -1,0 +1,131 @@
+"""`reduce: {name: aggregate}`. Null arguments are ignored; `count(*)` has an argument that never is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.core.serialize import serialize
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate function over the record column of the same name."""
+
+    name: str
+    function: str
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """Several, side by side."""
+
+    of: tuple[Aggregate, ...]
+    takes_nulls: bool = False
+
+    def held_type(self, value: pa.DataType) -> pa.DataType:
+        """What each function needs to go on."""
+        return pa.struct([(each.name, FUNCTIONS[each.function].held(value[each.name])) for each in self])
+
+    def output_type(self, value: pa.DataType) -> pa.DataType:
+        """What each function comes to."""
+        return pa.struct([(each.name, FUNCTIONS[each.function].gives(value[each.name])) for each in self])
+
+    def bind(self, rows: pa.RecordBatch) -> AggregateValues:
+        """The values of these rows."""
+        return AggregateValues(self, rows)
+
+    def __iter__(self) -> Any:
+        return iter(self.of)
+
+
+class AggregateValues:
+    """Held is a list with an accumulator per aggregate; an output is a tuple of their results."""
+
+    def __init__(self, aggregates: Aggregates, rows: pa.RecordBatch) -> None:
+        value = rows.column("value")
+        self._rows = rows
+        self._names = [each.name for each in aggregates]
+        self._functions = [FUNCTIONS[each.function] for each in aggregates]
+        self._held_type = aggregates.held_type(value.type)
+        self._output_type = aggregates.output_type(value.type)
+        self.null = value.is_null().to_pylist()
+        columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
+        self._steps = [
+            (at, function.fold, column)
+            for at, (function, column) in enumerate(zip(self._functions, columns, strict=True))
+        ]
+
+    def fold(self, held: Any, row: int) -> Any:
+        """One record more."""
+        if held is None:
+            held = [function.start() for function in self._functions]
+        for at, fold, column in self._steps:
+            argument = column[row]
+            if argument is not None:
+                held[at] = fold(held[at], argument)
+        return held
+
+    def output(self, held: Any) -> Any:
+        """The results so far."""
+        if held is None:
+            return None
+        return tuple([f.finish(part) for f, part in zip(self._functions, held, strict=True)])
+
+    def merge(self, older: Any, newer: Any) -> Any:
+        """The older session's records come first."""
+        if older is None or newer is None:
+            return older or newer
+        return [f.merge(a, b) for f, a, b in zip(self._functions, older, newer, strict=True)]
+
+    def restore(self, row: int) -> tuple[Any, Any]:
+        """The accumulators of a state row, and the results that it last emitted."""
+        held = self._rows.column("held")[row].as_py()
+        emitted = self._rows.column("emitted")[row].as_py()
+        return (
+            None
+            if held is None
+            else [f.load(held[n]) for f, n in zip(self._functions, self._names, strict=True)],
+            None if emitted is None else tuple([emitted[name] for name in self._names]),
+        )
+
+    def field(self, name: str) -> Callable[[Any], Any]:
+        """Reads one result."""
+        return itemgetter(self._names.index(name))
+
+    def size(self, held: Any) -> int:
+        """Bytes of the serialized results."""
+        output = self.output(held)
+        return 0 if output is None else len(serialize(dict(zip(self._names, output, strict=True))))
+
+    def event_size(self, row: int) -> int:
+        """Bytes of the row's own arguments."""
+        return len(serialize(self._rows.column("value")[row].as_py()))
+
+    def held_array(self, held: Sequence[Any]) -> pa.Array:
+        """As a column."""
+        return self._struct(
+            [
+                None if each is None else [f.dump(p) for f, p in zip(self._functions, each, strict=True)]
+                for each in held
+            ],
+            self._held_type,
+        )
+
+    def output_array(self, outputs: Sequence[Any]) -> pa.Array:
+        """As a column."""
+        return self._struct(outputs, self._output_type)
+
+    def _struct(self, rows: Sequence[Sequence[Any] | None], type_: pa.StructType) -> pa.Array:
+        columns = [
+            pa.array([None if row is None else row[at] for row in rows], type_[at].type)
+            for at in range(len(self._names))
+        ]
+        missing = pa.array([row is None for row in rows], pa.bool_())
+        return pa.StructArray.from_arrays(columns, names=self._names, mask=missing)

@@ -1,0 +1,90 @@
+"""`reduce: collect`: the records since the last flush, in order. References are lists of places in a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.serialize import serialize
+
+EVENTS = "events"
+
+
+@dataclass(frozen=True)
+class Collect:
+    """`{"events": [...]}`; what has gone out is not held any more."""
+
+    takes_nulls: bool = False
+
+    def held_type(self, value: pa.DataType) -> pa.DataType:
+        """A list of the records' columns."""
+        return pa.struct([(EVENTS, pa.list_(value))])
+
+    def output_type(self, value: pa.DataType) -> pa.DataType:
+        """The same."""
+        return self.held_type(value)
+
+    def bind(self, rows: pa.RecordBatch) -> CollectValues:
+        """The values of these rows."""
+        return CollectValues(rows)
+
+
+class CollectValues:
+    """Row i's record is at i in the pool; the events that state rows hold come after all rows."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        values = rows.column("value")
+        self.null = values.is_null().to_pylist()
+        events = pc.struct_field(rows.column("held"), EVENTS)
+        lengths = pc.fill_null(pc.list_value_length(events), 0).to_pylist()
+        self._ends = list(accumulate(lengths, initial=rows.num_rows))
+        self._pool = pa.concat_arrays([values, events.flatten()]) if any(lengths) else values
+
+    def fold(self, held: Any, row: int) -> Any:
+        """One event more."""
+        if held is None:
+            return [row]
+        held.append(row)
+        return held
+
+    def output(self, held: Any) -> Any:
+        """All of them. Nothing is folded into a list that went out."""
+        return held
+
+    def merge(self, older: Any, newer: Any) -> Any:
+        """The older session's first."""
+        return (older or []) + (newer or []) or None
+
+    def restore(self, row: int) -> tuple[Any, Any]:
+        """What the state row holds. What went out are events, not a value to be compared with."""
+        return list(range(self._ends[row], self._ends[row + 1])) or None, None
+
+    def field(self, name: str) -> Callable[[Any], Any]:
+        """Reads the events."""
+        assert name == EVENTS, name
+        return lambda output: self._pool.take(pa.array(output, pa.int64())).to_pylist()
+
+    def size(self, held: Any) -> int:
+        """Bytes of the serialized events."""
+        return 0 if held is None else len(serialize({EVENTS: self.field(EVENTS)(held)}))
+
+    def event_size(self, row: int) -> int:
+        """Bytes of the row's own event."""
+        return len(serialize(self._pool[row].as_py()))
+
+    def held_array(self, held: Sequence[Any]) -> pa.Array:
+        """As a column."""
+        ends = list(accumulate((len(each or ()) for each in held), initial=0))
+        places = pa.array([place for each in held for place in each or ()], pa.int64())
+        lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._pool.take(places))
+        empty = pa.array([each is None for each in held], pa.bool_())
+        return pa.StructArray.from_arrays([lists], names=[EVENTS], mask=empty)
+
+    def output_array(self, outputs: Sequence[Any]) -> pa.Array:
+        """As a column."""
+        return self.held_array(outputs)

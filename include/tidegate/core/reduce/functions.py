@@ -1,0 +1,175 @@
+"""The aggregate functions: how each starts, folds, merges and finishes, and its types (Spark's).
+
+To add one: a `Function` here, and its name in the grammar (`spec`).
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.core.compare import equal
+
+# Spark's widest decimal has 38 digits; a sum of them may need more while it is folded.
+_EXACT = decimal.Context(prec=80)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _same_type(argument: pa.Field) -> pa.DataType:
+    return argument.type
+
+
+@dataclass(frozen=True)
+class Function:
+    """`fold(accumulator, argument)` gets no null arguments. `start` gives the accumulator of no records."""
+
+    fold: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
+    held: Callable[[pa.Field], pa.DataType]
+    gives: Callable[[pa.Field], pa.DataType]
+    start: Callable[[], Any] = lambda: None
+    finish: Callable[[Any], Any] = _same
+    dump: Callable[[Any], Any] = _same
+    """The accumulator as Arrow takes it."""
+    load: Callable[[Any], Any] = _same
+    """The accumulator as Arrow gave it."""
+
+
+# sum, avg
+
+
+def _add(left: Any, right: Any) -> Any:
+    return _EXACT.add(left, right) if isinstance(left, decimal.Decimal) else left + right
+
+
+def _sum(total: Any, value: Any) -> Any:
+    return value if total is None else _add(total, value)
+
+
+def _merged_sum(older: Any, newer: Any) -> Any:
+    return older if newer is None else _sum(older, newer)
+
+
+def _sum_type(argument: pa.Field) -> pa.DataType:
+    type_ = argument.type
+    if pa.types.is_decimal(type_):
+        return pa.decimal128(min(38, type_.precision + 10), type_.scale)
+    return pa.float64() if pa.types.is_floating(type_) else pa.int64()
+
+
+def _average(held: Any) -> Any:
+    total, count = held
+    if not count:
+        return None
+    if not isinstance(total, decimal.Decimal):
+        return total / count
+    digits = -int(total.as_tuple().exponent)
+    unit = decimal.Decimal(1).scaleb(-min(38, digits + 4))
+    return _EXACT.divide(total, count).quantize(unit, decimal.ROUND_HALF_UP, _EXACT)
+
+
+def _average_type(argument: pa.Field) -> pa.DataType:
+    type_ = argument.type
+    if not pa.types.is_decimal(type_):
+        return pa.float64()
+    scale = min(38, type_.scale + 4)
+    return pa.decimal128(min(38, type_.precision + 4), scale)
+
+
+def _average_held(argument: pa.Field) -> pa.DataType:
+    return pa.struct([("sum", _sum_type(argument)), ("count", pa.int64())])
+
+
+# min, max: as in Spark, NaN is larger than every number
+
+
+def _larger(held: Any, value: Any) -> Any:
+    if held is None or value != value:
+        return value
+    return held if held != held or held >= value else value
+
+
+def _smaller(held: Any, value: Any) -> Any:
+    if held is None or held != held:
+        return value
+    return held if value != value or held <= value else value
+
+
+def _either(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda older, newer: older if newer is None else pick(older, newer)
+
+
+# first, last, collected
+
+
+def _first(held: Any, value: Any) -> Any:
+    return value if held is None else held
+
+
+def _last(held: Any, value: Any) -> Any:
+    return value
+
+
+def _append(held: list[Any], value: Any) -> list[Any]:
+    held.append(value)
+    return held
+
+
+def _append_new(held: list[Any], value: Any) -> list[Any]:
+    return held if any(equal(each, value) for each in held) else _append(held, value)
+
+
+def _list_type(argument: pa.Field) -> pa.DataType:
+    return pa.list_(argument.type)
+
+
+def _count(held: int, _: Any) -> int:
+    return held + 1
+
+
+def _int64(_: pa.Field) -> pa.DataType:
+    return pa.int64()
+
+
+_counted = Function(_count, lambda a, b: a + b, _int64, _int64, start=int)
+
+FUNCTIONS = {
+    "count_all": _counted,
+    "count": _counted,
+    "sum": Function(_sum, _merged_sum, _sum_type, _sum_type),
+    "avg": Function(
+        fold=lambda held, value: (_sum(held[0], value), held[1] + 1),
+        merge=lambda a, b: (_merged_sum(a[0], b[0]), a[1] + b[1]),
+        held=_average_held,
+        gives=_average_type,
+        start=lambda: (None, 0),
+        finish=_average,
+        dump=lambda held: {"sum": held[0], "count": held[1]},
+        load=lambda held: (held["sum"], held["count"]),
+    ),
+    "min": Function(_smaller, _either(_smaller), _same_type, _same_type),
+    "max": Function(_larger, _either(_larger), _same_type, _same_type),
+    "first": Function(_first, _either(_first), _same_type, _same_type),
+    "last": Function(_last, _either(_last), _same_type, _same_type),
+    "collect_list": Function(
+        _append, lambda a, b: a + b, _list_type, _list_type, start=list, finish=list, load=list
+    ),
+    "collect_set": Function(
+        fold=_append_new,
+        merge=lambda a, b: functools.reduce(_append_new, b, list(a)),
+        held=_list_type,
+        gives=_list_type,
+        start=list,
+        finish=list,
+        load=list,
+    ),
+}
+"""Name -> function. `count_all` is `count(*)`."""

@@ -1,0 +1,63 @@
+"""What the kernel needs to know: of a stage, and of the batch that is applied to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tidegate.core.condition import Condition
+from tidegate.core.emit import Change, Emit, Once
+from tidegate.core.reduce import Latest, Reduce
+from tidegate.core.windows import Window
+
+Place = tuple[str, int]
+"""A topic-partition."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a buffer may hold, per topic-partition: entries, or bytes of key + serialized value."""
+
+    max_records: int | None = None
+    max_bytes: int | None = None
+    when_full: Literal["emit_early", "shut_down"] = "emit_early"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How records fold into a value, and when that goes out. A buffer without `bound` may grow."""
+
+    reduce: Reduce
+    emit: Emit
+    window: Window | None = None
+    clock: Literal["stream", "run"] = "stream"
+    where: Condition | None = None
+    deduplicate: Literal["offset", "root", "none"] = "offset"
+    bound: Bound | None = None
+
+    @property
+    def remembers_hashes(self) -> bool:
+        """Whether a hash is kept of what went out, in place of the value."""
+        return isinstance(self.emit, Once) or (isinstance(self.emit, Change) and self.emit.hashed)
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether its state rows have values at all."""
+        return not (self.remembers_hashes and isinstance(self.reduce, Latest))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a batch adds to its rows. All times in epoch ms.
+
+    `times`: stream time of each topic-partition at the end of the batch. Under `clock: run`, `floor` is the
+    largest clock of the batches before, and `clock` this one's. `drain`: what is held back goes out.
+    `trace`: also say what became of each record.
+    """
+
+    times: Mapping[Place, int] = field(default_factory=dict)
+    clock: int | None = None
+    floor: int = -1
+    drain: bool = False
+    trace: bool = False

@@ -1,0 +1,63 @@
+"""The timers of a group's entries, in the order in which they fire: (due, key, window)."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+
+from tidegate.core.emit import Emit
+from tidegate.core.entry import NEVER, Entry
+
+
+class Timers:
+    """A heap. An entry's timer counts only while it stands at the entry's `due`; others are passed over."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._heap: list[tuple[int, str, int, int, Entry]] = []
+        self._number = count()
+        self.next_due = NEVER
+        """No timer fires before this."""
+
+    def set(self, entry: Entry, now: int) -> None:
+        """Set the entry's timer as its strategy says; it cannot be due before `now`."""
+        due = self._emit.due(entry)
+        entry.waited = due > now
+        self.restore(entry, due if due > now else now)
+
+    def restore(self, entry: Entry, due: int) -> None:
+        """Set the entry's timer to a time."""
+        entry.due = due
+        if due != NEVER:
+            start = entry.window[0] if entry.window else 0
+            heapq.heappush(self._heap, (due, entry.key, start, next(self._number), entry))
+            self.next_due = self._heap[0][0]
+
+    def pop(self, time: int) -> tuple[int, Entry] | None:
+        """The next timer that is due, and its entry; or None."""
+        while self._heap and self._heap[0][0] <= time:
+            due, *_, entry = heapq.heappop(self._heap)
+            self.next_due = self._heap[0][0] if self._heap else NEVER
+            if entry.due == due:
+                return due, entry
+        return None
+
+    def first_held(self) -> Entry:
+        """The entry that holds something back and whose timer fires first."""
+        passed_over = []
+        while True:
+            timer = heapq.heappop(self._heap)
+            due, *_, entry = timer
+            if entry.due == due:
+                passed_over.append(timer)
+                if entry.pending:
+                    break
+        for each in passed_over:
+            heapq.heappush(self._heap, each)
+        self.next_due = self._heap[0][0]
+        return entry
+
+    def clear(self) -> None:
+        """Forget all: the group is done."""
+        self._heap.clear()
+        self.next_due = NEVER

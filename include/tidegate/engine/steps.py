@@ -1,0 +1,89 @@
+"""A pipeline as a chain of kernel steps: its stages, and before them what drops repeated values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate import core
+from tidegate.engine.stage import KeyTypes
+from tidegate.spec import Pipeline, Stage
+from tidegate.spec.kernel import deduplication_stage, kernel_stage
+
+DEDUPLICATION = "_deduplicate"
+"""The name of the step before the first stage; no stage can be called so."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups what comes in."""
+
+    name: str
+    logic: core.Stage
+    values: Mapping[str, str]
+    where: str | None = None
+    key: tuple[str, ...] | None = None
+    stage: Stage | None = None
+
+    @property
+    def is_deduplication(self) -> bool:
+        """Whether it only lets records through or not."""
+        return self.stage is None
+
+
+def steps_of(pipeline: Pipeline) -> list[Step]:
+    """The steps, in order."""
+    once = deduplication_stage(pipeline)
+    first = [] if once is None else [Step(DEDUPLICATION, once, {"frame": "`__packed`"})]
+    return first + [
+        Step(stage.name, kernel_stage(pipeline, stage), stage.values, _of_record(stage), stage.key, stage)
+        for stage in pipeline.stages
+    ]
+
+
+def _of_record(stage: Stage) -> str | None:
+    """The stage's `where`, if Spark can evaluate it on each record: its value is the record's own."""
+    return stage.where if stage.reduce == "latest" and stage.window is None else None
+
+
+def keeps_time(pipeline: Pipeline) -> bool:
+    """Whether stream time matters: to a stage, to the order between stages, or to what is forgotten."""
+    return len(steps_of(pipeline)) > 1 or any(stage.timed for stage in pipeline.stages)
+
+
+def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
+    """The columns whose values are let through once."""
+    deduplicate = pipeline.source.deduplicate
+    assert not isinstance(deduplicate, str), "only asked where there is such a step"
+    return deduplicate.columns
+
+
+def published_stages(pipeline: Pipeline) -> set[str]:
+    """The stages whose emissions are written: those of sinks, and the last."""
+    last = pipeline.stages[-1].name
+    return {last, *(sink.stage or last for sink in pipeline.sinks)}
+
+
+def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:
+    """The columns that the source's key is made of."""
+    return {name: frame.schema[name].dataType for name in pipeline.source.key or ()}
+
+
+def packed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Records as values of the step that drops repeated ones: keyed by `columns`, each whole in `__packed`.
+
+    Deletions have no columns that could repeat: `unpacked` puts them back.
+    """
+    key = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns]), {"ignoreNullFields": "false"})
+    whole = F.struct(*[F.col(f"`{name}`") for name in frame.columns])
+    kept = frame.where(~F.col("__tombstone"))
+    return kept.withColumn("__packed", whole).withColumn("__key", F.when(F.col("__reason").isNull(), key))
+
+
+def unpacked(emissions: DataFrame, frame: DataFrame) -> DataFrame:
+    """The records that were let through, as they were, and the deletions of `frame`."""
+    deletions = frame.where(F.col("__tombstone"))
+    return emissions.select("value.frame.*").unionByName(deletions)

@@ -1,0 +1,118 @@
+"""What a batch writes: changelogs, outboxes and quarantine, as Delta tables partitioned by attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from tidegate import core
+from tidegate.engine.rows import STATE_NAMES
+from tidegate.engine.stage import KeyTypes, key_columns
+from tidegate.errors import RecordTooLarge
+from tidegate.failpoints import failpoint
+from tidegate.spec import KafkaSink, Pipeline
+
+# Kafka's default message.max.bytes is 1 MiB, batch overhead included.
+MAX_RECORD_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for a table, and how many: an empty one is not written."""
+
+    path: str
+    frame: DataFrame
+    rows: int
+
+
+def write_all(tables: Sequence[Table], attempt: str) -> None:
+    """Append all, side by side, under the attempt's name."""
+    wanted = [table for table in tables if table.rows]
+    if wanted:
+        with ThreadPoolExecutor(len(wanted)) as pool:
+            writes = [pool.submit(_append, table, attempt) for table in wanted]
+        for write in writes:
+            write.result()
+    failpoint("compute.written")
+
+
+def _append(table: Table, attempt: str) -> None:
+    failpoint("compute.write")
+    named = table.frame.withColumn("attempt", F.lit(attempt))
+    writer = named.write.format("delta").mode("append").partitionBy("attempt").option("mergeSchema", "true")
+    writer.save(table.path)
+
+
+def changelog(decided: DataFrame, logic: core.Stage, seq: int) -> DataFrame:
+    """State rows, as the table keeps them."""
+    values = [F.col("held").alias("value"), F.col("emitted")] if logic.keeps_values else []
+    if logic.remembers_hashes:
+        values = values[:1]
+    return decided.where(F.col("kind") == core.STATE).select(
+        *["key", *values, "topic", "partition", "offset", "timestamp", "source", *STATE_NAMES],
+        F.lit(seq).alias("updated_seq"),
+    )
+
+
+def outbox(decided: DataFrame, pipeline: Pipeline, stage: str, keys: KeyTypes, seq: int) -> DataFrame:
+    """Emissions of a stage, with what its sinks send."""
+    hop = F.concat_ws("/", "topic", "partition", "offset")
+    parts = key_columns(keys) or {"key": F.col("key")}
+    return decided.where(F.col("kind") == core.EMISSION).select(
+        *["key", "ordinal", "reason", "value"],
+        F.struct(*[part.alias(name) for name, part in parts.items()]).alias("key_columns"),
+        *_payloads(decided, pipeline, stage, keys),
+        *["window_start", "window_end", "timestamp", "at"],
+        F.concat_ws(";", "source", hop).alias("source"),
+        F.lit(seq).alias("seq"),
+    )
+
+
+def _payloads(decided: DataFrame, pipeline: Pipeline, stage: str, keys: KeyTypes) -> list[Column]:
+    """What Kafka sinks send, as JSON text; with the key's columns and the window where a sink wants them."""
+    last = pipeline.stages[-1].name
+    sinks = [sink for sink in pipeline.sinks if isinstance(sink, KafkaSink) and (sink.stage or last) == stage]
+    wanted = {sink.with_key for sink in sinks}
+    value = decided.schema["value"].dataType
+    assert isinstance(value, StructType)
+    options = {"ignoreNullFields": "false"}
+    payloads = []
+    if False in wanted:
+        payloads.append(F.to_json("value", options).alias("payload"))
+    if True in wanted:
+        windowed = next(each for each in pipeline.stages if each.name == stage).window is not None
+        added = key_columns(keys) | {n: F.col(n) for n in ("window_start", "window_end") if windowed}
+        columns = {name: part for name, part in added.items() if name not in value.names}
+        columns |= {name: F.col("value")[name] for name in value.names}
+        whole = F.struct(*[part.alias(name) for name, part in columns.items()])
+        with_key = F.when(F.col("value").isNotNull(), F.to_json(whole, options))
+        payloads.append(with_key.alias("payload_with_key"))
+    return payloads
+
+
+def check_sizes(rows: DataFrame, emitted: int) -> None:
+    """Raise RecordTooLarge when a Kafka sink could not take an emission of this outbox."""
+    texts = [F.length(name) for name in rows.columns if name.startswith("payload")]
+    if not texts or not emitted:
+        return
+    size = F.octet_length("key") + F.greatest(*texts, F.lit(0))
+    largest = rows.orderBy(size.desc()).select("key", size.alias("bytes")).first()
+    if largest["bytes"] > MAX_RECORD_BYTES:
+        raise RecordTooLarge(
+            f"The emission of key {largest['key'][:100]!r} has {largest['bytes']} bytes; "
+            f"a Kafka sink takes {MAX_RECORD_BYTES}",
+            "Select fewer columns in the stage, or send to a table sink; nothing was published.",
+        )
+
+
+def quarantine(decided: DataFrame, seq: int) -> DataFrame:
+    """Unusable input, whole."""
+    position = ("topic", "partition", "offset", "timestamp")
+    return decided.where(F.col("kind") == core.QUARANTINED).select(
+        *position, "input.key", "input.value", "input.headers", "input.reason", F.lit(seq).alias("seq")
+    )

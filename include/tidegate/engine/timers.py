@@ -1,0 +1,34 @@
+"""Which keys a batch has to look at although it has no records of them: those whose timers fire."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate import core
+from tidegate.engine.rows import time_of
+
+
+def keys_with_timers(state: DataFrame, logic: core.Stage, batch: core.Batch) -> DataFrame:
+    """The keys of state whose timers the batch's end reaches; of a bounded or drained buffer, all that hold.
+
+    Reads no values, but every entry's newest row: the price of a timer is a look at each key's due time.
+    """
+    entry = ["key", "window_start", "window_end", *(("topic", "partition") if logic.bound else ())]
+    told = F.struct("updated_seq", "due_at", "pending", "topic", "partition")
+    newest = state.groupBy(*entry).agg(F.max(told).alias("newest"))
+    row = F.col("newest")
+    reached = row["due_at"] <= F.greatest(
+        time_of(batch.times, row["topic"], row["partition"]), F.lit(_least_end(batch)).cast("long")
+    )
+    wanted = reached | (row["pending"] > 0) if logic.bound or batch.drain else reached
+    return newest.where(wanted).select("key").distinct()
+
+
+def _least_end(batch: core.Batch) -> int:
+    return max(batch.floor, -1 if batch.clock is None else batch.clock)
+
+
+def looks_at_timers(logic: core.Stage) -> bool:
+    """Whether entries of the stage can have timers at all."""
+    return logic.window is not None or logic.emit.holds or logic.emit.expires

@@ -1,0 +1,135 @@
+"""What anyone may ask the ledger, lease or not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, and_, func, select
+
+from tidegate.ledger import schema
+from tidegate.ledger.database import answering
+from tidegate.ledger.records import Attempt, Head, Plan, Run, Stream, Times
+from tidegate.ledger.rows import attempt_in, of, partitions_in, plan_in
+
+
+class LedgerReader:
+    """Reads. `now` gives epoch seconds; it only times leases and timestamps rows."""
+
+    def __init__(self, engine: Engine, now: Callable[[], float] = time.time) -> None:
+        self._engine = engine
+        self._name = engine.url.render_as_string(hide_password=True)
+        self._now = now
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with answering(self._name), self._engine.begin() as connection:
+            yield connection
+
+    def streams(self) -> list[Stream]:
+        """Every pipeline and generation that was ever planned."""
+        with self._transaction() as connection:
+            rows = connection.execute(
+                select(schema.heads.c.pipeline, schema.heads.c.generation).order_by(
+                    schema.heads.c.pipeline, schema.heads.c.generation
+                )
+            )
+            return [Stream(row.pipeline, row.generation) for row in rows]
+
+    def head(self, stream: Stream) -> Head:
+        """The last committed batch."""
+        with self._transaction() as connection:
+            row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+        if row is None:
+            return Head(stream)
+        return Head(stream, row.seq, partitions_in(row.offsets), row.topic_ids)
+
+    def lease_holder(self, stream: Stream) -> str | None:
+        """Who holds a lease that has not run out, if anyone."""
+        with self._transaction() as connection:
+            row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+        held = row is not None and row.holder is not None and row.lease_until > self._now()
+        return str(row.holder) if row is not None and held else None
+
+    def plan(self, stream: Stream, seq: int) -> Plan | None:
+        """The plan of a batch."""
+        table = schema.plans
+        with self._transaction() as connection:
+            row = connection.execute(select(table).where(of(table, stream), table.c.seq == seq)).first()
+        return plan_in(stream, row) if row else None
+
+    def open_plan(self, stream: Stream) -> Plan | None:
+        """The plan that is not committed yet, if there is one."""
+        return self.plan(stream, self.head(stream).seq + 1)
+
+    def latest_clock(self, stream: Stream) -> int | None:
+        """The largest clock of the committed batches, epoch ms; None before the first."""
+        plans, commits = schema.plans, schema.commits
+        both = plans.join(commits, and_(of(commits, stream), plans.c.seq == commits.c.seq))
+        query = select(func.max(plans.c.clock_ms)).select_from(both).where(of(plans, stream))
+        with self._transaction() as connection:
+            return connection.execute(query).scalar()
+
+    def run(self, stream: Stream, run_id: str) -> Run | None:
+        """What a trigger came to."""
+        table = schema.runs
+        with self._transaction() as connection:
+            row = connection.execute(select(table).where(of(table, stream), table.c.run_id == run_id)).first()
+        return Run(row.run_id, row.seq, row.note) if row else None
+
+    def attempt(self, stream: Stream, seq: int) -> Attempt | None:
+        """The committed attempt of a batch; before the commit, the newest computed one."""
+        table, commits = schema.attempts, schema.commits
+        query = select(table).where(of(table, stream), table.c.seq == seq).order_by(table.c.epoch.desc())
+        decided = select(commits.c.attempt).where(of(commits, stream), commits.c.seq == seq)
+        with self._transaction() as connection:
+            name = connection.execute(decided).scalar()
+            row = connection.execute(query.where(table.c.name == name) if name else query).first()
+        return attempt_in(stream, row) if row else None
+
+    def times(self, stream: Stream) -> Times:
+        """How far each stage's time is in each partition at the head; nothing before the first batch."""
+        head = self.head(stream)
+        attempt = self.attempt(stream, head.seq) if head.seq else None
+        return attempt.times if attempt is not None else {}
+
+    def committed(self, stream: Stream, up_to: int | None = None) -> list[tuple[int, str]]:
+        """(seq, attempt) of the committed batches, oldest first; `up_to` a seq when given."""
+        table = schema.commits
+        query = select(table.c.seq, table.c.attempt).where(of(table, stream)).order_by(table.c.seq)
+        if up_to is not None:
+            query = query.where(table.c.seq <= up_to)
+        with self._transaction() as connection:
+            return [(row.seq, row.attempt) for row in connection.execute(query)]
+
+    def publications(self, stream: Stream, seq: int) -> dict[str, int]:
+        """Sink -> records, for the sinks that have the whole of a batch."""
+        table = schema.publications
+        with self._transaction() as connection:
+            rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
+            return {row.sink: row.records for row in rows}
+
+    def last_published(self, stream: Stream, sink: str) -> int:
+        """The newest batch of which a sink got records; 0 if none."""
+        table = schema.publications
+        query = select(func.max(table.c.seq)).where(
+            of(table, stream), table.c.sink == sink, table.c.records > 0
+        )
+        with self._transaction() as connection:
+            return connection.execute(query).scalar() or 0
+
+    def sink_identity(self, stream: Stream, sink: str) -> str | None:
+        """The identity of the sink that was first published to."""
+        table = schema.sinks
+        with self._transaction() as connection:
+            return connection.execute(
+                select(table.c.identity).where(of(table, stream), table.c.sink == sink)
+            ).scalar()
+
+    def metrics(self, stream: Stream, seq: int) -> dict[tuple[str, str], float]:
+        """(stage, name) -> value; the stage of a whole batch's metrics is ''."""
+        table = schema.metrics
+        with self._transaction() as connection:
+            rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
+            return {(row.stage, row.name): row.value for row in rows}

@@ -1,0 +1,83 @@
+"""Records as rows and back. What is stored as JSON has string keys only: partitions become text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Row, Table, and_
+
+from tidegate.ledger.records import ANY_STAGE, Attempt, OffsetRange, Plan, Stream
+
+ByPartition = Mapping[tuple[str, int], int]
+_Stored = Mapping[str, Mapping[str, int]]
+
+
+def of(table: Table, stream: Stream) -> Any:
+    """The condition that a row is the stream's."""
+    return and_(table.c.pipeline == stream.pipeline, table.c.generation == stream.generation)
+
+
+def partitions_in(stored: _Stored) -> dict[tuple[str, int], int]:
+    """Topic -> partition -> number, as numbers by (topic, partition)."""
+    return {(topic, int(p)): number for topic, parts in stored.items() for p, number in parts.items()}
+
+
+def partitions_out(numbers: ByPartition) -> dict[str, dict[str, int]]:
+    """The same, the other way."""
+    stored: dict[str, dict[str, int]] = {}
+    for (topic, partition), number in sorted(numbers.items()):
+        stored.setdefault(topic, {})[str(partition)] = number
+    return stored
+
+
+def plan_in(stream: Stream, row: Row[Any]) -> Plan:
+    """A plan, word for word as it was written."""
+    return Plan(
+        stream=stream,
+        seq=row.seq,
+        run_id=row.run_id,
+        clock_ms=row.clock_ms,
+        believed_until_ms=row.believed_until_ms,
+        ranges=tuple(OffsetRange(**each) for each in row.ranges),
+        topic_ids=row.topic_ids,
+        spec_text=row.spec_text,
+        spec_hash=row.spec_hash,
+        drain=row.drain,
+        lookups=row.lookups,
+    )
+
+
+def plan_out(plan: Plan) -> dict[str, Any]:
+    """A plan's columns, without the stream's."""
+    row = {name: value for name, value in vars(plan).items() if name != "stream"}
+    return row | {
+        "ranges": [asdict(each) for each in plan.ranges],
+        "topic_ids": dict(plan.topic_ids),
+        "lookups": dict(plan.lookups),
+    }
+
+
+def attempt_in(stream: Stream, row: Row[Any]) -> Attempt:
+    """An attempt; one from before counts were kept per stage had a single stage, and no times."""
+    flat = any(not isinstance(each, Mapping) for each in row.counts.values())
+    return Attempt(
+        stream=stream,
+        seq=row.seq,
+        name=row.name,
+        counts={ANY_STAGE: row.counts} if flat else row.counts,
+        validated=row.validated,
+        times={stage: partitions_in(each) for stage, each in (row.times or {}).items()},
+    )
+
+
+def attempt_out(attempt: Attempt) -> dict[str, Any]:
+    """An attempt's columns, without the stream's."""
+    return {
+        "seq": attempt.seq,
+        "name": attempt.name,
+        "counts": {stage: dict(counts) for stage, counts in attempt.counts.items()},
+        "validated": attempt.validated,
+        "times": {stage: partitions_out(each) for stage, each in attempt.times.items()},
+    }

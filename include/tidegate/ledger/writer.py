@@ -1,0 +1,191 @@
+"""What the holder of a lease may write. Every write names the epoch it was made under."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, and_, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidegate.errors import Fenced
+from tidegate.failpoints import failpoint
+from tidegate.ledger import schema
+from tidegate.ledger.reader import LedgerReader
+from tidegate.ledger.records import Attempt, Lease, OffsetRange, Plan, Run
+from tidegate.ledger.rows import attempt_out, of, partitions_in, partitions_out, plan_out
+
+LEASE_SECONDS = 120.0
+
+
+class LeasedLedger(LedgerReader):
+    """What the holder of a lease may write. Every method raises Fenced when a newer epoch exists."""
+
+    def __init__(self, engine: Engine, now: Callable[[], float], lease: Lease) -> None:
+        super().__init__(engine, now)
+        self.lease = lease
+        self.stream = lease.stream
+
+    def renew(self) -> None:
+        """Show life: the lease ends LEASE_SECONDS from now."""
+        self._hold(lease_until=self._now() + LEASE_SECONDS)
+
+    def release(self) -> None:
+        """Let others in at once. Silent when somebody already is."""
+        with self._transaction() as connection:
+            connection.execute(
+                update(schema.heads).where(self._is_current()).values(holder=None, lease_until=None)
+            )
+
+    def add_plan(self, plan: Plan) -> None:
+        """Fix a batch, and that its run works on it."""
+        row = self._key(**plan_out(plan), planned_at=self._now())
+        with self._fenced() as connection:
+            connection.execute(insert(schema.plans).values(row))
+            connection.execute(
+                insert(schema.runs).values(self._key(run_id=plan.run_id, seq=plan.seq, note=""))
+            )
+
+    def add_run(self, run: Run) -> None:
+        """Note what a trigger came to, when that is not a batch of its own."""
+        with self._fenced() as connection:
+            connection.execute(insert(schema.runs).values(self._key(**asdict(run))))
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        """Note that an attempt's files are complete."""
+        row = self._key(**attempt_out(attempt), epoch=self.lease.epoch, computed_at=self._now())
+        with self._fenced() as connection:
+            connection.execute(insert(schema.attempts).values(row))
+
+    def set_validated(self, attempt: Attempt, passed: bool) -> None:
+        """Note what the quality gate said."""
+        table = schema.attempts
+        with self._fenced() as connection:
+            connection.execute(
+                update(table)
+                .where(of(table, self.stream), table.c.name == attempt.name)
+                .values(validated=passed)
+            )
+
+    def commit(self, plan: Plan, attempt: Attempt) -> None:
+        """Decide the batch: the head moves from `seq - 1` to `seq`; Fenced if a newer lease exists."""
+        table = schema.heads
+        failpoint("commit.before")
+        with self._transaction() as connection:
+            moved = connection.execute(
+                update(table)
+                .where(self._is_current(), table.c.seq == plan.seq - 1)
+                .values(
+                    seq=plan.seq,
+                    offsets=partitions_out(self._after(connection, plan)),
+                    topic_ids=dict(plan.topic_ids),
+                )
+            )
+            if moved.rowcount != 1:
+                raise self._lost()
+            connection.execute(
+                insert(schema.commits).values(
+                    self._key(seq=plan.seq, attempt=attempt.name, committed_at=self._now())
+                )
+            )
+            failpoint("commit.in_transaction")
+        failpoint("commit.after")
+
+    def drop_plan(self) -> int | None:
+        """Forget the undecided batch, so that the next run plans anew. Returns its seq, or None.
+
+        Safe beside a try that still computes it: that try's epoch is stale, so it can never commit.
+        """
+        with self._fenced() as connection:
+            head = connection.execute(select(schema.heads.c.seq).where(self._is_current())).scalar_one()
+            for table in (schema.attempts, schema.metrics, schema.runs):
+                connection.execute(delete(table).where(self._row(table, head + 1)))
+            dropped = connection.execute(delete(schema.plans).where(self._row(schema.plans, head + 1)))
+        return head + 1 if dropped.rowcount else None
+
+    def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
+        """Move the head past offsets that are lost, and keep a record of it among the runs."""
+        with self._fenced() as connection:
+            table = schema.heads
+            stored = connection.execute(select(table.c.offsets).where(self._is_current())).scalar_one()
+            offsets = partitions_in(stored) | {(each.topic, each.partition): each.end for each in skipped}
+            connection.execute(
+                update(table).where(self._is_current()).values(offsets=partitions_out(offsets))
+            )
+            note = "accepted as lost: " + ", ".join(
+                f"{each.topic}[{each.partition}] {each.start}-{each.end - 1}" for each in skipped
+            )
+            run_id = f"gap__epoch_{self.lease.epoch}"
+            connection.execute(insert(schema.runs).values(self._key(run_id=run_id, seq=None, note=note)))
+
+    def add_publication(self, seq: int, sink: str, records: int) -> None:
+        """Note that a sink has the whole of a batch. Noting it twice is harmless."""
+        table = schema.publications
+        with self._fenced() as connection:
+            row = self._key(seq=seq, sink=sink, records=records, published_at=self._now())
+            _replace(connection, table, and_(self._row(table, seq), table.c.sink == sink), [row])
+
+    def set_sink_identity(self, sink: str, identity: str) -> None:
+        """Remember what a sink is, at its first use."""
+        with self._fenced() as connection:
+            connection.execute(insert(schema.sinks).values(self._key(sink=sink, identity=identity)))
+
+    def set_metrics(self, seq: int, stage: str, values: Mapping[str, float]) -> None:
+        """Write metrics of a batch's stage, over those of an earlier try."""
+        table = schema.metrics
+        mine = and_(self._row(table, seq), table.c.stage == stage, table.c.name.in_(values))
+        rows = [self._key(seq=seq, stage=stage, name=name, value=value) for name, value in values.items()]
+        with self._fenced() as connection:
+            _replace(connection, table, mine, rows)
+
+    def _after(self, connection: Connection, plan: Plan) -> dict[tuple[str, int], int]:
+        """The head's offsets once this plan is in: partitions that the plan does not read stay."""
+        table = schema.heads
+        before = connection.execute(select(table.c.offsets).where(of(table, self.stream))).scalar()
+        return partitions_in(before or {}) | plan.ends
+
+    def _row(self, table: Table, seq: int) -> Any:
+        return and_(of(table, self.stream), table.c.seq == seq)
+
+    def _key(self, **columns: Any) -> dict[str, Any]:
+        return {"pipeline": self.stream.pipeline, "generation": self.stream.generation, **columns}
+
+    def _is_current(self) -> Any:
+        return and_(of(schema.heads, self.stream), schema.heads.c.epoch == self.lease.epoch)
+
+    def _hold(self, **values: Any) -> None:
+        with self._transaction() as connection:
+            held = connection.execute(update(schema.heads).where(self._is_current()).values(**values))
+            if held.rowcount != 1:
+                raise self._lost()
+
+    @contextmanager
+    def _fenced(self) -> Iterator[Connection]:
+        """A transaction that holds the head's row, so that no newer epoch can begin before it ends."""
+        try:
+            with self._transaction() as connection:
+                held = connection.execute(
+                    update(schema.heads)
+                    .where(self._is_current())
+                    .values(lease_until=self._now() + LEASE_SECONDS)
+                )
+                if held.rowcount != 1:
+                    raise self._lost()
+                yield connection
+        except IntegrityError as error:
+            raise self._lost() from error
+
+    def _lost(self) -> Fenced:
+        lease = self.lease
+        return Fenced(
+            f"{self.stream} was taken over from {lease.holder}, epoch {lease.epoch}, by a newer try",
+            "Nothing was written; the newer try goes on.",
+        )
+
+
+def _replace(connection: Connection, table: Table, where: Any, rows: list[dict[str, Any]]) -> None:
+    connection.execute(delete(table).where(where))
+    if rows:
+        connection.execute(insert(table), rows)

@@ -1,0 +1,345 @@
+"""Conditions that are evaluated between records (`where`, `equal: {sql: …}`): the small part of Spark's SQL
+that `tidegate.core.condition` can evaluate with Spark's own results. Everything else is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from pydantic_core import PydanticKnownError
+from sqlglot import exp
+
+from tidegate.core.condition import Condition
+from tidegate.core.condition.compiler import like_pattern
+from tidegate.spec import condition_functions as functions
+from tidegate.spec import lexis
+from tidegate.spec.columns import Type
+from tidegate.spec.constants import Known
+from tidegate.spec.kinds import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    NULL,
+    STRING,
+    Typed,
+    Unfitting,
+    arithmetic,
+    comparable,
+    decimal,
+    group,
+    literal,
+    united,
+)
+from tidegate.spec.mistakes import Fault, as_mistake
+from tidegate.spec.sql import check_expression, column_type, parse, path_of
+
+MAX_DEPTH = 100
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+}
+_ARITHMETIC: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+}
+_LOOSE = (*_COMPARISONS, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.Escape, exp.Not)
+_TIGHT = (*(each for each in _LOOSE if each is not exp.Not), *_ARITHMETIC, exp.Neg)
+_CASTS = {exp.DType.TEXT: "string", exp.DType.BIGINT: "bigint", exp.DType.DOUBLE: "double"}
+_CASTS |= {exp.DType.BOOLEAN: "boolean"}
+# all that is looked at in a node; with another part it would mean something else
+_PARTS = (
+    *("this", "expression", "expressions", "is_string", "table", "db", "catalog", "to", "position"),
+    *("low", "high", "symmetric", "negate", "ifs", "default", "typed", "safe"),
+)
+_PARENTHESES = Fault("it can be read in two ways", "Put parentheses around the inner comparison.")
+
+OFFER = (
+    "It is tested between records, by tidegate itself. There are columns, literals, + - * / %, comparisons, "
+    "<=>, and, or, not, between, in, like, is null, is true, case, casts to string, bigint, double and "
+    f"boolean, and {', '.join(functions.NAMES)}. Compute everything else in `select`."
+)
+"""The fix for what a condition cannot have."""
+
+
+def parse_condition(text: str, known: Known | None) -> tuple[Condition | None, list[Fault]]:
+    """The condition, or all that is wrong with it. `known` as for `check_expression`."""
+    if faults := check_expression(text, known):
+        return None, faults
+    reader = _Reader(known)
+    words, _ = lexis.split(text)
+    names, _ = lexis.calls(words)
+    tree = parse(text)
+    result = reader.boolean(tree, "the condition")
+    if any(name.says("try_cast") for name in names):
+        reader.faults.append(Fault("a condition cannot call `try_cast`", OFFER))
+    if not reader.faults and _has_other_parentheses(words, names, tree):
+        reader.faults.append(_PARENTHESES)
+    if reader.faults:
+        return None, list(dict.fromkeys(reader.faults))
+    return Condition(text, result), []
+
+
+def read_condition(written: Any, known: Known | None) -> Condition:
+    """The condition that is written, or the mistakes in it as pydantic's error."""
+    if not isinstance(written, str):
+        raise PydanticKnownError("string_type")
+    condition, faults = parse_condition(written, known)
+    if condition is None:
+        raise as_mistake(faults)
+    return condition
+
+
+def expression_type(text: str, known: Known | None) -> Type | None:
+    """The type of an expression that `check_expression` accepts, where it can be told without Spark."""
+    reader = _Reader(known)
+    type_ = reader.read(parse(text)).type
+    return None if reader.faults or type_ in (NULL, None) else type_
+
+
+def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tree: exp.Expr) -> bool:
+    """Whether sqlglot put some where the text has none: other parsers would not agree."""
+    called = {name.start for name in names}
+    written = sum(
+        word.says("(") and not (at and (words[at - 1].start in called or words[at - 1].says("in")))
+        for at, word in enumerate(words)
+    )
+    return written != len(list(tree.find_all(exp.Paren)))
+
+
+class _Reader:
+    """One walk over a tree. What cannot be read is a fault, and a null of unknown type in the result."""
+
+    def __init__(self, known: Known | None) -> None:
+        self.known = known
+        self.faults: list[Fault] = []
+        self.depth = 0
+
+    def boolean(self, node: exp.Expr, whose: str) -> Any:
+        """The tree of something that is true, false or null."""
+        tree, type_ = self.read(node)
+        if group(type_) not in ("boolean", None):
+            fix = "Write a comparison, such as `total > 0`."
+            self.faults.append(Fault(f"{whose} is {type_ and type_.text}, neither true nor false", fix))
+        return tree
+
+    def read(self, node: exp.Expr) -> Typed:
+        """A part of the tree."""
+        self.depth += 1
+        try:
+            if self.depth > MAX_DEPTH:
+                self.refuse("it is nested too deeply", "Split it.")
+            return self._read(node)
+        except Unfitting as unfitting:
+            self.faults.append(unfitting.fault)
+            return Typed(("literal", None), None)
+        finally:
+            self.depth -= 1
+
+    def refuse(self, message: str, fix: str = OFFER) -> NoReturn:
+        """Give this part up."""
+        raise Unfitting(message, fix)
+
+    def _read(self, node: exp.Expr) -> Typed:
+        if strange := [name for name, value in node.args.items() if value and name not in _PARTS]:
+            return self.refuse(f"a condition cannot have this ({type(node).__name__.lower()}, {strange[0]})")
+        if isinstance(node, _TIGHT):
+            self._require_parentheses(node)
+        for kinds, read in _READERS:
+            if isinstance(node, kinds):
+                return read(self, node)
+        return self.refuse(f"a condition cannot have this ({type(node).__name__.lower()})")
+
+    def _require_parentheses(self, node: exp.Expr) -> None:
+        """Parsers do not agree on `a = b < c`: then there have to be parentheses."""
+        operands = [node.this, *(node.args.get(name) for name in ("expression", "low", "high"))]
+        if isinstance(node, exp.Escape):
+            return
+        if any(isinstance(operand, _LOOSE) for operand in operands):
+            self.faults.append(_PARENTHESES)
+
+    # leaves
+
+    def column(self, node: exp.Expr) -> Typed:
+        column = node
+        while isinstance(column, exp.Dot):
+            column = column.this
+        if not isinstance(column, exp.Column):
+            return self.refuse("a field is taken out of what is not a column")
+        path, type_ = column_type(path_of(column), self.known)
+        return Typed(("column", *path), None if type_ and type_.kind == "any" else type_)
+
+    def constant(self, node: exp.Literal | exp.Boolean | exp.Null) -> Typed:
+        if isinstance(node, exp.Null):
+            return literal(None, NULL)
+        if isinstance(node, exp.Boolean):
+            return literal(bool(node.this), BOOLEAN)
+        return literal(str(node.this), STRING) if node.is_string else self.number(str(node.this))
+
+    def number(self, text: str) -> Typed:
+        if "e" in text.lower():
+            return literal(float(text), DOUBLE)
+        value = Decimal(text)
+        if value >= 2**63:
+            # Spark compares such a one with a bigint column without looking for nulls
+            return self.refuse("a number is too large for `bigint`", "Write it as a double, such as `1e20`.")
+        if text.isdigit():
+            return literal(int(text), BIGINT)
+        _, digits, exponent = value.as_tuple()
+        scale = -int(exponent)
+        if max(len(digits), scale) > 38:
+            return self.refuse("a number has more than 38 digits", "Shorten it.")
+        return literal(value, decimal(max(len(digits), scale), scale))
+
+    # operators
+
+    def paren(self, node: exp.Paren) -> Typed:
+        return self.read(node.this)
+
+    def negative(self, node: exp.Neg) -> Typed:
+        tree, type_ = self.read(node.this)
+        if isinstance(node.this, exp.Literal) and group(type_) == "number":
+            return Typed(("literal", -tree[1]), type_)
+        if group(type_) not in ("number", None):
+            return self.refuse("a minus stands before what is not a number", "Write `cast(x as bigint)`.")
+        return Typed(("negative", tree), type_)
+
+    def arithmetic(self, node: exp.Binary) -> Typed:
+        return arithmetic(_ARITHMETIC[type(node)], self.read(node.left), self.read(node.right))
+
+    def comparison(self, node: exp.Binary) -> Typed:
+        return self.compared(_COMPARISONS[type(node)], self.read(node.left), self.read(node.right))
+
+    def compared(self, operator: str, left: Typed, right: Typed) -> Typed:
+        left, right = comparable(left, right)
+        return Typed((operator, left.tree, right.tree), BOOLEAN)
+
+    def differs(self, node: exp.NullSafeNEQ) -> Typed:
+        same = self.compared("<=>", self.read(node.left), self.read(node.right))
+        return Typed(("not", same.tree), BOOLEAN)
+
+    def connected(self, node: exp.Connector) -> Typed:
+        name = "and" if isinstance(node, exp.And) else "or"
+        operands = [self.boolean(each, f"a side of `{name}`") for each in node.flatten()]
+        return Typed((name, *operands), BOOLEAN)
+
+    def negation(self, node: exp.Not) -> Typed:
+        return Typed(("not", self.boolean(node.this, "what `not` stands before")), BOOLEAN)
+
+    def between(self, node: exp.Between) -> Typed:
+        if node.args.get("symmetric"):
+            return self.refuse("`symmetric` is not used here", "Write `x between low and high`.")
+        value, low, high = (self.read(node.args[name]) for name in ("this", "low", "high"))
+        parts = self.compared(">=", value, low), self.compared("<=", value, high)
+        return Typed(("and", *(part.tree for part in parts)), BOOLEAN)
+
+    def is_(self, node: exp.Is) -> Typed:
+        if isinstance(node.expression, exp.Null):
+            return Typed(("null", self.read(node.this).tree), BOOLEAN)
+        if isinstance(node.expression, exp.Boolean):
+            value = self.boolean(node.this, "what stands before `is`")
+            return Typed(("is", value, bool(node.expression.this)), BOOLEAN)
+        return self.refuse("`is` needs `null`, `true` or `false` behind it")
+
+    def in_(self, node: exp.In) -> Typed:
+        items = [self.read(each) for each in (node.this, *node.expressions)]
+        for item in items[1:]:
+            comparable(items[0], item)
+        united_items, _ = united(items)
+        return Typed(("in", *(item.tree for item in united_items)), BOOLEAN)
+
+    def like(self, node: exp.Like | exp.Escape) -> Typed:
+        escape: str | None = "\\"
+        if isinstance(node, exp.Escape):
+            escape, node = _text(node.expression), node.this
+            self._require_parentheses(node)
+        pattern = _text(node.expression)
+        value = self.read(node.this)
+        if not isinstance(node, exp.Like) or pattern is None or escape is None or len(escape) != 1:
+            fix = "Write `x like 'a%'`, or use `startswith`, `endswith` or `contains`."
+            return self.refuse("`like` needs a text in quotes behind it", fix)
+        if group(value.type) not in ("string", None):
+            message = f"`like` is of texts, not of {value.type and value.type.text}"
+            return self.refuse(message, "Compare it with `=`.")
+        try:
+            like_pattern(pattern, escape)
+        except ValueError as error:
+            return self.refuse(str(error), f"Write {escape * 2} for the character itself.")
+        tree = ("like", value.tree, pattern, escape)
+        return Typed(("not", tree) if node.args.get("negate") else tree, BOOLEAN)
+
+    # choices, casts and calls
+
+    def case(self, node: exp.Case) -> Typed:
+        subject = self.read(node.this) if node.this else None
+        conditions = []
+        for branch in node.args["ifs"]:
+            if subject is None:
+                conditions.append(self.boolean(branch.this, "what `when` stands before"))
+            else:
+                conditions.append(self.compared("=", subject, self.read(branch.this)).tree)
+        results = [self.read(branch.args["true"]) for branch in node.args["ifs"]]
+        default = node.args.get("default")
+        results.append(self.read(default) if default else literal(None, NULL))
+        return self.choice(conditions, results)
+
+    def choice(self, conditions: list[Any], results: list[Typed]) -> Typed:
+        """CASE: the result of the first condition that is true, else the last result."""
+        found, type_ = united(results)
+        branches = [(condition, each.tree) for condition, each in zip(conditions, found, strict=False)]
+        return Typed(("case", *branches, found[-1].tree), type_)
+
+    def cast(self, node: exp.Cast) -> Typed:
+        to = _CASTS.get(node.to.this)
+        if to is None or type(node) is not exp.TryCast:
+            return self.refuse(f"a condition cannot cast to {node.to.sql('spark').lower()}")
+        return functions.cast(self.read(node.this), to)
+
+    def trim(self, node: exp.Trim) -> Typed:
+        if node.expression or node.args.get("position"):
+            return self.refuse("`trim` removes blanks only here", "Write `trim(x)`.")
+        return functions.call("trim", [self.read(node.this)])
+
+    def call(self, node: exp.Anonymous) -> Typed:
+        name = str(node.this).lower()
+        if name not in functions.NAMES:
+            return self.refuse(f"a condition cannot call `{name}`")
+        operands = [self.read(each) for each in node.expressions]
+        functions.require_number_of_arguments(name, len(operands))
+        if name == "if":
+            return self.choice([self.boolean(node.expressions[0], "what `if` tests")], operands[1:])
+        return functions.call(name, operands)
+
+
+def _text(node: exp.Expr) -> str | None:
+    return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
+
+
+_READERS: tuple[tuple[Any, Callable[[_Reader, Any], Typed]], ...] = (
+    ((exp.Column, exp.Dot), _Reader.column),
+    ((exp.Literal, exp.Boolean, exp.Null), _Reader.constant),
+    (exp.Paren, _Reader.paren),
+    (exp.Neg, _Reader.negative),
+    (tuple(_ARITHMETIC), _Reader.arithmetic),
+    (tuple(_COMPARISONS), _Reader.comparison),
+    (exp.NullSafeNEQ, _Reader.differs),
+    ((exp.And, exp.Or), _Reader.connected),
+    (exp.Not, _Reader.negation),
+    (exp.Between, _Reader.between),
+    (exp.Is, _Reader.is_),
+    (exp.In, _Reader.in_),
+    ((exp.Like, exp.Escape), _Reader.like),
+    (exp.Case, _Reader.case),
+    (exp.Cast, _Reader.cast),
+    (exp.Trim, _Reader.trim),
+    (exp.Anonymous, _Reader.call),
+)

@@ -1,0 +1,210 @@
+"""The functions that a condition may call: what they take, and what they give.
+
+To add one: a row in `_PLAIN` here, and in `tidegate.core.condition.functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.core.condition.functions import FUNCTIONS
+from tidegate.core.condition.values import Unfit
+from tidegate.spec.columns import Type
+from tidegate.spec.kinds import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGERS,
+    STRING,
+    Typed,
+    Unfitting,
+    comparable,
+    decimal,
+    digits,
+    group,
+    literal,
+    united,
+)
+
+# name: what its arguments are, and its result; the same type as the argument where that is None
+_PLAIN: dict[str, tuple[tuple[str, ...], Type | None]] = {
+    "abs": (("number",), None),
+    "sqrt": (("number",), DOUBLE),
+    "pow": (("number", "number"), DOUBLE),
+    "sign": (("number",), DOUBLE),
+    "isnan": (("number",), BOOLEAN),
+    "length": (("string",), BIGINT),
+    "lower": (("string",), STRING),
+    "upper": (("string",), STRING),
+    "trim": (("string",), STRING),
+    "startswith": (("string", "string"), BOOLEAN),
+    "endswith": (("string", "string"), BOOLEAN),
+    "contains": (("string", "string"), BOOLEAN),
+    "size": (("nested",), BIGINT),
+}
+_ALIASES = {"char_length": "length", "power": "pow", "nvl": "coalesce", "ifnull": "coalesce"}
+_NUMBERS = {
+    **{name: (len(takes), len(takes)) for name, (takes, _) in _PLAIN.items()},
+    **dict.fromkeys(("nullif", "nvl", "ifnull", "array_contains"), (2, 2)),
+    **dict.fromkeys(("floor", "ceil", "isnull", "isnotnull", "char_length"), (1, 1)),
+    **dict.fromkeys(("least", "greatest"), (2, 1000)),
+    **dict.fromkeys(("if", "nvl2"), (3, 3)),
+    **dict.fromkeys(("coalesce", "concat"), (1, 1000)),
+    "power": (2, 2),
+    "round": (1, 2),
+}
+NAMES = tuple(sorted(_NUMBERS))
+"""Every function that a condition may call, besides `cast`."""
+
+
+def require_number_of_arguments(name: str, found: int) -> None:
+    """Raises Unfitting."""
+    least, most = _NUMBERS[name]
+    if not least <= found <= most:
+        wanted = str(least) if least == most else f"{least} or more" if most > 2 else f"{least} or {most}"
+        raise Unfitting(f"`{name}` takes {wanted} arguments, not {found}", "Write as many.")
+
+
+def call(name: str, operands: list[Typed]) -> Typed:
+    """The call of a function, whose number of arguments is right. Raises Unfitting where types do not fit."""
+    name = _ALIASES.get(name, name)
+    if name in _OWN:
+        return _OWN[name](operands)
+    takes, gives = _PLAIN[name]
+    for kind, operand in zip(takes, operands, strict=True):
+        _require(name, kind, operand)
+    return Typed(("call", name, *(each.tree for each in operands)), gives or operands[0].type)
+
+
+def cast(operand: Typed, to: str) -> Typed:
+    """To string, bigint, double or boolean, where Spark's result is beyond doubt. Raises Unfitting."""
+    result = {"string": STRING, "bigint": BIGINT, "double": DOUBLE, "boolean": BOOLEAN}[to]
+    kind = operand.type.kind if operand.type else None
+    if group(operand.type) not in ("number", "string", "boolean", None):
+        fix = "Compute it in `select`."
+        raise Unfitting(f"a condition cannot cast {operand.type and operand.type.text} to {to}", fix)
+    if to == "string":
+        _require_one_spelling(operand, kind)
+    tree = ("call", f"to_{to}", operand.tree)
+    if operand.tree[0] == "literal" and group(operand.type) == "number":
+        try:
+            return literal(FUNCTIONS[f"to_{to}"](operand.tree[1]), result)
+        except Unfit as unfit:
+            raise Unfitting(unfit.what, unfit.fix) from None
+    return Typed(tree, result)
+
+
+def _require_one_spelling(operand: Typed, kind: str | None) -> None:
+    """Of a number with a fraction there is more than one; of a choice, the other results decide."""
+    if kind in (*INTEGERS, "string", "boolean", "void"):
+        return
+    if kind is None and operand.tree[0] == "column":
+        return
+    what = "a number with a fraction" if kind else "what may be a number with a fraction"
+    raise Unfitting(f"{what} is cast to string", "Compute the text in `select`, or compare numbers.")
+
+
+def _require(name: str, kind: str, operand: Typed) -> None:
+    if group(operand.type) not in (kind, None) or (operand.type and operand.type.kind == "struct"):
+        words = {"number": "a number", "string": "a text", "nested": "an array or map"}
+        message = f"`{name}` takes {words[kind]}, not {operand.type and operand.type.text}"
+        raise Unfitting(message, "Give it what it takes; `cast(x as string)` makes a text of a whole number.")
+
+
+# functions whose types depend on their arguments
+
+
+def _concat(operands: list[Typed]) -> Typed:
+    for operand in operands:
+        _require("concat", "string", operand)
+    return Typed(("call", "concat", *(each.tree for each in operands)), STRING)
+
+
+def _coalesce(operands: list[Typed]) -> Typed:
+    found, type_ = united(operands)
+    return Typed(("coalesce", *(each.tree for each in found)), type_)
+
+
+def _extreme(name: str) -> Callable[[list[Typed]], Typed]:
+    def read(operands: list[Typed]) -> Typed:
+        found, type_ = united(operands)
+        if group(type_) == "nested":
+            raise Unfitting(f"`{name}` takes single values", "Compare fields or elements.")
+        return Typed((name, *(each.tree for each in found)), type_)
+
+    return read
+
+
+def _nullif(operands: list[Typed]) -> Typed:
+    comparable(*operands)
+    return Typed(("nullif", *(each.tree for each in operands)), operands[0].type)
+
+
+def _nvl2(operands: list[Typed]) -> Typed:
+    found, type_ = united(operands[1:])
+    given = ("not", ("null", operands[0].tree))
+    return Typed(("case", (given, found[0].tree), found[1].tree), type_)
+
+
+def _isnull(operands: list[Typed]) -> Typed:
+    return Typed(("null", operands[0].tree), BOOLEAN)
+
+
+def _isnotnull(operands: list[Typed]) -> Typed:
+    return Typed(("not", ("null", operands[0].tree)), BOOLEAN)
+
+
+def _array_contains(operands: list[Typed]) -> Typed:
+    array, value = operands
+    if array.type and array.type.kind != "array":
+        raise Unfitting(f"`array_contains` takes an array, not {array.type.text}", "Write `x in (…)`.")
+    element = array.type.parts[0] if array.type else None
+    comparable(Typed(("column",), element), value)
+    return Typed(("call", "array_contains", array.tree, value.tree), BOOLEAN)
+
+
+def _round(operands: list[Typed]) -> Typed:
+    _require("round", "number", operands[0])
+    places = operands[1].tree[1] if len(operands) > 1 and operands[1].tree[0] == "literal" else None
+    if len(operands) > 1 and (type(places) is not int or not -38 <= places <= 38):
+        raise Unfitting("`round` needs a whole number of places", "Write for example `round(x, 2)`.")
+    if operands[0].type and operands[0].type.kind == "float":
+        raise Unfitting("`round` rounds float, which has half of a double's digits", "Use a double.")
+    type_ = operands[0].type
+    if type_ and type_.kind == "decimal":
+        size, scale = digits(operands[0])
+        kept = max(0, min(scale, places or 0))
+        type_ = decimal(min(38, size - scale + 1 + kept), kept)
+    return Typed(("call", "round", *(each.tree for each in operands)), type_)
+
+
+def _whole(name: str) -> Callable[[list[Typed]], Typed]:
+    """`floor` and `ceil`: bigint, but of decimals a decimal."""
+
+    def read(operands: list[Typed]) -> Typed:
+        _require(name, "number", operands[0])
+        type_ = operands[0].type
+        if type_ and type_.kind == "decimal":
+            size, scale = digits(operands[0])
+            type_ = decimal(min(38, size - scale + 1), 0)
+        elif type_:
+            type_ = BIGINT
+        return Typed(("call", name, operands[0].tree), type_)
+
+    return read
+
+
+_OWN: dict[str, Callable[[list[Typed]], Typed]] = {
+    "concat": _concat,
+    "coalesce": _coalesce,
+    "least": _extreme("least"),
+    "greatest": _extreme("greatest"),
+    "nullif": _nullif,
+    "nvl2": _nvl2,
+    "isnull": _isnull,
+    "isnotnull": _isnotnull,
+    "array_contains": _array_contains,
+    "round": _round,
+    "floor": _whole("floor"),
+    "ceil": _whole("ceil"),
+}

@@ -1,0 +1,42 @@
+"""`source.deduplicate`: by offset, by the root of the source chain, or by columns."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec.durations import Duration
+from tidegate.spec.keys import check_identity
+from tidegate.spec.mistakes import did_you_mean, mistake, shown
+from tidegate.spec.scope import Model, distinct, filled, scope_of
+
+
+def _known(name: str, info: Info) -> str:
+    return check_identity(name, scope_of(info).columns)
+
+
+class DeduplicateColumns(Model):
+    """At most one record per value of the columns within `keep_ms` of the first one's timestamp."""
+
+    columns: Annotated[
+        tuple[Annotated[str, AfterValidator(_known)], ...], BeforeValidator(filled), AfterValidator(distinct)
+    ]
+    keep_ms: Duration = Field(alias="keep")
+
+
+def _known_word(written: Any) -> Any:
+    if isinstance(written, dict) or written in ("offset", "root"):
+        return written
+    ways = "Write `offset`, `root`, or `{columns: [eventId], keep: 1h}`."
+    raise mistake(f"{shown(written)} is not known", did_you_mean(str(written), ("offset", "root"), ways))
+
+
+Deduplicate = Annotated[
+    Annotated[
+        Annotated[Literal["offset", "root"], Tag("word")] | Annotated[DeduplicateColumns, Tag("columns")],
+        Discriminator(lambda written: "word" if isinstance(written, str) else "columns"),
+    ],
+    BeforeValidator(_known_word),
+]

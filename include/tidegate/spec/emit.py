@@ -1,0 +1,198 @@
+"""`emit`: when a value goes out. Each way is a model of its own in `Emit`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    field_validator,
+    model_validator,
+)
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec.durations import Duration
+from tidegate.spec.equal import Equal, compared_columns
+from tidegate.spec.mistakes import mistake
+from tidegate.spec.scope import Model, among, distinct, filled, scope_of
+
+Clock = Literal["stream", "run"]
+Count = Annotated[StrictInt, Field(ge=1, lt=2**63)]
+
+
+def _known_emitted(name: str, info: Info) -> str:
+    emitted = scope_of(info).stage.emitted
+    if emitted is not None and name not in emitted:
+        raise mistake(f"the stage emits no column `{name}`", among(name, emitted))
+    return name
+
+
+Emitted = Annotated[
+    tuple[Annotated[str, AfterValidator(_known_emitted)], ...],
+    BeforeValidator(filled),
+    AfterValidator(distinct),
+]
+
+
+class UpdateEmit(Model):
+    """Every accepted record goes out."""
+
+    on: Literal["update"]
+    clock: Clock = "stream"
+
+
+def _note_compared(equal: Any, info: Info) -> Any:
+    """What stands inside of `equal` can only be about what is compared."""
+    scope = scope_of(info)
+    known = "columns" in info.data and "ignore" in info.data
+    scope.compared = None
+    if known:
+        scope.compared = compared_columns(scope.stage.emitted, info.data["columns"], info.data["ignore"])
+    return equal
+
+
+class ChangeEmit(Model):
+    """A record goes out when its value differs from the last emitted one. In a stage, `columns` is always
+    the columns that are compared, whether they were listed, left over by `ignore`, or all."""
+
+    on: Literal["change"]
+    columns: Emitted | None = None
+    ignore: Emitted | None = None
+    equal: Annotated[Equal, BeforeValidator(_note_compared)] = "exact"
+    timestamp: StrictBool = False
+    state: Literal["value", "hash"] = "value"
+    heartbeat_ms: Duration | None = Field(alias="heartbeat", default=None)
+    clock: Clock = "stream"
+
+    @field_validator("ignore")
+    @classmethod
+    def _not_both(cls, ignore: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None:
+        if ignore is not None and info.data.get("columns") is not None:
+            raise mistake("`columns` and `ignore` are both given", "Keep one: the other follows from it.")
+        return ignore
+
+    @field_validator("timestamp")
+    @classmethod
+    def _of_bytes(cls, timestamp: bool, info: Info) -> bool:
+        if timestamp and info.data.get("equal", "bytes") != "bytes":
+            raise mistake(
+                "`timestamp: true` goes with `equal: bytes` only", "Write `equal: bytes`, or leave it out."
+            )
+        return timestamp
+
+    @field_validator("state")
+    @classmethod
+    def _not_hashed_away(cls, state: str, info: Info) -> str:
+        if state == "hash" and not isinstance(info.data.get("equal", "exact"), str):
+            fix = "Use `state: value`, or `equal: exact` or `bytes`."
+            raise mistake("of a hash, only equality can be told, and no distance or condition", fix)
+        return state
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The columns in which a change counts."""
+        return self.columns or ()
+
+    def over(self, emitted: tuple[str, ...]) -> ChangeEmit:
+        """The same, with `columns` resolved against what a stage emits."""
+        if self.columns is not None:
+            return self
+        left = tuple(name for name in emitted if name not in (self.ignore or ()))
+        if not left:
+            raise mistake("`ignore` leaves nothing to compare", "Compare at least one column.")
+        return self.model_copy(update={"columns": left})
+
+
+class Buffer(Model):
+    """How much may be held back, per topic-partition: keys, or bytes of key and value."""
+
+    max_records: Count | None = None
+    max_bytes: Count | None = None
+    when_full: Literal["emit_early", "shut_down", "spill"] = "emit_early"
+
+    @model_validator(mode="after")
+    def _is_bounded(self) -> Buffer:
+        if self.when_full != "spill" and self.max_records is None and self.max_bytes is None:
+            fix = "Write `max_records: 1000` or `max_bytes: 10_000_000`; without a buffer there is no bound."
+            raise mistake("the buffer has no bound", fix)
+        return self
+
+
+class FinalBuffer(Buffer):
+    """That of `on: window_close`, which never emits early."""
+
+    when_full: Literal["emit_early", "shut_down", "spill"] = "shut_down"
+
+    @field_validator("when_full")
+    @classmethod
+    def _never_early(cls, when_full: str) -> str:
+        if when_full == "emit_early":
+            fix = "Use `shut_down` or `spill`, or `on: time_limit`, which may emit early."
+            raise mistake("`on: window_close` emits the final value, and never early", fix)
+        return when_full
+
+
+class WindowCloseEmit(Model):
+    """Once per key and window, when the window is over."""
+
+    on: Literal["window_close"]
+    buffer: FinalBuffer | None = None
+    clock: Clock = "run"
+
+
+class TimeLimitEmit(Model):
+    """At most once in `after_ms`: that long after the first value that is held back, with the newest."""
+
+    on: Literal["time_limit"]
+    after_ms: Duration = Field(alias="after")
+    buffer: Buffer | None = None
+    clock: Clock = "run"
+
+
+class ThresholdEmit(Model):
+    """When enough has gathered, by number, bytes or time; what went out is removed."""
+
+    on: Literal["threshold"]
+    count: Count | None = None
+    max_bytes: Count | None = None
+    after_ms: Duration | None = Field(alias="after", default=None)
+    since: Literal["first_event", "last_flush"] = "first_event"
+    clock: Clock = "run"
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _of_events(cls, max_bytes: int | None, info: Info) -> int | None:
+        if max_bytes is not None and scope_of(info).stage.collects is False:
+            fix = "Use `count` or `after`, or `reduce: collect`."
+            raise mistake("`max_bytes` counts the bytes of events, which only `reduce: collect` keeps", fix)
+        return max_bytes
+
+    @model_validator(mode="after")
+    def _has_a_threshold(self) -> ThresholdEmit:
+        if self.count is None and self.max_bytes is None and self.after_ms is None:
+            raise mistake(
+                "there is no threshold", "Write `count: 100`, `max_bytes: 1_000_000` or `after: 60s`."
+            )
+        if self.since == "last_flush" and self.after_ms is None:
+            raise mistake("`since` says where `after` starts, which is not there", "Write `after: 60s`.")
+        return self
+
+
+class IntervalEmit(Model):
+    """At the first multiple of `every_ms` after the first value since the last emission."""
+
+    on: Literal["interval"]
+    every_ms: Duration = Field(alias="every")
+    clock: Clock = "run"
+
+
+Emit = Annotated[
+    UpdateEmit | ChangeEmit | WindowCloseEmit | TimeLimitEmit | ThresholdEmit | IntervalEmit,
+    Field(discriminator="on"),
+]
+TIMED = (WindowCloseEmit, TimeLimitEmit, ThresholdEmit, IntervalEmit)
+"""The ways that hold values back until a time."""

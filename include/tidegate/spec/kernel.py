@@ -1,0 +1,106 @@
+"""From the grammar to `core`: what the kernel needs to know of a stage."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tidegate import core
+from tidegate.core.equivalence import Equivalence
+from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.emit import (
+    Buffer,
+    ChangeEmit,
+    ThresholdEmit,
+    TimeLimitEmit,
+    UpdateEmit,
+    WindowCloseEmit,
+)
+from tidegate.spec.equal import PythonEqual, SqlEqual, Within
+from tidegate.spec.pipeline import Pipeline
+from tidegate.spec.reduce import Aggregate
+from tidegate.spec.stage import Stage
+from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
+
+
+def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
+    """A stage as the kernel takes it. Records are deduplicated where they come in: by the first stage."""
+    return core.Stage(
+        reduce=_reduce(stage),
+        emit=_emit(stage),
+        window=_window(stage),
+        clock=stage.emit.clock,
+        where=stage.condition,
+        deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
+        bound=_bound(stage),
+    )
+
+
+def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
+    """The stage in front of the first that lets each value of the columns out once; None without columns."""
+    rule = pipeline.source.deduplicate
+    if not isinstance(rule, DeduplicateColumns):
+        return None
+    clock = pipeline.stages[0].emit.clock
+    return core.Stage(core.Latest(), core.Once(rule.keep_ms), clock=clock, deduplicate="offset")
+
+
+def _position(pipeline: Pipeline) -> Literal["offset", "root"]:
+    rule = pipeline.source.deduplicate
+    return "offset" if isinstance(rule, DeduplicateColumns) else rule
+
+
+def _reduce(stage: Stage) -> core.Latest | core.Collect | core.Aggregates:
+    if isinstance(stage.reduce, str):
+        return core.Latest() if stage.reduce == "latest" else core.Collect()
+    return core.Aggregates(tuple(core.Aggregate(each.name, _function(each)) for each in stage.reduce))
+
+
+def _function(aggregate: Aggregate) -> str:
+    return "count_all" if aggregate.argument is None else aggregate.function
+
+
+def _window(stage: Stage) -> core.Tumbling | core.Hopping | core.Session | None:
+    window = stage.window
+    if isinstance(window, TumblingWindow):
+        return core.Tumbling(window.size_ms, window.grace_ms)
+    if isinstance(window, HoppingWindow):
+        return core.Hopping(window.size_ms, window.every_ms, window.grace_ms)
+    if isinstance(window, SessionWindow):
+        return core.Session(window.gap_ms, window.grace_ms)
+    return None
+
+
+def _emit(stage: Stage) -> core.Emit:
+    emit = stage.emit
+    if isinstance(emit, UpdateEmit):
+        return core.Update()
+    if isinstance(emit, ChangeEmit):
+        return core.Change(_equivalence(emit), emit.heartbeat_ms, emit.state == "hash")
+    if isinstance(emit, WindowCloseEmit):
+        return core.WindowClose()
+    if isinstance(emit, TimeLimitEmit):
+        return core.TimeLimit(emit.after_ms)
+    if isinstance(emit, ThresholdEmit):
+        return core.Threshold(emit.count, emit.max_bytes, emit.after_ms, emit.since)
+    return core.Interval(emit.every_ms)
+
+
+def _equivalence(emit: ChangeEmit) -> Equivalence:
+    columns = emit.compared
+    if isinstance(emit.equal, Within):
+        amounts = emit.equal.within.items()
+        tolerances = tuple(core.Tolerance(name, each.amount, each.percent) for name, each in amounts)
+        return core.Within(tolerances, columns)
+    if isinstance(emit.equal, SqlEqual):
+        return core.Satisfies(emit.equal.sql, columns)
+    if isinstance(emit.equal, PythonEqual):
+        return core.Function(emit.equal.python, columns)
+    return core.Serialized(columns, emit.timestamp) if emit.equal == "bytes" else core.Exact(columns)
+
+
+def _bound(stage: Stage) -> core.Bound | None:
+    """A buffer that spills has no bound: what it holds back is state, on disk like all state."""
+    buffer: Buffer | None = getattr(stage.emit, "buffer", None)
+    if buffer is None or buffer.when_full == "spill":
+        return None
+    return core.Bound(buffer.max_records, buffer.max_bytes, buffer.when_full)

@@ -1,0 +1,187 @@
+"""What is known of the types inside a condition, by Spark's rules for mixing them.
+
+A type is None where it is not known; then nothing is said against it here, and the value decides later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidegate.core.condition import Tree
+from tidegate.spec.columns import ANY, Type
+from tidegate.spec.mistakes import Fault
+
+NULL = Type("void", "void")
+BOOLEAN = Type("boolean", "boolean")
+BIGINT = Type("bigint", "bigint")
+FLOAT = Type("float", "float")
+DOUBLE = Type("double", "double")
+STRING = Type("string", "string")
+
+INTEGERS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+"""Whole numbers, narrowest first, and how many digits Spark gives them beside decimals."""
+_NESTED = ("array", "map", "struct")
+_MAX_DIGITS = 38
+
+
+class Typed(NamedTuple):
+    """A part of a condition, and its type where that is known."""
+
+    tree: Tree
+    type: Type | None
+
+
+class Unfitting(Exception):
+    """Types that do not go together."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(message, fix)
+
+
+def group(type_: Type | None) -> str | None:
+    """What it can be compared with; None for null and for what is not known."""
+    if type_ is None or type_.kind in (ANY.kind, NULL.kind):
+        return None
+    if type_.kind in INTEGERS or type_.kind in ("float", "double", "decimal"):
+        return "number"
+    return "nested" if type_.kind in _NESTED else type_.kind
+
+
+def decimal(digits: int, scale: int) -> Type:
+    """The type of decimals with so many digits, `scale` of them behind the point."""
+    text = f"decimal({digits},{scale})"
+    return Type(text, "decimal")
+
+
+def literal(value: object, type_: Type) -> Typed:
+    """A constant."""
+    return Typed(("literal", value), type_)
+
+
+def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    """Both as they are compared. Raises Unfitting."""
+    found = {group(each.type): each for each in (left, right) if group(each.type)}
+    if "nested" in found:
+        what = found["nested"].type
+        raise Unfitting(f"{what and what.text} is compared as a whole", "Compare its fields or elements.")
+    if len(found) > 1:
+        first, second = (each.type.text for each in found.values() if each.type)
+        fix = "Compare numbers with numbers, texts with texts; `cast(x as bigint)` makes one of the other."
+        raise Unfitting(f"{first} and {second} are compared", fix)
+    if "number" in found and _floating([left, right]):
+        return _as_double(left), _as_double(right)
+    if "number" in found:
+        _common_number([left, right])
+    return left, right
+
+
+def united(operands: list[Typed]) -> tuple[list[Typed], Type | None]:
+    """Values of which one is the result, and its type: all doubles if one of them is. Raises Unfitting."""
+    groups = {group(each.type): each.type for each in operands if group(each.type)}
+    if len(groups) > 1:
+        texts = [type_.text for type_ in groups.values() if type_]
+        raise Unfitting(f"the result is either {' or '.join(texts)}", "Make all results of one type.")
+    known = [each for each in operands if each.type is None or each.type.kind != "void"]
+    if not known:
+        return operands, NULL
+    if "number" in groups and (floating := _floating(known)):
+        return [each if each.type == NULL else _as_double(each) for each in operands], floating
+    if any(group(each.type) is None for each in known):
+        return operands, None
+    return operands, _common_number(known) if "number" in groups else known[0].type
+
+
+def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
+    """`+ - * / %` over two numbers. Raises Unfitting."""
+    for each in (left, right):
+        _require_number(each, operator)
+    if operator == "/":
+        return _division(left, right)
+    if _floating([left, right]):
+        return Typed((operator, _as_double(left).tree, _as_double(right).tree), DOUBLE)
+    tree = (operator, left.tree, right.tree)
+    if group(left.type) is None or group(right.type) is None:
+        return Typed(tree, None)
+    if left.type and right.type and {left.type.kind, right.type.kind} <= INTEGERS.keys():
+        return Typed(tree, max(left.type, right.type, key=lambda type_: INTEGERS[type_.kind]))
+    return Typed(tree, _decimal_result(operator, digits(left), digits(right)))
+
+
+def digits(number: Typed) -> tuple[int, int]:
+    """Digits and scale of a whole number or decimal beside decimals."""
+    assert number.type is not None
+    if number.tree[0] == "literal" and isinstance(number.tree[1], int):
+        return len(str(abs(number.tree[1]))), 0
+    if number.type.kind in INTEGERS:
+        return INTEGERS[number.type.kind], 0
+    whole, scale = number.type.text.removeprefix("decimal(").removesuffix(")").split(",")
+    return int(whole), int(scale)
+
+
+def _kind(each: Typed) -> str:
+    return each.type.kind if each.type else "any"
+
+
+def _floating(operands: list[Typed]) -> Type | None:
+    """What numbers are together when one has a floating point; float beside what is not known stays float."""
+    kinds = {_kind(each) for each in operands}
+    if "double" in kinds or ("float" in kinds and kinds - {"float", "any", "void"}):
+        return DOUBLE
+    return FLOAT if "float" in kinds else None
+
+
+def _as_double(operand: Typed) -> Typed:
+    if _kind(operand) in ("double", "float"):
+        return operand
+    if operand.tree[0] == "literal":
+        value = operand.tree[1]
+        return Typed(("literal", None if value is None else float(value)), DOUBLE)
+    return Typed(("call", "widened", operand.tree), DOUBLE)
+
+
+def _require_number(operand: Typed, operator: str) -> None:
+    if group(operand.type) not in ("number", None):
+        fix = "Compute with numbers; of a text, write `cast(x as double)`."
+        raise Unfitting(f"`{operator}` computes with {_kind(operand)}", fix)
+    if _kind(operand) == "float":
+        fix = "Write `cast(x as double)`."
+        raise Unfitting(f"`{operator}` computes with float, which has half of a double's digits", fix)
+
+
+def _division(left: Typed, right: Typed) -> Typed:
+    kinds = {_kind(left), _kind(right)}
+    if "decimal" in kinds and kinds <= {"decimal", *INTEGERS}:
+        fix = "Write `cast(x as double) / y`; two whole numbers give a double by themselves."
+        raise Unfitting("it divides decimals, whose result Spark rounds by their declared types", fix)
+    if "double" in kinds:
+        left, right = _as_double(left), _as_double(right)
+    return Typed(("/", left.tree, right.tree), DOUBLE)
+
+
+def _decimal_result(operator: str, left: tuple[int, int], right: tuple[int, int]) -> Type:
+    """Spark's type of the result, unless it would round."""
+    whole, scale = max(left[0] - left[1], right[0] - right[1]) + 1, max(left[1], right[1])
+    if operator == "*":
+        whole, scale = left[0] - left[1] + right[0] - right[1] + 1, left[1] + right[1]
+    elif operator == "%":
+        whole = min(left[0] - left[1], right[0] - right[1])
+    if whole + scale > _MAX_DIGITS and max(_MAX_DIGITS - whole, min(scale, 6)) < scale:
+        fix = "Write `cast(x as double)`."
+        raise Unfitting(f"`{operator}` gives decimals of more than {_MAX_DIGITS} digits", fix)
+    return decimal(min(whole + scale, _MAX_DIGITS), scale)
+
+
+def _common_number(operands: Iterable[Typed]) -> Type | None:
+    """The widest of them. Raises Unfitting where decimals are too wide for one type."""
+    known = [each for each in operands if group(each.type) == "number"]
+    kinds = {_kind(each) for each in known}
+    if "decimal" not in kinds:
+        return max((each.type for each in known if each.type), key=lambda type_: INTEGERS[type_.kind])
+    sizes = [digits(each) for each in known]
+    whole, scale = max(size - scale for size, scale in sizes), max(scale for _, scale in sizes)
+    if whole + scale > _MAX_DIGITS:
+        fix = "Write `cast(x as double)`."
+        raise Unfitting(f"decimals meet of which no type of {_MAX_DIGITS} digits holds all", fix)
+    return decimal(whole + scale, scale)

@@ -1,0 +1,90 @@
+"""`lookup`: columns that are added to each record from a table, or from the state of another pipeline."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec import names
+from tidegate.spec.kinds import group
+from tidegate.spec.mistakes import mistake
+from tidegate.spec.scope import Model, among, distinct, filled, scope_of
+
+KEY = "key"
+"""In `on`: the record's key as it is in the outbox, whatever it is made of."""
+
+_STATE = re.compile(r"(?P<pipeline>[a-z][a-z0-9_]{0,99})/(?P<stage>[a-z][a-z0-9_]{0,99})")
+_PATH = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*://(?:[A-Za-z0-9_][A-Za-z0-9_.@-]*)?)?(?:/[A-Za-z0-9_][A-Za-z0-9_.=-]*)+"
+)
+
+
+def _check_table(table: str, info: Info) -> str:
+    if (found := _STATE.fullmatch(table)) is not None:
+        if found["pipeline"] == scope_of(info).pipeline:
+            fix = "Use a second stage: it reads what the first one emits."
+            raise mistake(f"`{table}` is the state of this pipeline itself", fix)
+        return table
+    if not _PATH.fullmatch(table):
+        fix = (
+            "Write `pipeline/stage` for another pipeline's state; for a Delta table an absolute path, "
+            "or a URL such as `s3://lake/stores`, without passwords and `..`."
+        )
+        raise mistake("that is not a table", fix)
+    return table
+
+
+def _check_on(name: str, info: Info) -> str:
+    known = scope_of(info).columns
+    if known is None:
+        return name
+    if name == KEY:
+        if KEY in known:
+            fix = "Use another column of the record."
+            raise mistake("`key` is a column of the source, but means the record's key here", fix)
+        return name
+    if name not in known:
+        raise mistake(f"the column `{name}` does not exist", among(name, [KEY, *known]))
+    type_ = known[name]
+    if type_ is not None and group(type_) == "nested":
+        raise mistake(f"`{name}` is {type_.text}, and not a single value", "Look up by single values.")
+    return name
+
+
+def _note_column(name: str, info: Info) -> str:
+    scope = scope_of(info)
+    taken = {each.lower(): each for each in (*(scope.columns or ()), *scope.lookups)}
+    if name.lower() in taken:
+        other = taken[name.lower()]
+        whose = "another lookup's" if other in scope.lookups else "the source's"
+        raise mistake(f"`{name}` is {whose} column already", "Take it from one place only.")
+    scope.lookups[name] = None
+    return name
+
+
+class Lookup(Model):
+    """`columns` of the row of `table` in which the columns `on` are equal to the record's; null without one.
+
+    `table` is `pipeline/stage`, the state of another pipeline's stage, or else a Delta table: an absolute
+    path, or a URL. A name with one slash is always a state; a table of the lake has to be written in full.
+    """
+
+    table: Annotated[str, AfterValidator(_check_table)]
+    on: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_on)], ...],
+        BeforeValidator(filled),
+        AfterValidator(distinct),
+    ]
+    columns: Annotated[
+        tuple[Annotated[str, AfterValidator(names.check_column), AfterValidator(_note_column)], ...],
+        BeforeValidator(filled),
+    ]
+
+    @property
+    def state(self) -> tuple[str, str] | None:
+        """Pipeline and stage whose state is looked up; None for a Delta table."""
+        found = _STATE.fullmatch(self.table)
+        return (found["pipeline"], found["stage"]) if found else None

@@ -1,0 +1,193 @@
+"""`reduce`: how records fold into a value: `latest`, `collect`, or aggregates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec import lexis, names
+from tidegate.spec.columns import ANY, Type
+from tidegate.spec.condition import expression_type
+from tidegate.spec.constants import Known
+from tidegate.spec.kinds import BIGINT, DOUBLE, INTEGERS, Typed, decimal, digits, group
+from tidegate.spec.mistakes import Fault, as_mistake, did_you_mean, listed, mistake
+from tidegate.spec.scope import Model, scope_of
+from tidegate.spec.sql import check_expression
+
+FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set")
+_EXAMPLE = f"Write `count(*)`, or one of {listed(FUNCTIONS)} of one expression: `sum(quantity)`."
+_REFUSED = {
+    "over": Fault("`over` is not used here", "Leave it out: aggregates are per key, and per `window:`."),
+    "filter": Fault("`filter` is not used here", "Write `sum(if(condition, x, null))`: nulls are ignored."),
+}
+_DISTINCT = Fault("`distinct` is not used here", "Use `collect_set(x)`, which keeps each value once.")
+
+
+class Aggregate(Model):
+    """A named aggregate. `argument` is the expression that Spark computes per record; None for `count(*)`."""
+
+    name: str
+    function: str
+    argument: str | None = None
+
+
+def parse_aggregate(text: str, known: Known | None) -> tuple[tuple[str, str | None], list[Fault]]:
+    """Function and argument of an aggregate's text, and all that is wrong with it."""
+    words, faults = lexis.split(text)
+    if not words:
+        return ("", None), faults
+    function = words[0].text.lower()
+    end = _closing(words)
+    if function not in FUNCTIONS or end is None:
+        return ("", None), [_unshaped(words, function)]
+    faults += [_after(words[end + 1 :])] if end + 1 < len(words) else []
+    inside = words[2:end]
+    if [word.text for word in inside] == ["*"]:
+        return (function, None), faults + _count_only(function)
+    argument = text[words[1].end : words[end].start].strip()
+    faults += _argument_faults(inside, argument, function, known)
+    return (function, argument), faults
+
+
+def _closing(words: list[lexis.Word]) -> int | None:
+    """The parenthesis that closes the one behind the first word."""
+    depth = 0
+    for at, word in enumerate(words[1:], start=1):
+        depth += word.says("(") - word.says(")")
+        if depth == 0:
+            return at if at > 1 else None
+    return None
+
+
+def _unshaped(words: list[lexis.Word], function: str) -> Fault:
+    if len(words) > 1 and words[1].says("(") and function not in FUNCTIONS:
+        fix = did_you_mean(function, FUNCTIONS, _EXAMPLE)
+        return Fault(f"`{function}` is not an aggregate that can be used", fix)
+    return Fault("it is not an aggregate", _EXAMPLE)
+
+
+def _after(words: list[lexis.Word]) -> Fault:
+    otherwise = Fault(
+        f"behind the aggregate stands `{words[0].text}`",
+        "Write one aggregate; compute with its result in a later stage's `select`.",
+    )
+    return _REFUSED.get(words[0].text.lower(), otherwise)
+
+
+def _count_only(function: str) -> list[Fault]:
+    return (
+        []
+        if function == "count"
+        else [Fault(f"`{function}(*)` is of nothing", f"Write `{function}(quantity)`.")]
+    )
+
+
+def _argument_faults(
+    inside: list[lexis.Word], argument: str, function: str, known: Known | None
+) -> list[Fault]:
+    if not inside:
+        return [Fault(f"`{function}()` is of nothing", _EXAMPLE)]
+    if len(inside) > 1 and inside[0].says("distinct", "all"):
+        return [_DISTINCT]
+    if _has_comma(inside):
+        return [Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")]
+    if faults := check_expression(argument, known):
+        return faults
+    type_ = expression_type(argument, known)
+    if function in ("sum", "avg") and group(type_) not in ("number", None):
+        fix = "Give it a number, such as `cast(x as double)` or `if(x, 1, 0)`."
+        return [Fault(f"`{function}` is of numbers, not of {type_ and type_.text}", fix)]
+    if function in ("min", "max") and group(type_) == "nested":
+        return [
+            Fault(f"`{function}` is of single values, not of {type_ and type_.text}", "Give it one field.")
+        ]
+    return []
+
+
+def _has_comma(words: list[lexis.Word]) -> bool:
+    depth = 0
+    for word in words:
+        depth += word.says("(", "[") - word.says(")", "]")
+        if depth == 0 and word.says(","):
+            return True
+    return False
+
+
+def result_type(function: str, argument: str | None, known: Known | None) -> Type | None:
+    """The type of an aggregate's result, where it can be told without Spark."""
+    type_ = expression_type(argument, known) if argument is not None else BIGINT
+    if function == "count":
+        return BIGINT
+    if function.startswith("collect_"):
+        element = type_ or ANY
+        return Type(f"array<{element.text}>", "array", parts=(element,))
+    if type_ is None or function in ("min", "max", "first", "last"):
+        return type_
+    if type_.kind == "decimal":
+        size, scale = digits(Typed(("column",), type_))
+        return (
+            decimal(min(38, size + 10), scale)
+            if function == "sum"
+            else decimal(min(38, size + 4), min(38, scale + 4))
+        )
+    return BIGINT if function == "sum" and type_.kind in INTEGERS else DOUBLE
+
+
+# as it is read
+
+
+def _read(text: str, info: Info) -> str:
+    _, faults = parse_aggregate(text, scope_of(info).stage.columns)
+    if faults:
+        raise as_mistake(faults)
+    return text
+
+
+def _note(written: Any, info: Info) -> Any:
+    """What is emitted, as far as names go: those that are wrong themselves are complained of once."""
+    stage = scope_of(info).stage
+    stage.collects = None if written is None else written == "collect"
+    stage.aggregates = isinstance(written, dict)
+    if isinstance(written, dict):
+        stage.emitted = dict.fromkeys(map(str, written)) if written else None
+    return written
+
+
+def _resolve(written: str | dict[str, str], info: Info) -> str | tuple[Aggregate, ...]:
+    stage = scope_of(info).stage
+    keys = {key.lower(): key for key in stage.keys or ()}
+    if isinstance(written, str):
+        if written == "collect" and "events" in keys:
+            fix = "Use another key column: `collect` emits its events under that name."
+            raise mistake(f"`{keys['events']}` is a key column, and what `collect` emits", fix)
+        return written
+    if not written:
+        raise mistake("there is no aggregate", 'Write for example `reduce: {total: "sum(quantity)"}`.')
+    if (name := names.twice(written)) is not None:
+        raise mistake(f"`{name}` is there twice", "Names have to differ in more than case.")
+    if taken := [name for name in written if name.lower() in keys]:
+        fix = f"Give it another name; the key column `{keys[taken[0].lower()]}` is in the outbox anyway."
+        raise mistake(f"`{taken[0]}` is a key column, but is also an aggregate", fix)
+    found = []
+    for name, text in written.items():
+        (function, argument), _ = parse_aggregate(text, stage.columns)
+        found.append(Aggregate(name=name, function=function, argument=argument))
+    stage.emitted = {each.name: result_type(each.function, each.argument, stage.columns) for each in found}
+    return tuple(found)
+
+
+_Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str, AfterValidator(_read)]]
+if TYPE_CHECKING:
+    Reduce = Literal["latest", "collect"] | tuple[Aggregate, ...]
+else:
+    # read as a mapping, so that each mistake is told with its own name
+    Reduce = Annotated[
+        Annotated[
+            Annotated[Literal["latest", "collect"], Tag("word")] | Annotated[_Texts, Tag("aggregates")],
+            Discriminator(lambda written: "aggregates" if isinstance(written, dict) else "word"),
+        ],
+        BeforeValidator(_note),
+        AfterValidator(_resolve),
+    ]

@@ -1,0 +1,29 @@
+"""Which Python code a pipeline file may name. The only part of the grammar that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tidegate.spec.mistakes import mistake
+
+VARIABLE = "TIDEGATE_PYTHON_MODULES"
+_FUNCTION = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*", re.ASCII)
+
+
+def check_function(name: str) -> str:
+    """`module:function`, where the module or a package around it is listed in TIDEGATE_PYTHON_MODULES."""
+    found = _FUNCTION.fullmatch(name)
+    if not found:
+        raise mistake(f"{name!r} does not name a function", "Write `module:function`: `shop.compare:same`.")
+    module = found["module"]
+    if not _is_trusted(module):
+        fix = f"Whoever runs tidegate has to list it in the environment: `{VARIABLE}={module},…`."
+        raise mistake(f"the module `{module}` may not be called", fix)
+    return name
+
+
+def _is_trusted(module: str) -> bool:
+    trusted = {name.strip() for name in os.environ.get(VARIABLE, "").split(",")}
+    parts = module.split(".")
+    return any(".".join(parts[:size]) in trusted for size in range(1, len(parts) + 1))

@@ -1,0 +1,73 @@
+"""`window`: each kind is a model of its own in `Window`, chosen by the field that names it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec.durations import Duration, Grace, write_duration
+from tidegate.spec.mistakes import listed, mistake
+from tidegate.spec.scope import Model
+
+KINDS = ("tumbling", "hopping", "session")
+
+
+class TumblingWindow(Model):
+    """Windows of one size, side by side, aligned to the epoch."""
+
+    size_ms: Duration = Field(alias="tumbling")
+    grace_ms: Grace = Field(alias="grace", default="0ms")  # type: ignore[assignment]  # read like a written one
+
+
+class HoppingWindow(Model):
+    """Windows of one size, of which one starts every so often, aligned to the epoch."""
+
+    size_ms: Duration = Field(alias="hopping")
+    every_ms: Duration = Field(alias="every")
+    grace_ms: Grace = Field(alias="grace", default="0ms")  # type: ignore[assignment]
+
+    @field_validator("every_ms")
+    @classmethod
+    def _no_gaps(cls, every_ms: int, info: Info) -> int:
+        size_ms = info.data.get("size_ms")
+        if size_ms is not None and every_ms > size_ms:
+            size = write_duration(size_ms)
+            what = f"windows of {size} every {write_duration(every_ms)} leave out what is between them"
+            raise mistake(what, f"Write at most `every: {size}`.")
+        return every_ms
+
+
+class SessionWindow(Model):
+    """A window as long as records follow each other within the gap."""
+
+    gap_ms: Duration = Field(alias="session")
+    grace_ms: Grace = Field(alias="grace", default="0ms")  # type: ignore[assignment]
+
+
+def _has_one_kind(written: Any) -> Any:
+    if not isinstance(written, dict):
+        return written
+    found = [kind for kind in KINDS if kind in written]
+    if not found:
+        fix = f"Write {listed(KINDS)} with a duration: `window: {{tumbling: 1h, grace: 10m}}`."
+        raise mistake("the window's kind is missing", fix)
+    if len(found) > 1:
+        raise mistake(f"a window is one of {listed(found)}", "Keep one of them.")
+    return written
+
+
+def _kind(written: Any) -> str:
+    return next((kind for kind in KINDS if isinstance(written, dict) and kind in written), KINDS[0])
+
+
+Window = Annotated[
+    Annotated[
+        Annotated[TumblingWindow, Tag("tumbling")]
+        | Annotated[HoppingWindow, Tag("hopping")]
+        | Annotated[SessionWindow, Tag("session")],
+        Discriminator(_kind),
+    ],
+    BeforeValidator(_has_one_kind),
+]

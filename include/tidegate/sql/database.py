@@ -1,0 +1,184 @@
+"""A sink's database: how it is opened, and what its failures mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError, OperationalError
+
+from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
+
+_CONNECT_SECONDS = 15
+_WAIT_SECONDS = 30.0
+# PostgreSQL's classes of errors that pass: connection, rollback, resources, operator's doing, system; and
+# single ones: the server is read-only, a session was idle for too long, a lock was not to be had
+_PASSING = ("08", "40", "53", "57", "58", "25006", "25P03", "55P03")
+_SQLITE_ERROR = 1  # the statement itself is wrong; every other code is about the file
+_FIX = "Check that it runs, takes connections and has space; then run again, nothing is lost or sent twice."
+
+
+class Database:
+    """One database. `variable` names the setting that its URL is in; of the URL nothing is ever shown.
+
+    A publisher that stops in the middle of a transaction would keep all others waiting: the server ends
+    its session after `idle_s`, and others give up after `wait_s`. Use it as a context manager.
+    """
+
+    def __init__(
+        self, url: str, variable: str, wait_s: float = _WAIT_SECONDS, idle_s: float = 2 * _WAIT_SECONDS
+    ) -> None:
+        self.variable = variable
+        self._limits = {"lock_timeout": wait_s, "idle_in_transaction_session_timeout": idle_s}
+        parsed = _parsed(url, variable)
+        self._secrets = [parsed.password or "", *_secret_options(parsed)]
+        self._engine = _engine(parsed, variable, wait_s)
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.dispose()
+
+    @property
+    def dialect(self) -> str:
+        """`postgresql`, `sqlite`, …"""
+        return self._engine.dialect.name
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """All or nothing. Raises SinkUnavailable, SinkRefused; OutcomeUnknown when only the commit failed."""
+        with self._errors(), self._engine.connect() as connection, connection.begin() as transaction:
+            if self.dialect == "postgresql":
+                for name, seconds in self._limits.items():
+                    connection.exec_driver_sql(f"SET LOCAL {name} = {round(seconds * 1000)}")
+            yield connection
+            with self._commit_errors():
+                transaction.commit()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        # `from None`: the driver's own errors hold statements, rows and connection options
+        try:
+            yield
+        except TidegateError:
+            raise
+        except DBAPIError as error:
+            said = self._said(error)
+            if _passes(error):
+                raise SinkUnavailable(f"The database in {self.variable} fails: {said}", _FIX) from None
+            raise SinkRefused(
+                f"The database in {self.variable} refuses the emissions: {said}",
+                "Correct its tables, rules or rights, then run again: nothing of the batch is in it yet.",
+            ) from None
+        except (IdentifierError, UnicodeError) as error:
+            raise SinkRefused(
+                f"The database in {self.variable} cannot take the emissions: {error}",
+                "Use other names, or another database.",
+            ) from None
+
+    @contextmanager
+    def _commit_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            if not _passes(error):
+                raise
+            raise OutcomeUnknown(
+                f"The database in {self.variable} did not confirm a commit: {self._said(error)}",
+                "Run again: it reads the progress row and goes on from what is true.",
+            ) from None
+
+    def _said(self, error: DBAPIError) -> str:
+        """The first line of what the driver said, which may repeat its options: without secrets."""
+        lines = str(error.orig).strip().splitlines()
+        said = lines[0] if lines else type(error.orig).__name__
+        for secret in filter(None, self._secrets):
+            said = said.replace(secret, "***")
+        return said[:300]
+
+
+def _parsed(url: str, variable: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # The text may hold a password: it is not repeated, here or in the cause.
+        raise _not_a_url(variable) from None
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")  # the driver that tidegate brings along
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise SettingsInvalid(
+            f"{variable} is a SQLite database in memory, which is gone after each transaction",
+            "Name a file: sqlite:////path/to/file.db.",
+        )
+    return parsed
+
+
+def dialect_of(url: str, variable: str) -> str:
+    """The kind of database that a URL names, without connecting. Raises SettingsInvalid."""
+    return _parsed(url, variable).get_backend_name()
+
+
+def _engine(url: URL, variable: str, wait_s: float) -> Engine:
+    try:
+        engine = create_engine(
+            url, poolclass=NullPool, connect_args=_options(url, wait_s), hide_parameters=True
+        )
+    except (ArgumentError, NoSuchModuleError, ImportError):
+        raise _not_a_url(variable) from None
+    if engine.dialect.name == "sqlite":
+        _make_sqlite_transactional(engine)
+    return engine
+
+
+def _not_a_url(variable: str) -> SettingsInvalid:
+    return SettingsInvalid(
+        f"{variable} is not the URL of a database that can be used here",
+        "Write postgresql+psycopg://user:password@host/database or sqlite:////path/to/file.db.",
+    )
+
+
+def _options(url: URL, wait_s: float) -> dict[str, Any]:
+    """A server that is gone is noticed: what the URL does not say itself."""
+    if url.get_backend_name() == "sqlite":
+        return {"timeout": wait_s}
+    if url.drivername != "postgresql+psycopg":
+        return {}
+    options: dict[str, Any] = {"connect_timeout": _CONNECT_SECONDS, "application_name": "tidegate"}
+    options |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+    options["tcp_user_timeout"] = 60_000
+    return {name: value for name, value in options.items() if name not in url.query}
+
+
+def _secret_options(url: URL) -> Iterator[str]:
+    for name, value in url.query.items():
+        if "password" in name.lower():
+            yield from (value,) if isinstance(value, str) else value
+
+
+def _make_sqlite_transactional(engine: Engine) -> None:
+    """Real transactions, DDL included, and one writer at a time from BEGIN on: not the driver's default."""
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _passes(error: DBAPIError) -> bool:
+    """Whether the failure is the database's, and not that of what it was asked to do."""
+    if error.connection_invalidated:
+        return True
+    state = getattr(error.orig, "sqlstate", None)
+    if state is not None:
+        return str(state).startswith(_PASSING)
+    wrong_statement = getattr(error.orig, "sqlite_errorcode", None) == _SQLITE_ERROR
+    return isinstance(error, OperationalError) and not wrong_statement

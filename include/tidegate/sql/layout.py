@@ -1,0 +1,211 @@
+"""What a sink's table looks like, and the emissions as its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    DateTime,
+    Dialect,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    SmallInteger,
+    Table,
+    Text,
+)
+from sqlalchemy.types import TypeEngine, UserDefinedType
+
+from tidegate.errors import SinkRefused
+from tidegate.sql.json_text import encoder
+
+OUTBOX = ("key", "key_columns", "value", "timestamp", "source", "window_start", "window_end")
+"""The columns of an outbox that are needed here."""
+
+WINDOW = ("window_start", "window_end")
+_FIRST = {"key": Text}
+_WINDOW = dict.fromkeys(WINDOW, BigInteger)
+_LAST = {
+    "emitted_timestamp": BigInteger,
+    "source": Text,
+    "stream": Text,
+    "batch": BigInteger,
+    "ordinal": BigInteger,
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a sink asks for. `table` may name a schema too (`reports.visitors`). `windowed`: its stage keeps
+    state per window, which the key then includes.
+    """
+
+    table: str
+    mode: str
+    with_key: bool
+    windowed: bool
+
+    @property
+    def schema(self) -> str | None:
+        """The table's schema; None is the database's default one."""
+        return self.table.rpartition(".")[0] or None
+
+    @property
+    def name(self) -> str:
+        """The table's name in its schema."""
+        return self.table.rpartition(".")[2]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The primary key: one row per key (and window), or one per emission of a stream."""
+        if self.mode == "append":
+            return ("stream", "batch", "ordinal")
+        return ("key", *WINDOW) if self.windowed else ("key",)
+
+    @property
+    def own_columns(self) -> Mapping[str, type[TypeEngine[Any]]]:
+        """Columns that every such table has beside what is emitted."""
+        deleted = {"deleted": Boolean} if self.mode == "append" else {}
+        return {**_FIRST, **(_WINDOW if self.windowed else {}), **_LAST, **deleted}
+
+
+@dataclass(frozen=True)
+class Part:
+    """An emitted or key column: where it is in the outbox, and its type there."""
+
+    struct: str
+    name: str
+    type: pa.DataType
+
+    def values(self, emissions: pa.RecordBatch) -> pa.Array:
+        """Its values; null throughout where the struct is null."""
+        struct = emissions.column(self.struct)
+        return pc.struct_field(struct, [struct.type.get_field_index(self.name)])
+
+
+class Layout:
+    """A target's table, for emissions of one shape. Raises SinkRefused when a name has two meanings.
+
+    `table`'s columns have keys of their own (`c0`, `c1`, …), so that no name, however odd, becomes a
+    parameter's.
+    """
+
+    def __init__(self, target: Target, outbox: pa.Schema) -> None:
+        self.target = target
+        self.parts = _parts(target, outbox)
+        check_names(target, [part.name for part in self.parts])
+        key, *rest = target.own_columns
+        names = [key, *(part.name for part in self.parts), *rest]
+        types = {name: made() for name, made in target.own_columns.items()}
+        types |= {part.name: _sql_type(part.type) for part in self.parts}
+        self.keys = {name: f"c{number}" for number, name in enumerate(names)}
+        self.table = Table(
+            target.name,
+            MetaData(schema=target.schema),
+            *(
+                Column(name, types[name], key=self.keys[name], primary_key=name in target.key)
+                for name in names
+            ),
+        )
+
+    def rows(self, emissions: pa.RecordBatch, stream: str, seq: int, first: int) -> list[dict[str, Any]]:
+        """The rows of some emissions, the first of which is the batch's `first`-th."""
+        count = emissions.num_rows
+        own: dict[str, Sequence[Any]] = {
+            "stream": [stream] * count,
+            "batch": [seq] * count,
+            "ordinal": range(first, first + count),
+            "emitted_timestamp": emissions.column("timestamp").to_pylist(),
+            "deleted": emissions.column("value").is_null().to_pylist(),
+        }
+        taken = [name for name in self.target.own_columns if name not in own]
+        own |= {name: emissions.column(name).to_pylist() for name in taken}
+        emitted = {part.name: _listed(part.values(emissions)) for part in self.parts}
+        columns = emitted | {name: own[name] for name in self.target.own_columns}
+        keys = list(self.keys.values())
+        return [
+            dict(zip(keys, row, strict=True))
+            for row in zip(*(columns[name] for name in self.keys), strict=True)
+        ]
+
+
+def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
+    """Key columns first. One that is also emitted is there once, as key: that it has in a deletion too."""
+    structs = ["key_columns", "value"] if target.with_key else ["value"]
+    found: dict[str, Part] = {}
+    for struct in structs:
+        for field in outbox.field(struct).type:
+            found.setdefault(field.name, Part(struct, field.name, field.type))
+    return list(found.values())
+
+
+def check_names(target: Target, emitted: Sequence[str]) -> None:
+    """Raise SinkRefused when an emitted column is called like one that the table has anyway."""
+    taken = {name.lower(): name for name in target.own_columns}
+    for name in emitted:
+        if name.lower() in taken:
+            raise SinkRefused(
+                f"The column {name} is emitted to the SQL table {target.table}, which has one of that name "
+                f"itself ({', '.join(target.own_columns)})",
+                f"Emit it under another name, such as event_{name}.",
+            )
+        taken[name.lower()] = name
+
+
+def _listed(values: pa.Array) -> list[Any]:
+    """A column's values as the driver takes them."""
+    listed: list[Any] = values.to_pylist()
+    if not pa.types.is_nested(values.type):
+        return listed
+    encode = encoder(values.type)
+    return [None if value is None else encode(value) for value in listed]
+
+
+class _SqliteDecimal(UserDefinedType[Any]):
+    """Exact where there is no such type: as a number up to 15 digits, which SQLite keeps, else as text."""
+
+    cache_ok = True
+
+    def __init__(self, precision: int) -> None:
+        self.precision = precision
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "NUMERIC" if self.precision <= 15 else "TEXT"
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
+        return lambda value: None if value is None else format(value, "f")
+
+
+_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], type[TypeEngine[Any]]]] = (
+    (pa.types.is_boolean, Boolean),
+    (pa.types.is_int8, SmallInteger),
+    (pa.types.is_int16, SmallInteger),
+    (pa.types.is_int32, Integer),
+    (pa.types.is_int64, BigInteger),
+    (pa.types.is_float32, REAL),
+    (pa.types.is_float64, Double),
+    (pa.types.is_date, Date),
+    (pa.types.is_binary, LargeBinary),
+    (pa.types.is_large_binary, LargeBinary),
+)
+
+
+def _sql_type(type_: pa.DataType) -> TypeEngine[Any]:
+    """Scalars as themselves; everything else is text, nested values as JSON."""
+    if pa.types.is_decimal(type_):
+        exact = _SqliteDecimal(type_.precision)
+        return Numeric(type_.precision, type_.scale).with_variant(exact, "sqlite")
+    if pa.types.is_timestamp(type_):
+        return DateTime(timezone=type_.tz is not None)
+    return next((made() for is_one, made in _TYPES if is_one(type_)), Text())

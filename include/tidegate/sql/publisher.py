@@ -1,0 +1,153 @@
+"""Publishing to a SQL table exactly once: a batch's rows and the progress row in one transaction.
+
+The progress row is moved first, from what it was found to be. That locks it, so two publishers of one shard
+stand in line, and the second finds that it has moved: it is fenced. A crash anywhere leaves the batch in as a
+whole or not at all, and the progress row says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlalchemy import Connection, and_, delete, func, insert, inspect, select, update
+from sqlalchemy.exc import IntegrityError
+
+from tidegate.errors import Fenced, ProgressLost
+from tidegate.failpoints import failpoint
+from tidegate.sql.database import Database
+from tidegate.sql.layout import Layout
+from tidegate.sql.schema import exists, lock_for_changes, make_or_extend, progress
+from tidegate.sql.write import write
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Who publishes: the name of the progress row, and the stream (`pipeline/generation`) that rows carry."""
+
+    name: str
+    stream: str
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return self.stream.rpartition("/")[0]
+
+
+class SqlPublisher:
+    """Publishes a stream's batches to one table."""
+
+    def __init__(self, database: Database, shard: Shard, layout: Layout) -> None:
+        self._database = database
+        self._shard = shard
+        self._layout = layout
+        self._table = layout.table
+
+    def publish(self, seq: int, emissions: Iterable[pa.RecordBatch], last_published: int) -> int:
+        """Put a batch into the table, unless it is there. Returns how many emissions this call sent.
+
+        `emissions` come in order, as many at a time as fit into memory. `last_published` is the newest
+        batch that the ledger says this sink has rows of, 0 if none.
+        Raises ProgressLost, Fenced, SinkUnavailable, SinkRefused, OutcomeUnknown.
+        """
+        failpoint("publish.sql_before")
+        self._prepare(last_published)
+        failpoint("publish.sql_prepared")
+        with self._database.transaction() as connection:
+            found = self._checked(self._progress(connection), seq, last_published)
+            if found == seq:
+                return 0
+            self._advance(connection, found, seq)
+            failpoint("publish.sql_advanced")
+            sent = 0
+            for chunk in emissions:
+                rows = self._layout.rows(chunk, self._shard.stream, seq, sent)
+                write(connection, self._layout, rows, chunk.column("value").is_null().to_pylist())
+                sent += len(rows)
+                failpoint("publish.sql_chunk_written")
+            mine = progress.c.shard == self._shard.name
+            connection.execute(update(progress).where(mine).values(rows=sent))
+            failpoint("publish.sql_commit_before")
+        failpoint("publish.sql_committed")
+        return sent
+
+    def progress(self) -> int:
+        """The newest batch that the database says is in; 0 if none, or if nothing was ever published."""
+        with self._database.transaction() as connection:
+            there = inspect(connection).has_table(progress.name)
+            return (self._progress(connection) or 0) if there else 0
+
+    def rebuild_progress(self) -> int:
+        """Set the progress row to what the table itself shows: the newest batch of which it has a row.
+
+        What comes after that is not in, for batches go in as a whole and in order, or (upsert) does no harm
+        when it comes again. Returns that batch, 0 if there is none.
+        """
+        with self._database.transaction() as connection:
+            lock_for_changes(connection)
+            progress.create(connection, checkfirst=True)
+            found = self._newest_batch(connection)
+            connection.execute(delete(progress).where(progress.c.shard == self._shard.name))
+            if found:
+                self._advance(connection, None, found)
+        return found
+
+    def _newest_batch(self, connection: Connection) -> int:
+        if not exists(connection, self._layout):
+            return 0
+        columns = {name: self._table.c[self._layout.keys[name]] for name in ("batch", "stream")}
+        newest = select(func.max(columns["batch"])).where(columns["stream"] == self._shard.stream)
+        return connection.execute(newest).scalar() or 0
+
+    def _prepare(self, last_published: int) -> None:
+        with self._database.transaction() as connection:
+            lock_for_changes(connection)
+            progress.create(connection, checkfirst=True)
+            if last_published and not exists(connection, self._layout):
+                raise self._lost(f"the table {self._layout.target.table} does not exist", last_published)
+            make_or_extend(connection, self._layout)
+
+    def _progress(self, connection: Connection) -> int | None:
+        mine = progress.c.shard == self._shard.name
+        return connection.execute(select(progress.c.seq).where(mine)).scalar()
+
+    def _checked(self, found: int | None, seq: int, last_published: int) -> int | None:
+        if (found or 0) < last_published:
+            says = "there is no progress row" if found is None else f"the progress row says batch {found}"
+            raise self._lost(says, last_published)
+        if found is not None and found > seq:
+            raise Fenced(
+                f"{self._shard.name} is to publish batch {seq}, but batch {found} is in already",
+                "A newer publisher went ahead. If there is none, the ledger is older than the sink: "
+                f"restore it, or raise `generation` of {self._shard.pipeline}.",
+            )
+        return found
+
+    def _lost(self, says: str, last_published: int) -> ProgressLost:
+        return ProgressLost(
+            f"The database in {self._database.variable} is not what batch {last_published} of "
+            f"{self._shard.stream} was published to: {says}",
+            "Restore it; or let tidegate find out from the table what is missing, and send that again: "
+            f"tidegate doctor {self._shard.pipeline} --reconcile",
+        )
+
+    def _advance(self, connection: Connection, found: int | None, seq: int) -> None:
+        """Compare-and-set: from what was found to `seq`. Waits for whoever else is about to do the same."""
+        now = func.current_timestamp()
+        values = {"seq": seq, "rows": 0, "updated_at": now}
+        try:
+            if found is None:
+                connection.execute(insert(progress).values(shard=self._shard.name, **values))
+                return
+        except IntegrityError:
+            raise self._fenced(seq) from None
+        was = and_(progress.c.shard == self._shard.name, progress.c.seq == found)
+        if connection.execute(update(progress).where(was).values(values)).rowcount != 1:
+            raise self._fenced(seq)
+
+    def _fenced(self, seq: int) -> Fenced:
+        return Fenced(
+            f"Another publisher of {self._shard.name} was faster with batch {seq}",
+            "Nothing was written by this one. Run again.",
+        )

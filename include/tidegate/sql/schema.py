@@ -1,0 +1,143 @@
+"""Making and checking a sink's tables, before anything is written to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Inspector,
+    MetaData,
+    String,
+    Table,
+    inspect,
+    text,
+)
+
+from tidegate.errors import SinkRefused
+from tidegate.sql.layout import Layout, Target
+
+progress = Table(
+    "tidegate_progress",
+    MetaData(),
+    Column("shard", String(700), primary_key=True),
+    Column("seq", BigInteger, nullable=False),  # the newest batch that is in
+    Column("rows", BigInteger, nullable=False),  # of that batch
+    Column("updated_at", DateTime(timezone=True), nullable=False),
+)
+# A row of an index has to fit into a third of a page of 8 KiB, with the window's two numbers and headers.
+_INDEXED_BYTES = 2_600
+_NAME_BYTES = 63
+
+
+def lock_for_changes(connection: Connection) -> None:
+    """Two that make the same table at once: the second waits here, and finds the work done."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(745370)"))
+
+
+def exists(connection: Connection, layout: Layout) -> bool:
+    """Whether the table is there."""
+    return inspect(connection).has_table(layout.target.name, layout.target.schema)
+
+
+def make_or_extend(connection: Connection, layout: Layout) -> None:
+    """The table with all columns. New ones that may be null are added to it. Raises SinkRefused."""
+    if not exists(connection, layout):
+        layout.table.create(connection)
+        return
+    target = layout.target
+    there = {column["name"] for column in inspect(connection).get_columns(target.name, target.schema)}
+    missing = [column for column in layout.table.columns if column.name not in there]
+    _check_key(connection, layout, missing)
+    operations = Operations(MigrationContext.configure(connection))
+    for column in missing:
+        operations.add_column(target.name, Column(column.name, column.type), schema=target.schema)
+
+
+def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[Any]]) -> None:
+    """A table that a person has made needs the key too: it is what makes doubles impossible."""
+    target = layout.target
+    if any(set(columns) == set(target.key) for columns in _unique(inspect(connection), target)):
+        return
+    prepare = connection.dialect.identifier_preparer
+    quote, table = prepare.quote_identifier, prepare.format_table(layout.table)
+    run = [
+        f"ALTER TABLE {table} ADD COLUMN {quote(column.name)} {column.type.compile(connection.dialect)}; "
+        for column in missing
+        if column.name in target.key
+    ]
+    index, key = quote(f"{target.name}_key"), ", ".join(map(quote, target.key))
+    raise SinkRefused(
+        f"The SQL table {target.table} exists, but not with the key that `mode: {target.mode}` needs",
+        f"Name another table, or run: {''.join(run)}CREATE UNIQUE INDEX {index} ON {table} ({key})",
+    )
+
+
+def _unique(inspector: Inspector, target: Target) -> Iterator[Sequence[str | None]]:
+    yield inspector.get_pk_constraint(target.name, target.schema)["constrained_columns"]
+    unique = inspector.get_unique_constraints(target.name, target.schema)
+    yield from (each["column_names"] for each in unique)
+    indexes = inspector.get_indexes(target.name, target.schema)
+    yield from (each["column_names"] for each in indexes if each["unique"])
+
+
+def check_emissions(dialect: str, layout: Layout, emissions: Iterable[pa.RecordBatch]) -> None:
+    """Find what the database could not hold, before the batch is decided. Raises SinkRefused."""
+    if dialect == "postgresql":
+        _check_names(layout)
+    for each in emissions:
+        for name, values in _columns(layout, each):
+            _check_values(dialect, layout, name, values)
+        if dialect == "postgresql" and layout.target.mode == "upsert":
+            longest = pc.max(pc.binary_length(each.column("key"))).as_py() or 0
+            if longest > _INDEXED_BYTES:
+                raise _refused(layout, f"a key has {longest} bytes; {_INDEXED_BYTES} are possible")
+
+
+def _check_names(layout: Layout) -> None:
+    """PostgreSQL would cut them, without a word."""
+    for name in (layout.target.name, *layout.keys):
+        if len(name.encode()) > _NAME_BYTES:
+            raise SinkRefused(
+                f"The name {name} has {len(name.encode())} bytes; PostgreSQL takes {_NAME_BYTES}",
+                "Give the table or the column a shorter one; nothing was published.",
+            )
+
+
+def _check_values(dialect: str, layout: Layout, name: str, values: pa.Array) -> None:
+    if _has_time(values.type):
+        try:
+            values.to_pylist()
+        except (OverflowError, ValueError):
+            raise _refused(layout, f"its column {name} holds a time outside of the years 1 to 9999") from None
+    is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    if is_text and dialect == "postgresql" and pc.any(pc.match_substring(values, "\0")).as_py():
+        raise _refused(layout, f"its column {name} holds a character with the code 0")
+
+
+def _columns(layout: Layout, emissions: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
+    yield from ((name, emissions.column(name)) for name in ("key", "source"))
+    for part in layout.parts:
+        yield part.name, part.values(emissions)
+
+
+def _has_time(type_: pa.DataType) -> bool:
+    if pa.types.is_temporal(type_):
+        return True
+    return any(_has_time(type_.field(number).type) for number in range(type_.num_fields))
+
+
+def _refused(layout: Layout, why: str) -> SinkRefused:
+    return SinkRefused(
+        f"An emission does not fit into the SQL table {layout.target.table}: {why}",
+        "Correct or leave out such values in the stage (`select`, `where`); nothing was published.",
+    )

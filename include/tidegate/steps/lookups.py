@@ -1,0 +1,64 @@
+"""Pinning lookup tables: a batch, and every retry of it, sees them as they were when it was planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltalake import DeltaTable
+
+from tidegate.errors import LookupMissing
+from tidegate.lake.reader import lake_errors
+from tidegate.ledger import LedgerReader, Stream
+from tidegate.spec import Pipeline
+from tidegate.steps.app import App, planned_pipeline
+
+
+def pinned_lookups(app: App, pipeline: Pipeline) -> dict[str, Any]:
+    """What each lookup's table is now, by its text in the pipeline file: see `ledger.Plan.lookups`.
+
+    Raises LookupMissing, LakeUnavailable.
+    """
+    return {
+        lookup.table: _pinned_table(lookup.table)
+        if lookup.state is None
+        else _pinned_stage(app.ledger, lookup.table, *lookup.state)
+        for lookup in pipeline.lookup
+    }
+
+
+def _pinned_table(path: str) -> dict[str, Any]:
+    with lake_errors(path):
+        if not DeltaTable.is_deltatable(path):
+            raise LookupMissing(
+                f"The lookup's table {path} does not exist", "Write it as a Delta table, or correct its path."
+            )
+        return {"version": DeltaTable(path).version()}
+
+
+def _pinned_stage(ledger: LedgerReader, table: str, pipeline: str, stage: str) -> dict[str, Any]:
+    streams = [each for each in ledger.streams() if each.pipeline == pipeline]
+    heads = [head for head in map(ledger.head, streams) if head.seq]
+    if not heads:
+        raise LookupMissing(
+            f"The lookup {table} reads the pipeline {pipeline}, which has no committed batch",
+            f"Run it first (tidegate run {pipeline}), or correct the name.",
+        )
+    newest = max(heads, key=lambda head: head.stream.generation)
+    _require_stage(ledger, newest.stream, newest.seq, stage, table)
+    return {
+        "pipeline": pipeline,
+        "generation": newest.stream.generation,
+        "seq": newest.seq,
+        "stage": stage,
+        "attempts": [name for _, name in ledger.committed(newest.stream, newest.seq)],
+    }
+
+
+def _require_stage(ledger: LedgerReader, stream: Stream, seq: int, stage: str, table: str) -> None:
+    plan = ledger.plan(stream, seq)
+    names = [each.name for each in planned_pipeline(plan).stages] if plan else []
+    if stage not in names:
+        raise LookupMissing(
+            f"The lookup {table} reads the stage {stage}, which batch {seq} of {stream} does not have",
+            f"Its stages are: {', '.join(names)}.",
+        )

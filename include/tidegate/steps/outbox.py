@@ -1,0 +1,93 @@
+"""A batch's outbox, read in the one order that every publication of it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate.errors import Halted
+from tidegate.lake import attempt_files
+from tidegate.lake.reader import lake_errors
+from tidegate.ledger import Attempt, Plan
+from tidegate.spec import Stage
+from tidegate.steps.app import App
+
+CHUNK_ROWS = 10_000
+_ORDER = ("key", "ordinal")
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """What a stage emitted in one batch: how many emissions, and the files that they are in."""
+
+    plan: Plan
+    stage: Stage
+    emitted: int
+    files: tuple[str, ...]
+
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        """The types of those of `columns` that it has."""
+        with lake_errors(self.files[0]):
+            found = pq.read_schema(self.files[0])
+        return pa.schema([found.field(name) for name in columns if name in found.names])
+
+    def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """The emissions from the `skip`-th on, at most CHUNK_ROWS at a time, always in the same order.
+
+        Files come by name, rows by key and ordinal; as they are mostly stored so, a file is read as a whole
+        only where they are not.
+        """
+        for file in self.files:
+            with lake_errors(file):
+                rows = pq.read_metadata(file).num_rows
+                if skip < rows:
+                    yield from _from(_in_order(file, columns), skip)
+                skip = max(0, skip - rows)
+
+
+def open_outbox(app: App, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
+    """The outbox of a stage in one attempt. Raises Halted when its files are gone."""
+    emitted = int(attempt.stage_counts(stage.name).get("emitted", 0))
+    files = attempt_files(app.lake(plan.stream).outbox(stage.name), [attempt.name]) if emitted else None
+    if emitted and files is None:
+        raise Halted(
+            f"The outbox of batch {plan.seq} of {plan.stream} is gone: {emitted} emissions of {stage.name}",
+            "Restore the lake and run again, or raise `generation` to start over.",
+        )
+    return Outbox(plan, stage, emitted, files.paths if files else ())
+
+
+def _in_order(file: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if _is_sorted(file):
+        stored = pq.ParquetFile(file).iter_batches(CHUNK_ROWS, columns=list(columns))
+        yield from (batch.select(list(columns)) for batch in stored)
+        return
+    wanted = list(dict.fromkeys((*_ORDER, *columns)))
+    rows = pq.read_table(file, columns=wanted).sort_by([(name, "ascending") for name in _ORDER])
+    yield from rows.select(list(columns)).to_batches(max_chunksize=CHUNK_ROWS)
+
+
+def _is_sorted(file: str) -> bool:
+    """Whether rows are stored by key and ordinal. Reads these two columns, a chunk at a time."""
+    last: list[pa.RecordBatch] = []
+    for batch in pq.ParquetFile(file).iter_batches(CHUNK_ROWS, columns=list(_ORDER)):
+        rows = pa.Table.from_batches([*last, batch]).combine_chunks()
+        before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
+        in_key = pc.less_equal(before["ordinal"], after["ordinal"])
+        rises = pc.less(before["key"], after["key"])
+        stays = pc.and_(pc.equal(before["key"], after["key"]), in_key)
+        if not pc.all(pc.or_(rises, stays), min_count=0).as_py():
+            return False
+        last = [batch.slice(batch.num_rows - 1)]
+    return True
+
+
+def _from(batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if skip < batch.num_rows:
+            yield batch.slice(skip)
+        skip = max(0, skip - batch.num_rows)

@@ -1,0 +1,144 @@
+"""The kinds of sinks: how each takes an outbox, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import sql
+from tidegate.broker.publisher import KafkaPublisher, Message
+from tidegate.errors import TopicRecreated
+from tidegate.lake.table_sink import append_batch
+from tidegate.ledger import LeasedLedger, Stream
+from tidegate.settings import sql_variable
+from tidegate.spec import KafkaSink, Pipeline, SqlSink, Stage, TableSink
+from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.outbox import Outbox
+
+AnySink: TypeAlias = KafkaSink | TableSink | SqlSink
+
+
+def send(app: App, held: LeasedLedger, sink: AnySink, outbox: Outbox, last_published: int) -> None:
+    """Send a batch's emissions, or what is left of them. `last_published` as the ledger knows it.
+
+    Raises ProgressLost, Fenced, OutcomeUnknown, TopicRecreated, SinkRefused, …Unavailable.
+    """
+    if isinstance(sink, KafkaSink):
+        _to_topic(app, held, sink, outbox, last_published)
+    elif isinstance(sink, SqlSink):
+        with sql_database(app, sink) as database:
+            publisher = sql_publisher(database, sink, outbox)
+            publisher.publish(outbox.plan.seq, outbox.batches(sql.OUTBOX), last_published)
+    else:
+        _to_table(app, sink, outbox)
+
+
+def shard_name(stream: Stream, sink: str) -> str:
+    """The stable name of who publishes: transactional id, key of the progress record, Delta application."""
+    return f"tidegate-{stream.pipeline}-g{stream.generation}-{sink}"
+
+
+def check_sql_sinks(app: App, pipeline: Pipeline) -> None:
+    """Find what would keep a SQL sink from being published to, before anything is planned for it.
+
+    Raises SettingsInvalid when its database is not set, SinkRefused when a name has two meanings.
+    """
+    for sink in pipeline.sinks:
+        if isinstance(sink, SqlSink):
+            app.settings.sql_url(sink.connection)
+            stage = pipeline.stage_of(sink)
+            keys = pipeline.key_of(stage) if sink.with_key else ()
+            sql.check_names(_target(sink, stage), list(dict.fromkeys((*keys, *stage.emitted))))
+
+
+def sql_connections(app: App, stream: Stream, *more: Pipeline) -> set[str | None]:
+    """The connections of the SQL sinks that a stream's last and planned batches, and `more`, go to."""
+    head = app.ledger.head(stream).seq
+    plans = [app.ledger.plan(stream, seq) for seq in (head, head + 1)]
+    pipelines = [*more, *(planned_pipeline(plan) for plan in plans if plan is not None)]
+    sinks = [sink for pipeline in pipelines for sink in pipeline.sinks]
+    return {sink.connection for sink in sinks if isinstance(sink, SqlSink)}
+
+
+def check_sql_outbox(app: App, sink: SqlSink, outbox: Outbox) -> None:
+    """Find what the database will not take while nothing is decided yet, without asking it.
+
+    Raises SinkRefused, SettingsInvalid.
+    """
+    dialect = sql.dialect_of(app.settings.sql_url(sink.connection), sql_variable(sink.connection))
+    sql.check_emissions(dialect, _layout(sink, outbox), outbox.batches(sql.OUTBOX))
+
+
+def sql_database(app: App, sink: SqlSink) -> sql.Database:
+    """The sink's database. Use it as a context manager. Raises SettingsInvalid."""
+    return sql.Database(app.settings.sql_url(sink.connection), sql_variable(sink.connection))
+
+
+def sql_publisher(database: sql.Database, sink: SqlSink, outbox: Outbox) -> sql.SqlPublisher:
+    """What puts the outbox's emissions into the sink's table."""
+    stream = outbox.plan.stream
+    shard = sql.Shard(shard_name(stream, sink.name), str(stream))
+    return sql.SqlPublisher(database, shard, _layout(sink, outbox))
+
+
+def _layout(sink: SqlSink, outbox: Outbox) -> sql.Layout:
+    return sql.Layout(_target(sink, outbox.stage), outbox.schema(sql.OUTBOX))
+
+
+def _target(sink: SqlSink, stage: Stage) -> sql.Target:
+    return sql.Target(sink.table, sink.mode, sink.with_key, stage.window is not None)
+
+
+def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, last_published: int) -> None:
+    plan = outbox.plan
+    with app.log() as log:
+        identity = log.view(sink.topic).topic_id
+        log.ensure_progress_topic()
+    known = held.sink_identity(plan.stream, sink.name)
+    if known is not None and known != identity:
+        raise TopicRecreated(
+            f"The output topic {sink.topic} was deleted and created again (id {known} is now {identity})",
+            f"Raise `generation` of {plan.stream.pipeline}: it fills the new topic from the start.",
+        )
+    if known is None:
+        held.set_sink_identity(sink.name, identity)
+    publisher = KafkaPublisher(app.settings.require_kafka(), shard_name(plan.stream, sink.name), sink.topic)
+    columns = ("key", "payload_with_key" if sink.with_key else "payload", "timestamp", "source")
+    publisher.publish(plan.seq, lambda skip: _messages(outbox.batches(columns, skip)), last_published)
+
+
+def _messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
+    for batch in batches:
+        yield from map(_message, *(column.to_pylist() for column in batch.columns))
+
+
+def _message(key: str, payload: str | None, timestamp_ms: int, source: str) -> Message:
+    value = None if payload is None else payload.encode()
+    return Message(key.encode(), value, timestamp_ms, (("tidegate-source", source.encode()),))
+
+
+def _to_table(app: App, sink: TableSink, outbox: Outbox) -> None:
+    plan = outbox.plan
+    path = app.lake(plan.stream).table_sink(sink.path)
+    append_batch(path, shard_name(plan.stream, sink.name), plan.seq, _table_rows(sink, outbox))
+
+
+def _table_rows(sink: TableSink, outbox: Outbox) -> pa.Table:
+    """What a table sink gets: key, window if there is one, the emitted columns (null for a deletion),
+    timestamp, reason, batch.
+    """
+    windows = ("window_start", "window_end") if outbox.stage.window is not None else ()
+    columns = ["key", *windows, "key_columns", "value", "timestamp", "reason", "seq"]
+    rows = pa.Table.from_batches(outbox.batches(columns), outbox.schema(columns)).combine_chunks()
+    parts = {name: rows[name] for name in ("key", *windows)}
+    if sink.with_key:
+        parts |= _fields(rows["key_columns"])
+    parts |= _fields(rows["value"])
+    return pa.table(parts | {name: rows[name] for name in ("timestamp", "reason", "seq")})
+
+
+def _fields(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    return {field.name: pc.struct_field(column, field.name) for field in column.type}

@@ -1,0 +1,159 @@
+"""The kernel over a history of batches, fed and read in the form of the model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tests.core.model import Batch, Buffered, Emission, Record
+from tests.core.model.grammar import Settings
+from tests.core.model.records import Partition
+from tests.core.model.strategies import Case
+from tests.core.model.values import selected
+from tidegate import core
+from tidegate.spec import kernel_stage, parse_case_pipeline
+
+_SOURCE = {"topics": ["in", "other"], "format": "json", "columns": "x double, s string"}
+_TYPES = {"double": pa.float64(), "bigint": pa.int64(), "string": pa.string()}
+_GIVEN = pa.struct([("reason", pa.string())])
+
+
+def value_type(settings: Settings, columns: str) -> pa.DataType:
+    """The columns that the stage's reduce takes of a record."""
+    types = {"*": pa.bool_(), **{name: _TYPES[of] for name, of in map(str.split, columns.split(","))}}
+    if settings.reduce == "aggregates":
+        return pa.struct([(each.name, types[each.argument]) for each in settings.aggregates])
+    assert settings.select
+    return pa.struct([(name, types[column]) for name, column in settings.select.items()])
+
+
+def stage_of(case: Case, source: Mapping[str, Any]) -> core.Stage:
+    """The stage as the kernel takes it, by way of a pipeline file."""
+    given = {**source, "deduplicate": case.deduplicate}
+    pipeline = parse_case_pipeline({"pipeline": "case", "source": given, "stages": [case.stage]}, "case")
+    return kernel_stage(pipeline, pipeline.stages[0])
+
+
+@dataclass
+class Kernel:
+    """`arrow_rows`: how many rows an Arrow batch has, so that it may part a key's rows. `sparing`: only the
+    state that a batch needs is looked up: of its keys, and of what has a timer that is due.
+    """
+
+    case: Case
+    arrow_rows: int = 3
+    sparing: bool = False
+    source: Mapping[str, Any] = field(default_factory=lambda: _SOURCE)
+    emissions: list[Emission] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    state: list[dict[str, Any]] = field(default_factory=list)
+    times: dict[Partition, int] = field(default_factory=dict)
+    clock: int = -1
+    seq: int = 0
+
+    def __post_init__(self) -> None:
+        self.settings = self.case.model().settings
+        self.stage = stage_of(self.case, self.source)
+        taken = value_type(self.settings, self.source["columns"])
+        held, output = self.stage.reduce.held_type(taken), self.stage.reduce.output_type(taken)
+        self.schema = core.input_schema(taken, held, output, _GIVEN)
+
+    def apply(self, batch: Batch) -> None:
+        """One batch; what it raises is the kernel's."""
+        records = [self._row(record) for record in sorted(batch.records, key=_by_position)]
+        clock = batch.clock if self.stage.clock == "run" else None
+        self._decide(records, core.Batch(dict(self.times), clock, self.clock))
+        self.clock = max(self.clock, -1 if clock is None else clock)
+
+    def drain(self) -> None:
+        """A batch without records that lets out what is held back."""
+        self._decide([], core.Batch(dict(self.times), None, self.clock, drain=True))
+
+    def buffered(self) -> Buffered:
+        """What the newest state row of each entry holds back."""
+        waiting = [row["pending"] for row in self.newest() if row["pending"]]
+        return Buffered(sum(waiting), len(waiting))
+
+    def newest(self) -> list[dict[str, Any]]:
+        """The state, one row per entry."""
+        return list({self._entry(row): row for row in self.state}.values())
+
+    def _entry(self, row: dict[str, Any]) -> Any:
+        home = (row["topic"], row["partition"]) if self.stage.bound else ()
+        return (row["key"], row["window_start"], row["window_end"], *home)
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        home = record.home
+        before = self.times.get(home, -1)
+        self.times[home] = max(before, record.timestamp)
+        value = selected(self.settings, record.value)
+        return {
+            "kind": core.RECORD,
+            "key": record.key,
+            "updated_seq": 0,
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "turn": record.offset,
+            "part": record.group,
+            "timestamp": record.timestamp,
+            "time": before,
+            "source": record.source,
+            "passes": self._passes(value),
+            "value": value,
+        }
+
+    def _passes(self, value: dict[str, Any] | None) -> bool:
+        """The stage's `where` on the record itself, which means something for `latest` alone."""
+        if value is None or self.settings.where is None or self.settings.reduce != "latest":
+            return True
+        return self.settings.where(value) is True
+
+    def _decide(self, records: Sequence[dict[str, Any]], batch: core.Batch) -> None:
+        self.seq += 1
+        rows = self._sorted([*self._looked_up(records, batch), *records])
+        emitted, changed = [], []
+        for found in core.decide(self.stage, rows, batch):
+            for row in found.to_pylist():
+                if row["kind"] == core.EMISSION:
+                    emitted.append(row)
+                elif row["kind"] == core.STATE:
+                    changed.append({name: row[name] for name in self.schema.names if name in row})
+                elif row["kind"] == core.COUNTS:
+                    self.counts.update(json.loads(row["counts"]))
+        self.state += [{**row, "updated_seq": self.seq} for row in changed]
+        emitted.sort(key=lambda row: (row["key"], row["ordinal"]))
+        self.emissions += [_emission(row) for row in emitted]
+
+    def _looked_up(self, records: Sequence[dict[str, Any]], batch: core.Batch) -> list[dict[str, Any]]:
+        if not self.sparing or self.stage.bound or batch.drain:
+            return self.state
+        keys = {row["key"] for row in records}
+        end = max([*self.times.values(), self.clock, -1 if batch.clock is None else batch.clock])
+        due = {row["key"] for row in self.newest() if row["due_at"] is not None and row["due_at"] <= end}
+        return [row for row in self.state if row["key"] in keys | due]
+
+    def _sorted(self, rows: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
+        """Rows as Spark brings them: sorted as the kernel says, in small Arrow batches."""
+        table = pa.Table.from_pylist(list(rows), schema=self.schema)
+        table = table.sort_by([(name, "ascending") for name in core.order(self.stage)]).combine_chunks()
+        whole = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=self.schema)]
+        return [each.slice(at, self.arrow_rows) for each in whole for at in _starts(each, self.arrow_rows)]
+
+
+def _starts(batch: pa.RecordBatch, size: int) -> range:
+    return range(0, max(batch.num_rows, 1), size)
+
+
+def _emission(row: dict[str, Any]) -> Emission:
+    window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
+    return Emission(row["key"], row["value"], row["timestamp"], window, row["reason"], row["at"])
+
+
+def _by_position(record: Record) -> tuple[str, int, int, int]:
+    return (record.topic, record.partition, record.offset, record.group)

@@ -1,0 +1,99 @@
+"""A stage as it is written in a pipeline file, as plain settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Condition = Callable[..., "bool | None"]
+
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_RUN_BY_DEFAULT = ("threshold", "time_limit", "window_close", "interval")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """`function(argument)`; the argument `*` stands for the record itself."""
+
+    name: str
+    function: str
+    argument: str
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    """`kind` is tumbling, hopping or session; `size_ms` is the gap of a session."""
+
+    kind: str
+    size_ms: int
+    every_ms: int
+    grace_ms: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`reduce` is latest, collect or aggregates; `emit` holds the options as they are written."""
+
+    reduce: str
+    aggregates: tuple[Aggregate, ...]
+    select: Mapping[str, str] | None
+    window: WindowSettings | None
+    on: str
+    emit: Mapping[str, Any]
+    clock: str
+    where: Condition | None
+    equivalent: Condition | None
+
+    def duration(self, name: str) -> int | None:
+        """An option of `emit`, in ms."""
+        return milliseconds(str(self.emit[name])) if name in self.emit else None
+
+    @property
+    def bounded(self) -> bool:
+        """Quote: `spill` goes on on disk (so it emits what an unbounded buffer does)."""
+        buffer: Mapping[str, Any] = self.emit.get("buffer", {"when_full": "spill"})
+        return bool(buffer["when_full"] != "spill")
+
+
+def milliseconds(text: str) -> int:
+    """Quote: durations are strings with a unit (`15ms`, `30s`, `10m`, `1h`, `2d`)."""
+    matched = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
+    assert matched, f"not a duration: {text!r}"
+    return int(matched[1]) * _UNITS[matched[2]]
+
+
+def settings_of(stage: Mapping[str, Any], conditions: Mapping[str, Condition]) -> Settings:
+    """The settings of a stage; `conditions` gives each SQL text and python name that it uses a meaning."""
+    emit: Mapping[str, Any] = stage["emit"]
+    reduce: str | Mapping[str, str] = stage["reduce"]
+    equal: Any = emit.get("equal", "exact")
+    named = (equal.get("sql") or equal.get("python")) if isinstance(equal, dict) else None
+    return Settings(
+        reduce=reduce if isinstance(reduce, str) else "aggregates",
+        aggregates=() if isinstance(reduce, str) else _aggregates(reduce),
+        select=stage.get("select"),
+        window=_window(stage.get("window")),
+        on=emit["on"],
+        emit=emit,
+        # Quote: `clock:` is `run` by default for `threshold`, `time_limit`, `window_close`, `interval`.
+        clock=emit.get("clock", "run" if emit["on"] in _RUN_BY_DEFAULT else "stream"),
+        where=conditions[stage["where"]] if "where" in stage else None,
+        equivalent=conditions[named] if named else None,
+    )
+
+
+def _aggregates(reduce: Mapping[str, str]) -> tuple[Aggregate, ...]:
+    parsed = {name: re.fullmatch(r"(\w+)\((\*|\w+)\)", text) for name, text in reduce.items()}
+    assert all(parsed.values()), f"not all aggregates of a column or *: {reduce}"
+    return tuple(Aggregate(name, found[1], found[2]) for name, found in parsed.items() if found)
+
+
+def _window(window: Mapping[str, str] | None) -> WindowSettings | None:
+    if window is None:
+        return None
+    kind = next(kind for kind in ("tumbling", "hopping", "session") if kind in window)
+    size = milliseconds(window[kind])
+    every = milliseconds(window["every"]) if kind == "hopping" else size
+    return WindowSettings(kind, size, every, milliseconds(window.get("grace", "0ms")))

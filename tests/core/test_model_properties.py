@@ -1,0 +1,202 @@
+"""What must hold of the model, whatever the stage and the history."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.model import Batch, BufferFull, Emission, Model, Record
+from tests.core.model.records import Value
+from tests.core.model.strategies import HEARTBEATS, WINDOWS, Case, cases, cut, histories, logs
+from tests.core.model.values import equivalent, same
+
+# At the very instant at which a session expires, a record alone in its session is not late: there alone the
+# same session can come twice. All other windows come once.
+ALIGNED = [window for window in WINDOWS if not window or "session" not in window]
+TUMBLING = [None, {"tumbling": "10ms", "grace": "5ms"}]
+PLAIN: dict[str, Any] = {"deduplicates": ["offset"], "filtered": False}
+COUNTED: dict[str, Any] = {"name": "out", "reduce": {"n": "count(*)"}}
+
+
+def outcome(model: Model, batches: Iterable[Batch]) -> Any:
+    """Everything that a history gives, key by key; `full` when a buffer was."""
+    try:
+        for batch in batches:
+            model.apply(batch)
+    except BufferFull:
+        return "full"
+    by_key = sorted(model.emissions, key=lambda emission: emission.key)
+    return repr((by_key, sorted(+model.counts), model.buffered()))
+
+
+def per_window(emissions: Iterable[Emission]) -> list[list[Emission]]:
+    found: dict[Any, list[Emission]] = defaultdict(list)
+    for each in emissions:
+        found[each.key, each.window].append(each)
+    return list(found.values())
+
+
+def total(batches: Iterable[Batch]) -> list[Record]:
+    return [record for batch in batches for record in batch.records]
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases(clocks=["stream"]), logs(one_partition_per_key=True), st.data())
+def test_by_stream_time_emissions_do_not_depend_on_where_the_log_was_cut(
+    case: Case, log: list[list[Record]], data: st.DataObject
+) -> None:
+    whole = [Batch(tuple(itertools.chain(*log)))]
+    after_each = [Batch(tuple(group)) for group in log]
+    anywhere = data.draw(cut(log))
+    outcomes = [outcome(case.model(), batches) for batches in (whole, after_each, anywhere)]
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(), histories())
+def test_every_record_is_used_or_a_repetition_or_late(case: Case, batches: Sequence[Batch]) -> None:
+    model = case.model()
+    if outcome(model, batches) != "full":
+        dropped = model.counts["deduplicated"] + model.counts["expired-window-record-drop"]
+        assert model.counts["used"] + dropped == len(total(batches))
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(["change"], windows=ALIGNED), histories(one_partition_per_key=True))
+def test_change_never_emits_equal_values_in_a_row_but_for_a_heartbeat(
+    case: Case, batches: Sequence[Batch]
+) -> None:
+    model = case.model()
+    outcome(model, batches)
+    for emissions in per_window(model.emissions):
+        for old, new in itertools.pairwise(emissions):
+            if new.reason != "heartbeat":
+                assert not matches(model, old.value, new.value, (old.timestamp, new.timestamp))
+
+
+def matches(model: Model, old: Value, new: Value, timestamps: tuple[int, int]) -> bool:
+    if old is None or new is None:
+        return old is new
+    return equivalent(model.settings, old, new, timestamps)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cases(emits=["change"], reduces=["latest"], windows=[None], **PLAIN),
+    histories(one_partition_per_key=True),
+)
+def test_the_last_emission_of_change_stands_for_the_last_value(case: Case, batches: Sequence[Batch]) -> None:
+    model = case.model()
+    outcome(model, batches)
+    emitted = {each.key: each for each in model.emissions}
+    for key, newest in newest_of(batches).items():
+        last = emitted.get(key, Emission(key, None, newest.timestamp, None, "", 0))
+        assert same(last.value, newest.value) or matches(
+            model, last.value, newest.value, (last.timestamp, newest.timestamp)
+        )
+
+
+def newest_of(batches: Iterable[Batch]) -> dict[str, Record]:
+    ordered = sorted(total(batches), key=lambda each: (each.topic, each.partition, each.offset, each.group))
+    return {record.key: record for record in ordered}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(HEARTBEATS), histories(one_partition_per_key=True))
+def test_the_last_emission_of_change_is_the_sum_of_all_input(heartbeat: str, batches: list[Batch]) -> None:
+    stage = {"name": "out", "reduce": {"total": "sum(x)"}, "emit": {"on": "change", "heartbeat": heartbeat}}
+    model = Model(stage)
+    outcome(model, batches)
+    sums: dict[str, float | None] = {}
+    for record in {(each.position, each.group): each for each in total(batches)}.values():
+        if record.value is not None:
+            known, x = sums.get(record.key), record.value["x"]
+            sums[record.key] = known if x is None else x if known is None else known + x
+    emitted = {each.key: each.value for each in model.emissions}
+    assert emitted.keys() == sums.keys()
+    assert all(same(emitted[key], {"total": sums[key]}) for key in sums)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(["window_close"], windows=ALIGNED), histories(one_partition_per_key=True))
+def test_window_close_emits_once_per_key_and_window(case: Case, batches: Sequence[Batch]) -> None:
+    model = case.model()
+    outcome(model, batches)
+    assert all(len(emissions) == 1 for emissions in per_window(model.emissions))
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(emits=["threshold"], reduces=["collect"], windows=TUMBLING, **PLAIN), histories())
+def test_each_collected_event_is_flushed_once_or_waits(case: Case, batches: Sequence[Batch]) -> None:
+    model = case.model()
+    outcome(model, batches)
+    accepted = model.counts["used"] - model.counts["tombstones"]
+    flushed = sum(len(each.value["events"]) for each in model.emissions if each.value)
+    assert flushed + model.buffered().records == accepted
+    model.drain()
+    assert sum(len(each.value["events"]) for each in model.emissions if each.value) == accepted
+    assert model.buffered().records == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.sampled_from([None, "stream", "run"]), st.sampled_from(["tumbling", "session"]))
+def test_each_record_is_counted_by_one_final_result(batches: list[Batch], clock: str, kind: str) -> None:
+    emit = {"on": "window_close", **({"clock": clock} if clock else {})}
+    model = Model({**COUNTED, "emit": emit, "window": {kind: "10ms", "grace": "5ms"}})
+    outcome(model, batches)
+    counted = sum(each.value["n"] for each in model.emissions if each.value)
+    assert counted + model.buffered().records == model.counts["used"] - model.counts["tombstones"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cases(emits=["time_limit", "interval"], windows=TUMBLING, **PLAIN), histories(nulls=False), st.booleans()
+)
+def test_each_value_goes_out_or_is_replaced_or_waits(
+    case: Case, batches: Sequence[Batch], drained: bool
+) -> None:
+    model = case.model()
+    if outcome(model, batches) == "full":
+        return
+    if drained:
+        model.drain()
+    replaced = model.counts["intermediate-result-suppression"]
+    assert model.counts["emitted"] + replaced + model.buffered().entries == model.counts["used"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cases(emits=["update", "change"], reduces=["latest", "aggregates"], windows=TUMBLING, **PLAIN),
+    histories(nulls=False),
+)
+def test_each_value_goes_out_at_once_or_is_skipped(case: Case, batches: Sequence[Batch]) -> None:
+    model = case.model()
+    outcome(model, batches)
+    assert model.counts["emitted"] + model.counts["idempotent-update-skip"] == model.counts["used"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(), histories())
+def test_a_null_only_follows_a_value(case: Case, batches: Sequence[Batch]) -> None:
+    model = case.model()
+    outcome(model, batches)
+    for emissions in per_window(model.emissions):
+        before: Sequence[Value] = [None, *(each.value for each in emissions)]
+        assert all(
+            old is not None for old, each in zip(before, emissions, strict=False) if each.value is None
+        )
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases(), histories())
+def test_emissions_are_counted_by_reason(case: Case, batches: Sequence[Batch]) -> None:
+    model = case.model()
+    outcome(model, batches)
+    reasons = Counter(f"emitted.{each.reason}" for each in model.emissions)
+    assert reasons == Counter({name: n for name, n in model.counts.items() if name.startswith("emitted.")})
+    assert model.counts["emitted"] == len(model.emissions)

@@ -1,0 +1,60 @@
+"""What the publish task does besides publishing: databases from connections, metrics to Airflow's metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.steps.committed import Committed
+
+pytestmark = pytest.mark.airflow
+
+
+class Recorder:
+    """A backend of Airflow's metrics that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, tuple[float, Any]] = {}
+
+    def gauge(self, stat: str, value: float, **more: Any) -> None:
+        self.gauges[stat] = (value, more.get("tags"))
+
+
+@pytest.fixture
+def gauges() -> Iterator[dict[str, tuple[float, Any]]]:
+    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+    from airflow.sdk.observability import stats
+
+    recorder = Recorder()
+    stats.initialize(factory=lambda: recorder, export_legacy_names=False)
+    yield recorder.gauges
+    stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
+
+
+def test_publishing_finds_its_database_in_airflow_and_gauges_the_batchs_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gauges: dict[str, tuple[float, Any]]
+) -> None:
+    from tidegate_airflow import tasks
+
+    sinks = "  - {kind: sql, table: seconds, connection: reports}"
+    committed = Committed(tmp_path, sinks, f"sqlite:///{tmp_path / 'reports.db'}")
+    committed.commit(1, {"first": [], "second": [("1", 11)]})
+    committed.held.set_metrics(1, "second", {"emitted": 1.0, "suppression-buffer-records": 4.0})
+    committed.held.set_metrics(1, "", {"lag": 7.0})
+    committed.held.release()
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEGATE_LEDGER", f"sqlite:///{tmp_path}/l.db")
+    monkeypatch.setenv("TIDEGATE_SQL_REPORTS", "")
+    connection = {"conn_type": "sqlite", "host": str(tmp_path / "reports.db")}
+    monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_SQL_REPORTS", json.dumps(connection))
+    tasks.publish("visitors", 1, "run-1")
+    assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
+    tags = {"generation": "1"}
+    assert gauges["tidegate.visitors.second.emitted"] == (1.0, tags)
+    assert gauges["tidegate.visitors.second.suppression-buffer-records"] == (4.0, tags)
+    assert gauges["tidegate.visitors.lag"] == (7.0, tags)
+    assert "tidegate.visitors.seconds.publish" in gauges

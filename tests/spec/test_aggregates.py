@@ -1,0 +1,129 @@
+"""`reduce`: aggregates, and what is emitted with each way to reduce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COLLECT, COUNT, LATEST, made, refused
+from tidegate.spec import Aggregate, Stage
+from tidegate.spec.reduce import FUNCTIONS
+
+
+def stage(text: str) -> Stage:
+    return made({"reduce": {"x": text}}).stages[0]
+
+
+def test_count_of_records_has_no_argument() -> None:
+    assert stage("count(*)").reduce == (Aggregate(name="x", function="count", argument=None),)
+    assert stage("COUNT ( * )").values == {"x": "true"}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_aggregate_is_of_one_expression(function: str) -> None:
+    found = stage(f" {function.upper()} (if(ok, (id + 1), null)) ")
+    assert found.reduce == (Aggregate(name="x", function=function, argument="if(ok, (id + 1), null)"),)
+    assert found.values == {"x": "if(ok, (id + 1), null)"}
+
+
+def test_aggregates_keep_their_order() -> None:
+    found = made({"reduce": {"b": "sum(id)", "a": "count(*)"}}).stages[0]
+    assert found.emitted == ("b", "a")
+    assert list(found.values.values()) == ["id", "true"]
+
+
+def test_latest_emits_what_is_selected() -> None:
+    found = made(LATEST).stages[0]
+    assert (found.emitted, found.values) == (("price", "ok", "name"), LATEST["select"])
+
+
+def test_collect_emits_events() -> None:
+    found = made(COLLECT).stages[0]
+    assert (found.emitted, found.values) == (("events",), {"price": "price"})
+
+
+def test_latest_is_the_default() -> None:
+    assert made().stages[0].reduce == "latest"
+
+
+def test_the_arguments_of_a_function_are_not_those_of_the_aggregate() -> None:
+    assert stage("max(greatest(id, 1))").values == {"x": "greatest(id, 1)"}
+    assert stage("max(array(id, 1)[0])").values == {"x": "array(id, 1)[0]"}
+
+
+REFUSED = [
+    ("cnt(*)", "`cnt` is not an aggregate", "Did you mean `count`?"),
+    ("stddev(id)", "`stddev` is not an aggregate", "Write `count(*)`, or one of"),
+    ("id", "it is not an aggregate", "`sum(quantity)`"),
+    ("", "the expression is empty", "Write"),
+    ("sum", "it is not an aggregate", "Write"),
+    ("sum(id", "it is not an aggregate", "Write"),
+    ("'sum'(id)", "is not an aggregate", "Did you mean `sum`?"),
+    ("(sum(id))", "it is not an aggregate", "Write"),
+    ("sum()", "`sum()` is of nothing", "Write"),
+    ("sum(*)", "`sum(*)` is of nothing", "Write `sum(quantity)`."),
+    ("count(distinct id)", "`distinct` is not used here", "Use `collect_set(x)`"),
+    ("sum(DISTINCT id)", "`distinct` is not used here", "Use `collect_set(x)`"),
+    ("sum(id) filter (where ok)", "`filter` is not used here", "sum(if(condition, x, null))"),
+    ("sum(id) over (partition by name)", "`over` is not used here", "per `window:`"),
+    ("sum(id) + 1", "behind the aggregate stands `+`", "later stage"),
+    ("sum(id), sum(id)", "behind the aggregate stands `,`", "Write one aggregate"),
+    ("first(name, true)", "`first` takes one expression", "Nulls are always ignored"),
+    ("sum(sum(id))", "`sum` folds many records", "Compute it"),
+    ("sum(idd)", "`idd` does not exist", "Did you mean `id`?"),
+    ("sum(rand())", "`rand` gives another value", "Derive"),
+    ("sum(id); drop", "`;` ends a statement", "Write one expression"),
+    ("sum(id) -- all", "comments and hints", "Put the comment"),
+    ("sum(name)", "`sum` is of numbers, not of string", "cast"),
+    ("avg(ok)", "`avg` is of numbers, not of boolean", "if(x, 1, 0)"),
+    ("sum(id > 1)", "`sum` is of numbers, not of boolean", "if(x, 1, 0)"),
+    ("max(place)", "`max` is of single values, not of struct", "one field"),
+]
+
+
+@pytest.mark.parametrize(("text", "part", "fix"), REFUSED, ids=[text or "empty" for text, *_ in REFUSED])
+def test_anything_else_is_refused_with_a_fix(text: str, part: str, fix: str) -> None:
+    found = refused({"reduce": {"x": text}})
+    assert {field for field, *_ in found} == {"stages.0.reduce.x"}
+    assert any(part in message and fix in how for _, message, how in found), found
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "part"),
+    [
+        ({}, "", "there is no aggregate"),
+        ({"n": 5}, ".n", "has to be text, not 5"),
+        ({"timestamp": "count(*)"}, ".timestamp", "is reserved"),
+        ({"a b": "count(*)"}, ".a b", "not a legal column name"),
+        ({"n": "count(*)", "N": "count(*)"}, "", "`N` is there twice"),
+        ({"ID": "count(*)"}, "", "`ID` is a key column, but is also an aggregate"),
+        ("sum", "", "'sum' is not known"),
+        (["latest"], "", "a list is not known"),
+    ],
+)
+def test_a_mistake_in_reduce_is_told(written: Any, field: str, part: str) -> None:
+    ((found, message, fix),) = refused({"reduce": written})
+    assert (found, part in message) == (f"stages.0.reduce{field}", True), (found, message)
+    assert fix
+
+
+def test_select_does_not_go_with_aggregates() -> None:
+    ((field, message, fix),) = refused({**COUNT, "select": {"a": "id"}})
+    assert (field, message) == ("stages.0.select", "`select` does not go with aggregates")
+    assert "into an aggregate" in fix
+
+
+def test_the_events_of_collect_cannot_be_called_like_the_key() -> None:
+    source = {"columns": "Events string, n int", "key": ["Events"]}
+    ((field, message, _),) = refused({**COLLECT, "select": {"n": "n"}}, source=source)
+    assert (field, "`Events` is a key column" in message) == ("stages.0.reduce", True)
+
+
+def test_an_event_may_have_a_field_that_is_called_like_the_key() -> None:
+    assert made({"reduce": "collect", "select": {"id": "id + 1"}}).stages[0].values == {"id": "id + 1"}
+
+
+def test_mistakes_of_several_aggregates_are_told_at_once() -> None:
+    found = refused({"reduce": {"a": "sum(x)", "b": "cnt(*)"}, "where": "a > 0"})
+    assert [field for field, *_ in found] == ["stages.0.reduce.a", "stages.0.reduce.b"]

@@ -1,0 +1,318 @@
+"""`emit`: each way, its options, and what goes with what."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, made, refused
+from tidegate.spec import ChangeEmit, Stage, ThresholdEmit, TimeLimitEmit, WindowCloseEmit
+from tidegate.spec.equal import Amount
+
+WAYS: dict[str, dict[str, Any]] = {
+    "update": {},
+    "change": {},
+    "window_close": {},
+    "time_limit": {"after": "30s"},
+    "threshold": {"count": 100},
+    "interval": {"every": "10m"},
+}
+REDUCES = {"latest": LATEST, "collect": COLLECT, "aggregates": COUNT}
+WINDOWS: dict[str, dict[str, Any]] = {
+    "no window": {},
+    "tumbling": {"window": {"tumbling": "1h"}},
+    "hopping": {"window": {"hopping": "1h", "every": "30m"}},
+    "session": {"window": {"session": "30m"}},
+}
+
+
+def stage(on: str, stage: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    base = (LATEST | HOUR if on == "window_close" else LATEST) if stage is None else stage
+    return {**base, "emit": {"on": on, **WAYS[on], **options}}
+
+
+def read(on: str, **options: Any) -> Any:
+    return made(stage(on, **options)).stages[0].emit
+
+
+def told(on: str, **options: Any) -> tuple[str, str, str]:
+    ((field, message, fix),) = refused(stage(on, **options))
+    return field.removeprefix("stages.0."), message, fix
+
+
+COMBINATIONS = list(itertools.product(REDUCES, WAYS, WINDOWS))
+
+
+@pytest.mark.parametrize(("reduce", "on", "window"), COMBINATIONS, ids=map(" ".join, COMBINATIONS))
+def test_every_combination_is_accepted_or_refused_with_a_fix(reduce: str, on: str, window: str) -> None:
+    found = refused(stage(on, {**REDUCES[reduce], **WINDOWS[window]}))
+    if on == "window_close" and window == "no window":
+        assert [message for _, message, _ in found] == ["`on: window_close` needs a window"]
+    elif on == "change" and reduce == "collect":
+        assert "does not go with `reduce: collect`" in found[0][1]
+    else:
+        assert found == []
+    assert all(fix for *_, fix in found)
+
+
+@pytest.mark.parametrize("on", WAYS)
+def test_the_clock_is_that_of_the_run_for_what_waits(on: str) -> None:
+    assert read(on).clock == ("stream" if on in ("update", "change") else "run")
+
+
+@pytest.mark.parametrize("on", WAYS)
+@pytest.mark.parametrize("clock", ["stream", "run"])
+def test_the_clock_may_be_said(on: str, clock: str) -> None:
+    assert read(on, clock=clock).clock == clock
+
+
+def test_another_clock_is_refused() -> None:
+    assert told("update", clock="wall") == (
+        "emit.clock",
+        "'wall' is not known",
+        "Write one of `stream`, `run`.",
+    )
+
+
+@pytest.mark.parametrize("on", WAYS)
+def test_a_stage_is_timed_when_it_waits_or_has_a_window(on: str) -> None:
+    plain: dict[str, Any] = HOUR if on == "window_close" else {}
+    assert made(stage(on, {**LATEST, **plain})).stages[0].timed == (on not in ("update", "change"))
+    if on != "window_close":
+        assert made(stage(on, {**LATEST, **HOUR})).stages[0].timed
+
+
+OPTIONS = ("columns", "ignore", "equal", "timestamp", "state", "heartbeat", "buffer", "after")
+OPTIONS += ("count", "max_bytes", "since", "every")
+OF: dict[str, tuple[str, ...]] = {
+    "update": (),
+    "change": ("columns", "ignore", "equal", "timestamp", "state", "heartbeat"),
+    "window_close": ("buffer",),
+    "time_limit": ("after", "buffer"),
+    "threshold": ("count", "max_bytes", "after", "since"),
+    "interval": ("every",),
+}
+STRANGERS = [(on, option) for on in WAYS for option in OPTIONS if option not in OF[on]]
+
+
+@pytest.mark.parametrize(("on", "option"), STRANGERS, ids=[" ".join(each) for each in STRANGERS])
+def test_an_option_of_another_way_is_refused(on: str, option: str) -> None:
+    field, message, fix = told(on, **{option: 1})
+    assert (field, message) == (f"emit.{option}", f"`{option}` does not go with `on: {on}`")
+    assert fix == "Leave it out."
+
+
+# change
+
+
+def change(**options: Any) -> ChangeEmit:
+    found = read("change", **options)
+    assert isinstance(found, ChangeEmit)
+    return found
+
+
+def test_change_compares_everything_exactly_by_default() -> None:
+    found = change()
+    assert (found.equal, found.timestamp, found.state) == ("exact", False, "value")
+    assert (found.heartbeat_ms, found.compared) == (None, ("price", "ok", "name"))
+
+
+def test_change_compares_aggregates_too() -> None:
+    emit = made({"reduce": {"n": "count(*)", "m": "max(id)"}, "emit": {"on": "change", "ignore": ["m"]}})
+    assert isinstance(found := emit.stages[0].emit, ChangeEmit)
+    assert found.compared == ("n",)
+
+
+def test_heartbeat_is_a_duration() -> None:
+    assert change(heartbeat="1h").heartbeat_ms == 3_600_000
+
+
+def test_bytes_may_have_the_timestamp_too() -> None:
+    assert change(equal="bytes").timestamp is False
+    assert change(equal="bytes", timestamp=True).timestamp is True
+
+
+def test_tolerances_are_numbers_or_percentages() -> None:
+    found = change(equal={"within": {"price": "1.5%"}}).equal
+    assert not isinstance(found, str)
+    assert found.within == {"price": Amount(1.5, percent=True)}  # type: ignore[union-attr]
+    assert change(equal={"within": {"price": 1}}).equal.within == {"price": Amount(1.0)}  # type: ignore[union-attr]
+
+
+def test_a_tolerance_is_of_any_number_and_of_what_spark_alone_knows() -> None:
+    select = {"a": "cents * 2", "b": "id", "c": "from_json(name, 'x int').x"}
+    within = {"within": {"a": 0, "b": 1, "c": "5%"}}
+    assert made({"select": select, "emit": {"on": "change", "equal": within}})
+
+
+def test_sql_sees_the_last_emitted_and_the_new_value() -> None:
+    found = change(equal={"sql": "abs(old.price - NEW.Price) < 0.5 and old.ok <=> new.ok"}).equal
+    assert found.sql.evaluate(  # type: ignore[union-attr]
+        {"old": {"price": 1.0, "ok": None}, "new": {"price": 1.4, "ok": None}}
+    )
+
+
+def test_python_is_called_when_its_module_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "other, shop")
+    assert change(equal={"python": "shop:same"}).equal.python == "shop:same"  # type: ignore[union-attr]
+    assert change(equal={"python": "shop.compare:same"}).equal.python == "shop.compare:same"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("trusted", ["", "shopping", "shop.other", "sh"])
+def test_python_of_another_module_is_refused(monkeypatch: pytest.MonkeyPatch, trusted: str) -> None:
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", trusted)
+    field, message, fix = told("change", equal={"python": "shop.compare:same"})
+    assert (field, message) == ("emit.equal.python", "the module `shop.compare` may not be called")
+    assert "TIDEGATE_PYTHON_MODULES=shop.compare" in fix
+
+
+@pytest.mark.parametrize("name", ["same", "shop:", ":same", "shop.:same", "shop:a.b", "os;x:y", "shop: same"])
+def test_python_names_a_function_of_a_module(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    assert "does not name a function" in told("change", equal={"python": name})[1]
+
+
+def test_a_hash_is_kept_of_what_is_compared_as_a_whole() -> None:
+    assert change(state="hash").state == "hash"
+    assert change(state="hash", equal="bytes", timestamp=True).state == "hash"
+
+
+CHANGES: list[tuple[dict[str, Any], str, str]] = [
+    ({"columns": ["prise"]}, "columns.0", "the stage emits no column `prise`"),
+    ({"columns": ["id"]}, "columns.0", "the stage emits no column `id`"),
+    ({"columns": ["price"], "ignore": ["ok"]}, "ignore", "are both given"),
+    ({"ignore": ["price", "ok", "name"]}, "", "leaves nothing to compare"),
+    ({"equal": "exactly"}, "equal", "'exactly' is not known"),
+    ({"equal": 5}, "equal", "5 is not known"),
+    ({"equal": {}}, "equal", "does not say how to compare"),
+    ({"equal": {"within": {"price": 1}, "sql": "true"}}, "equal", "`within`, `sql` are given at once"),
+    ({"equal": {"within": {"price": 1}, "x": 1}}, "equal.x", "unknown field `x` in `equal`"),
+    ({"equal": {"within": {}}}, "equal.within", "no column has a tolerance"),
+    ({"equal": {"within": {"prise": 1}}}, "equal.within.prise", "`prise` is not a column that is compared"),
+    ({"equal": {"within": {"ok": 1}}}, "equal.within.ok", "`ok` is boolean, and has no distance"),
+    ({"equal": {"within": {"name": 1}}}, "equal.within.name", "`name` is string, and has no distance"),
+    ({"equal": {"within": {"price": -1}}}, "equal.within.price", "-1 is not a tolerance"),
+    ({"equal": {"within": {"price": "1"}}}, "equal.within.price", "'1' is not a tolerance"),
+    ({"equal": {"within": {"price": "x%"}}}, "equal.within.price", "'x%' is not a tolerance"),
+    ({"equal": {"within": {"price": "inf%"}}}, "equal.within.price", "is not a tolerance"),
+    ({"equal": {"within": {"price": True}}}, "equal.within.price", "true is not a tolerance"),
+    ({"equal": {"within": {"price": None}}}, "equal.within.price", "null is not a tolerance"),
+    ({"columns": ["ok"], "equal": {"within": {"price": 1}}}, "equal.within.price", "not a column that is"),
+    ({"equal": {"sql": "price = 1"}}, "equal.sql", "the column `price` does not exist"),
+    ({"equal": {"sql": "old.id = 1"}}, "equal.sql", "`old` has no field `id`"),
+    ({"equal": {"sql": "old = new"}}, "equal.sql", "is compared as a whole"),
+    ({"ignore": ["ok"], "equal": {"sql": "old.ok"}}, "equal.sql", "`old` has no field `ok`"),
+    ({"equal": {"sql": "old.price - new.price"}}, "equal.sql", "neither true nor false"),
+    ({"equal": {"sql": "sha2(old.name, 256) = 'x'"}}, "equal.sql", "a condition cannot call `sha2`"),
+    ({"equal": {"sql": 5}}, "equal.sql", "has to be text, not 5"),
+    ({"timestamp": True}, "timestamp", "goes with `equal: bytes` only"),
+    ({"timestamp": "yes", "equal": "bytes"}, "timestamp", "true or false"),
+    ({"state": "hash", "equal": {"within": {"price": 1}}}, "state", "of a hash, only equality can be told"),
+    ({"state": "hash", "equal": {"sql": "old.ok = new.ok"}}, "state", "of a hash, only equality"),
+    ({"state": "md5"}, "state", "'md5' is not known"),
+    ({"heartbeat": 5}, "heartbeat", "5 is not a duration"),
+    ({"heartbeat": "0s"}, "heartbeat", "has no length"),
+    ({"heartbeat_ms": 5}, "heartbeat_ms", "unknown field `heartbeat_ms`"),
+]
+
+
+@pytest.mark.parametrize(("options", "field", "part"), CHANGES, ids=[str(each[0]) for each in CHANGES])
+def test_a_mistake_in_change_is_told(options: dict[str, Any], field: str, part: str) -> None:
+    found, message, fix = told("change", **options)
+    assert (found, part in message) == (f"emit.{field}".rstrip("."), True), (found, message)
+    assert fix
+
+
+def test_state_hash_of_a_python_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    assert told("change", equal={"python": "shop:same"}, state="hash")[0] == "emit.state"
+
+
+# what waits
+
+
+def test_a_time_limit_has_a_buffer_when_it_is_bounded() -> None:
+    assert read("time_limit").buffer is None
+    found = read("time_limit", buffer={"max_records": 1000})
+    assert isinstance(found, TimeLimitEmit)
+    assert found.after_ms == 30_000
+    assert found.buffer is not None
+    assert (found.buffer.max_records, found.buffer.max_bytes, found.buffer.when_full) == (
+        1000,
+        None,
+        "emit_early",
+    )
+
+
+def test_the_buffer_of_final_values_shuts_down_by_default() -> None:
+    found = read("window_close", buffer={"max_bytes": 5})
+    assert isinstance(found, WindowCloseEmit)
+    assert found.buffer is not None
+    assert found.buffer.when_full == "shut_down"
+
+
+@pytest.mark.parametrize("on", ["time_limit", "window_close"])
+def test_a_buffer_that_spills_needs_no_bound(on: str) -> None:
+    assert read(on, buffer={"when_full": "spill"}).buffer.when_full == "spill"
+    assert read(on, buffer={"when_full": "spill", "max_records": 5}).buffer.max_records == 5
+
+
+def test_a_threshold_is_a_number_bytes_or_a_time() -> None:
+    found = read("threshold", after="60s", since="last_flush")
+    assert isinstance(found, ThresholdEmit)
+    assert (found.count, found.max_bytes, found.after_ms, found.since) == (100, None, 60_000, "last_flush")
+    events = made({**COLLECT, "emit": {"on": "threshold", "max_bytes": 5}}).stages[0].emit
+    assert isinstance(events, ThresholdEmit)
+    assert (events.count, events.max_bytes, events.since) == (None, 5, "first_event")
+
+
+WAITS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("time_limit", {"after": None}, "after", "null is not a duration"),
+    ("time_limit", {"buffer": {}}, "buffer", "the buffer has no bound"),
+    ("time_limit", {"buffer": {"when_full": "shut_down"}}, "buffer", "the buffer has no bound"),
+    ("time_limit", {"buffer": {"max_records": 0}}, "buffer.max_records", "too small"),
+    ("time_limit", {"buffer": {"max_bytes": "5"}}, "buffer.max_bytes", "a whole number"),
+    ("time_limit", {"buffer": {"max_records": 5, "when_full": "drop"}}, "buffer.when_full", "not known"),
+    ("time_limit", {"buffer": {"max_record": 5}}, "buffer.max_record", "unknown field `max_record`"),
+    (
+        "window_close",
+        {"buffer": {"max_records": 5, "when_full": "emit_early"}},
+        "buffer.when_full",
+        "never early",
+    ),
+    ("window_close", {"buffer": {}}, "buffer", "the buffer has no bound"),
+    ("threshold", {"count": None}, "", "there is no threshold"),
+    ("threshold", {"count": 0}, "count", "too small"),
+    ("threshold", {"since": "last_flush"}, "", "`since` says where `after` starts"),
+    ("threshold", {"since": "now"}, "since", "not known"),
+    ("threshold", {"max_bytes": 5}, "max_bytes", "only `reduce: collect` keeps"),
+    ("interval", {"every": "1"}, "every", "'1' is not a duration"),
+]
+
+
+@pytest.mark.parametrize(("on", "options", "field", "part"), WAITS, ids=[str(each[:2]) for each in WAITS])
+def test_a_mistake_in_what_waits_is_told(on: str, options: dict[str, Any], field: str, part: str) -> None:
+    found = refused(stage(on, **options))
+    fields = [each.removeprefix("stages.0.emit").lstrip(".") for each, *_ in found]
+    assert (field, True) in [
+        (each, part in message) for each, (_, message, _) in zip(fields, found, strict=True)
+    ]
+    assert all(fix for *_, fix in found)
+
+
+@pytest.mark.parametrize(("on", "missing"), [("time_limit", "after"), ("interval", "every")])
+def test_what_waits_needs_its_time(on: str, missing: str) -> None:
+    ((field, message, fix),) = refused({**LATEST, "emit": {"on": on}})
+    assert (field, message) == (f"stages.0.emit.{missing}", f"`{missing}` is missing")
+    assert f"{missing}: " in fix
+
+
+def test_without_a_window_none_can_close() -> None:
+    found = refused({**COUNT, "emit": {"on": "window_close"}, "window": {"tumbling": "x"}})
+    assert [field for field, *_ in found] == ["stages.0.window.tumbling"], "a wrong window is one"
+
+
+def test_a_stage_is_what_was_written_after_all() -> None:
+    assert isinstance(made(stage("interval")).stages[0], Stage)

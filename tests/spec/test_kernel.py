@@ -1,0 +1,167 @@
+"""What the kernel is told of a stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, made
+from tidegate import core
+from tidegate.core.equivalence import Equivalence
+from tidegate.spec import deduplication_stage, kernel_stage
+
+
+def stage(written: dict[str, Any], *later: dict[str, Any], **others: Any) -> core.Stage:
+    pipeline = made(written, *later, **others)
+    return kernel_stage(pipeline, pipeline.stages[-1])
+
+
+def emit(**written: Any) -> core.Stage:
+    return stage({**LATEST, "emit": written})
+
+
+def equivalence(**change: Any) -> Equivalence:
+    found = emit(on="change", **change).emit
+    assert isinstance(found, core.Change)
+    return found.equivalence
+
+
+ALL = ("price", "ok", "name")
+
+
+@pytest.mark.parametrize(
+    ("written", "reduce"),
+    [
+        (LATEST, core.Latest()),
+        (COLLECT, core.Collect()),
+        (
+            {"reduce": {"n": "count(*)", "m": "count(ok)", "all": "collect_set(id)"}},
+            core.Aggregates(
+                (
+                    core.Aggregate("n", "count_all"),
+                    core.Aggregate("m", "count"),
+                    core.Aggregate("all", "collect_set"),
+                )
+            ),
+        ),
+    ],
+    ids=["latest", "collect", "aggregates"],
+)
+def test_how_records_fold(written: dict[str, Any], reduce: core.Reduce) -> None:
+    assert stage(written).reduce == reduce
+
+
+@pytest.mark.parametrize(
+    ("written", "window"),
+    [
+        (None, None),
+        ({"tumbling": "1s", "grace": "5ms"}, core.Tumbling(1000, 5)),
+        ({"hopping": "1s", "every": "500ms", "grace": "5ms"}, core.Hopping(1000, 500, 5)),
+        ({"session": "1s", "grace": "5ms"}, core.Session(1000, 5)),
+    ],
+)
+def test_windows(written: Any, window: core.Window | None) -> None:
+    assert stage({**COUNT, "window": written}).window == window
+
+
+@pytest.mark.parametrize(
+    ("written", "strategy"),
+    [
+        ({"on": "update"}, core.Update()),
+        ({"on": "change"}, core.Change(core.Exact(ALL))),
+        ({"on": "change", "heartbeat": "1h"}, core.Change(core.Exact(ALL), heartbeat_ms=3_600_000)),
+        ({"on": "change", "state": "hash"}, core.Change(core.Exact(ALL), hashed=True)),
+        ({"on": "time_limit", "after": "30s"}, core.TimeLimit(30_000)),
+        ({"on": "threshold", "count": 5}, core.Threshold(count=5)),
+        (
+            {"on": "threshold", "count": 5, "after": "1s", "since": "last_flush"},
+            core.Threshold(count=5, after_ms=1000, since="last_flush"),
+        ),
+        ({"on": "interval", "every": "1s"}, core.Interval(1000)),
+    ],
+    ids=str,
+)
+def test_when_values_go_out(written: dict[str, Any], strategy: core.Emit) -> None:
+    assert emit(**written).emit == strategy
+
+
+def test_window_close_and_bytes_go_out_too() -> None:
+    assert stage({**COUNT, **HOUR, "emit": {"on": "window_close"}}).emit == core.WindowClose()
+    bytes_ = {"on": "threshold", "max_bytes": 9}
+    assert stage({**COLLECT, "emit": bytes_}).emit == core.Threshold(max_bytes=9)
+
+
+def test_what_is_the_same() -> None:
+    assert equivalence(equal="bytes", timestamp=True) == core.Serialized(ALL, timestamp=True)
+    assert equivalence(columns=["ok"]) == core.Exact(("ok",))
+    assert equivalence(ignore=["ok"], equal="bytes") == core.Serialized(("price", "name"))
+    within = {"within": {"price": "1%"}}
+    assert equivalence(equal=within, ignore=["name"]) == core.Within(
+        (core.Tolerance("price", 1.0, percent=True),), ("price", "ok")
+    )
+
+
+def test_the_same_by_sql() -> None:
+    found = equivalence(equal={"sql": "old.price = new.price"})
+    assert isinstance(found, core.Satisfies)
+    assert found.columns == ALL
+    assert found.condition.evaluate({"old": {"price": 1.0}, "new": {"price": 1.0}}) is True
+
+
+def test_the_same_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    assert equivalence(equal={"python": "shop:same"}) == core.Function("shop:same", ALL)
+
+
+def test_the_clock_is_that_of_emit() -> None:
+    assert emit(on="update").clock == "stream"
+    assert emit(on="interval", every="1s").clock == "run"
+    assert emit(on="interval", every="1s", clock="stream").clock == "stream"
+
+
+def test_where_is_tested_by_the_kernel_with_what_was_known_when_the_file_was_read() -> None:
+    found = stage({**LATEST, "where": "coalesce(PRICE, 1) = 1"}).where
+    assert found is not None
+    assert found.tree == ("=", ("coalesce", ("column", "price"), ("literal", 1.0)), ("literal", 1.0))
+
+
+@pytest.mark.parametrize(
+    ("buffer", "bound"),
+    [
+        (None, None),
+        ({"max_records": 5}, core.Bound(max_records=5, when_full="emit_early")),
+        ({"max_bytes": 5, "when_full": "shut_down"}, core.Bound(max_bytes=5, when_full="shut_down")),
+        ({"max_records": 5, "when_full": "spill"}, None),
+        ({"when_full": "spill"}, None),
+    ],
+)
+def test_a_buffer_is_bounded_unless_it_spills(buffer: Any, bound: core.Bound | None) -> None:
+    assert emit(on="time_limit", after="1s", buffer=buffer).bound == bound
+
+
+def test_the_buffer_of_final_values_shuts_down() -> None:
+    written = {**COUNT, **HOUR, "emit": {"on": "window_close", "buffer": {"max_records": 5}}}
+    assert stage(written).bound == core.Bound(max_records=5, when_full="shut_down")
+
+
+BY_COLUMNS = {"deduplicate": {"columns": ["name"], "keep": "1h"}}
+
+
+@pytest.mark.parametrize(
+    ("source", "first"),
+    [({}, "offset"), ({"deduplicate": "root"}, "root"), (BY_COLUMNS, "offset")],
+    ids=["default", "root", "columns"],
+)
+def test_records_are_deduplicated_by_the_first_stage_only(source: dict[str, Any], first: str) -> None:
+    pipeline = made(COUNT, COUNT, source=source)
+    found = [kernel_stage(pipeline, each).deduplicate for each in pipeline.stages]
+    assert found == [first, "none"]
+
+
+def test_columns_are_deduplicated_by_a_stage_of_its_own() -> None:
+    assert deduplication_stage(made(source={"deduplicate": "root"})) is None
+    waiting = {**COUNT, "emit": {"on": "interval", "every": "1s"}}
+    assert deduplication_stage(made(waiting, source=BY_COLUMNS)) == core.Stage(
+        core.Latest(), core.Once(3_600_000), clock="run", deduplicate="offset"
+    )

@@ -1,0 +1,83 @@
+"""`sinks`: into a SQL database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COLLECT, COUNT, made, refused
+from tidegate.spec import SqlSink
+
+
+def sink(**written: Any) -> SqlSink:
+    found = made(sinks=[{"kind": "sql", "table": "levels", **written}]).sinks[0]
+    assert isinstance(found, SqlSink)
+    return found
+
+
+def test_a_sql_sink_appends_to_a_table_by_default() -> None:
+    found = sink()
+    assert (found.table, found.mode, found.connection) == ("levels", "append", None)
+    assert (found.with_key, found.stage, found.name) == (False, None, "sql:levels")
+
+
+def test_a_sql_sink_may_have_a_schema_a_connection_a_mode_a_stage_and_the_key() -> None:
+    found = sink(table="shop.levels", connection="reports_2", mode="upsert", stage="s0", with_key=True)
+    assert (found.name, found.mode) == ("sql:reports_2:shop.levels", "upsert")
+    assert (found.with_key, found.stage) == (True, "s0")
+
+
+def test_the_same_table_in_two_databases_are_two_sinks() -> None:
+    sinks = [{"kind": "sql", "table": "levels"}, {"kind": "sql", "table": "levels", "connection": "a"}]
+    assert len(made(sinks=sinks).sinks) == 2
+    ((field, message, _),) = refused(sinks=[*sinks, sinks[0]])
+    assert (field, message) == ("sinks.2", "there are two sinks `sql:levels`")
+
+
+@pytest.mark.parametrize(
+    ("written", "field", "part"),
+    [
+        ({"table": "a.b.c"}, "table", "is not a table's name"),
+        ({"table": "1a"}, "table", "is not a table's name"),
+        ({"table": 'a"; drop table b'}, "table", "is not a table's name"),
+        ({"table": None}, "table", "has to be text"),
+        ({"connection": "Reports"}, "connection", "that is not a connection's name"),
+        ({"connection": "postgresql://me:secret@host/db"}, "connection", "that is not a connection's name"),
+        ({"mode": "merge"}, "mode", "'merge' is not known"),
+        ({"stage": "s1"}, "stage", "there is no stage `s1`"),
+        ({"topic": "t"}, "topic", "`topic` does not go with `kind: sql`"),
+        ({"path": "p"}, "path", "`path` does not go with `kind: sql`"),
+        ({"url": "x"}, "url", "unknown field `url`"),
+    ],
+)
+def test_a_mistake_in_a_sql_sink_is_told(written: dict[str, Any], field: str, part: str) -> None:
+    ((found, message, fix),) = refused(sinks=[{"kind": "sql", "table": "levels", **written}])
+    assert (found, part in message) == (f"sinks.0.{field}", True), (found, message)
+    assert fix
+    assert "secret" not in message + fix
+
+
+def test_where_the_databases_url_stands_is_told() -> None:
+    ((_, _, fix),) = refused(sinks=[{"kind": "sql", "table": "t", "connection": "sqlite:///x"}])
+    assert "TIDEGATE_SQL_REPORTS" in fix
+
+
+def test_events_are_appended_and_never_replaced() -> None:
+    upsert = {"kind": "sql", "table": "events", "mode": "upsert"}
+    ((field, message, fix),) = refused(COLLECT, sinks=[upsert])
+    assert (field, "`reduce: collect`" in message) == ("sinks.0.mode", True)
+    assert "mode: append" in fix
+    assert refused(COLLECT, sinks=[{**upsert, "mode": "append"}]) == []
+
+
+def test_it_is_the_sinks_own_stage_that_must_not_collect() -> None:
+    upsert = {"kind": "sql", "table": "t", "mode": "upsert"}
+    assert refused(COLLECT, COUNT, sinks=[upsert]) == []
+    assert refused(COLLECT, COUNT, sinks=[{**upsert, "stage": "s0"}])[0][0] == "sinks.0.mode"
+
+
+def test_the_stage_of_a_sink_is_the_last_or_the_one_it_names() -> None:
+    sinks = [{"kind": "table"}, {"kind": "sql", "table": "t", "stage": "s0"}]
+    pipeline = made(COUNT, COUNT, sinks=sinks)
+    assert [pipeline.stage_of(each).name for each in pipeline.sinks] == ["s1", "s0"]

@@ -1,0 +1,346 @@
+"""Several stages: what each may name, its key, its `where`; and what records are made of before the first."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, made, refused
+from tidegate.spec import Pipeline
+
+PER_NAME: dict[str, Any] = {"key": ["name"], "reduce": {"most": "max(n)"}}
+NAMED: dict[str, Any] = {"reduce": {"n": "count(*)", "name": "last(name)"}}
+
+
+def fields(found: list[tuple[str, str, str]]) -> list[str]:
+    assert all(fix for *_, fix in found)
+    return [field for field, *_ in found]
+
+
+def where(text: str, stage: dict[str, Any]) -> list[tuple[str, str]]:
+    found = refused({**stage, "where": text})
+    assert all(field == "stages.0.where" for field, *_ in found), found
+    return [(message, fix) for _, message, fix in found]
+
+
+# what a later stage sees
+
+
+def test_a_later_stage_reads_what_the_one_before_it_emits() -> None:
+    pipeline = made(NAMED, PER_NAME)
+    assert [stage.emitted for stage in pipeline.stages] == [("n", "name"), ("most",)]
+    assert [stage.key for stage in pipeline.stages] == [None, ("name",)]
+    assert [pipeline.key_of(stage) for stage in pipeline.stages] == [("id",), ("name",)]
+
+
+def test_a_later_stage_sees_the_key_of_the_one_before_it() -> None:
+    assert made(COUNT, {"select": {"id": "id", "twice": "id * 2 + n"}}).stages[1].emitted == ("id", "twice")
+
+
+def test_a_later_stage_sees_the_window_of_the_one_before_it_as_milliseconds() -> None:
+    select = {"start": "window_start", "size": "window_end - window_start + n"}
+    assert made({**COUNT, **HOUR}, {"select": select}, COUNT)
+    found = refused(COUNT, {"select": select})
+    assert [(field, message) for field, message, _ in found] == [
+        ("stages.1.select.size", "the column `window_end` does not exist"),
+        ("stages.1.select.size", "the column `window_start` does not exist"),
+        ("stages.1.select.start", "the column `window_start` does not exist"),
+    ]
+
+
+def test_a_later_stage_does_not_see_the_source() -> None:
+    ((field, message, _),) = refused(COUNT, {"select": {"x": "price"}})
+    assert (field, message) == ("stages.1.select.x", "the column `price` does not exist")
+
+
+def test_the_third_stage_sees_the_second_only() -> None:
+    found = refused(NAMED, PER_NAME, {"select": {"a": "most", "b": "name", "c": "n", "d": "id"}})
+    assert fields(found) == ["stages.2.select.c", "stages.2.select.d"]
+
+
+def test_without_select_a_later_stage_emits_what_the_one_before_it_does() -> None:
+    assert made({**NAMED, **HOUR}, {}).stages[1].select == {"n": "`n`", "name": "`name`"}
+
+
+def test_a_later_stage_sees_events_as_an_array() -> None:
+    assert made(COLLECT, {"select": {"n": "size(events)", "first": "events[0].price"}})
+    ((field, message, _),) = refused(COLLECT, {"select": {"x": "events[0].pice", "y": "events.pice"}})
+    assert (field, message) == ("stages.1.select.y", "`events` has no field `pice`")
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "sum_of_it"),
+    [
+        ("count(ok)", True),
+        ("sum(id)", True),
+        ("avg(price)", True),
+        ("max(name)", False),
+        ("first(ok)", False),
+        ("collect_list(id)", False),
+        ("max(from_json(name, 'x int').x)", True),
+    ],
+)
+def test_types_are_known_where_they_can_be_told(aggregate: str, sum_of_it: bool) -> None:
+    found = refused({"reduce": {"x": aggregate}}, {"reduce": {"y": "sum(x)"}})
+    assert (found == []) is sum_of_it
+
+
+def test_the_mistakes_of_a_stage_do_not_make_others_of_the_next() -> None:
+    found = refused({"reduce": {"n": "cnt(*)"}}, {"key": ["n"], "select": {"a": "n", "b": "id"}})
+    assert fields(found) == ["stages.0.reduce.n"]
+    found = refused({**COUNT, "window": {"tumbling": "x"}}, {"select": {"a": "window_start"}})
+    assert fields(found) == ["stages.0.window.tumbling"]
+    found = refused({"select": {"a": "prise"}}, {"select": {"b": "a"}}, where="x")
+    assert fields(found) == ["stages.0.select.a", "where"]
+
+
+def test_stages_have_names_of_their_own() -> None:
+    ((field, message, _),) = refused({"name": "a"}, {"name": "b"}, {"name": "a", **COUNT})
+    assert (field, message) == ("stages.2.name", "there are two stages `a`")
+
+
+# keys
+
+
+def test_the_first_stage_has_the_key_of_the_source() -> None:
+    ((field, message, fix),) = refused({**COUNT, "key": ["name"]})
+    assert (field, message, fix) == (
+        "stages.0.key",
+        "the first stage has the source's key",
+        "Use `source.key`.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "part"),
+    [
+        (["nam"], "key.0", "`nam` does not exist"),
+        (["price"], "key.0", "`price` does not exist"),
+        (["name", "name"], "key", "`name` is named twice"),
+        (["mean"], "key.0", "`mean` is double"),
+        (["all"], "key.0", "`all` is array<bigint>"),
+        (["window_start"], "key.0", "`window_start` is reserved"),
+        ([], "key", "is empty"),
+        ("name", "key", "has to be a list"),
+    ],
+)
+def test_a_mistake_in_a_key_is_told(key: Any, field: str, part: str) -> None:
+    first = {"reduce": {"name": "last(name)", "mean": "avg(price)", "all": "collect_set(id)"}, **HOUR}
+    ((found, message, fix),) = refused(first, {**COUNT, "key": key})
+    assert (found, part in message) == (f"stages.1.{field}", True), (found, message)
+    assert fix
+
+
+def test_a_key_may_be_the_key_before_and_what_is_emitted() -> None:
+    pipeline = made(NAMED, {**COUNT, "key": ["id", "name"]}, COUNT)
+    assert [pipeline.key_of(stage) for stage in pipeline.stages] == [("id",), ("id", "name"), ("id", "name")]
+
+
+def test_a_later_stage_cannot_emit_its_key_as_something_else() -> None:
+    ((field, message, _),) = refused(NAMED, {"key": ["name"], "select": {"name": "upper(name)"}})
+    assert (field, "`name` is a key column" in message) == ("stages.1.select", True)
+    assert made(NAMED, {"key": ["name"], "select": {"name": "name", "id": "id + 1"}})
+
+
+def test_a_sink_puts_in_the_key_of_its_own_stage() -> None:
+    unkeyed = {"source": {"key": None}}
+    sinks = [{"kind": "table", "with_key": True, "stage": "s0"}]
+    assert made(NAMED, PER_NAME, sinks=[{"kind": "table", "with_key": True}], **unkeyed)
+    assert fields(refused(NAMED, PER_NAME, sinks=sinks, **unkeyed)) == ["sinks.0.with_key"]
+
+
+# where
+
+
+@pytest.mark.parametrize(
+    ("text", "stage"),
+    [
+        ("n < 3", COUNT),
+        ("n < 3 and window_end - window_start >= 3600000", {**COUNT, **HOUR}),
+        ("size(events) > 2 and window_start > 0", {**COLLECT, **HOUR}),
+        ("ok and (price > 1.5 or price is null) and name like 'A%'", LATEST),
+        ("N > 1", COUNT),
+    ],
+)
+def test_where_is_over_what_is_emitted(text: str, stage: dict[str, Any]) -> None:
+    condition = made({**stage, "where": text}).stages[0].condition
+    assert condition is not None
+    assert condition.text == text
+
+
+def test_where_names_columns_as_they_are_declared() -> None:
+    condition = made({**COUNT, "where": "N > 1"}).stages[0].condition
+    assert condition is not None
+    assert condition.evaluate({"n": 2}) is True
+
+
+@pytest.mark.parametrize("name", ["window_start", "WINDOW_END", "`window_end`"])
+def test_where_has_no_window_without_one(name: str) -> None:
+    ((message, fix),) = where(f"{name} > 5 and n > 1", COUNT)
+    assert "is there only when the stage has a window" in message
+    assert "epoch milliseconds" in fix
+
+
+@pytest.mark.parametrize(
+    ("text", "stage", "part"),
+    [
+        ("id > 1", COUNT, "`id` does not exist"),
+        ("price > 1", COLLECT, "`price` does not exist"),
+        ("events[0].price > 1", COLLECT, "a field is taken out of what is not a column"),
+        ("n", COUNT, "neither true nor false"),
+        ("name > 1", LATEST, "string and bigint are compared"),
+        ("sum(n) > 1", COUNT, "`sum` folds many records"),
+        ("window_start > timestamp'2026-01-01'", {**COUNT, **HOUR}, "cannot cast to timestamp"),
+    ],
+)
+def test_where_that_cannot_be_tested_is_refused(text: str, stage: dict[str, Any], part: str) -> None:
+    found = where(text, stage)
+    assert any(part in message and fix for message, fix in found), found
+
+
+# what records are made of
+
+
+def test_an_exploded_column_is_one_element_in_expressions() -> None:
+    select = {"sku": "items.sku", "twice": "items.n * 2"}
+    assert made({"select": select}, source={"explode": "items"}).source.explode == "items"
+    found = refused({"select": {"x": "items[0].sku", "y": "size(tags)"}}, source={"explode": "tags"})
+    assert found == []
+
+
+def test_an_exploded_column_may_be_the_key_and_the_time() -> None:
+    source = {"columns": "tags array<string>, times array<bigint>, n int"}
+    assert made(source={**source, "explode": "tags", "key": ["tags"]}).key_columns == ("tags",)
+    assert made(source={**source, "explode": "times", "timestamp": "times", "key": ["n"]})
+    assert fields(refused(source={**source, "explode": "times", "key": ["tags"]})) == ["source.key.0"]
+
+
+def test_the_declared_columns_stay_what_is_in_the_record() -> None:
+    columns = {column.name: column.type for column in made(source={"explode": "tags"}).source.columns}
+    assert columns["tags"] == "array<string>"
+
+
+@pytest.mark.parametrize(
+    ("explode", "part"),
+    [("tag", "`tag` does not exist"), ("place", "has no elements"), ("id", "`id` is bigint"), (5, "be text")],
+)
+def test_only_an_array_can_be_exploded(explode: Any, part: str) -> None:
+    ((field, message, fix),) = refused(source={"explode": explode})
+    assert (field, part in message) == ("source.explode", True)
+    assert fix
+
+
+@pytest.mark.parametrize("way", ["offset", "root"])
+def test_records_are_deduplicated_by_offset_or_root(way: str) -> None:
+    assert made(source={"deduplicate": way}).source.deduplicate == way
+
+
+def test_records_are_deduplicated_by_columns_for_a_time() -> None:
+    source = {"explode": "tags", "deduplicate": {"columns": ["name", "tags"], "keep": "1h"}}
+    found = made(source=source).source.deduplicate
+    assert not isinstance(found, str)
+    assert (found.columns, found.keep_ms) == (("name", "tags"), 3_600_000)
+
+
+@pytest.mark.parametrize(
+    ("way", "field", "part"),
+    [
+        ("ofset", "", "'ofset' is not known"),
+        (None, "", "null is not known"),
+        ({"columns": ["id"]}, ".keep", "`keep` is missing"),
+        ({"keep": "1h"}, ".columns", "`columns` is missing"),
+        ({"columns": ["id"], "keep": "1"}, ".keep", "'1' is not a duration"),
+        ({"columns": ["idd"], "keep": "1h"}, ".columns.0", "`idd` does not exist"),
+        ({"columns": ["tags"], "keep": "1h"}, ".columns.0", "`tags` is array<string>"),
+        ({"columns": ["price"], "keep": "1h"}, ".columns.0", "`price` is double"),
+        ({"columns": ["id", "id"], "keep": "1h"}, ".columns", "named twice"),
+        ({"columns": [], "keep": "1h"}, ".columns", "is empty"),
+        ({"columns": ["id"], "keep": "1h", "for": 1}, ".for", "unknown field `for` in `deduplicate`"),
+    ],
+)
+def test_a_mistake_in_deduplicate_is_told(way: Any, field: str, part: str) -> None:
+    ((found, message, fix),) = refused(source={"deduplicate": way})
+    assert (found, part in message) == (f"source.deduplicate{field}", True), (found, message)
+    assert fix
+
+
+def lookup(**changes: Any) -> list[dict[str, Any]]:
+    return [{"table": "stores/current", "on": ["name"], "columns": ["region"], **changes}]
+
+
+def test_the_columns_of_a_lookup_can_be_named_and_are_selected() -> None:
+    pipeline = made({"select": {"r": "upper(region)"}, "where": "r = 'N'"}, lookup=lookup())
+    assert pipeline.lookup[0].columns == ("region",)
+    assert list(made(lookup=lookup(), source={"columns": "id int, name string"}).stages[0].select) == [
+        "id",
+        "name",
+        "region",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "state"),
+    [
+        ("stores/current", ("stores", "current")),
+        ("/lake/stores", None),
+        ("s3://bucket/stores", None),
+        ("abfss://data@account.dfs.core.windows.net/stores", None),
+        ("file:///lake/stores", None),
+    ],
+)
+def test_a_name_with_one_slash_is_a_state_and_a_path_is_a_table(
+    table: str, state: tuple[str, str] | None
+) -> None:
+    assert made(lookup=lookup(table=table)).lookup[0].state == state
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "part"),
+    [
+        ({"table": "stores"}, "table", "not a table"),
+        ({"table": "a/b/c"}, "table", "not a table"),
+        ({"table": "Stores/current"}, "table", "not a table"),
+        ({"table": "/lake/../etc"}, "table", "not a table"),
+        ({"table": "s3://user:secret@host/x"}, "table", "not a table"),
+        ({"table": "s3://host/x?token=1"}, "table", "not a table"),
+        ({"table": "p/s0"}, "table", "the state of this pipeline itself"),
+        ({"on": ["nam"]}, "on.0", "`nam` does not exist"),
+        ({"on": ["tags"]}, "on.0", "`tags` is array<string>"),
+        ({"on": ["name", "name"]}, "on", "named twice"),
+        ({"on": []}, "on", "is empty"),
+        ({"columns": ["name"]}, "columns.0", "`name` is the source's column already"),
+        ({"columns": ["a", "A"]}, "columns.1", "`A` is another lookup's column already"),
+        ({"columns": ["a b"]}, "columns.0", "not a legal column name"),
+        ({"columns": []}, "columns", "is empty"),
+        ({"column": ["a"]}, "column", "unknown field `column`"),
+    ],
+)
+def test_a_mistake_in_a_lookup_is_told(changes: dict[str, Any], field: str, part: str) -> None:
+    ((found, message, fix),) = refused(lookup=lookup(**changes))
+    assert (found, part in message) == (f"lookup.0.{field}", True), (found, message)
+    assert fix
+    assert "secret" not in message + fix
+
+
+def test_lookups_do_not_add_the_same_column() -> None:
+    ((field, message, _),) = refused(lookup=lookup() + lookup(table="/other"))
+    assert (field, message) == ("lookup.1.columns.0", "`region` is another lookup's column already")
+
+
+def test_a_lookup_by_key_means_the_records_key() -> None:
+    assert made(lookup=lookup(on=["key", "id"])).lookup[0].on == ("key", "id")
+    source = {"columns": "key string, id int", "key": ["id"]}
+    ((field, message, _),) = refused(LATEST_KEY, source=source, lookup=lookup(on=["key"]))
+    assert (field, "means the record's key here" in message) == ("lookup.0.on.0", True)
+
+
+LATEST_KEY: dict[str, Any] = {"select": {"id": "id"}}
+
+
+def test_a_pipeline_with_all_of_it_survives_the_way_to_another_process() -> None:
+    pipeline: Pipeline = made({**NAMED, **HOUR, "where": "n > 1"}, PER_NAME, lookup=lookup())
+    copy = pickle.loads(pickle.dumps(pipeline))
+    assert copy == pipeline
+    assert copy.stages[0].condition == pipeline.stages[0].condition

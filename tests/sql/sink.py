@@ -1,0 +1,98 @@
+"""A sink under test: emissions as an outbox has them, a publisher, and what a reader of the table sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import create_engine, text
+
+from tidegate.sql import Database, Layout, Shard, SqlPublisher, Target
+
+VALUE = pa.struct([("n", pa.int64())])
+KEY_COLUMNS = pa.struct([("customerId", pa.int64())])
+STREAM = "visitors/1"
+VARIABLE = "TIDEGATE_SQL"
+
+
+def emission(key: str, value: dict[str, Any] | int | None, at: int = 1, window: int | None = None) -> Any:
+    """One row of an outbox; a number stands for the column `n`."""
+    return {
+        "key": key,
+        "key_columns": {"customerId": len(key)},
+        "value": {"n": value} if isinstance(value, int) else value,
+        "timestamp": at,
+        "source": f"events/0/{at}",
+        "window_start": window,
+        "window_end": None if window is None else window + 10,
+    }
+
+
+def schema(value: pa.DataType = VALUE) -> pa.Schema:
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("key_columns", KEY_COLUMNS),
+            ("value", value),
+            ("timestamp", pa.int64()),
+            ("source", pa.string()),
+            ("window_start", pa.int64()),
+            ("window_end", pa.int64()),
+        ]
+    )
+
+
+@dataclass
+class Sink:
+    """A publisher's view (`publish`) and a reader's (`rows`) of one database."""
+
+    url: str
+    table: str = "visitor_batches"
+    mode: str = "append"
+    with_key: bool = False
+    windowed: bool = False
+    value: pa.DataType = VALUE
+    shard: str = "tidegate-visitors-g1-sql:visitor_batches"
+    stream: str = STREAM
+    wait_s: float = 20.0
+    idle_s: float = 40.0
+
+    def layout(self) -> Layout:
+        target = Target(self.table, self.mode, self.with_key, self.windowed)
+        return Layout(target, schema(self.value))
+
+    def database(self) -> Database:
+        return Database(self.url, VARIABLE, self.wait_s, self.idle_s)
+
+    def batches(self, emissions: Sequence[Any], size: int = 2) -> Iterator[pa.RecordBatch]:
+        for first in range(0, len(emissions), size):
+            yield pa.RecordBatch.from_pylist(emissions[first : first + size], schema=schema(self.value))
+
+    def publisher(self, database: Database) -> SqlPublisher:
+        return SqlPublisher(database, Shard(self.shard, self.stream), self.layout())
+
+    def publish(self, seq: int, emissions: Sequence[Any], last_published: int = 0) -> int:
+        with self.database() as database:
+            return self.publisher(database).publish(seq, self.batches(emissions), last_published)
+
+    def query(self, statement: str) -> list[Any]:
+        engine = create_engine(self.url)
+        try:
+            with engine.begin() as connection:
+                result = connection.execute(text(statement))
+                return [dict(row) for row in result.mappings()] if result.returns_rows else []
+        finally:
+            engine.dispose()
+
+    def rows(self, order: str = "batch, ordinal") -> list[Any]:
+        return self.query(f'SELECT * FROM "{self.table}" ORDER BY {order}')
+
+    def values(self) -> list[tuple[Any, ...]]:
+        """(key, n) in order."""
+        return [(row["key"], row["n"]) for row in self.rows()]
+
+    def progress(self) -> list[tuple[Any, ...]]:
+        found = self.query("SELECT shard, seq, rows FROM tidegate_progress ORDER BY shard")
+        return [(row["shard"], row["seq"], row["rows"]) for row in found]

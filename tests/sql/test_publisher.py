@@ -1,0 +1,356 @@
+"""Each batch in a SQL table exactly once, whatever happens to publisher, server and progress row."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.postgres import PASSWORD, PostgresServer
+from tests.sql.sink import VARIABLE, Sink, emission
+from tidegate.errors import (
+    Fenced,
+    OutcomeUnknown,
+    ProgressLost,
+    SettingsInvalid,
+    SinkRefused,
+    SinkUnavailable,
+    TidegateError,
+)
+from tidegate.failpoints import FailpointRaised
+from tidegate.sql import Database
+
+FAILPOINTS = (
+    "publish.sql_before",
+    "publish.sql_prepared",
+    "publish.sql_advanced",
+    "publish.sql_chunk_written",
+    "publish.sql_chunk_written@2",
+    "publish.sql_commit_before",
+    "publish.sql_committed",
+)
+
+
+def test_appended_batches_stand_one_after_the_other(url: str) -> None:
+    sink = Sink(url)
+    assert sink.publish(1, [emission("a", 1), emission("b", 2), emission("b", None)]) == 3
+    assert sink.publish(3, [emission("a", 4)], 1) == 1
+    assert sink.values() == [("a", 1), ("b", 2), ("b", None), ("a", 4)]
+    assert [(row["batch"], row["ordinal"]) for row in sink.rows()] == [(1, 0), (1, 1), (1, 2), (3, 0)]
+    assert sink.progress() == [(sink.shard, 3, 1)]
+
+
+def test_a_batch_that_is_in_is_not_sent_again(url: str) -> None:
+    sink = Sink(url)
+    sink.publish(1, [emission("a", 1)])
+    assert sink.publish(1, [emission("a", 1)]) == 0
+    assert sink.publish(1, [emission("a", 1)], last_published=1) == 0
+    assert sink.values() == [("a", 1)]
+
+
+def test_upsert_keeps_the_newest_of_each_key_also_within_a_batch(url: str) -> None:
+    sink = Sink(url, mode="upsert")
+    sink.publish(1, [emission("a", 1), emission("a", 2), emission("a", 3), emission("b", 1)])
+    sink.publish(2, [emission("b", 7)], 1)
+    assert [(row["key"], row["n"], row["batch"]) for row in sink.rows("key")] == [("a", 3, 1), ("b", 7, 2)]
+
+
+def test_upsert_deletes_and_brings_back(url: str) -> None:
+    sink = Sink(url, mode="upsert")
+    sink.publish(1, [emission("a", 1), emission("a", None), emission("b", 1), emission("c", 1)])
+    assert sink.values() == [("b", 1), ("c", 1)]
+    sink.publish(2, [emission("b", None), emission("c", None), emission("c", 5)], 1)
+    assert sink.values() == [("c", 5)]
+
+
+def test_upsert_keeps_the_windows_of_a_key_apart(url: str) -> None:
+    sink = Sink(url, mode="upsert", windowed=True)
+    sink.publish(1, [emission("a", 1, window=0), emission("a", 2, window=10), emission("a", 3, window=0)])
+    sink.publish(2, [emission("a", None, window=10)], 1)
+    assert [(row["window_start"], row["n"]) for row in sink.rows()] == [(0, 3)]
+
+
+def test_where_there_is_no_upsert_the_old_row_makes_way_for_the_new(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.sql.write._INSERT", {})
+    sink = Sink(url, mode="upsert")
+    sink.publish(1, [emission("a", 1), emission("a", 2), emission("b", 1)])
+    sink.publish(2, [emission("a", 3), emission("b", None)], 1)
+    assert sink.values() == [("a", 3)]
+
+
+def test_upsert_keeps_nulls_of_an_emission_that_is_not_a_deletion(url: str) -> None:
+    sink = Sink(url, mode="upsert")
+    sink.publish(1, [emission("a", 1)])
+    sink.publish(2, [emission("a", {"n": None})], 1)
+    assert sink.values() == [("a", None)]
+
+
+def test_generations_and_sinks_share_a_table_without_meeting(url: str) -> None:
+    first, second = Sink(url), Sink(url, shard="tidegate-visitors-g2", stream="visitors/2")
+    first.publish(1, [emission("a", 1)])
+    second.publish(1, [emission("a", 1)])
+    assert [row["stream"] for row in first.rows("stream")] == ["visitors/1", "visitors/2"]
+    assert len(first.progress()) == 2
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_a_publisher_that_dies_anywhere_leaves_all_or_nothing_and_the_retry_the_same(
+    url: str, mode: str, point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(url, mode=mode)
+    sink.publish(1, [emission("a", 1), emission("b", 1)])
+    before = sink.values()
+    batch = [emission("a", 2), emission("b", None), emission("c", 1), emission("c", 2)]
+    name, _, hit = point.partition("@")
+    fired = tmp_path / "fired"
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}=raise@{hit or 1}")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(fired))
+    with pytest.raises(FailpointRaised):
+        sink.publish(2, batch, 1)
+    assert fired.read_text().split() == [name]
+    committed = name == "publish.sql_committed"
+    assert (sink.values() == before) is not committed
+    assert sink.publish(2, batch, 1) == (0 if committed else 4)
+    expected = [("a", 1), ("b", 1), ("a", 2), ("b", None), ("c", 1), ("c", 2)]
+    assert sink.values() == (expected if mode == "append" else [("a", 2), ("c", 2)])
+
+
+class _Paused:
+    """Emissions that come when they are told to, in the middle of a publisher's transaction."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self.begun.set()
+        assert self.go_on.wait(30)
+        yield from self._batches
+
+
+def _in_the_middle_of(sink: Sink, seq: int, emissions: list[Any]) -> tuple[_Paused, Any, list[Any]]:
+    """A publisher on a thread, its transaction open."""
+    paused, outcome = _Paused(sink.batches(emissions)), []
+
+    def publish() -> None:
+        try:
+            with sink.database() as database:
+                outcome.append(sink.publisher(database).publish(seq, paused, 0))
+        except TidegateError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    assert paused.begun.wait(30)
+    return paused, thread, outcome
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_of_two_publishers_at_once_one_sends_and_the_other_is_fenced_or_finds_it_done(
+    url: str, earlier: int
+) -> None:
+    sink = Sink(url)
+    if earlier:
+        sink.publish(1, [emission("a", 1)])
+    paused, zombie, outcome = _in_the_middle_of(sink, earlier + 1, [emission("b", 2)])
+    threading.Timer(1.0, paused.go_on.set).start()
+    try:
+        other: Any = sink.publish(earlier + 1, [emission("b", 2)], earlier)
+    except Fenced as error:
+        other = error
+    zombie.join()
+    assert outcome == [1]
+    assert isinstance(other, Fenced) if url.startswith("postgresql") else other == 0
+    assert sink.values() == [("a", 1)] * earlier + [("b", 2)]
+    assert sink.publish(earlier + 1, [emission("b", 2)], earlier) == 0
+
+
+def test_a_publisher_that_stands_still_is_put_out_by_the_server(postgres_url: str) -> None:
+    sink = Sink(postgres_url, idle_s=1)
+    sink.publish(1, [emission("a", 1)])
+    paused, zombie, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
+    assert sink.publish(2, [emission("a", 2)], 1) == 1
+    paused.go_on.set()
+    zombie.join()
+    assert [type(each) for each in outcome] == [SinkUnavailable]
+    assert sink.values() == [("a", 1), ("a", 2)]
+
+
+def test_a_publisher_does_not_wait_for_ever(postgres_url: str) -> None:
+    sink = Sink(postgres_url, wait_s=0.5)
+    sink.publish(1, [emission("a", 1)])
+    paused, zombie, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
+    with pytest.raises(SinkUnavailable, match="lock timeout"):
+        sink.publish(2, [emission("a", 2)], 1)
+    paused.go_on.set()
+    zombie.join()
+    assert outcome == [1]
+
+
+def test_a_zombie_of_an_earlier_batch_is_fenced(url: str) -> None:
+    sink = Sink(url)
+    sink.publish(1, [emission("a", 1)])
+    sink.publish(2, [emission("a", 2)], 1)
+    with pytest.raises(Fenced, match="batch 2 is in already"):
+        sink.publish(1, [emission("a", 1)])
+    assert sink.values() == [("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        ("DELETE FROM tidegate_progress", "no progress row"),
+        ("DROP TABLE tidegate_progress", "no progress row"),
+        ("UPDATE tidegate_progress SET seq = 1", "says batch 1"),
+        ("DROP TABLE visitor_batches", "does not exist"),
+    ],
+)
+def test_lost_progress_halts_with_the_command_that_resolves_it(url: str, loss: str, says: str) -> None:
+    sink = Sink(url)
+    sink.publish(1, [emission("a", 1)])
+    sink.publish(2, [emission("a", 2)], 1)
+    sink.query(loss)
+    with pytest.raises(ProgressLost, match=f"{says}.*tidegate doctor visitors --reconcile"):
+        sink.publish(3, [emission("a", 3)], last_published=2)
+
+
+def test_progress_is_rebuilt_from_what_the_table_holds_of_this_stream(url: str) -> None:
+    sink = Sink(url)
+    sink.publish(4, [emission("a", 1)])
+    Sink(url, shard="g2", stream="visitors/2").publish(9, [emission("a", 1)])
+    sink.query("DELETE FROM tidegate_progress")
+    with sink.database() as database:
+        publisher = sink.publisher(database)
+        assert publisher.progress() == 0
+        assert publisher.rebuild_progress() == publisher.progress() == 4
+    assert sink.publish(5, [emission("a", 2)], 4) == 1
+    sink.query("DROP TABLE visitor_batches")
+    with sink.database() as database:
+        assert sink.publisher(database).rebuild_progress() == 0
+
+
+def test_a_database_that_is_down_is_a_transient_error_and_up_again_is_enough(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    sink = Sink(postgres.new_database())
+    sink.publish(1, [emission("a", 1)])
+    paused, publisher, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
+    postgres.stop()
+    paused.go_on.set()
+    publisher.join()
+    assert [type(each) for each in outcome] == [SinkUnavailable]
+    with pytest.raises(SinkUnavailable, match="nothing is lost"):
+        sink.publish(2, [emission("a", 2)], 1)
+    postgres.start()
+    assert sink.publish(2, [emission("a", 2)], 1) == 1
+    assert sink.values() == [("a", 1), ("a", 2)]
+
+
+def test_a_sqlite_file_that_cannot_be_written_is_a_transient_error(tmp_path: Path) -> None:
+    folder = tmp_path / "sink"
+    sink = Sink(f"sqlite:///{folder / 'sink.db'}")
+    with pytest.raises(SinkUnavailable, match=VARIABLE):
+        sink.publish(1, [emission("a", 1)])
+    folder.mkdir()
+    assert sink.publish(1, [emission("a", 1)]) == 1
+
+
+def test_a_commit_without_an_answer_is_an_outcome_unknown(postgres: PostgresServer) -> None:
+    sink = Sink(postgres.new_database())
+    sink.publish(1, [emission("a", 1)])
+
+    with sink.database() as database:
+        dying = database.transaction()
+        dying.__enter__()
+        postgres.stop()
+        with pytest.raises(OutcomeUnknown, match="progress row"):
+            dying.__exit__(None, None, None)
+    postgres.start()
+    assert sink.publish(2, [emission("a", 2)], 1) == 1
+
+
+def test_new_columns_are_added_to_a_table_and_old_rows_keep_null(url: str) -> None:
+    Sink(url).publish(1, [emission("a", 1)])
+    wider = pa.struct([("n", pa.int64()), ("name", pa.string())])
+    sink = Sink(url, value=wider)
+    sink.publish(2, [emission("a", {"n": 2, "name": "x"})], 1)
+    assert [(row["n"], row["name"]) for row in sink.rows()] == [(1, None), (2, "x")]
+
+
+def test_a_table_made_by_hand_gets_what_is_missing(url: str) -> None:
+    sink = Sink(url, mode="upsert")
+    sink.query("CREATE TABLE visitor_batches (key text PRIMARY KEY, n bigint, mine text DEFAULT 'x')")
+    sink.publish(1, [emission("a", 1)])
+    assert [(row["n"], row["mine"], row["batch"]) for row in sink.rows()] == [(1, "x", 1)]
+
+
+def test_a_table_without_the_key_is_refused_with_the_statements_that_add_it(url: str) -> None:
+    sink = Sink(url, mode="upsert", windowed=True)
+    sink.query("CREATE TABLE visitor_batches (key text, n bigint, window_start bigint)")
+    with pytest.raises(SinkRefused, match="`mode: upsert` needs") as caught:
+        sink.publish(1, [emission("a", 1, window=0)])
+    for statement in caught.value.fix.partition("run: ")[2].split(";"):
+        sink.query(statement)
+    sink.publish(1, [emission("a", 1, window=0), emission("a", 2, window=0)])
+    assert sink.values() == [("a", 2)]
+
+
+def test_a_value_that_the_table_refuses_is_permanent_and_leaves_nothing(postgres_url: str) -> None:
+    sink = Sink(postgres_url)
+    sink.publish(1, [emission("a", 1)])
+    sink.query("ALTER TABLE visitor_batches ADD CHECK (n < 5)")
+    with pytest.raises(SinkRefused, match="check constraint"):
+        sink.publish(2, [emission("a", 2), emission("a", 3), emission("secret-row", 7)], 1)
+    assert sink.values() == [("a", 1)]
+    sink.query("ALTER TABLE visitor_batches DROP CONSTRAINT visitor_batches_n_check")
+    assert sink.publish(2, [emission("a", 7)], 1) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:hunter2@127.0.0.1:1/db",
+        "postgresql+psycopg://u@127.0.0.1:1/db?password=hunter2",
+        "postgresql://u:hunter2@127.0.0.1:1/db?no_such_option=1",
+        "postgresql://u:hunter2@127.0.0.1:notaport/db",
+        "hunter2",
+        "nosuchdialect://u:hunter2@h/db",
+        "mssql+pyodbc://u:hunter2@h/db",
+    ],
+)
+def test_a_password_in_the_url_is_in_no_error(url: str) -> None:
+    with pytest.raises(TidegateError) as caught:
+        Sink(url).publish(1, [emission("a", 1)])
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert VARIABLE in str(caught.value)
+
+
+def test_a_refused_login_does_not_repeat_the_password(postgres: PostgresServer) -> None:
+    url = postgres.new_database().replace(PASSWORD, "another-secret")
+    with pytest.raises(SinkUnavailable, match="authentication failed") as caught:
+        Sink(url).publish(1, [emission("a", 1)])
+    assert "another-secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_repr_of_a_database_has_no_password() -> None:
+    assert "hunter2" not in repr(Database("postgresql://u:hunter2@h/db", VARIABLE))
+
+
+def test_a_database_in_memory_is_refused() -> None:
+    with pytest.raises(SettingsInvalid, match="gone after each transaction"):
+        Database("sqlite://", VARIABLE)
+
+
+def test_what_is_no_url_says_what_one_looks_like() -> None:
+    with pytest.raises(SettingsInvalid, match="postgresql\\+psycopg://"):
+        Database("not a url", VARIABLE)

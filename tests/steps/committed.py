@@ -1,0 +1,133 @@
+"""A stream whose batches were computed by hand: real ledger, lake and sinks, without Kafka and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from sqlalchemy import create_engine, text
+
+from tidegate import steps
+from tidegate.ledger import Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Stream
+from tidegate.settings import Settings
+from tidegate.spec import Pipeline, load_pipeline
+
+PIPELINE = """\
+pipeline: visitors
+source:
+  topics: [events]
+  format: json
+  columns: "customerId bigint, n int"
+  key: [customerId]
+stages:
+  - {{name: first, select: {{n: n}}, reduce: latest, emit: {{on: update}}}}
+  - {{name: second, select: {{m: n}}, reduce: latest, emit: {{on: change}}}}
+sinks:
+{sinks}
+"""
+Row = tuple[str, int | None]
+
+
+class Committed:
+    """A pipeline with two stages. `commit` decides a batch whose outboxes are given, stage by stage."""
+
+    def __init__(self, folder: Path, sinks: str, sql: str) -> None:
+        self.folder = folder
+        self.file = folder / "pipelines" / "visitors.yaml"
+        self.file.parent.mkdir(exist_ok=True)
+        self.file.write_text(PIPELINE.format(sinks=sinks))
+        self.sql = sql
+        self.environment = {
+            "TIDEGATE_HOME": str(folder),
+            "TIDEGATE_PIPELINES": str(self.file.parent),
+            "TIDEGATE_SQL": sql,
+        }
+        self.app = steps.App(
+            Settings.from_environment(self.environment), Ledger.open(f"sqlite:///{folder}/l.db")
+        )
+        self.stream = Stream("visitors", 1)
+        self.held: LeasedLedger = self.app.ledger.acquire(self.stream, "test")
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return load_pipeline(self.file)
+
+    def compute(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
+        """A planned and computed batch; `counts` are the first stage's, beside what it emitted."""
+        self.held = self.app.ledger.acquire(self.stream, "test")  # a step may have raised the epoch
+        loaded = self.pipeline
+        plan = Plan(
+            self.stream,
+            seq,
+            f"run-{seq}",
+            clock_ms=seq * 1000,
+            believed_until_ms=seq * 1000,
+            ranges=(OffsetRange("events", 0, seq - 1, seq),),
+            topic_ids={"events": "id"},
+            spec_text=loaded.text,
+            spec_hash=loaded.hash,
+        )
+        self.held.add_plan(plan)
+        name = f"a{seq}"
+        for stage, rows in of_stages.items():
+            if rows:
+                write_deltalake(
+                    self.app.lake(self.stream).outbox(stage),
+                    _outbox(rows, "n" if stage == "first" else "m", seq, name),
+                    mode="append",
+                    partition_by=["attempt"],
+                )
+        emitted: dict[str, dict[str, float]] = {
+            stage: {"emitted": len(rows)} for stage, rows in of_stages.items()
+        }
+        emitted["first"] = emitted.get("first", {}) | counts
+        times = {"first": {("events", 0): seq * 1000 - 500}}
+        self.held.add_attempt(Attempt(self.stream, seq, name, {"": {"read": 1}, **emitted}, times=times))
+        return plan
+
+    def commit(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
+        plan = self.compute(seq, of_stages, **counts)
+        attempt = self.held.attempt(self.stream, seq)
+        assert attempt is not None
+        self.held.commit(plan, replace(attempt, validated=True))
+        return plan
+
+    def publish(self, seq: int) -> dict[str, int]:
+        plan = self.app.ledger.plan(self.stream, seq)
+        assert plan is not None
+        return steps.publish_batch(self.app, plan, "test")
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        engine = create_engine(self.sql)
+        with engine.begin() as connection:
+            found = connection.execute(text(statement))
+            return [tuple(row) for row in found] if found.returns_rows else []
+
+
+def _outbox(rows: Sequence[Row], column: str, seq: int, attempt: str) -> pa.Table:
+    count = len(rows)
+    values = [None if value is None else {column: value} for _, value in rows]
+    keys = [key for key, _ in rows]
+    nothing = pa.nulls(count, pa.int64())
+    return pa.table(
+        {
+            "key": pa.array(keys),
+            "ordinal": pa.array(range(count), pa.int64()),
+            "reason": pa.array(["new"] * count),
+            "value": pa.array(values, pa.struct([(column, pa.int32())])),
+            "key_columns": pa.array(
+                [{"customerId": len(key)} for key in keys], pa.struct([("customerId", pa.int64())])
+            ),
+            "window_start": nothing,
+            "window_end": nothing,
+            "timestamp": pa.array(range(count), pa.int64()),
+            "at": pa.array(range(count), pa.int64()),
+            "source": pa.array([f"events/0/{seq}"] * count),
+            "seq": pa.array([seq] * count, pa.int64()),
+            "attempt": pa.array([attempt] * count),
+        }
+    )
