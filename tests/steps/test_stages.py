@@ -94,6 +94,8 @@ def test_a_window_goes_out_once_when_a_later_batch_passes_its_grace(world: World
     world.send(event("a", 9000, x=1), event("b", 15_000, x=1), event("a", 9000, x=1))
     world.run()
     assert out(world) == {"a": [{"n": 3}]}
+    _, headers = sent(world)["a"][0]
+    assert headers["tidegate-window"] == f"{T}/{T + 10_000}"
     assert world.counts(2)["expired-window-record-drop"] == 1
 
 

@@ -15,13 +15,13 @@ from tidegate.core.bounded import Buffer
 from tidegate.core.columns import Columns
 from tidegate.core.counts import Counts
 from tidegate.core.emit import WindowClose
+from tidegate.core.entries import Entries
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.gate import Gate
 from tidegate.core.outcome import Outcome
 from tidegate.core.reduce import Collect, Latest
 from tidegate.core.rows import STATE
 from tidegate.core.serialize import serialize
-from tidegate.core.sources import repeats
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
 from tidegate.core.windows import Session, Span
@@ -44,14 +44,12 @@ class Folding:
         self._gate = Gate(stage, self._values, schema.field("value").type)
         self._timers = Timers(stage.emit)
         self._buffer = Buffer(stage.bound, self._values, counts) if stage.bound else None
-        self._keys: dict[str, dict[Span | None, Entry]] = {}
-        self._changed: list[Entry] = []
+        self._entries = Entries(stage, self._columns, self._values, self._timers, self._buffer)
         self._tally: dict[str, int] = {}
         latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
         # `latest` is one record's value; in a window it is made of all of the window's
         self._newest_only = latest and stage.window is None
         self._forgets_suppressed = latest and stage.emit.forgets_suppressed
-        self._expires = stage.window is not None or stage.emit.expires
         self._empties = collect or stage.emit.empties
         self._retracts = not collect
         # what has gone out as final must not come again
@@ -74,7 +72,7 @@ class Folding:
         try:
             for row in range(start, end):
                 if self._columns.kind[row] == STATE:
-                    self._restore(row)
+                    self._entries.restore(row)
                 else:
                     self._record(row)
         except (UserFunctionFailed, ConditionFailed) as error:
@@ -100,7 +98,7 @@ class Folding:
 
     def _told(self, row: int) -> str:
         """What came in, and what is known of its key before it is applied."""
-        known = [self._gate.described(entry) for entry in self._keys.get(self._columns.key[row], {}).values()]
+        known = [self._gate.described(entry) for entry in self._entries.of_key(row)]
         return serialize({"value": self._columns.value(row), "known": known}).decode()
 
     def _fates(self, row: int, timestamp: int, now: int) -> Sequence[str]:
@@ -109,11 +107,13 @@ class Folding:
         if self._values.null[row] and not self._stage.reduce.takes_nulls:
             return ("ignored",)
         if window is None:
-            return (self._take(self._entry(row, None), row, timestamp, now),)
+            return (self._take(self._entries.at(row, None), row, timestamp, now),)
         if isinstance(window, Session):
             return (self._extend_session(window, row, timestamp, now),)
         return [
-            "late" if window.is_late(span, now) else self._take(self._entry(row, span), row, timestamp, now)
+            "late"
+            if window.is_late(span, now)
+            else self._take(self._entries.at(row, span), row, timestamp, now)
             for span in window.spans(timestamp)
         ]
 
@@ -136,90 +136,11 @@ class Folding:
         self._counts["deduplicated"] += repeated
         self._counts["used"] += sum(self._tally.values())
 
-    # entries
-
-    def _entry(self, row: int, span: Span | None) -> Entry:
-        key = self._columns.key[row]
-        entries = self._keys.get(key)
-        if entries is None:
-            entries = self._keys[key] = {}
-        entry = entries.get(span)
-        if entry is None:
-            window = self._stage.window
-            close = NEVER if window is None or span is None else window.close(span)
-            entry = entries[span] = Entry(key, span, close, row)
-        return entry
-
-    def _restore(self, row: int) -> None:
-        """Take an entry up where an earlier batch left it; of several rows of an entry the last counts."""
-        stored = self._columns.stored
-        start, end = stored["window_start"][row], stored["window_end"][row]
-        entry = self._entry(row, None if start is None else (start, end))
-        entry.row = row
-        entry.stored = True
-        entry.timestamp = self._columns.timestamp[row]
-        entry.held, entry.emitted = self._values.restore(row)
-        if self._gate.hashed:
-            entry.emitted = stored["hash"][row]
-        entry.pending = entry.stored_pending = stored["pending"][row] or 0
-        entry.bytes = entry.stored_bytes = stored["bytes"][row] or 0
-        entry.since = stored["since"][row]
-        entry.waited = bool(stored["waited"][row])
-        entry.emitted_timestamp = stored["emitted_timestamp"][row]
-        entry.flushed_at = stored["flushed_at"][row]
-        self._set_fence(entry, row)
-        entry.group = None  # what was exploded from one record was in that batch
-        due = stored["due_at"][row]
-        entry.due = NEVER
-        if due is not None:
-            self._timers.restore(entry, due)
-        elif self._expires:
-            self._drop(entry)  # the row says that it is gone
-        if self._buffer is not None:
-            self._buffer.update(entry)
-
-    def _drop(self, entry: Entry) -> None:
-        del self._keys[entry.key][entry.window]
-        entry.due = NEVER
-        self._empty_buffer(entry)
-
-    def _empty_buffer(self, entry: Entry) -> None:
-        entry.empty()
-        if self._buffer is not None:
-            self._buffer.update(entry)
-
-    def _remove(self, entry: Entry) -> None:
-        """The entry is gone; a state row will say so."""
-        self._drop(entry)
-        entry.gone = True
-        self._touch(entry)
-
-    def _touch(self, entry: Entry) -> None:
-        if not entry.changed:
-            entry.changed = True
-            self._changed.append(entry)
-
-    # repetitions
-
-    def _set_fence(self, entry: Entry, row: int) -> None:
-        if self._stage.deduplicate == "offset":
-            entry.fence = self._columns.position(row)
-        elif self._stage.deduplicate == "root":
-            entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
-
-    def _repeats(self, entry: Entry, row: int) -> bool:
-        """Whether the entry has had the record. By offset that can only be so if an earlier batch had it."""
-        if entry.fence is None:
-            return False
-        if self._stage.deduplicate == "offset":
-            return repeats(self._columns.position(row), entry.fence)
-        return repeats(self._columns.root(row), entry.fence) and entry.group != self._columns.position(row)
-
     # one record in one entry
 
     def _take(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
         """Fold a record in; says what became of it."""
-        if entry.fence is not None and self._repeats(entry, row):
+        if self._entries.repeats(entry, row):
             return "repeated"
         if self._emit.holds:
             return self._hold(entry, row, timestamp, now)
@@ -227,12 +148,9 @@ class Folding:
 
     def _advance(self, entry: Entry, row: int, held: Any, timestamp: int) -> None:
         entry.held = held
-        entry.row = row
         if self._newest_only or timestamp > entry.timestamp:
             entry.timestamp = timestamp
-        if self._stage.deduplicate == "root":
-            self._set_fence(entry, row)
-        self._touch(entry)
+        self._entries.advance(entry, row)
 
     def _hold(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
         """For strategies that let values out later."""
@@ -244,8 +162,7 @@ class Folding:
         entry.pending += 1
         if self._counts_bytes:
             entry.bytes += self._values.event_size(row)
-        if self._buffer is not None:
-            self._buffer.update(entry)
+        self._entries.note_held(entry)
         reason = self._emit.on_record(entry, None, timestamp, None)
         if reason is not None:
             self._let_out(entry, reason, now, waited=False)
@@ -269,7 +186,7 @@ class Folding:
             self._counts["filtered"] += 1
         elif fate == "suppressed" and output is not None:
             self._counts["idempotent-update-skip"] += 1
-        if self._expires and (entry.due == NEVER or (self._emit.expires and reason is not None)):
+        if self._entries.expire and (entry.due == NEVER or (self._emit.expires and reason is not None)):
             self._timers.set(entry, now)
         return fate
 
@@ -283,8 +200,8 @@ class Folding:
         if window.is_late(span, now) or (self._final and window.close(span) <= now):
             return "late"
         if span == (timestamp, timestamp):
-            return self._take(self._entry(row, span), row, timestamp, now)
-        if any(self._repeats(entry, row) for entry in joined):
+            return self._take(self._entries.at(row, span), row, timestamp, now)
+        if any(self._entries.repeats(entry, row) for entry in joined):
             return "repeated"
         merged = self._merged(joined, row, span, now)
         fate = self._take(merged, row, timestamp, now)
@@ -293,10 +210,9 @@ class Folding:
 
     def _joined(self, window: Session, row: int, timestamp: int) -> list[Entry]:
         """The sessions that a record belongs to, oldest first; not those that only wait to go out."""
-        entries = self._keys.get(self._columns.key[row], {}).values()
-        live = [entry for entry in entries if entry.window and entry.close > self._columns.before[row]]
-        found = [entry for entry in live if entry.window and window.joins(entry.window, timestamp)]
-        return sorted(found, key=lambda entry: entry.window or ())
+        live = [each for each in self._entries.of_key(row) if each.close > self._columns.before[row]]
+        found = [each for each in live if each.window and window.joins(each.window, timestamp)]
+        return sorted(found, key=lambda each: each.window or ())
 
     def _merged(self, joined: list[Entry], row: int, span: Span, now: int) -> Entry:
         """One entry in place of several. What consumers have of those is taken back."""
@@ -310,16 +226,15 @@ class Folding:
             held = self._values.merge(held, entry.held)
         parts = [(entry, entry.pending, entry.since, entry.bytes) for entry in joined]
         for entry in joined:
-            self._remove(entry)
-        merged = self._entry(row, span)
+            self._entries.remove(entry)
+        merged = self._entries.at(row, span)
         merged.held = held
         merged.timestamp = max(entry.timestamp for entry in joined)
         merged.pending = sum(pending for _, pending, _, _ in parts)
         merged.since = min((since for _, pending, since, _ in parts if pending), default=-1)
         merged.bytes = sum(size for *_, size in parts)
         merged.flushed_at = max((e.flushed_at for e in joined if e.flushed_at is not None), default=None)
-        if self._stage.deduplicate == "offset":
-            merged.fence = max((entry.fence for entry in joined if entry.fence is not None), default=None)
+        self._entries.merge_fences(merged, joined)
         self._inherit_row(merged, joined)
         return merged
 
@@ -342,8 +257,8 @@ class Folding:
         if self._empties:
             self._empty(entry)
         entry.flushed_at = at
-        self._empty_buffer(entry)
-        self._touch(entry)
+        self._entries.empty(entry)
+        self._entries.touch(entry)
 
     def _send(self, entry: Entry, output: Any, at: int, waited: bool, reason: str) -> None:
         self._outcome.emit(entry, output, entry.timestamp, at, waited, reason)
@@ -375,7 +290,7 @@ class Folding:
             self._counts.include({"suppression-overtime-min": overtime})
             self._let_out(entry, reason, due, entry.waited)
         if reason is None or entry.close <= due:
-            self._remove(entry)
+            self._entries.remove(entry)
         else:
             self._timers.set(entry, due)
 
@@ -389,7 +304,7 @@ class Folding:
     def _let_out_now(self, entry: Entry, reason: str, now: int) -> None:
         self._let_out(entry, reason, now, waited=False)
         if entry.close <= now:
-            self._remove(entry)
+            self._entries.remove(entry)
         else:
             self._timers.set(entry, now)
 
@@ -404,17 +319,15 @@ class Folding:
                 self._ring(due, entry, end)
         if self._batch.drain and self._emit.drains:
             self._drain()
-        for entry in self._changed:
+        for entry in self._entries.changed:
             self._keep(entry)
-        self._changed.clear()
-        self._keys.clear()
+        self._entries.clear()
         self._timers.clear()
         if self._buffer is not None:
             self._buffer.clear()
 
     def _drain(self) -> None:
-        held = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
-        for entry in sorted(held, key=lambda entry: (entry.due, entry.key, entry.window or ())):
+        for entry in self._entries.holding():
             self._let_out_now(entry, "drained", self._columns.end(entry.row))
 
     def _keep(self, entry: Entry) -> None:

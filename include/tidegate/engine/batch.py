@@ -101,6 +101,9 @@ class _Computation:
         self._before = before
         self._cached = cached
         self._steps = steps_of(pipeline)
+        # Adaptive execution is off: without this every small shuffle would have 200 tasks.
+        self._partitions = _partitions(plan.span, spark.sparkContext.defaultParallelism)
+        spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions))
         self._counts: dict[str, core.Counts] = {}
         self._times: dict[str, Times] = {}
         self._tables: list[Table] = []
@@ -183,16 +186,9 @@ class _Computation:
                     rows.columns
                 )
             rows = rows.unionByName(earlier)
-        return apply_kernel(rows, step.logic, batch, self._partitions(step))
-
-    def _partitions(self, step: Step) -> int:
-        """Enough that each fits in memory, and work for every core when there is work."""
-        if step.logic.bound is not None:
-            return max(len(self._plan.ranges), 1)
-        span = self._plan.span
-        parallelism = self._spark.sparkContext.defaultParallelism
-        wanted = max(math.ceil(span / _ROWS_PER_PARTITION), min(parallelism, math.ceil(span / 10_000)), 1)
-        return int(wanted)
+        # a bounded buffer belongs to a topic-partition: there is no more work to share out than that
+        bounded = max(len(self._plan.ranges), 1) if step.logic.bound is not None else None
+        return apply_kernel(rows, step.logic, batch, bounded or self._partitions)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
         """The frame, computed once."""
@@ -232,6 +228,11 @@ class _Computation:
                 whole.include({name: counts[name] for name in _OF_SOURCE})
             came_in = counts["emitted"] + passed_by
         self._counts[""] = whole
+
+
+def _partitions(span: int, parallelism: int) -> int:
+    """Enough that each fits in memory, and work for every core when there is work."""
+    return max(math.ceil(span / _ROWS_PER_PARTITION), min(parallelism, math.ceil(span / 10_000)), 1)
 
 
 _OF_SOURCE = ("quarantined", "deduplicated", "expired-window-record-drop")

@@ -97,6 +97,7 @@ class Replay:
         trace: bool = False,
     ) -> None:
         self._spark = spark
+        spark.conf.set("spark.sql.shuffle.partitions", "1")  # a case is small
         self._pipeline = pipeline
         self._tables = tables or {}
         self._trace = trace

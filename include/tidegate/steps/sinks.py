@@ -106,7 +106,8 @@ def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, las
     if known is None:
         held.set_sink_identity(sink.name, identity)
     publisher = KafkaPublisher(app.settings.require_kafka(), shard_name(plan.stream, sink.name), sink.topic)
-    columns = ("key", "payload_with_key" if sink.with_key else "payload", "timestamp", "source")
+    payload = "payload_with_key" if sink.with_key else "payload"
+    columns = ("key", payload, "timestamp", "source", "window_start", "window_end")
     publisher.publish(plan.seq, lambda skip: _messages(outbox.batches(columns, skip)), last_published)
 
 
@@ -115,9 +116,15 @@ def _messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
         yield from map(_message, *(column.to_pylist() for column in batch.columns))
 
 
-def _message(key: str, payload: str | None, timestamp_ms: int, source: str) -> Message:
+def _message(
+    key: str, payload: str | None, timestamp_ms: int, source: str, start: int | None, end: int | None
+) -> Message:
+    """An emission as a record: where it came from, and the window that it is of, stand in its headers."""
     value = None if payload is None else payload.encode()
-    return Message(key.encode(), value, timestamp_ms, (("tidegate-source", source.encode()),))
+    headers = [("tidegate-source", source.encode())]
+    if start is not None:
+        headers.append(("tidegate-window", f"{start}/{end}".encode()))
+    return Message(key.encode(), value, timestamp_ms, tuple(headers))
 
 
 def _to_table(app: App, sink: TableSink, outbox: Outbox) -> None:

@@ -1,0 +1,129 @@
+"""The entries of one group of rows: found, made, taken up from state, and gone."""
+
+from __future__ import annotations
+
+from tidegate.core.bounded import Buffer
+from tidegate.core.columns import Columns
+from tidegate.core.entry import NEVER, Entry
+from tidegate.core.fence import Fences
+from tidegate.core.reduce import Values
+from tidegate.core.stage import Stage
+from tidegate.core.timers import Timers
+from tidegate.core.windows import Span
+
+
+class Entries:
+    """What is known, by key and window, and what of it has changed."""
+
+    def __init__(
+        self, stage: Stage, columns: Columns, values: Values, timers: Timers, buffer: Buffer | None
+    ) -> None:
+        self._stage = stage
+        self._columns = columns
+        self._values = values
+        self._timers = timers
+        self._buffer = buffer
+        self._fences = Fences(stage.deduplicate, columns)
+        self._by_root = stage.deduplicate == "root"
+        self._keys: dict[str, dict[Span | None, Entry]] = {}
+        self.changed: list[Entry] = []
+        self.expire = stage.window is not None or stage.emit.expires
+        """Whether entries are gone in the end: one without a timer is."""
+
+    def at(self, row: int, span: Span | None) -> Entry:
+        """The entry of a row's key and a window, made if there is none."""
+        key = self._columns.key[row]
+        entries = self._keys.get(key)
+        if entries is None:
+            entries = self._keys[key] = {}
+        entry = entries.get(span)
+        if entry is None:
+            window = self._stage.window
+            close = NEVER if window is None or span is None else window.close(span)
+            entry = entries[span] = Entry(key, span, close, row)
+        return entry
+
+    def of_key(self, row: int) -> list[Entry]:
+        """All entries of a row's key."""
+        return list(self._keys.get(self._columns.key[row], {}).values())
+
+    def holding(self) -> list[Entry]:
+        """Those that hold something back, in the order of their timers."""
+        held = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
+        return sorted(held, key=lambda entry: (entry.due, entry.key, entry.window or ()))
+
+    def restore(self, row: int) -> None:
+        """Take an entry up where an earlier batch left it; of several rows of an entry the last counts."""
+        stored = self._columns.stored
+        start, end = stored["window_start"][row], stored["window_end"][row]
+        entry = self.at(row, None if start is None else (start, end))
+        entry.row = row
+        entry.stored = True
+        entry.timestamp = self._columns.timestamp[row]
+        entry.held, entry.emitted = self._values.restore(row)
+        if self._stage.remembers_hashes:
+            entry.emitted = stored["hash"][row]
+        entry.pending = entry.stored_pending = stored["pending"][row] or 0
+        entry.bytes = entry.stored_bytes = stored["bytes"][row] or 0
+        entry.since = stored["since"][row]
+        entry.waited = bool(stored["waited"][row])
+        entry.emitted_timestamp = stored["emitted_timestamp"][row]
+        entry.flushed_at = stored["flushed_at"][row]
+        self._fences.restore(entry, row)
+        self._restore_timer(entry, stored["due_at"][row])
+
+    def _restore_timer(self, entry: Entry, due: int | None) -> None:
+        entry.due = NEVER
+        if due is not None:
+            self._timers.restore(entry, due)
+        elif self.expire:
+            self._drop(entry)  # the row says that it is gone
+        self.note_held(entry)
+
+    def repeats(self, entry: Entry, row: int) -> bool:
+        """Whether the entry has had the row's record already."""
+        return entry.fence is not None and self._fences.repeats(entry, row)
+
+    def advance(self, entry: Entry, row: int) -> None:
+        """The row's record is the last that changed the entry."""
+        entry.row = row
+        if self._by_root:
+            self._fences.advance(entry, row)
+        self.touch(entry)
+
+    def merge_fences(self, merged: Entry, joined: list[Entry]) -> None:
+        """A merged session has had what those had that it is made of."""
+        if not self._by_root:
+            merged.fence = max((each.fence for each in joined if each.fence is not None), default=None)
+
+    def touch(self, entry: Entry) -> None:
+        """The entry has changed."""
+        if not entry.changed:
+            entry.changed = True
+            self.changed.append(entry)
+
+    def note_held(self, entry: Entry) -> None:
+        """What the entry holds back is another now."""
+        if self._buffer is not None:
+            self._buffer.update(entry)
+
+    def empty(self, entry: Entry) -> None:
+        """The entry holds nothing back any more."""
+        entry.empty()
+        self.note_held(entry)
+
+    def remove(self, entry: Entry) -> None:
+        """The entry is gone; a state row will say so."""
+        self._drop(entry)
+        entry.gone = True
+        self.touch(entry)
+
+    def clear(self) -> None:
+        """The group is done."""
+        self.changed.clear()
+        self._keys.clear()
+
+    def _drop(self, entry: Entry) -> None:
+        del self._keys[entry.key][entry.window]
+        entry.due = NEVER
+        self.empty(entry)

@@ -1,0 +1,41 @@
+"""Repetitions: a record at or before the position that last changed an entry (DESIGN, "Deduplicate")."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tidegate.core.columns import Columns
+from tidegate.core.entry import Entry
+from tidegate.core.sources import repeats
+
+
+class Fences:
+    """Where each entry stands, by the records' own positions (`offset`) or by where they came from (`root`).
+
+    By offset only an earlier batch can have had a record: within one, no offset comes twice.
+    """
+
+    def __init__(self, by: Literal["offset", "root", "none"], columns: Columns) -> None:
+        self._by = by
+        self._columns = columns
+
+    def restore(self, entry: Entry, row: int) -> None:
+        """The entry stands at its state row."""
+        entry.group = None  # what was exploded from one record was in one batch
+        if self._by == "offset":
+            entry.fence = self._columns.position(row)
+        elif self._by == "root":
+            entry.fence = self._columns.root(row)
+
+    def advance(self, entry: Entry, row: int) -> None:
+        """The entry stands at a record of this batch."""
+        if self._by == "root":
+            entry.fence, entry.group = self._columns.root(row), self._columns.position(row)
+
+    def repeats(self, entry: Entry, row: int) -> bool:
+        """Whether the entry has had the record."""
+        assert entry.fence is not None
+        position = self._columns.position(row)
+        if self._by == "offset":
+            return repeats(position, entry.fence)
+        return repeats(self._columns.root(row), entry.fence) and entry.group != position
