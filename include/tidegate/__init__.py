@@ -11,12 +11,15 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "read_state"]
 
 
-def read_state(pipeline: str, generation: int = 1, as_of: int | None = None) -> pa.Table:
-    """The state of a pipeline, now or as of a batch: an Arrow table with one row per key, without a JVM.
+def read_state(
+    pipeline: str, generation: int = 1, as_of: int | None = None, stage: str | None = None
+) -> pa.Table:
+    """The state of a pipeline's stage (default the last), now or as of a batch, as Arrow, without a JVM.
 
+    One row per key, and window where there are windows; `tidegate.steps.read_state` says which columns.
     Where the ledger and the lake are comes from the environment (see `tidegate.settings`).
     """
     from tidegate import steps
     from tidegate.ledger import Stream
 
-    return steps.read_state(steps.App.from_environment(), Stream(pipeline, generation), as_of)
+    return steps.read_state(steps.App.from_environment(), Stream(pipeline, generation), as_of, stage)

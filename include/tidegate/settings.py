@@ -7,6 +7,7 @@ TIDEGATE_LAKE               folder or URI of the tables; default `TIDEGATE_HOME/
 TIDEGATE_KAFKA              bootstrap servers, or a JSON object of Kafka client properties
 TIDEGATE_SQL                SQLAlchemy URL of the SQL sinks' database
 TIDEGATE_SQL_<CONNECTION>   the same, for sinks with `connection: <connection>`
+TIDEGATE_PYTHON_MODULES     modules whose functions `equal: {python: …}` may name, with commas; default none
 TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines`
 TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
 TIDEGATE_JARS               folder of Spark's extra jars; default `TIDEGATE_HOME/jars/spark`

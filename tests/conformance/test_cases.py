@@ -1,4 +1,7 @@
-"""Every sample pipeline's case files, whole and cut: after each record, and in five random ways."""
+"""Every case, whole and cut: after each record, and in five random ways.
+
+The cases of the sample pipelines, of several stages, and those that Kafka Streams itself produced.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-CASES = Path(__file__).resolve().parents[2] / "include" / "pipelines" / "cases"
-FILES = sorted(CASES.rglob("*.yaml"))
+SAMPLES = Path(__file__).resolve().parents[2] / "include" / "pipelines" / "cases"
+KAFKA_STREAMS = Path(__file__).resolve().parent / "kafka-streams"
+STAGES = Path(__file__).resolve().parent / "stages"
+FILES = [
+    *sorted(SAMPLES.rglob("*.yaml")),
+    *sorted(STAGES.glob("*.yaml")),
+    *sorted(KAFKA_STREAMS.glob("*.json")),
+]
 KNOWN = [(path, number) for path in FILES for number in range(len(load_cases(path)))]
 
 
-@pytest.mark.parametrize(("path", "number"), KNOWN, ids=[f"{path.stem}-{n}" for path, n in KNOWN])
+@pytest.mark.parametrize(
+    ("path", "number"), KNOWN, ids=[f"{path.parent.name}/{path.stem}-{number}" for path, number in KNOWN]
+)
 def test_a_case_gives_what_it_says_however_it_is_cut(spark: SparkSession, path: Path, number: int) -> None:
     assert differences(spark, load_cases(path)[number], cuts=5, seed=1) == []

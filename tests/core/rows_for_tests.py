@@ -73,10 +73,15 @@ class Kernel:
     changed_rows: int = 0
     seq: int = 0
 
-    def apply(self, records: Sequence[Record], extra: Sequence[dict[str, Any]] = ()) -> None:
+    def apply(
+        self,
+        records: Sequence[Record],
+        extra: Sequence[dict[str, Any]] = (),
+        times: dict[tuple[str, int], int] | None = None,
+    ) -> None:
         self.seq += 1
         rows = [*self.state, *map(record_row, records), *extra]
-        stage, batch_ = core.Stage(core.Latest(), self.emit), core.Batch(trace=self.one_by_one)
+        stage, batch_ = core.Stage(core.Latest(), self.emit), core.Batch(times or {}, trace=self.one_by_one)
         for batch in core.decide(stage, sorted_batches(rows, self.arrow_rows), batch_):
             for row in batch.to_pylist():
                 self._take(row)

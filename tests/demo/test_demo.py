@@ -1,6 +1,8 @@
-"""The demo's input and its own account of what must come out."""
+"""The demo's first input and its own account of what must come out."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,7 @@ from tidegate.demo.events import PRODUCTS, STORES, WAVES, Event, stock_events
 from tidegate.demo.expected import expected_availability
 from tidegate.demo.topics import create_topics
 from tidegate.local.broker import KafkaBroker
+from tidegate.local.stack import environment
 
 KEY = b'{"storeId":"s","id":1}'
 
@@ -44,3 +47,12 @@ def test_10_5_0_a_deletion_and_3_are_true_false_null_true() -> None:
 def test_topics_are_created_once(broker: KafkaBroker) -> None:
     create_topics(broker.bootstrap_servers)
     assert create_topics(broker.bootstrap_servers) == set()
+
+
+def test_sql_sinks_have_a_database_below_the_home_unless_one_is_set(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEGATE_SQL", raising=False)
+    assert environment(home, home, "x:1")["TIDEGATE_SQL"] == f"sqlite:///{home}/sink.db"
+    monkeypatch.setenv("TIDEGATE_SQL", "postgresql+psycopg://somewhere/sink")
+    assert environment(home, home, "x:1")["TIDEGATE_SQL"] == "postgresql+psycopg://somewhere/sink"

@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.demo.events import stock_events
 from tidegate.demo.expected import expected_availability
-from tidegate.demo.topics import create_topics, read_published, send
+from tidegate.demo.topics import STOCK, create_topics, read_published, send
 from tidegate.ledger import Ledger, Stream
 from tidegate.local.airflow import AirflowStack
 from tidegate.local.broker import KafkaBroker
@@ -69,7 +69,7 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "TIDEGATE_FAILPOINTS_FIRED": str(fired),
         }
         create_topics(broker.bootstrap_servers)
-        send(broker.bootstrap_servers, stock_events(0))
+        send(broker.bootstrap_servers, STOCK, stock_events(0))
         with AirflowStack(home, REPOSITORY / "dags", REPOSITORY / "plugins", env) as airflow:
             airflow.wait_dag("availability")
             airflow.unpause("availability")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -13,55 +14,74 @@ from tidegate.cli.show import as_json, show
 from tidegate.ledger import Stream
 
 _SHOWN = 50
+_WINDOW = ("window_start", "window_end")
+_POSITION = ("timestamp", "topic", "partition", "offset")
+_STATE = ("key", *_WINDOW, "value", "hash", "pending", "due_at", *_POSITION, "updated_seq")
+_EMISSIONS = ("seq", "key", *_WINDOW, "value", "reason", "timestamp", "at", "source")
+_QUARANTINE = ("seq", "topic", "partition", "offset", "reason", "key", "value", "timestamp")
+_SPARSE = {*_WINDOW, "hash", "pending", "due_at"}
+
 limit = click.option("--limit", default=_SHOWN, show_default=True, help="Rows to show; 0 for all.")
 generation = click.option("--generation", type=int, help="Default: the one in the pipeline file.")
 batch = click.option("--batch", type=int, help="Only this batch.")
+stage = click.option("--stage", help="Default: the last.")
+
+
+def _of_stream(command: Callable[..., None]) -> Callable[..., None]:
+    """PIPELINE, and the options that every reading command has."""
+    for option in (as_json, limit, generation):
+        command = option(command)
+    return click.argument("pipeline")(command)
 
 
 @click.command()
-@click.argument("pipeline")
+@_of_stream
 @click.option("--key", help="Only this key.")
 @click.option("--as-of", type=int, help="As it was after this batch.")
-@generation
-@limit
-@as_json
-def state(
-    pipeline: str, key: str | None, as_of: int | None, generation: int | None, limit: int, as_json: bool
-) -> None:
-    """Show the last known state of each key of PIPELINE, now or as of a batch."""
-    app, stream = _stream(pipeline, generation)
-    rows = steps.read_state(app, stream, as_of)
-    if key is not None and rows.num_columns:
-        rows = rows.filter(pc.equal(rows["key"], key))
-    _show(rows, limit, as_json, ("key", "value", "timestamp", "topic", "partition", "offset", "updated_seq"))
+@stage
+def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) -> None:
+    """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
+
+    def read(app: steps.App, stream: Stream) -> pa.Table:
+        rows = steps.read_state(app, stream, as_of, stage)
+        return rows if key is None or not rows.num_columns else rows.filter(pc.equal(rows["key"], key))
+
+    _show(read, _STATE, **common)
 
 
 @click.command()
-@click.argument("pipeline")
+@_of_stream
 @batch
-@generation
-@limit
-@as_json
-def emissions(pipeline: str, batch: int | None, generation: int | None, limit: int, as_json: bool) -> None:
+@stage
+def emissions(batch: int | None, stage: str | None, **common: Any) -> None:
     """Show what PIPELINE sent out."""
-    app, stream = _stream(pipeline, generation)
-    rows = steps.read_emissions(app, stream, batch)
-    _show(rows, limit, as_json, ("seq", "key", "value", "reason", "timestamp", "source"))
+    _show(lambda app, stream: steps.read_emissions(app, stream, batch, stage), _EMISSIONS, **common)
 
 
 @click.command()
-@click.argument("pipeline")
+@_of_stream
 @batch
-@generation
-@limit
-@as_json
-def quarantine(pipeline: str, batch: int | None, generation: int | None, limit: int, as_json: bool) -> None:
+def quarantine(batch: int | None, **common: Any) -> None:
     """List the input of PIPELINE that could not be used, with position and reason."""
-    app, stream = _stream(pipeline, generation)
-    rows = steps.read_quarantine(app, stream, batch)
-    _show(
-        rows, limit, as_json, ("seq", "topic", "partition", "offset", "reason", "key", "value", "timestamp")
-    )
+    _show(lambda app, stream: steps.read_quarantine(app, stream, batch), _QUARANTINE, **common)
+
+
+def _show(
+    read: Callable[[steps.App, Stream], pa.Table],
+    columns: Sequence[str],
+    pipeline: str,
+    generation: int | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """The rows that `read` gives of a stream. A table for people leaves out what no row has."""
+    rows = read(*_stream(pipeline, generation))
+    there = [name for name in columns if name in rows.column_names]
+    if not as_json:
+        there = [name for name in there if name not in _SPARSE or rows[name].null_count < len(rows[name])]
+    shown = rows.slice(0, limit) if limit and there else rows
+    title = f"{rows.num_rows} rows" + (f", the first {limit}" if 0 < limit < rows.num_rows else "")
+    show(shown.select(there).to_pylist(), as_json, title)
 
 
 def _stream(pipeline: str, generation: int | None) -> tuple[steps.App, Stream]:
@@ -69,10 +89,3 @@ def _stream(pipeline: str, generation: int | None) -> tuple[steps.App, Stream]:
     if generation is not None:
         return app, Stream(pipeline, generation)
     return app, steps.stream_of(app.pipeline(pipeline))
-
-
-def _show(rows: pa.Table, limit: int, json_wanted: bool, columns: tuple[str, ...]) -> None:
-    shown = rows.slice(0, limit) if limit else rows
-    listed: list[dict[str, Any]] = shown.select(columns).to_pylist() if rows.num_columns else []
-    title = f"{rows.num_rows} rows" + (f", the first {limit}" if 0 < limit < rows.num_rows else "")
-    show(listed, json_wanted, title)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -9,45 +10,51 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 
-from tidegate.cli.batches import report_rows
+from tidegate.cli.batches import report_object, report_rows
 from tidegate.cli.show import as_json, err, out, show
-from tidegate.demo import DemoResult, run_demo
-from tidegate.demo.events import WAVES, stock_events
-from tidegate.demo.run import PIPELINE
-from tidegate.demo.topics import STOCK, create_topics, send
+from tidegate.demo import SampleResult, run_demo
+from tidegate.demo.events import stock_events
+from tidegate.demo.run import DemoRun
+from tidegate.demo.samples import SAMPLES
+from tidegate.demo.topics import STOCK, VISITS, create_topics, send
+from tidegate.demo.verdict import verdict
+from tidegate.demo.visits import SPANS_MS, visit_events
 from tidegate.errors import SettingsInvalid
 from tidegate.local import stack as local
 from tidegate.local.airflow_client import AirflowClient
 from tidegate.settings import Settings
+
+_DIFFERENT = 1
 
 
 @click.command()
 @click.option("--send", "only_send", is_flag=True, help="Only send events, to the broker in TIDEGATE_KAFKA.")
 @as_json
 def demo(only_send: bool, as_json: bool) -> None:
-    """Run the whole line on this machine: Kafka, Airflow, two waves of events, and check the result."""
+    """Run the whole line on this machine: Kafka, Airflow, two waves of events, and check the result.
+
+    Exit code 1 when what came out is not what had to.
+    """
     settings = Settings.from_environment()
     if only_send:
-        sent = send(settings.require_kafka().servers, stock_events(1))
-        out.print(f"{sent} events are in the topic {STOCK}.")
+        _send_wave(settings.require_kafka().servers, 1)
         return
     result = run_demo(settings.home, project_folder(), _teller())
-    show(_demo_rows(result), as_json, "What became of the events")
-    if not as_json:
-        _tell_verdict(result)
-    sys.exit(0 if result.equal else 1)
+    if as_json:
+        show([_sample_object(each) for each in result.samples], True)
+    else:
+        for each in result.samples:
+            _tell(each)
+    sys.exit(0 if result.equal else _DIFFERENT)
 
 
-def _tell_verdict(result: DemoResult) -> None:
-    if not result.equal:
-        out.print(f"[red]DIFFERENT[/]: {_difference(result)}")
-        return
-    records = sum(map(len, result.published.values()))
-    out.print(
-        f"[green]EQUAL[/]: a read_committed consumer sees {records} records of {len(result.published)} keys, "
-        "each key's in order: exactly the availability changes computed from the input on their own."
-    )
+def _tell(result: SampleResult) -> None:
+    """A sample's batches side by side, and the verdict."""
+    show(_sample_rows(result), False, f"What became of the events in {result.sample.topic}")
+    word = "[green]EQUAL[/]" if result.proof.equal else "[red]DIFFERENT[/]"
+    out.print(f"{word}: {escape(verdict(result))}\n", highlight=False)
 
 
 @click.command()
@@ -56,20 +63,31 @@ def up() -> None:
     home = Settings.from_environment().home
     err.print("Starting Kafka and Airflow …", highlight=False)
     info, was_up = local.up(home, project_folder())
-    if STOCK in create_topics(info.bootstrap_servers):
-        send(info.bootstrap_servers, stock_events(0))
+    out.print("It is up already." if was_up else "It is up.")
+    if {STOCK, VISITS} & create_topics(info.bootstrap_servers):
+        _send_wave(info.bootstrap_servers, 0)
     airflow = AirflowClient(info.airflow_url, info.username, info.password)
-    airflow.wait_dag(PIPELINE)
-    airflow.unpause(PIPELINE)
+    for sample in SAMPLES:
+        airflow.wait_dag(sample.pipeline)
+        airflow.unpause(sample.pipeline)
+    known = {"TIDEGATE_HOME": str(home), "TIDEGATE_KAFKA": info.bootstrap_servers}
+    if not os.environ.get("TIDEGATE_SQL"):
+        known["TIDEGATE_SQL"] = local.sink_url(home)
     for line in (
-        "It is up already." if was_up else "It is up.",
         f"  Airflow   {info.airflow_url}   user {info.username}, password {info.password}",
-        f"  Kafka     {info.bootstrap_servers}, with {WAVES[0]} events in the topic {STOCK}",
-        f"The DAG {PIPELINE} runs every five minutes. For the tidegate command:",
-        f"  export TIDEGATE_HOME={home} TIDEGATE_KAFKA={info.bootstrap_servers}",
+        f"  Kafka     {info.bootstrap_servers}",
+        f"The DAGs {' and '.join(each.pipeline for each in SAMPLES)} run now. For the tidegate command:",
+        f"  export {' '.join(f'{name}={value}' for name, value in known.items())}",
         "`make down` ends it.",
     ):
         out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _send_wave(servers: str, wave: int) -> None:
+    """A wave's events. The visits end now: their batches go by the clock."""
+    begin_ms = time.time_ns() // 1_000_000 - sum(SPANS_MS[: wave + 1])
+    for topic, events in ((STOCK, stock_events(wave)), (VISITS, visit_events(wave, begin_ms))):
+        out.print(f"{send(servers, topic, events)} events went into the topic {topic}.", highlight=False)
 
 
 @click.command()
@@ -96,23 +114,37 @@ def _teller() -> Callable[[str], None]:
     )
 
 
-def _demo_rows(result: DemoResult) -> list[dict[str, Any]]:
+def _sample_rows(result: SampleResult) -> list[dict[str, Any]]:
     """The batches side by side."""
-    columns = [{row[""]: row["value"] for row in report_rows(run.report)} for run in result.runs]
-    for column, run in zip(columns, result.runs, strict=True):
-        column["seconds, trigger to end"] = f"{run.seconds:.1f}"
+    columns = [_run_column(run) for run in result.runs]
     names = list(dict.fromkeys(name for column in columns for name in column))
     return [
-        {"": name, **{f"run {n}": column.get(name, "") for n, column in enumerate(columns, start=1)}}
+        {"": name, **{f"run {n}": column.get(name, "0") for n, column in enumerate(columns, start=1)}}
         for name in names
     ]
 
 
-def _difference(result: DemoResult) -> str:
-    keys = result.expected.keys() | result.published.keys()
-    wrong = sorted(key for key in keys if result.expected.get(key) != result.published.get(key))
-    key = wrong[0]
-    return (
-        f"{len(wrong)} keys differ, the first is {key}: "
-        f"expected {result.expected.get(key)}, got {result.published.get(key)}"
-    )
+def _run_column(run: DemoRun) -> dict[str, str]:
+    """Name -> text of a batch; what is held back, and why emissions went out, after their number."""
+    reasons = {
+        f"emitted: {name.removeprefix('emitted.')}": f"{count:.0f}"
+        for name, count in sorted(run.report.counts.items())
+        if name.startswith("emitted.")
+    }
+    held = sum(run.report.held_back.values())
+    column = {}
+    for row in report_rows(run.report):
+        column[row[""]] = row["value"]
+        if row[""] == "emitted":
+            column |= reasons | {"keys that hold something back": str(held)}
+    return column | {"seconds, trigger to end": f"{run.seconds:.1f}"}
+
+
+def _sample_object(result: SampleResult) -> dict[str, Any]:
+    """A sample for programs."""
+    return {
+        "pipeline": result.sample.pipeline,
+        "equal": result.proof.equal,
+        "verdict": verdict(result),
+        "runs": [report_object(run.report) | {"total_seconds": run.seconds} for run in result.runs],
+    }

@@ -26,6 +26,7 @@ class Entries:
         self._fences = Fences(stage.deduplicate, columns)
         self._by_root = stage.deduplicate == "root"
         self._keys: dict[str, dict[Span | None, Entry]] = {}
+        self._gone: dict[tuple[str, Span | None], Entry] = {}
         self.changed: list[Entry] = []
         self.expire = stage.window is not None or stage.emit.expires
         """Whether entries are gone in the end: one without a timer is."""
@@ -41,7 +42,14 @@ class Entries:
             window = self._stage.window
             close = NEVER if window is None or span is None else window.close(span)
             entry = entries[span] = Entry(key, span, close, row)
+            self._take_row_over(entry)
         return entry
+
+    def _take_row_over(self, entry: Entry) -> None:
+        """An entry that was gone and is there again keeps its state row: one row tells of it, not two."""
+        gone = self._gone.pop((entry.key, entry.window), None)
+        if gone is not None:
+            entry.stored, gone.stored = True, False
 
     def of_key(self, row: int) -> list[Entry]:
         """All entries of a row's key."""
@@ -116,12 +124,15 @@ class Entries:
         """The entry is gone; a state row will say so."""
         self._drop(entry)
         entry.gone = True
+        if entry.stored:
+            self._gone[entry.key, entry.window] = entry
         self.touch(entry)
 
     def clear(self) -> None:
         """The group is done."""
         self.changed.clear()
         self._keys.clear()
+        self._gone.clear()
 
     def _drop(self, entry: Entry) -> None:
         del self._keys[entry.key][entry.window]

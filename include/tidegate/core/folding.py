@@ -235,15 +235,7 @@ class Folding:
         merged.bytes = sum(size for *_, size in parts)
         merged.flushed_at = max((e.flushed_at for e in joined if e.flushed_at is not None), default=None)
         self._entries.merge_fences(merged, joined)
-        self._inherit_row(merged, joined)
         return merged
-
-    @staticmethod
-    def _inherit_row(merged: Entry, joined: list[Entry]) -> None:
-        """A session that only grew inside keeps its state row."""
-        for entry in joined:
-            if entry.window == merged.window and entry.stored:
-                merged.stored, entry.stored = True, False
 
     # going out
 

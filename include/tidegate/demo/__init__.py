@@ -1,5 +1,5 @@
-"""The demo: its input, what must come out of it, and the run on real parts."""
+"""The demo: its inputs, what must come out of them, and the run on real parts."""
 
-from tidegate.demo.run import DemoResult, run_demo
+from tidegate.demo.run import DemoResult, SampleResult, run_demo
 
-__all__ = ["DemoResult", "run_demo"]
+__all__ = ["DemoResult", "SampleResult", "run_demo"]

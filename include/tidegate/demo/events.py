@@ -1,4 +1,4 @@
-"""The demo's input: stock events of 5 stores with 1000 products each, the same for the same seed."""
+"""The demo's first input: stock events of 5 stores with 1000 products each, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PRODUCTS = 1000
 PARTITIONS = 2
 WAVES = (50_000, 20_000)
 SEED = 20_260_101
-_BEGIN_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+BEGIN_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 _MALFORMED = (b"{not json", b'{"storeId": "store-1", "id": "seven", "quantity": 3}', b"[]", b"")
 
 
 @dataclass(frozen=True)
 class Event:
-    """A Kafka record of the topic `stock`."""
+    """A Kafka record."""
 
     key: bytes | None
     value: bytes | None
@@ -30,7 +30,7 @@ class Event:
 def stock_events(wave: int, seed: int = SEED) -> Iterator[Event]:
     """The events of a wave (0 or 1). About 1 % are malformed, 1 % tombstones, 3 % have no key."""
     draw = random.Random(seed + wave)
-    first_ms = _BEGIN_MS + sum(WAVES[:wave]) * 100
+    first_ms = BEGIN_MS + sum(WAVES[:wave]) * 100
     for number in range(WAVES[wave]):
         yield _event(draw, first_ms + number * 100)
 

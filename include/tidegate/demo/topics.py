@@ -12,14 +12,14 @@ from tidegate.broker.publisher import read_until
 from tidegate.demo.events import PARTITIONS, Event
 from tidegate.demo.expected import History
 
-STOCK, AVAILABILITY = "stock", "availability"
+STOCK, AVAILABILITY, VISITS = "stock", "availability", "visits"
 
 
 def create_topics(servers: str) -> set[str]:
-    """The input and the output topic, unless they are there. Returns those that are new."""
+    """The input and the output topics, unless they are there. Returns those that are new."""
     admin = KafkaAdminClient(bootstrap_servers=servers)
     try:
-        missing = {STOCK, AVAILABILITY} - set(admin.list_topics())
+        missing = {STOCK, AVAILABILITY, VISITS} - set(admin.list_topics())
         if missing:
             admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in sorted(missing)])
         return missing
@@ -27,14 +27,14 @@ def create_topics(servers: str) -> set[str]:
         admin.close()
 
 
-def send(servers: str, events: Iterable[Event]) -> int:
-    """Send events to `stock`, in order; returns how many."""
+def send(servers: str, topic: str, events: Iterable[Event]) -> int:
+    """Send events to a topic, in order; returns how many."""
     producer = KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=20, compression_type="lz4")
     count = 0
     try:
         for event in events:
             producer.send(
-                STOCK, event.value, event.key, partition=event.partition, timestamp_ms=event.timestamp_ms
+                topic, event.value, event.key, partition=event.partition, timestamp_ms=event.timestamp_ms
             )
             count += 1
         producer.flush()

@@ -68,10 +68,11 @@ def planned_tables(spark: SparkSession, pinned: Mapping[str, Any], root: str) ->
 
 
 def _state_table(spark: SparkSession, path: str, attempts: Sequence[str]) -> DataFrame:
-    """The newest value of each key: its columns beside `key`."""
+    """The newest value of each key, and of each window of it: its columns beside `key`."""
     found = attempt_files(path, attempts)
     if found is None:
         return spark.createDataFrame([], "key string")
     rows = spark.read.schema(StructType.fromJson(json.loads(found.schema_json))).parquet(*found.paths)
-    newest = rows.groupBy("key").agg(F.max_by("value", "updated_seq").alias("value"))
+    entry = ["key", *[name for name in ("window_start", "window_end") if name in rows.columns]]
+    newest = rows.groupBy(*entry).agg(F.max_by("value", "updated_seq").alias("value"))
     return newest.where(F.col("value").isNotNull()).select("key", "value.*")

@@ -96,8 +96,7 @@ class Replay:
         tables: Mapping[str, Rows] | None = None,
         trace: bool = False,
     ) -> None:
-        self._spark = spark
-        spark.conf.set("spark.sql.shuffle.partitions", "1")  # a case is small
+        self._spark = _session_for_few_rows(spark)
         self._pipeline = pipeline
         self._tables = tables or {}
         self._trace = trace
@@ -296,6 +295,15 @@ class _Batches:
                 columns[field_.name] = pa.nulls(rows, field_.type)
         kept = pa.table([columns[name] for name in self._schema.names], schema=self._schema)
         self._state = pa.concat_tables([self._state, kept])
+
+
+def _session_for_few_rows(spark: SparkSession) -> SparkSession:
+    """A session of its own on the same Spark, in which compiling code would take longer than running it."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return session
 
 
 def _ticks(steps: Sequence[CaseRecord | Tick]) -> list[tuple[int, int]]:

@@ -14,6 +14,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidegate.errors import LakeUnavailable
 
+_WINDOW = ("window_start", "window_end")
+_PLACE = ("topic", "partition")
+
 
 @contextmanager
 def lake_errors(path: str) -> Iterator[None]:
@@ -60,16 +63,40 @@ def attempt_files(path: str, attempts: Sequence[str]) -> AttemptFiles | None:
         return AttemptFiles(paths, table.schema().to_json()) if paths else None
 
 
-def newest_per_key(state: pa.Table) -> pa.Table:
-    """Of each key's rows the one with the highest `updated_seq`, without the deleted keys, by key."""
-    ordered = state.sort_by([("key", "ascending"), ("updated_seq", "descending")])
-    keys = ordered["key"].combine_chunks()
-    if len(keys) > 1:
-        first = pa.concat_arrays(
-            [pa.array([True]), pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1))]
-        )
-        ordered = ordered.filter(first)
-    return ordered.filter(pc.is_valid(ordered["value"]))
+def newest_per_key(state: pa.Table, by_partition: bool = False) -> pa.Table:
+    """The newest row of each key and window, by key and window, without those that are gone.
+
+    `by_partition`: for state that belongs to a topic-partition, where a key has a row for each.
+    """
+    rows = _with_nulls(state, _WINDOW)
+    entry = ["key", *_WINDOW, *(_PLACE if by_partition else ())]
+    aged = rows.select(entry).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    aged = aged.append_column("updated_seq", rows["updated_seq"]).sort_by("updated_seq")
+    newest = aged.group_by(entry, use_threads=False).aggregate([("row", "last")])
+    found = rows.take(newest["row_last"].combine_chunks())
+    return found.filter(_is_there(found)).sort_by([(name, "ascending") for name in entry])
+
+
+def _is_there(rows: pa.Table) -> pa.ChunkedArray:
+    """True at a row that holds a value, or holds something back, or whose values are known to consumers.
+
+    What is gone (a deleted key, a window that is over) leaves a row with nothing of it. A row of collected
+    events that all went out has no value either; it tells so by its timestamp, that of nothing.
+    """
+    known = _with_nulls(rows, ("value", "emitted", "hash", "pending", "emitted_timestamp"))
+    sent_all = pc.and_(pc.less(known["timestamp"], 0), pc.is_valid(known["emitted_timestamp"]))
+    there = pc.or_kleene(sent_all, pc.greater(pc.fill_null(known["pending"], 0), 0))
+    for name in ("value", "emitted", "hash"):
+        there = pc.or_kleene(there, pc.is_valid(known[name]))
+    return there
+
+
+def _with_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The rows with all of these columns; those that they lack are null."""
+    for name in names:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.int64()))
+    return rows
 
 
 def _open(path: str) -> DeltaTable | None:

@@ -84,6 +84,7 @@ def environment(home: Path, project: Path, bootstrap_servers: str) -> dict[str, 
     java = java_home(find_java())
     chosen = {
         "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
+        "TIDEGATE_SQL": sink_url(home),
         "TIDEGATE_PIPELINES": str(project / "include" / "pipelines"),
     }
     return {
@@ -102,6 +103,11 @@ def environment(home: Path, project: Path, bootstrap_servers: str) -> dict[str, 
         "SPARK_LOCAL_IP": "127.0.0.1",
         "GX_ANALYTICS_ENABLED": "False",
     }
+
+
+def sink_url(home: Path) -> str:
+    """The database of the SQL sinks that name none, where the caller has set none."""
+    return f"sqlite:///{home / 'sink.db'}"
 
 
 def up(home: Path, project: Path) -> tuple[StackInfo, bool]:

@@ -79,8 +79,7 @@ def cases(
         stage["window"] = window
     conditions: dict[str, Condition] = {}
     stage["emit"] = {"on": on, **draw(_options(stage, on, conditions))}
-    if on not in ("update", "change"):
-        stage["emit"]["clock"] = draw(st.sampled_from(clocks))
+    stage["emit"]["clock"] = draw(st.sampled_from(clocks))
     if filtered and reduce != "collect" and draw(st.sampled_from([True, False, False])):
         column, limit = draw(st.sampled_from(_numbers(stage))), draw(st.integers(1, 6))
         stage["where"] = f"{column} < {limit}"

@@ -1,0 +1,70 @@
+"""The two samples that the demo runs: what goes in, and the proof of what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+from tidegate.demo.events import WAVES, Event, stock_events
+from tidegate.demo.expected import History, expected_availability
+from tidegate.demo.expected_batches import expected_batches, faults
+from tidegate.demo.tables import read_batches
+from tidegate.demo.topics import STOCK, VISITS, read_published
+from tidegate.demo.visits import visit_events, visit_interval
+from tidegate.ledger import Plan, Stream
+from tidegate.steps import App
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What consumers see and what they must see, by key, in order; and what is wrong besides."""
+
+    found: History
+    expected: History
+    faults: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether it is exactly what it must be."""
+        return self.found == self.expected and not self.faults
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A pipeline, its input topic, and the events of each wave.
+
+    `interval` gives the data interval of a wave's DAG run; without it the clock is the time of the trigger.
+    """
+
+    pipeline: str
+    topic: str
+    events: Callable[[int], Iterator[Event]]
+    prove: Callable[[App, Sequence[Plan]], Proof]
+    interval: Callable[[int], tuple[datetime, datetime]] | None = None
+
+    @property
+    def stream(self) -> Stream:
+        """The sample's only generation."""
+        return Stream(self.pipeline, 1)
+
+
+def _prove_availability(app: App, plans: Sequence[Plan]) -> Proof:
+    published = read_published(app.settings.require_kafka().servers)
+    return Proof(published, expected_availability(_all(stock_events)))
+
+
+def _prove_batches(app: App, plans: Sequence[Plan]) -> Proof:
+    found = read_batches(app, plans[0].stream)
+    expected = expected_batches(_all(visit_events), plans)
+    return Proof(found, expected, tuple(faults(found, _all(visit_events))))
+
+
+def _all(events: Callable[[int], Iterator[Event]]) -> Iterator[Event]:
+    return chain.from_iterable(map(events, range(len(WAVES))))
+
+
+AVAILABILITY = Sample("availability", STOCK, stock_events, _prove_availability)
+VISITOR_BATCHES = Sample("visitor_batches", VISITS, visit_events, _prove_batches, visit_interval)
+SAMPLES = (AVAILABILITY, VISITOR_BATCHES)

@@ -1,0 +1,28 @@
+"""The demo's side of the SQL database and of the lake: read back what is in the table, and what waits."""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import create_engine, text
+
+from tidegate.demo.expected import History
+from tidegate.demo.expected_batches import listed
+from tidegate.ledger import Stream
+from tidegate.steps import App, read_state
+
+_ROWS = 'SELECT "customerId", batch, events FROM visitor_batches ORDER BY batch, ordinal'
+
+
+def read_batches(app: App, stream: Stream) -> History:
+    """Customer -> the batches of its visits, as they are in the table, and what waits in the state."""
+    engine = create_engine(app.settings.sql_url(None))
+    batches: History = {}
+    with engine.connect() as connection:
+        for customer, batch, events in connection.execute(text(_ROWS)):
+            batches.setdefault(str(customer), []).append({"batch": batch, "events": json.loads(events)})
+    engine.dispose()
+    state = read_state(app, stream).to_pylist()
+    waiting = {row["key"]: row["value"]["events"] for row in state if row["value"]}
+    names = sorted(batches.keys() | waiting.keys())
+    return {name: listed(batches.get(name, []), waiting.get(name, [])) for name in names}

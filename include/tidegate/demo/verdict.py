@@ -1,0 +1,45 @@
+"""What the demo says of a sample at its end."""
+
+from __future__ import annotations
+
+from tidegate.demo.run import SampleResult
+from tidegate.demo.samples import AVAILABILITY, Proof
+
+
+def verdict(result: SampleResult) -> str:
+    """One sentence: what is there and what it is equal to, or the first difference."""
+    proof = result.proof
+    if not proof.equal:
+        return _difference(proof)
+    if result.sample is AVAILABILITY:
+        records = sum(map(len, proof.found.values()))
+        return (
+            f"a read_committed consumer sees {records} records of {len(proof.found)} keys, each key's in "
+            "order: exactly the availability changes computed from the input on their own."
+        )
+    return (
+        f"{_batches(proof)}: exactly the batches computed from the input and the runs' clocks on their own."
+    )
+
+
+def _batches(proof: Proof) -> str:
+    every = [each for batches in proof.found.values() for each in batches]
+    rows = [len(each["events"]) for each in every if each["batch"] is not None]
+    waiting = sum(len(each["events"]) for each in every) - sum(rows)
+    return (
+        f"the SQL table has {sum(rows)} events of {len(proof.found)} customers in {len(rows)} rows, "
+        f"{max(rows, default=0)} at most in one, and {waiting} still wait; each is there once, in order"
+    )
+
+
+def _difference(proof: Proof) -> str:
+    keys = proof.expected.keys() | proof.found.keys()
+    wrong = sorted(key for key in keys if proof.expected.get(key) != proof.found.get(key))
+    said = list(proof.faults)
+    if wrong:
+        key = wrong[0]
+        said.append(
+            f"{len(wrong)} keys differ, the first is {key}: "
+            f"expected {proof.expected.get(key)}, got {proof.found.get(key)}"
+        )
+    return "; ".join(said)

@@ -1,0 +1,166 @@
+"""`state`, `emissions`, `quarantine`: what they show of committed batches, without Kafka, Spark or a JVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import write_deltalake
+
+import tidegate
+from tests.steps.committed import Committed
+from tidegate import steps
+from tidegate.cli import cli
+from tidegate.errors import SettingsInvalid, TidegateError
+
+SINKS = "  - {kind: sql, table: newest}"
+LONG = pa.int64()
+POSITION = {"timestamp": LONG, "topic": pa.string(), "partition": pa.int32(), "offset": LONG}
+ENTRY = {"hash": pa.string(), "window_start": LONG, "window_end": LONG, "pending": LONG, "due_at": LONG}
+COMMON = {"key": pa.string(), **POSITION, **ENTRY, "emitted_timestamp": LONG, "updated_seq": LONG}
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Committed:
+    """Two batches of two stages; only the second stage's emissions go anywhere."""
+    made = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
+    made.environment["TIDEGATE_LEDGER"] = f"sqlite:///{tmp_path}/l.db"
+    made.commit(1, {"second": [("a", 1), ("b", 2)]})
+    made.commit(2, {"second": [("a", 3)]}, **{"suppression-buffer-records": 4})
+    return made
+
+
+def remember(committed: Committed, stage: str, value: pa.DataType | None, *rows: dict[str, Any]) -> None:
+    """State rows, each by the batch in its `updated_seq`. Without a type the stage keeps no values."""
+    types = COMMON | ({} if value is None else {"value": value, "emitted": value})
+    for each in rows:
+        table = pa.Table.from_pylist([each], pa.schema(types))
+        table = table.append_column("attempt", pa.array([f"a{each['updated_seq']}"]))
+        path = committed.app.lake(committed.stream).state(stage)
+        write_deltalake(path, table, mode="append", partition_by=["attempt"])
+
+
+def run(committed: Committed, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, env=committed.environment)
+
+
+def told(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
+    """The rows that a command prints for programs."""
+    result = run(committed, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)
+    return rows
+
+
+NUMBER = pa.struct([("m", pa.int32())])
+
+
+def test_state_is_that_of_the_last_stage_now_or_as_of_a_batch(committed: Committed) -> None:
+    remember(
+        committed,
+        "second",
+        NUMBER,
+        {"key": "a", "value": {"m": 1}, "updated_seq": 1},
+        {"key": "b", "value": {"m": 2}, "updated_seq": 1},
+        {"key": "a", "value": {"m": 3}, "updated_seq": 2},
+    )
+    assert [(row["key"], row["value"]["m"]) for row in told(committed, "state", "visitors")] == [
+        ("a", 3),
+        ("b", 2),
+    ]
+    assert [row["value"]["m"] for row in told(committed, "state", "visitors", "--as-of", "1")] == [1, 2]
+    assert [row["value"]["m"] for row in told(committed, "state", "visitors", "--key", "b")] == [2]
+
+
+def test_state_of_another_stage_shows_its_windows_and_what_it_holds_back(committed: Committed) -> None:
+    window = {"window_start": 0, "window_end": 60}
+    held = {"key": "a", "value": {"m": 1}, "pending": 2, "due_at": 60, "updated_seq": 1}
+    remember(committed, "first", NUMBER, held | window, {"key": "b", "updated_seq": 2} | window)
+    (row,) = told(committed, "state", "visitors", "--stage", "first")
+    assert {name: row[name] for name in ("key", "pending", "due_at", *window)} == {
+        "key": "a",
+        "pending": 2,
+        "due_at": 60,
+        **window,
+    }
+
+
+def test_state_of_a_stage_that_keeps_hashes_only_shows_them_and_no_value(committed: Committed) -> None:
+    remember(committed, "second", None, {"key": "a", "hash": "2c26b46b", "updated_seq": 1})
+    (row,) = told(committed, "state", "visitors")
+    assert row["hash"] == "2c26b46b"
+    assert "value" not in row
+    assert "2c26b46b" in run(committed, "state", "visitors").stdout
+
+
+def test_a_table_for_people_leaves_out_the_columns_that_no_row_has(committed: Committed) -> None:
+    remember(committed, "second", NUMBER, {"key": "a", "value": {"m": 1}, "updated_seq": 1})
+    shown = run(committed, "state", "visitors").stdout
+    assert "value" in shown
+    assert not any(name in shown for name in ("window_start", "hash", "pending", "due_at"))
+
+
+def test_emissions_come_by_batch_with_window_reason_and_when_they_happened(committed: Committed) -> None:
+    rows = told(committed, "emissions", "visitors")
+    assert [(row["seq"], row["key"], row["value"]["m"]) for row in rows] == [
+        (1, "a", 1),
+        (1, "b", 2),
+        (2, "a", 3),
+    ]
+    assert {"window_start", "window_end", "reason", "at", "source"} <= rows[0].keys()
+    assert [row["seq"] for row in told(committed, "emissions", "visitors", "--batch", "2")] == [2]
+
+
+def test_emissions_that_only_the_next_stage_gets_are_not_kept_and_the_error_says_how(
+    committed: Committed,
+) -> None:
+    error = run(committed, "emissions", "visitors", "--stage", "first").exception
+    assert isinstance(error, SettingsInvalid)
+    assert "sink with `stage: first`" in str(error)
+
+
+@pytest.mark.parametrize("command", ["state", "emissions"])
+def test_a_stage_that_does_not_exist_names_those_that_do(committed: Committed, command: str) -> None:
+    error = run(committed, command, "visitors", "--stage", "third").exception
+    assert isinstance(error, TidegateError)
+    assert "It has: first, second." in str(error)
+
+
+@pytest.mark.parametrize("command", ["state", "emissions", "quarantine"])
+def test_before_anything_is_there_nothing_is_shown(tmp_path: Path, command: str) -> None:
+    empty = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
+    empty.environment["TIDEGATE_LEDGER"] = f"sqlite:///{tmp_path}/l.db"
+    assert told(empty, command, "visitors") == []
+    assert run(empty, command, "visitors").stdout.strip() == "Nothing."
+
+
+def test_quarantined_input_is_shown_by_position_and_no_more_than_asked_for(committed: Committed) -> None:
+    types = {**POSITION, "key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "seq": LONG}
+    rows = [
+        {"topic": "events", "partition": 0, "offset": n, "value": b"{oops", "reason": "malformed", "seq": 1}
+        for n in (1, 0)
+    ]
+    table = pa.Table.from_pylist(rows, pa.schema(types)).append_column("attempt", pa.array(["a1"] * 2))
+    write_deltalake(committed.app.lake(committed.stream).quarantine, table, partition_by=["attempt"])
+    shown = told(committed, "quarantine", "visitors", "--limit", "1")
+    assert [(row["offset"], row["value"], row["reason"]) for row in shown] == [(0, "{oops", "malformed")]
+    assert told(committed, "quarantine", "visitors", "--batch", "2") == []
+
+
+def test_the_python_reader_takes_a_stage_too(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(committed, "first", NUMBER, {"key": "a", "value": {"m": 7}, "updated_seq": 1})
+    for name, value in committed.environment.items():
+        monkeypatch.setenv(name, value)
+    assert tidegate.read_state("visitors", stage="first")["value"].to_pylist() == [{"m": 7}]
+    assert tidegate.read_state("visitors").num_rows == 0
+
+
+def test_the_report_of_a_batch_has_each_stages_counts_and_what_is_held_back(committed: Committed) -> None:
+    report = steps.batch_report(committed.app.ledger, committed.stream, 2)
+    assert report is not None
+    assert report.stages["second"]["emitted"] == 1
+    assert report.held_back == {"first": 4}

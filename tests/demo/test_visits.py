@@ -1,0 +1,151 @@
+"""The demo's second input, and its own account of the batches that must come out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import chain
+
+from tidegate.demo.events import BEGIN_MS, PARTITIONS, Event
+from tidegate.demo.expected_batches import expected_batches, faults
+from tidegate.demo.visits import (
+    BUSY_CUSTOMER,
+    CLOCKS_MS,
+    QUIET_CUSTOMERS,
+    SPANS_MS,
+    VISIT_WAVES,
+    visit_events,
+    visit_interval,
+)
+from tidegate.ledger import OffsetRange, Plan, Stream
+
+
+def visit(number: int, at_s: float, customer: int = 7) -> Event:
+    value = {"customerId": customer, "visitorId": str(number), "action": "view"}
+    return Event(None, json.dumps(value).encode(), 0, round(at_s * 1000))
+
+
+def plan(seq: int, start: int, end: int, clock_s: float, partitions: int = 1) -> Plan:
+    ranges = tuple(OffsetRange("visits", each, start, end) for each in range(partitions))
+    clock_ms = round(clock_s * 1000)
+    return Plan(Stream("visitor_batches", 1), seq, f"r{seq}", clock_ms, clock_ms, ranges, {}, "", "")
+
+
+def flushed(events: list[Event], *plans: Plan, customer: int = 7) -> list[tuple[int | None, list[int]]]:
+    """(engine's batch, numbers of the visits) of a customer."""
+    batches = expected_batches(events, plans)[str(customer)]
+    return [(each["batch"], [int(one["visitorId"]) for one in each["events"]]) for each in batches]
+
+
+def customers(wave: int) -> Counter[object]:
+    values = [each.value or b"" for each in visit_events(wave)]
+    usable = [json.loads(value) for value in values if value.startswith(b'{"')]
+    return Counter(value.get("customerId") for value in usable)
+
+
+def test_the_same_seed_gives_the_same_visits() -> None:
+    assert list(visit_events(0)) == list(visit_events(0))
+    assert list(visit_events(0)) != list(visit_events(0, seed=7))
+
+
+def test_a_customers_visits_go_to_one_partition() -> None:
+    events = chain(visit_events(0), visit_events(1))
+    usable = [
+        (json.loads(each.value or b""), each) for each in events if (each.value or b"").startswith(b'{"c')
+    ]
+    assert all(
+        each.partition == value["customerId"] % PARTITIONS
+        for value, each in usable
+        if isinstance(value["customerId"], int)
+    )
+
+
+def test_one_customer_reaches_a_hundred_several_times() -> None:
+    assert customers(0)[BUSY_CUSTOMER] > 300
+
+
+def test_many_customers_wait_after_the_first_wave_and_only_the_clock_of_the_second_run_comes_for_them() -> (
+    None
+):
+    quiet = customers(0).keys() & set(QUIET_CUSTOMERS)
+    assert len(quiet) > 300
+    assert not customers(1).keys() & set(QUIET_CUSTOMERS)
+    newest_ms = max(each.timestamp_ms for each in visit_events(1))
+    assert newest_ms < BEGIN_MS + SPANS_MS[0] - 30_000 + 60_000
+    assert CLOCKS_MS[1] >= SPANS_MS[0] + 60_000
+
+
+def test_the_second_run_begins_where_the_first_ends_and_ends_with_its_clock() -> None:
+    (_, first), (second, end) = visit_interval(0), visit_interval(1)
+    assert first == second
+    assert round(end.timestamp() * 1000) == BEGIN_MS + CLOCKS_MS[1]
+
+
+def test_a_hundred_go_at_once_and_the_rest_when_the_clock_comes() -> None:
+    events = [visit(number, at_s=number / 100) for number in range(101)]
+    assert flushed(events, plan(1, 0, 101, clock_s=10), plan(2, 101, 101, clock_s=61)) == [
+        (1, list(range(100))),
+        (2, [100]),
+    ]
+
+
+def test_the_customers_own_event_that_reaches_the_minute_is_still_in_the_batch() -> None:
+    events = [visit(0, 0), visit(1, 61), visit(2, 62)]
+    assert flushed(events, plan(1, 0, 3, clock_s=62)) == [(1, [0, 1]), (None, [2])]
+
+
+def test_another_customers_event_moves_the_partitions_time_on() -> None:
+    events = [visit(0, 0), visit(1, 60, customer=8), visit(2, 1)]
+    assert flushed(events, plan(1, 0, 3, clock_s=1)) == [(1, [0]), (None, [2])]
+
+
+def test_an_event_that_is_older_than_the_last_clock_by_a_minute_goes_at_once() -> None:
+    events = [visit(0, 0), visit(1, 1)]
+    assert flushed(events, plan(1, 0, 0, clock_s=100), plan(2, 0, 2, clock_s=101)) == [(2, [0]), (2, [1])]
+
+
+def test_what_cannot_be_read_is_no_visit_and_does_not_move_time() -> None:
+    nobody = Event(None, b'{"visitorId": "1", "action": "view"}', 0, 90_000)
+    broken = Event(b"7", b"{not json", 0, 90_000)
+    events = [visit(0, 0), nobody, broken, visit(1, 1)]
+    assert flushed(events, plan(1, 0, 4, clock_s=1)) == [(None, [0, 1])]
+
+
+def test_no_wave_has_faults_and_the_quiet_customers_go_with_the_second_batch() -> None:
+    events = [*visit_events(0), *visit_events(1)]
+    ends = [Counter(each.partition for each in visit_events(wave)) for wave in (0, 1)]
+    plans = []
+    for wave in (0, 1):
+        ranges = tuple(
+            OffsetRange("visits", p, wave * ends[0][p], ends[0][p] + wave * ends[1][p])
+            for p in range(PARTITIONS)
+        )
+        clock_ms = BEGIN_MS + CLOCKS_MS[wave]
+        plans.append(
+            Plan(Stream("visitor_batches", 1), wave + 1, "r", clock_ms, clock_ms, ranges, {}, "", "")
+        )
+    batches = expected_batches(events, plans)
+    assert faults(batches, events) == []
+    quiet = [batches[str(each)] for each in QUIET_CUSTOMERS if str(each) in batches]
+    assert {each["batch"] for batch in quiet for each in batch} == {2}
+    assert sum(map(len, ends)) == 2 * PARTITIONS
+    assert sum(len(each["events"]) for batch in batches.values() for each in batch) > 0.98 * sum(VISIT_WAVES)
+
+
+def test_a_lost_a_doubled_and_a_moved_visit_are_faults_and_so_is_a_batch_that_is_too_large() -> None:
+    events = [visit(number, number) for number in range(3)]
+    good = [{"visitorId": str(number), "action": "view"} for number in range(3)]
+
+    def wrong(*visits: object) -> list[str]:
+        return faults({"7": [{"batch": 1, "events": list(visits)}]}, events)
+
+    assert wrong(*good) == []
+    for bad in (good[:2], [*good, good[2]], good[::-1], []):
+        assert "1 customers" in wrong(*bad)[0]
+    many = [visit(number, 0) for number in range(101)]
+    assert faults({"7": [{"batch": 1, "events": expected_all(many)}]}, many) == ["a batch has 101 events"]
+
+
+def expected_all(events: list[Event]) -> list[object]:
+    values = [json.loads(each.value or b"") for each in events]
+    return [{"visitorId": value["visitorId"], "action": value["action"]} for value in values]

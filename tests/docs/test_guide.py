@@ -1,0 +1,62 @@
+"""docs/guide.md: its pipeline is one, and it leaves out no field of the grammar, no column of a SQL table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tidegate.spec import parse_case_pipeline, parse_pipeline
+from tidegate.spec.grammar import EXAMPLES
+from tidegate.spec.tree import read
+from tidegate.sql.layout import Target
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text()
+SOURCE = {"topics": ["in"], "format": "json", "columns": "price double, weight double, updatedAt bigint"}
+
+
+def test_the_pipeline_of_the_guide_is_without_mistakes() -> None:
+    (text,) = re.findall(r"^```yaml\n(pipeline: .*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    assert [stage.name for stage in parse_pipeline(text, "guide.yaml").stages] == ["revenue", "regions"]
+
+
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if not path.endswith("*")])
+def test_every_field_is_in_the_guide(path: str) -> None:
+    name = path.rpartition(".")[2]
+    assert re.search(rf"\b{name}:", PAGE)
+
+
+def _written(start: str) -> list[str]:
+    """What stands in backticks at the beginning of a table's row, and begins so."""
+    cells = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
+    return [each for cell in cells for each in re.findall(r"`(.*?)`", cell) if each.startswith(start)]
+
+
+def test_every_way_to_emit_of_the_guide_is_one() -> None:
+    ways = _written("{on: ")
+    assert len(ways) == 6
+    for way in ways:
+        window = ", window: {tumbling: 1h}" if "window_close" in way else ""
+        _parse(f"{{name: out, emit: {way}{window}}}")
+
+
+def test_every_option_of_change_in_the_guide_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    starts = ("columns: [price]", "ignore:", "equal:", "state:", "heartbeat:")
+    options = [option for start in starts for option in _written(start)]
+    assert len(options) == 9
+    for option in options:
+        _parse(f"{{name: out, emit: {{on: change, {option}}}}}")
+
+
+def _parse(stage: str) -> None:
+    """Raises PipelineInvalid when the stage is not one."""
+    written = read(f"stages: [{stage}]", "guide.yaml").data["stages"]
+    parse_case_pipeline({"pipeline": "p", "source": SOURCE, "stages": written}, "guide.yaml")
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_every_column_of_a_sql_table_is_in_the_guide(mode: str) -> None:
+    columns = Target("t", mode, with_key=True, windowed=True).own_columns
+    assert [name for name in columns if f"`{name}`" not in PAGE] == []
