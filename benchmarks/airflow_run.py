@@ -89,7 +89,8 @@ def _run(stack: Stack, home: Path, run_id: str, load: Load) -> DagRun:
         raise ResultWrong(f"The DAG run {run_id} did not read {load.events} records")
     if list(report.published.values()) != [report.counts["emitted"]]:
         raise ResultWrong(f"The DAG run {run_id} published {report.published}")
-    return DagRun(load.events, report.counts["emitted"], seconds, report.seconds, _tasks(stack, run_id))
+    emitted = int(report.counts["emitted"])
+    return DagRun(load.events, emitted, seconds, report.seconds, _tasks(stack, run_id))
 
 
 def _tasks(stack: Stack, run_id: str) -> dict[str, float]:

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,8 @@ import click
 
 from benchmarks.events import Load, send
 from benchmarks.figures import mib, show_json, show_table, spread, spread_text, teller
-from benchmarks.place import PROJECT, SOURCE, create_topics, source_ends, temporary_home, write_pipeline
+from benchmarks.place import SOURCE, running, source_ends
 from benchmarks.programs import Measured, Range, ResultWrong, require_same_changes, run_peer, run_tidegate
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.stack import environment
 
 Say = Callable[[str], None]
 PROGRAMS = ("tidegate", "peer")
@@ -52,7 +48,7 @@ def measure_batches(load: Load, more: int, repeat: int, master: str, say: Say) -
     loads = [load, replace(load, first=load.events, events=more)] if more else [load]
     sending: list[float] = []
     runs: list[Measured] = []
-    with _running(load.partitions, master) as (home, env):
+    with running(load.partitions, master) as (home, env):
         servers = env["TIDEGATE_KAFKA"]
         ends = source_ends(servers)
         for seq, each in enumerate(loads, start=1):
@@ -67,17 +63,6 @@ def measure_batches(load: Load, more: int, repeat: int, master: str, say: Say) -
                 say(f"batch {seq}, pair {number} of {repeat}")
                 runs += _pair(home, env, wanted, number)
     return Result(load, master, tuple(sending), tuple(runs))
-
-
-@contextmanager
-def _running(partitions: int, master: str) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A home, and the environment of programs that work there, with a broker and the topics."""
-    with temporary_home() as home:
-        write_pipeline(home)
-        with KafkaBroker(home) as broker:
-            create_topics(broker.bootstrap_servers, partitions)
-            settings = environment(home, PROJECT, broker.bootstrap_servers)
-            yield home, {**os.environ, **settings, "TIDEGATE_SPARK_MASTER": master}
 
 
 def _pair(home: Path, env: dict[str, str], wanted: Range, number: int) -> tuple[Measured, Measured]:

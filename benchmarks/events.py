@@ -26,7 +26,8 @@ class Load:
     """`events` records over `keys` products; a product's quantity is uniform in 0 … `quantities` - 1.
 
     A product is sold out in one event of `quantities`, so that sets how often availability changes.
-    `first` is the number of events that were sent before these.
+    `first` is the number of events that were sent before these. `in_turn`: one product after the other
+    instead of at random.
     """
 
     events: int = 3_000_000
@@ -35,6 +36,7 @@ class Load:
     quantities: int = 20
     first: int = 0
     seed: int = SEED
+    in_turn: bool = False
 
 
 def draw(load: Load) -> Iterator[tuple[int, list[int], list[int]]]:
@@ -43,7 +45,10 @@ def draw(load: Load) -> Iterator[tuple[int, list[int], list[int]]]:
     products, quantities = range(load.keys), range(load.quantities)
     for begin in range(0, load.events, _CHUNK):
         size = min(_CHUNK, load.events - begin)
-        yield load.first + begin, rng.choices(products, k=size), rng.choices(quantities, k=size)
+        drawn = rng.choices(products, k=size)
+        if load.in_turn:
+            drawn = [(load.first + event) % load.keys for event in range(begin, begin + size)]
+        yield load.first + begin, drawn, rng.choices(quantities, k=size)
 
 
 def timestamp_ms(event: int) -> int:

@@ -33,14 +33,16 @@ class Usage:
 
     `peak_tree_bytes` is the largest sum of resident memory over all its processes that two samples in a row,
     100 ms apart, have seen: at the moment of a fork one sees the parent twice. Pages that processes share
-    count once for each. `peak_process_bytes` is the most that any one of them held, whenever that was.
-    `cpu_seconds` is of all of them, up to the last sample of each.
+    count once for each. `peak_process_bytes` is the most that any one of them held, whenever that was, and
+    `peak_worker_bytes` the most that any of Spark's Python workers did. `cpu_seconds` is of all of them, up
+    to the last sample of each.
     """
 
     seconds: float
     cpu_seconds: float
     peak_tree_bytes: int
     peak_process_bytes: int
+    peak_worker_bytes: int = 0
 
 
 def run_measured(command: Sequence[str], env: Mapping[str, str], folder: Path) -> tuple[Usage, str]:
@@ -65,7 +67,10 @@ def run_measured(command: Sequence[str], env: Mapping[str, str], folder: Path) -
             _kill_session(process)
         if process.returncode != 0:
             raise CommandFailed(f"{command[0]} ended with {process.returncode}:\n{_text(err)[-4000:]}")
-        return Usage(seconds, watch.cpu_seconds, watch.peak_bytes, watch.largest_bytes), _text(out)
+        usage = Usage(
+            seconds, watch.cpu_seconds, watch.peak_bytes, watch.largest_bytes, watch.largest_worker_bytes
+        )
+        return usage, _text(out)
 
 
 @dataclass
@@ -75,6 +80,7 @@ class _Watch:
     session: int
     peak_bytes: int = 0
     largest_bytes: int = 0
+    largest_worker_bytes: int = 0
     ticks: dict[int, int] = field(default_factory=dict)
 
     def __enter__(self) -> _Watch:
@@ -98,7 +104,10 @@ class _Watch:
             for pid, ticks, size in _members(self.session):
                 self.ticks[pid] = ticks
                 sizes.append(size)
-                self.largest_bytes = max(self.largest_bytes, _high_water_bytes(pid))
+                high = _high_water_bytes(pid)
+                self.largest_bytes = max(self.largest_bytes, high)
+                if _is_worker(pid):
+                    self.largest_worker_bytes = max(self.largest_worker_bytes, high)
             self.peak_bytes = max(self.peak_bytes, min(before, sum(sizes)))
             before = sum(sizes)
 
@@ -120,6 +129,13 @@ def _high_water_bytes(pid: int) -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def _is_worker(pid: int) -> bool:
+    """Whether a process is one of Spark's Python workers, which are forks of their daemon."""
+    with suppress(OSError):
+        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def _wait_for_leaving(session: int) -> None:

@@ -1,49 +1,260 @@
-"""The kernel's peer: the loop over records that one would write into a `mapInArrow` function."""
+"""The kernel's peers: loops over records, as one would write them into a `mapInArrow` function.
+
+As plain as they can be: no quarantine, no `where`, no tombstones, no repeated records, no keys in several
+partitions, no metrics. All get sorted rows as Arrow and give emissions and new state as Arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate import core
 
-_READ = ("kind", "key", "topic", "partition", "offset", "timestamp", "value", "emitted")
-_WRITTEN = ("key", "topic", "partition", "offset", "timestamp", "value")
+_READ = ("kind", "key", "partition", "offset", "timestamp", "value", "emitted", "time")
+_WRITTEN = {"key": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64()}
+Batches = Sequence[pa.RecordBatch]
+Rows = list[tuple[Any, ...]]
+Decided = Iterator[tuple[Rows, Rows]]
+"""Emissions and new state of each batch: (key, partition, offset, timestamp, value)."""
 
 
-def naive_decide(batches: Iterable[pa.RecordBatch], only_changes: bool) -> int:
-    """Emissions and new state of every batch, as record batches; returns how many records were emitted.
+def in_arrow(decided: Decided, value: pa.DataType) -> Iterator[pa.RecordBatch]:
+    """The emissions as Arrow batches, after the state was made Arrow too."""
+    for emitted, states in decided:
+        _as_batch(states, value)
+        yield _as_batch(emitted, value)
 
-    As plain as it can be: no quarantine, no `where`, no tombstones, no keys in several partitions.
-    """
+
+def _as_batch(rows: Rows, value: pa.DataType) -> pa.RecordBatch:
+    types = {**_WRITTEN, "value": value}
+    columns = zip(*rows, strict=True) if rows else [()] * len(types)
+    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+
+def _rows(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+    return zip(*(batch.column(name).to_pylist() for name in _READ), strict=True)
+
+
+def change(batches: Batches) -> Decided:
+    """Values that differ from the last one."""
     current, last, newest = None, None, None
-    count = 0
     for batch in batches:
-        emitted: list[tuple[Any, ...]] = []
-        states: list[tuple[Any, ...]] = []
-        columns = [batch.column(name).to_pylist() for name in _READ]
-        for kind, key, topic, partition, offset, timestamp, value, sent in zip(*columns, strict=True):
+        emitted: Rows = []
+        states: Rows = []
+        for kind, key, partition, offset, timestamp, value, sent, _ in _rows(batch):
             if key != current:
                 if newest is not None:
                     states.append(newest)
                 current, last, newest = key, None, None
             if kind == core.STATE:
                 last = sent
-            elif not only_changes or value != last:
+            elif value != last:
                 last = value
-                newest = (key, topic, partition, offset, timestamp, value)
+                newest = (key, partition, offset, timestamp, value)
                 emitted.append(newest)
-        _as_batch(emitted, batch.schema)
-        _as_batch(states, batch.schema)  # the very last key's is left out, for brevity
-        count += len(emitted)
-    return count
+        yield emitted, states
+    yield [], [newest] if newest else []
 
 
-def _as_batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else [()] * len(_WRITTEN)
-    arrays = [
-        pa.array(column, schema.field(name).type) for column, name in zip(columns, _WRITTEN, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=list(_WRITTEN))
+def within(batches: Batches, column: str, amount: float) -> Decided:
+    """Values that are further than `amount` from the last one that went out."""
+    current, last, newest = None, None, None
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for kind, key, partition, offset, timestamp, value, sent, _ in _rows(batch):
+            if key != current:
+                if newest is not None:
+                    states.append(newest)
+                current, last, newest = key, None, None
+            if kind == core.STATE:
+                last = sent[column]
+            elif last is None or abs(value[column] - last) > amount:
+                last = value[column]
+                newest = (key, partition, offset, timestamp, value)
+                emitted.append(newest)
+        yield emitted, states
+    yield [], [newest] if newest else []
+
+
+def latest(batches: Batches) -> Decided:
+    """Every value."""
+    newest = None
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for kind, key, partition, offset, timestamp, value, _, _ in _rows(batch):
+            if newest is not None and newest[0] != key:
+                states.append(newest)
+                newest = None
+            if kind != core.STATE:
+                newest = (key, partition, offset, timestamp, value)
+                emitted.append(newest)
+        yield emitted, states
+    yield [], [newest] if newest else []
+
+
+def running_sum(batches: Batches, column: str) -> Decided:
+    """The sum of each key so far, with every record."""
+    current, total, newest, newest_ms = None, 0, None, -1
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for kind, key, partition, offset, timestamp, value, sent, _ in _rows(batch):
+            if key != current:
+                if newest is not None:
+                    states.append(newest)
+                current, total, newest, newest_ms = key, 0, None, -1
+            if kind == core.STATE:
+                total, newest_ms = sent[column], timestamp
+                continue
+            total += value[column]
+            newest_ms = max(newest_ms, timestamp)
+            newest = (key, partition, offset, newest_ms, {column: total})
+            emitted.append(newest)
+        yield emitted, states
+    yield [], [newest] if newest else []
+
+
+def threshold(batches: Batches, count: int, after_ms: int, end_ms: int) -> Decided:
+    """The events of each key, at `count` of them, or `after_ms` past the first one's timestamp."""
+    current: str | None = None
+    events: list[Any] = []
+    due = partition = offset = newest_ms = 0
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for _, key, place, at, timestamp, value, _, before in _rows(batch):
+            if key != current:
+                if events:
+                    row = (current, partition, offset, newest_ms, {"events": events})
+                    (emitted if due <= end_ms else states).append(row)
+                    events = []
+                current = key
+            if events and due <= before:
+                emitted.append((key, partition, offset, newest_ms, {"events": events}))
+                events = []
+            if not events:
+                due, newest_ms = max(timestamp + after_ms, before, timestamp), timestamp
+            events.append(value)
+            partition, offset, newest_ms = place, at, max(newest_ms, timestamp)
+            if len(events) >= count or due <= max(before, timestamp):
+                emitted.append((key, partition, offset, newest_ms, {"events": events}))
+                events = []
+        yield emitted, states
+    if events:
+        row = (current, partition, offset, newest_ms, {"events": events})
+        yield ([row], []) if due <= end_ms else ([], [row])
+
+
+def window_sums(batches: Batches, column: str, size_ms: int, grace_ms: int, end_ms: int) -> Decided:
+    """The sum of each key and window, once, when the window is over; late records are dropped."""
+    current: str | None = None
+    windows: dict[int, list[Any]] = {}
+
+    def close(until_ms: int) -> Iterator[tuple[Any, ...]]:
+        for start in sorted(windows):
+            if start + size_ms + grace_ms > until_ms:
+                break
+            total, place, at, newest = windows.pop(start)
+            yield current, place, at, newest, {column: total}
+
+    def left() -> Iterator[tuple[Any, ...]]:
+        for total, place, at, newest in windows.values():
+            yield current, place, at, newest, {column: total}
+        windows.clear()
+
+    next_close = 0
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for _, key, partition, offset, timestamp, value, _, before in _rows(batch):
+            if key != current:
+                emitted += close(end_ms)
+                states += left()
+                current, next_close = key, 0
+            if windows and next_close <= before:
+                emitted += close(before)
+            start = timestamp - timestamp % size_ms
+            now = max(before, timestamp)
+            if start + size_ms + grace_ms > now:
+                window = windows.setdefault(start, [0, 0, 0, -1])
+                window[0] += value[column]
+                window[1], window[2], window[3] = partition, offset, max(window[3], timestamp)
+                next_close = min(windows) + size_ms + grace_ms
+            if windows and next_close <= now:
+                emitted += close(now)
+        yield emitted, states
+    emitted = list(close(end_ms))
+    yield emitted, list(left())
+
+
+def time_limit(batches: Batches, after_ms: int, end_ms: int) -> Decided:
+    """The newest value of each key, `after_ms` past the timestamp of the first one that is held back."""
+    current: str | None = None
+    held: tuple[Any, ...] | None = None
+    due = 0
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for _, key, partition, offset, timestamp, value, _, before in _rows(batch):
+            if key != current:
+                if held is not None:
+                    (emitted if due <= end_ms else states).append(held)
+                current, held = key, None
+            if held is not None and due <= before:
+                emitted.append(held)
+                held = None
+            now = max(before, timestamp)
+            if held is None:
+                due = max(timestamp + after_ms, now)
+            held = (key, partition, offset, timestamp, value)
+            if due <= now:
+                emitted.append(held)
+                held = None
+        yield emitted, states
+    if held is not None:
+        yield ([held], []) if due <= end_ms else ([], [held])
+
+
+def bounded_time_limit(batches: Batches, after_ms: int, most: int, end_ms: int) -> Decided:
+    """The same, of at most so many keys of a partition at once: what would go out first goes out early."""
+    current: int | None = None
+    held: dict[str, tuple[Any, ...]] = {}
+    heap: list[tuple[int, str]] = []
+
+    def fire(until_ms: int) -> Iterator[tuple[Any, ...]]:
+        while heap and heap[0][0] <= until_ms:
+            yield held.pop(heapq.heappop(heap)[1])
+
+    def left() -> Iterator[tuple[Any, ...]]:
+        yield from held.values()
+        held.clear()
+        heap.clear()
+
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for _, key, partition, offset, timestamp, value, _, before in _rows(batch):
+            if partition != current:
+                emitted += fire(end_ms)
+                states += left()
+                current = partition
+            if heap and heap[0][0] <= before:
+                emitted += fire(before)
+            now = max(before, timestamp)
+            if key not in held:
+                heapq.heappush(heap, (max(timestamp + after_ms, now), key))
+            held[key] = (key, partition, offset, timestamp, value)
+            if heap[0][0] <= now:
+                emitted += fire(now)
+            while len(held) > most:
+                emitted.append(held.pop(heapq.heappop(heap)[1]))
+        yield emitted, states
+    emitted = list(fire(end_ms))
+    yield emitted, list(left())

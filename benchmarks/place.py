@@ -16,9 +16,24 @@ from kafka.admin import NewTopic
 
 from tidegate.broker import KafkaLog
 from tidegate.broker.config import KafkaConfig
+from tidegate.local.broker import KafkaBroker
+from tidegate.local.stack import environment
 
 PROJECT = Path(__file__).resolve().parent.parent
 PIPELINE, SOURCE, SINK = "availability", "stock", "availability"
+_BARE = """\
+pipeline: {pipeline}
+generation: {generation}
+source:
+  topics: [{source}]
+  format: json
+  columns: "storeId string, id bigint, quantity int"
+  key: [storeId, id]
+stages:
+  - {stage}
+sinks:
+  - {{kind: table}}
+"""
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 
 
@@ -63,6 +78,12 @@ def write_pipeline(home: Path, generation: int = 1) -> None:
     (home / "pipelines" / f"{PIPELINE}.yaml").write_text(text)
 
 
+def write_stage(home: Path, generation: int, stage: str) -> None:
+    """The sample's source with another stage (YAML in flow style), into a table."""
+    path = home / "pipelines" / f"{PIPELINE}.yaml"
+    path.write_text(_BARE.format(pipeline=PIPELINE, generation=generation, source=SOURCE, stage=stage))
+
+
 def create_topics(servers: str, partitions: int) -> None:
     """The pipeline's input and output topic."""
     admin = KafkaAdminClient(bootstrap_servers=servers)
@@ -76,3 +97,14 @@ def source_ends(servers: str) -> dict[int, int]:
     """Partition of the input topic -> the offset after its last record."""
     with KafkaLog(KafkaConfig.parse(servers)) as log:
         return dict(log.view(SOURCE).stable_ends)
+
+
+@contextmanager
+def running(partitions: int, master: str) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A home with the sample pipeline, a broker and the topics; and the environment of programs there."""
+    with temporary_home() as home:
+        write_pipeline(home)
+        with KafkaBroker(home) as broker:
+            create_topics(broker.bootstrap_servers, partitions)
+            settings = environment(home, PROJECT, broker.bootstrap_servers)
+            yield home, {**os.environ, **settings, "TIDEGATE_SPARK_MASTER": master}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from benchmarks.batch import as_json, measure_batches, rows_shown
 from benchmarks.events import Load, draw
 from benchmarks.kernel import compare
 from benchmarks.measure import CommandFailed, run_measured
+from benchmarks.programs import ResultWrong
+from benchmarks.spill import measure_buffers
+from benchmarks.state import STATES, measure_sizes
+from benchmarks.strategies import STRATEGIES
 
 _HOLD_64_MIB = "held = bytearray(64 << 20); import time; time.sleep(1)"
 _LEAVE_A_CHILD = "import subprocess; open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
@@ -58,9 +63,44 @@ def _lives(folder: Path) -> bool:
     return status.exists() and "zombie" not in status.read_text()
 
 
-def test_kernel_and_loop_agree() -> None:
-    change, update = compare(Load(events=5_000, keys=100), 1, _ignore)
-    assert 0 < change.emitted < update.emitted == 5_000
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_kernel_and_loop_emit_the_same(name: str) -> None:
+    (compared,) = compare(Load(events=20_000, keys=2_000), 1, _ignore, [name])
+    everything = name.startswith("update")
+    assert (compared.emitted == 20_000) if everything else (10 < compared.emitted < 10_000)
+    assert all(each.cpu > 0 for each in (*compared.kernel, *compared.naive))
+
+
+def test_a_loop_that_differs_from_the_kernel_is_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = replace(STRATEGIES["change, exact"], loop=STRATEGIES["update"].loop)
+    monkeypatch.setitem(STRATEGIES, "change, exact", everything)
+    with pytest.raises(ResultWrong, match="differ"):
+        compare(Load(events=1_000, keys=100), 1, _ignore, ["change, exact"])
+
+
+def test_in_turn_each_key_has_as_many_events_as_the_others() -> None:
+    loads = list(draw(Load(events=100, keys=50, in_turn=True)))
+    assert [product for _, products, _ in loads for product in products] == [*range(50), *range(50)]
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_state_on_disk_is_measured_for_each_way_to_keep_it() -> None:
+    sizes = {each.state: each.bytes_per_key for each in measure_sizes(2_000, "local[2]", _ignore)}
+    assert list(sizes) == list(STATES)
+    assert sizes["256 characters, `state: hash`"] < sizes["256 characters, `state: value`"]
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_a_buffer_that_spills_is_measured_beside_a_bounded_one() -> None:
+    results = measure_buffers(200, "local[2]", _ignore)
+    assert [(each.buffer, each.keys, each.what) for each in results] == [
+        (buffer, keys, what)
+        for buffer, keys in (("emit_early", 200), ("spill", 200), ("spill", 2_000))
+        for what in ("held", "emitted")
+    ]
+    assert all(each.usage.peak_worker_bytes > 10 << 20 for each in results)
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Explanations of committed batches on real Kafka and real Spark: the same decisions again, and nothing written."""
+"""Explanations of committed batches, on real Kafka and Spark: the same decisions again, nothing written."""
 
 from __future__ import annotations
 

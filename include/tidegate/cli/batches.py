@@ -18,6 +18,7 @@ from tidegate.errors import BrokerUnavailable, PipelineInvalid, Problem, Setting
 from tidegate.ledger import Stream
 from tidegate.settings import Settings
 from tidegate.spec import Pipeline, load_pipeline, load_pipelines
+from tidegate.steps.estimate import MEASURED_ROWS, StateEstimate, estimate_state
 
 _instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
 
@@ -51,8 +52,9 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
 @click.command()
 @click.argument("pipeline")
 @click.option("--until", type=_instant, help="Only records before this instant (UTC).")
+@click.option("--estimate", is_flag=True, help="Also how large each stage's state is, and can become.")
 @as_json
-def plan(pipeline: str, until: datetime | None, as_json: bool) -> None:
+def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
     """Show what the next batch of PIPELINE would read. Nothing is written."""
     app = steps.App.from_environment()
     loaded = app.pipeline(pipeline)
@@ -69,10 +71,30 @@ def plan(pipeline: str, until: datetime | None, as_json: bool) -> None:
         }
         for each in (waiting or draft).ranges
     ]
+    states = estimate_state(app, loaded, waiting or draft) if estimate else []
+    if estimate and as_json:
+        print(json.dumps({"ranges": rows, "state": [vars(each) for each in states]}))
+        return
     what = f"Batch {head.seq + 1} of {head.stream} would read {draft.span} offsets"
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, as_json, what)
+    if estimate:
+        out.print()
+        show([_estimate_row(each) for each in states], False, "State, now and at most after this batch")
+
+
+def _estimate_row(each: StateEstimate) -> dict[str, Any]:
+    how = "measured" if each.measured else f"a default: fewer than {MEASURED_ROWS:,} rows to measure"
+    return {
+        "stage": each.stage,
+        "rows": f"{each.rows:,}",
+        "on disk, MB": f"{each.bytes / 1e6:,.1f}",
+        "bytes per row": f"{each.bytes_per_row:,.1f}",
+        "": how,
+        "rows at most": f"{each.rows_at_most:,}",
+        "on disk at most, MB": f"{each.bytes_at_most / 1e6:,.1f}",
+    }
 
 
 @click.command()

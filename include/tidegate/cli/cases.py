@@ -14,7 +14,8 @@ import click
 
 from tidegate.cli.show import as_json, err, out, show, show_lines, steps_shown
 from tidegate.engine import open_session
-from tidegate.engine.replay import Emitted, Outcome, Replay
+from tidegate.engine.explain import of_people
+from tidegate.engine.replay import Emitted, Fate, Outcome, Replay
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
 from tidegate.settings import Settings
 from tidegate.spec import Case, load_cases, load_pipeline, parse_input
@@ -59,7 +60,8 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     type=click.Path(path_type=Path, allow_dash=True),
     help="JSON lines: {key, value, timestamp, …} or {tick: epoch ms}; - for standard input.",
 )
-def simulate(pipeline: Path, input_file: Path) -> None:
+@click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
+def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
     loaded = load_pipeline(pipeline)
     text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
@@ -67,7 +69,9 @@ def simulate(pipeline: Path, input_file: Path) -> None:
     settings = Settings.from_environment()
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
-        outcome = Replay(open_session(settings.jars, settings.spark_master), loaded, given).run()
+        spark = open_session(settings.jars, settings.spark_master)
+        outcome = Replay(spark, loaded, given, trace=explain).run()
+    show_lines([_fate_line(each) for each in outcome.fates])
     if outcome.error is not None:
         raise outcome.error
     show_lines([_line(each) for each in outcome.emissions])
@@ -82,6 +86,20 @@ def _line(each: Emitted) -> dict[str, Any]:
         "timestamp": each.timestamp,
         **window,
         "reason": each.reason,
+        "at": each.at,
+        "source": "/".join(map(str, each.source)),
+    }
+
+
+def _fate_line(each: Fate) -> dict[str, Any]:
+    stage, key, value = of_people(each.step, each.key, each.told["value"])
+    return {
+        "stage": stage,
+        "key": key,
+        "value": value,
+        "timestamp": each.timestamp,
+        "known": each.told["known"],
+        "fate": each.fate,
         "at": each.at,
         "source": "/".join(map(str, each.source)),
     }

@@ -23,6 +23,7 @@ _MODULES = {
     "state": "reading",
     "emissions": "reading",
     "quarantine": "reading",
+    "explain": "explain",
     "doctor": "doctor",
 }
 

@@ -1,0 +1,124 @@
+"""A load as Spark brings it to the kernel: rows of `core.input_schema`, sorted, in Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.events import Load, draw, key, timestamp_ms
+from tidegate import core
+
+BATCH_ROWS = 65_536
+TOPIC = "stock"
+_BUSY = 50  # one key of this many gets half of all events, where some are busier than others
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_INPUT = pa.struct(
+    [("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(_HEADER)), ("reason", pa.string())]
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a stage's records look like.
+
+    `value` makes them of quantities. `known` is the quantity that every key's state row stands for; None: no
+    key has state. `keys_per_100`: how many keys there are for each 100 of the load. `uneven`: half of all
+    events are about one key in 50.
+    """
+
+    value: Callable[[pa.Int32Array], pa.StructArray]
+    known: int | None = None
+    keys_per_100: int = 100
+    uneven: bool = False
+
+    def keys(self, load: Load) -> int:
+        return max(load.keys * self.keys_per_100 // 100, 1)
+
+
+def sorted_batches(load: Load, shape: Shape, stage: core.Stage) -> list[pa.RecordBatch]:
+    """The load in the stage's order, each key's state row first."""
+    value = shape.value(pa.array([], pa.int32())).type
+    held, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
+    schema = core.input_schema(value, held, output, _INPUT)
+    tables = [_as_rows(schema, columns, core.RECORD) for columns in _records(load, shape)]
+    if shape.known is not None:
+        tables.append(_as_rows(schema, _states(load, shape, held, output), core.STATE))
+    table = pa.concat_tables(tables).combine_chunks()
+    by = [(name, "ascending") for name in core.order(stage)]
+    ordered = table.take(pc.sort_indices(table, sort_keys=by)).combine_chunks()
+    return list(ordered.to_batches(max_chunksize=BATCH_ROWS))
+
+
+def end_times(load: Load) -> dict[tuple[str, int], int]:
+    """The stream time of each partition after the load; nearly so, which does not matter here."""
+    return {(TOPIC, partition): _last_ms(load) for partition in range(load.partitions)}
+
+
+def _last_ms(load: Load) -> int:
+    return timestamp_ms(load.first + load.events - 1)
+
+
+def _records(load: Load, shape: Shape) -> Iterator[dict[str, pa.Array]]:
+    number = shape.keys(load)
+    keys = pa.array([key(product) for product in range(number)])
+    times = [-1] * load.partitions
+    for begin, drawn, quantities in draw(load):
+        products = _spread(drawn, number, shape.uneven)
+        events = range(begin, begin + len(products))
+        timestamps = list(map(timestamp_ms, events))
+        partitions = [product % load.partitions for product in products]
+        yield {
+            "key": keys.take(pa.array(products, pa.int32())),
+            "partition": pa.array(partitions, pa.int32()),
+            "offset": pa.array(events, pa.int64()),
+            "turn": pa.array(events, pa.int64()),
+            "timestamp": pa.array(timestamps, pa.int64()),
+            "time": pa.array(_times_before(partitions, timestamps, times), pa.int64()),
+            "value": shape.value(pa.array(quantities, pa.int32())),
+        }
+
+
+def _spread(products: Sequence[int], keys: int, uneven: bool) -> list[int]:
+    busy = max(keys // _BUSY, 1)
+    return [each % (busy if uneven and place % 2 else keys) for place, each in enumerate(products)]
+
+
+def _times_before(partitions: Sequence[int], timestamps: Sequence[int], times: list[int]) -> list[int]:
+    """The stream time of each record's partition before it; `times` goes on from chunk to chunk."""
+    before = []
+    for partition, timestamp in zip(partitions, timestamps, strict=True):
+        before.append(times[partition])
+        times[partition] = max(times[partition], timestamp)
+    return before
+
+
+def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) -> dict[str, pa.Array]:
+    """What an earlier batch remembered of each key: that the same value was read, and went out."""
+    products = range(shape.keys(load))
+    size = len(products)
+    value = shape.value(pa.repeat(pa.scalar(shape.known, pa.int32()), size))
+    return {
+        "key": pa.array(map(key, products)),
+        "updated_seq": pa.repeat(pa.scalar(1, pa.int64()), size),
+        "partition": pa.array([product % load.partitions for product in products], pa.int32()),
+        "offset": pa.repeat(pa.scalar(-1, pa.int64()), size),
+        "turn": pa.repeat(pa.scalar(-1, pa.int64()), size),
+        "timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),
+        "held": value.cast(held),
+        "emitted": value.cast(output),
+        "emitted_timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),
+    }
+
+
+def _as_rows(schema: pa.Schema, columns: dict[str, pa.Array], kind: int) -> pa.Table:
+    size = len(columns["key"])
+    constant = {"kind": kind, "updated_seq": 0, "topic": TOPIC, "part": 0, "passes": True}
+    filled = {
+        name: pa.repeat(pa.scalar(each, schema.field(name).type), size) for name, each in constant.items()
+    }
+    given = filled | columns
+    arrays = [given[each.name] if each.name in given else pa.nulls(size, each.type) for each in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)

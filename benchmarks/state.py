@@ -1,0 +1,100 @@
+"""What a key costs on disk: the state tables that one real batch of `tidegate run` writes.
+
+`python -m benchmarks.state --help`
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from benchmarks.events import Load, send
+from benchmarks.figures import show_json, show_table, teller
+from benchmarks.measure import run_measured
+from benchmarks.place import PIPELINE, SOURCE, running, write_stage
+from benchmarks.programs import ResultWrong
+from tidegate.lake import Lake
+
+_STAGE = "state"
+# 256 hexadecimal digits that depend on the event: hardly anything in them repeats
+_WIDE = "concat({})".format(", ".join(f"sha2(concat(storeId, id, quantity, {n}), 256)" for n in range(4)))
+STATES = {
+    "boolean, `state: value`": ('isAvailable: "quantity > 0"', "value"),
+    "boolean, `state: hash`": ('isAvailable: "quantity > 0"', "hash"),
+    "256 characters, `state: value`": (f'description: "{_WIDE}"', "value"),
+    "256 characters, `state: hash`": (f'description: "{_WIDE}"', "hash"),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """The state of so many keys."""
+
+    state: str
+    keys: int
+    bytes: int
+
+    @property
+    def bytes_per_key(self) -> float:
+        return self.bytes / self.keys
+
+
+def measure_sizes(keys: int, master: str, say: Callable[[str], None]) -> list[Size]:
+    """One event of each key, read by one batch for each kind of state. Raises ResultWrong."""
+    load = Load(events=keys, keys=keys, in_turn=True)
+    program = [str(Path(sys.executable).parent / "tidegate"), "run", PIPELINE, "--json"]
+    sizes = []
+    with running(load.partitions, master) as (home, env):
+        say(f"sending {keys:,} events")
+        send(env["TIDEGATE_KAFKA"], SOURCE, load)
+        for generation, (name, (selected, kept)) in enumerate(STATES.items(), start=1):
+            say(name)
+            emit = f"{{on: change, equal: exact, state: {kept}}}"
+            stage = f"{{name: {_STAGE}, select: {{{selected}}}, reduce: latest, emit: {emit}}}"
+            write_stage(home, generation, stage)
+            run_measured(program, env, home / "work")
+            lake = Lake(str(home / "lake"), PIPELINE, generation)
+            sizes.append(_size(name, lake.state(_STAGE), keys))
+    return sizes
+
+
+def _size(name: str, path: str, keys: int) -> Size:
+    files = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+    rows = pc.sum(files["num_records"]).as_py()
+    if rows != keys:
+        raise ResultWrong(f"{name}: {keys} keys were sent, but the state has {rows} rows")
+    return Size(name, keys, pc.sum(files["size_bytes"]).as_py())
+
+
+def _shown(size: Size) -> dict[str, Any]:
+    return {
+        "state": size.state,
+        "keys": f"{size.keys:,}",
+        "MB": f"{size.bytes / 1e6:,.1f}",
+        "bytes per key": f"{size.bytes_per_key:,.1f}",
+    }
+
+
+@click.command()
+@click.option("--keys", default=1_000_000, show_default=True)
+@click.option("--master", default="local[*]", show_default=True, help="Spark's.")
+@click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
+def main(keys: int, master: str, json_wanted: bool) -> None:
+    """Measure the bytes per key of the state on disk."""
+    sizes = measure_sizes(keys, master, teller())
+    if json_wanted:
+        show_json({"results": [asdict(each) | {"bytes_per_key": each.bytes_per_key} for each in sizes]})
+    else:
+        show_table([_shown(each) for each in sizes], "State on disk after one batch")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What the kernel's benchmark compares: a stage, records that suit it, and the loop that does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import naive
+from benchmarks.rows import Shape
+from tidegate import core
+
+_COUNT, _AFTER_MS = 100, 60_000
+_WINDOW_MS, _GRACE_MS = 60_000, 10_000
+_LIMIT_MS = 30_000
+_SUM = core.Aggregates((core.Aggregate("quantity", "sum"),))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """`stage` takes the number of keys per partition; `loop` the batches, the time at their end, and that."""
+
+    stage: Callable[[int], core.Stage]
+    shape: Shape
+    loop: Callable[[naive.Batches, int, int], naive.Decided]
+
+
+def _available(quantities: pa.Int32Array) -> pa.StructArray:
+    return pa.StructArray.from_arrays([pc.greater(quantities, 0)], names=["isAvailable"])
+
+
+def _level(quantities: pa.Int32Array) -> pa.StructArray:
+    """A reading that wavers by less than 20, but falls from above 100 to 0 when the quantity does."""
+    raised = pc.if_else(pc.greater(quantities, 0), pc.add(quantities, 100), 0)
+    return pa.StructArray.from_arrays([raised.cast(pa.float64())], names=["level"])
+
+
+def _quantity(quantities: pa.Int32Array) -> pa.StructArray:
+    return pa.StructArray.from_arrays([quantities.cast(pa.int64())], names=["quantity"])
+
+
+def _event(quantities: pa.Int32Array) -> pa.StructArray:
+    seen = pc.if_else(pc.greater(quantities, 9), "view", "click")
+    return pa.StructArray.from_arrays([quantities.cast(pa.int64()), seen], names=["visitorId", "action"])
+
+
+def _allowed(keys: int) -> int:
+    """A buffer for 85 keys of 100: now and then it is full."""
+    return max(keys * 85 // 100, 1)
+
+
+def _always(stage: core.Stage) -> Callable[[int], core.Stage]:
+    return lambda _: stage
+
+
+_TOLERANCE = core.Within((core.Tolerance("level", 20.0),), ("level",))
+_TIME_LIMIT = core.TimeLimit(_LIMIT_MS)
+
+STRATEGIES = {
+    "change, exact": Strategy(
+        _always(core.Stage(core.Latest(), core.Change(core.Exact(("isAvailable",))))),
+        Shape(_available, known=1),
+        lambda batches, *_: naive.change(batches),
+    ),
+    "change, within": Strategy(
+        _always(core.Stage(core.Latest(), core.Change(_TOLERANCE))),
+        Shape(_level, known=1),
+        lambda batches, *_: naive.within(batches, "level", 20.0),
+    ),
+    "update": Strategy(
+        _always(core.Stage(core.Latest(), core.Update())),
+        Shape(_available, known=1),
+        lambda batches, *_: naive.latest(batches),
+    ),
+    "update, sum": Strategy(
+        _always(core.Stage(_SUM, core.Update())),
+        Shape(_quantity, known=1),
+        lambda batches, *_: naive.running_sum(batches, "quantity"),
+    ),
+    "threshold": Strategy(
+        _always(core.Stage(core.Collect(), core.Threshold(_COUNT, None, _AFTER_MS), clock="run")),
+        Shape(_event, keys_per_100=1, uneven=True),
+        lambda batches, end_ms, _: naive.threshold(batches, _COUNT, _AFTER_MS, end_ms),
+    ),
+    "window_close, sum": Strategy(
+        _always(core.Stage(_SUM, core.WindowClose(), core.Tumbling(_WINDOW_MS, _GRACE_MS), clock="run")),
+        Shape(_quantity, keys_per_100=1),
+        lambda batches, end_ms, _: naive.window_sums(batches, "quantity", _WINDOW_MS, _GRACE_MS, end_ms),
+    ),
+    "time_limit": Strategy(
+        _always(core.Stage(core.Latest(), _TIME_LIMIT, clock="run")),
+        Shape(_available, keys_per_100=1),
+        lambda batches, end_ms, _: naive.time_limit(batches, _LIMIT_MS, end_ms),
+    ),
+    "time_limit, bounded": Strategy(
+        lambda keys: core.Stage(core.Latest(), _TIME_LIMIT, clock="run", bound=core.Bound(_allowed(keys))),
+        Shape(_available, keys_per_100=1),
+        lambda batches, end_ms, keys: naive.bounded_time_limit(batches, _LIMIT_MS, _allowed(keys), end_ms),
+    ),
+}
