@@ -13,8 +13,6 @@ from benchmarks.events import Load, draw
 from benchmarks.kernel import compare
 from benchmarks.measure import CommandFailed, run_measured
 from benchmarks.programs import ResultWrong
-from benchmarks.spill import measure_buffers
-from benchmarks.state import STATES, measure_sizes
 from benchmarks.strategies import STRATEGIES
 
 _HOLD_64_MIB = "held = bytearray(64 << 20); import time; time.sleep(1)"
@@ -81,26 +79,6 @@ def test_a_loop_that_differs_from_the_kernel_is_no_comparison(monkeypatch: pytes
 def test_in_turn_each_key_has_as_many_events_as_the_others() -> None:
     loads = list(draw(Load(events=100, keys=50, in_turn=True)))
     assert [product for _, products, _ in loads for product in products] == [*range(50), *range(50)]
-
-
-@pytest.mark.spark
-@pytest.mark.broker
-def test_state_on_disk_is_measured_for_each_way_to_keep_it() -> None:
-    sizes = {each.state: each.bytes_per_key for each in measure_sizes(2_000, "local[2]", _ignore)}
-    assert list(sizes) == list(STATES)
-    assert sizes["256 characters, `state: hash`"] < sizes["256 characters, `state: value`"]
-
-
-@pytest.mark.spark
-@pytest.mark.broker
-def test_a_buffer_that_spills_is_measured_beside_a_bounded_one() -> None:
-    results = measure_buffers(200, "local[2]", _ignore)
-    assert [(each.buffer, each.keys, each.what) for each in results] == [
-        (buffer, keys, what)
-        for buffer, keys in (("emit_early", 200), ("spill", 200), ("spill", 2_000))
-        for what in ("held", "emitted")
-    ]
-    assert all(each.usage.peak_worker_bytes > 10 << 20 for each in results)
 
 
 @pytest.mark.spark

@@ -278,6 +278,7 @@ def test_metrics_say_what_is_held_back_and_how_late_records_are(world: World, wr
     assert metrics["record-lateness-max"] == 3000
     assert metrics["record-lateness-avg"] == 1000
     assert metrics["state-rows"] == 2
+    assert metrics["state-bytes"] > 0
     world.send(event("c", 70_000, x=4))
     world.run()
     metrics = {name: value for (stage, name), value in _metrics(world, 2) if stage == "stage0"}

@@ -15,7 +15,7 @@ from tidegate.core.compare import equal
 from tidegate.core.condition import Condition
 from tidegate.core.reduce import Values
 from tidegate.core.serialize import serialize
-from tidegate.errors import UserFunctionFailed
+from tidegate.errors import ConditionFailed, UserFunctionFailed
 
 Same = Callable[[Any, Any, int, int], bool]
 """(last emitted, now, timestamp of that, timestamp of this) -> whether they are the same."""
@@ -79,7 +79,11 @@ class Tolerance:
             return equal(old, new)
         if old == new:
             return True
-        difference = abs(float(new) - float(old))
+        try:
+            difference = abs(float(new) - float(old))
+        except (TypeError, ValueError):
+            fix = "Take `within` for numbers only; other columns are compared exactly."
+            raise ConditionFailed(f"The column {self.column} is {new!r}, which is no number", fix) from None
         return difference <= (abs(float(old)) * self.amount / 100 if self.percent else self.amount)
 
 

@@ -79,10 +79,10 @@ def compute_batch(
     `engine.errors` makes of Spark's exceptions.
     """
     with translated(pipeline), ExitStack() as cached:
-        return _Computation(spark, plan, pipeline, lake, before, cached).run(kafka, attempt)
+        return Computation(spark, plan, pipeline, lake, before, cached).run(kafka, attempt)
 
 
-class _Computation:
+class Computation:
     """The steps of one batch, each over the emissions of the one before. `cached`: what to let go of."""
 
     def __init__(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
 from tidegate.broker.config import KafkaConfig
-from tidegate.engine.batch import Before, _Computation, read_state_rows
+from tidegate.engine.batch import Before, Computation, read_state_rows
 from tidegate.engine.errors import translated
 from tidegate.engine.rows import Times, state_rows
 from tidegate.engine.stage import KeyTypes, apply_kernel
@@ -69,7 +69,7 @@ def explain_batch(
         return _Explanation(spark, plan, pipeline, lake, before, cached, stage, key).run_again(kafka)
 
 
-class _Explanation(_Computation):
+class _Explanation(Computation):
     """A computation that tells of one key what it decides, and keeps nothing else."""
 
     def __init__(

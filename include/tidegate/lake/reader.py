@@ -63,6 +63,17 @@ def attempt_files(path: str, attempts: Sequence[str]) -> AttemptFiles | None:
         return AttemptFiles(paths, table.schema().to_json()) if paths else None
 
 
+def on_disk(path: str, attempts: Sequence[str]) -> tuple[int, int]:
+    """Rows and bytes of these attempts' files, as the table's log has them."""
+    with lake_errors(path):
+        table = _open(path)
+        if table is None or not attempts:
+            return 0, 0
+        actions = pa.table(table.get_add_actions(flatten=True))
+        mine = actions.filter(pc.is_in(actions["partition.attempt"], pa.array(attempts, pa.string())))
+        return pc.sum(mine["num_records"]).as_py() or 0, pc.sum(mine["size_bytes"]).as_py() or 0
+
+
 def newest_per_key(state: pa.Table, by_partition: bool = False) -> pa.Table:
     """The newest row of each key and window, by key and window, without those that are gone.
 

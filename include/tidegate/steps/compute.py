@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import core
 from tidegate.failpoints import failpoint
-from tidegate.lake import attempt_name
+from tidegate.lake import attempt_name, on_disk
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.lease import leased, timed
@@ -44,10 +44,19 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
         attempt = Attempt(plan.stream, plan.seq, name, computed.counts, times=computed.times)
         failpoint("compute.before_record")
         held.add_attempt(attempt)
-        for stage, counts in computed.counts.items():
-            held.set_metrics(plan.seq, stage, core.metrics(counts, before.counts.get(stage, {})))
+        _note_metrics(app, held, plan, attempt, before)
         failpoint("compute.after_record")
     return attempt
+
+
+def _note_metrics(app: App, held: LeasedLedger, plan: Plan, attempt: Attempt, before: Before) -> None:
+    """What each stage did, and how large its state is on disk with this attempt."""
+    for stage, counts in attempt.counts.items():
+        found = core.metrics(counts, before.counts.get(stage, {}))
+        if stage:
+            state = app.lake(plan.stream).state(stage)
+            _, found["state-bytes"] = on_disk(state, [*before.attempts, attempt.name])
+        held.set_metrics(plan.seq, stage, found)
 
 
 def _before(held: LeasedLedger) -> Before:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-
-from tidegate.lake.reader import lake_errors
+from tidegate.lake import on_disk
 from tidegate.ledger import Plan
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
@@ -59,7 +54,7 @@ def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstima
             pipeline,
             stage,
             read_state(app, plan.stream, stage=stage.name).num_rows if stage.name in known else 0,
-            _on_disk(lake.state(stage.name), attempts),
+            on_disk(lake.state(stage.name), attempts),
             plan.span,
         )
         for stage in pipeline.stages
@@ -67,9 +62,9 @@ def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstima
 
 
 def _estimate(
-    pipeline: Pipeline, stage: Stage, rows: int, on_disk: tuple[int, int], waiting: int
+    pipeline: Pipeline, stage: Stage, rows: int, stored: tuple[int, int], waiting: int
 ) -> StateEstimate:
-    stored_rows, stored_bytes = on_disk
+    stored_rows, stored_bytes = stored
     measured = stored_rows >= MEASURED_ROWS
     keeps_values = kernel_stage(pipeline, stage).keeps_values
     default = DEFAULT_BYTES_PER_ROW if keeps_values else DEFAULT_BYTES_PER_HASH
@@ -90,13 +85,3 @@ def _estimate(
 def _windows_per_record(stage: Stage) -> int:
     window = stage.window
     return math.ceil(window.size_ms / window.every_ms) if isinstance(window, HoppingWindow) else 1
-
-
-def _on_disk(path: str, attempts: Sequence[str]) -> tuple[int, int]:
-    """Rows and bytes of the attempts' files, as the table's log has them."""
-    with lake_errors(path):
-        if not attempts or not DeltaTable.is_deltatable(path):
-            return 0, 0
-        actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
-        mine = actions.filter(pc.is_in(actions["partition.attempt"], pa.array(attempts, pa.string())))
-        return pc.sum(mine["num_records"]).as_py() or 0, pc.sum(mine["size_bytes"]).as_py() or 0
