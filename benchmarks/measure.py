@@ -24,7 +24,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class CommandFailed(Exception):
-    """The measured command ended with an error; the text has the end of what it wrote."""
+    """The measured command ended with an error; the text has beginning and end of what it wrote."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def run_measured(command: Sequence[str], env: Mapping[str, str], folder: Path) -
         finally:
             _kill_session(process)
         if process.returncode != 0:
-            raise CommandFailed(f"{command[0]} ended with {process.returncode}:\n{_text(err)[-4000:]}")
+            raise CommandFailed(f"{command[0]} ended with {process.returncode}:\n{_excerpt(_text(err))}")
         usage = Usage(
             seconds, watch.cpu_seconds, watch.peak_bytes, watch.largest_bytes, watch.largest_worker_bytes
         )
@@ -152,6 +152,11 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
                 os.kill(pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.05)
+
+
+def _excerpt(text: str) -> str:
+    """Beginning and end: Spark tells the cause first and the consequences last."""
+    return text if len(text) <= 8000 else f"{text[:4000]}\n…\n{text[-4000:]}"
 
 
 def _text(file: IO[str]) -> str:

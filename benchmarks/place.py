@@ -29,6 +29,7 @@ source:
   format: json
   columns: "storeId string, id bigint, quantity int"
   key: [storeId, id]
+  max_records: {most}
 stages:
   - {stage}
 sinks:
@@ -78,10 +79,12 @@ def write_pipeline(home: Path, generation: int = 1) -> None:
     (home / "pipelines" / f"{PIPELINE}.yaml").write_text(text)
 
 
-def write_stage(home: Path, generation: int, stage: str) -> None:
-    """The sample's source with another stage (YAML in flow style), into a table."""
+def write_stage(home: Path, generation: int, stage: str, most: int = 1_000_000_000) -> None:
+    """The sample's source with another stage (YAML in flow style), into a table. `most` records a batch."""
     path = home / "pipelines" / f"{PIPELINE}.yaml"
-    path.write_text(_BARE.format(pipeline=PIPELINE, generation=generation, source=SOURCE, stage=stage))
+    path.write_text(
+        _BARE.format(pipeline=PIPELINE, generation=generation, source=SOURCE, stage=stage, most=most)
+    )
 
 
 def create_topics(servers: str, partitions: int) -> None:

@@ -52,6 +52,10 @@ def test_every_combination_is_accepted_or_refused_with_a_fix(reduce: str, on: st
         assert [message for _, message, _ in found] == ["`on: window_close` needs a window"]
     elif on == "change" and reduce == "collect":
         assert "does not go with `reduce: collect`" in found[0][1]
+    elif on == "change" and window == "session":
+        assert [message for _, message, _ in found] == [
+            "each record changes its session: `on: change` does not go with `session`"
+        ]
     else:
         assert found == []
     assert all(fix for *_, fix in found)

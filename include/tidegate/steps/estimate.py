@@ -16,11 +16,11 @@ from tidegate.steps.read import read_state
 MEASURED_ROWS = 10_000
 """With fewer rows than this on disk, files are mostly overhead: the default is taken instead."""
 
-DEFAULT_BYTES_PER_ROW = 40.0
+DEFAULT_BYTES_PER_ROW = 15.0
 """Of a boolean value under a key of two columns, as `python -m benchmarks.state` measures it."""
 
-DEFAULT_BYTES_PER_HASH = 110.0
-"""The same where only a hash is kept: a hash does not compress."""
+DEFAULT_BYTES_PER_HASH = 85.0
+"""The same where only a hash is kept and hardly two are the same: a hash does not compress."""
 
 
 @dataclass(frozen=True)
