@@ -37,7 +37,7 @@ class Held:
 
 
 def measure_buffers(keys: int, master: str, say: Callable[[str], None]) -> list[Held]:
-    """A bounded buffer that is full, one that spills with as many keys, and with ten times as many."""
+    """A bounded buffer that is half full, one that spills with as many keys, and with ten times as many."""
     load = Load(events=keys, keys=keys * _TIMES, in_turn=True)
     results = []
     with running(load.partitions, master) as (home, env):

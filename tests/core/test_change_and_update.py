@@ -84,6 +84,7 @@ def test_a_suppressed_record_writes_no_state() -> None:
     kernel.apply(history(value(1)))
     kernel.apply([Record("k", value(1), 0, 5, 5)])
     assert kernel.changed_rows == 1
+    assert kernel.counts["state-rows"] == 1
     assert kernel.counts["idempotent-update-skip"] == 1
 
 

@@ -54,6 +54,9 @@ def fold_columns(
     yield _emissions(schema, emitted, _reason(now.filter(out), last.filter(out)), counts)
     keeps_all = isinstance(stage.emit, Update)
     changed = _keep_everything(rows, emitted) if keeps_all else _keep_emitted(emitted)
+    stored = rows.column("key").filter(pc.equal(rows.column("kind"), STATE))
+    known = pc.is_in(changed.column("key"), value_set=stored)
+    counts["state-rows"] += changed.num_rows - (pc.sum(known).as_py() or 0)
     yield _states(schema, changed, counts)
 
 
