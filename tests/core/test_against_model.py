@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.core import kafka_streams
 from tests.core.kernel_for_tests import Kernel
 from tests.core.model import Batch, BufferFull, Emission, Model
+from tests.core.model.records import Record
 from tests.core.model.strategies import Case, cases, cut, histories, logs
 from tests.core.model.values import same
 from tidegate import errors
@@ -102,6 +103,21 @@ def test_by_stream_time_the_kernels_emissions_do_not_depend_on_where_the_log_was
         full = filled(kernel, batches)
         outcomes.append("full" if full else repr((by_key(kernel.emissions), counted(kernel.counts))))
     assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_a_session_that_is_over_takes_no_record_of_another_partition_while_it_waits_to_go_out() -> None:
+    emit = {"on": "interval", "every": "30ms", "clock": "stream"}
+    window = {"session": "5ms", "grace": "0ms"}
+    case = Case({"name": "out", "reduce": "latest", "select": {"x": "x"}, "window": window, "emit": emit})
+    first, over, behind = (
+        Record("k", {"x": 1.0}, "in", partition, offset, timestamp, None, 0)
+        for partition, offset, timestamp in ((0, 1, 0), (0, 2, 12), (1, 1, 1))
+    )
+    kernel, model = Kernel(case), case.model()
+    for runner in (kernel, model):
+        filled(runner, [Batch((first, over)), Batch((behind,))], drained=True)
+    assert sorted(each.window for each in kernel.emissions if each.window) == [(0, 0), (1, 1), (12, 12)]
+    assert_alike(kernel, model, ordered=False)
 
 
 @pytest.mark.parametrize("path", kafka_streams.FILES, ids=kafka_streams.NAMES)

@@ -58,7 +58,9 @@ class Entries:
     def holding(self) -> list[Entry]:
         """Those that hold something back, in the order of their timers."""
         held = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
-        return sorted(held, key=lambda entry: (entry.due, entry.key, entry.window or ()))
+        return sorted(
+            held, key=lambda entry: (self._timers.waits_until(entry), entry.key, entry.window or ())
+        )
 
     def restore(self, row: int) -> None:
         """Take an entry up where an earlier batch left it; of several rows of an entry the last counts."""

@@ -42,7 +42,7 @@ class Folding:
         self._values = stage.reduce.bind(rows)
         self._outcome = Outcome(rows, self._values, schema)
         self._gate = Gate(stage, self._values, schema.field("value").type)
-        self._timers = Timers(stage.emit)
+        self._timers = Timers(stage.emit, stage.window)
         self._buffer = Buffer(stage.bound, self._values, counts) if stage.bound else None
         self._entries = Entries(stage, self._columns, self._values, self._timers, self._buffer)
         self._tally: dict[str, int] = {}
@@ -194,25 +194,32 @@ class Folding:
 
     def _extend_session(self, window: Session, row: int, timestamp: int, now: int) -> str:
         """A record opens a session, or extends one, or joins several into one."""
-        joined = self._joined(window, row, timestamp)
-        spans = [(timestamp, timestamp), *(entry.window for entry in joined if entry.window)]
-        span = (min(first for first, _ in spans), max(last for _, last in spans))
+        joined, span = self._joined(window, row, timestamp)
         if window.is_late(span, now) or (self._final and window.close(span) <= now):
             return "late"
-        if span == (timestamp, timestamp):
-            return self._take(self._entries.at(row, span), row, timestamp, now)
         if any(self._entries.repeats(entry, row) for entry in joined):
             return "repeated"
-        merged = self._merged(joined, row, span, now)
-        fate = self._take(merged, row, timestamp, now)
-        self._timers.set(merged, now)
+        alone = span == (timestamp, timestamp)
+        entry = self._entries.at(row, span) if alone else self._merged(joined, row, span, now)
+        fate = self._take(entry, row, timestamp, now)
+        if not alone or entry.due > entry.close:
+            self._timers.set(entry, now)
         return fate
 
-    def _joined(self, window: Session, row: int, timestamp: int) -> list[Entry]:
-        """The sessions that a record belongs to, oldest first; not those that only wait to go out."""
-        live = [each for each in self._entries.of_key(row) if each.close > self._columns.before[row]]
-        found = [each for each in live if each.window and window.joins(each.window, timestamp)]
-        return sorted(found, key=lambda each: each.window or ())
+    def _joined(self, window: Session, row: int, timestamp: int) -> tuple[list[Entry], Span]:
+        """The sessions that a record belongs to, oldest first, and their common span with it.
+
+        One that is over and only waits to go out is among them if it has just that span: there cannot be two.
+        """
+        near = [
+            (each, each.window)
+            for each in self._entries.of_key(row)
+            if each.window and window.joins(each.window, timestamp)
+        ]
+        spans = [(timestamp, timestamp), *(span for each, span in near if each.due <= each.close)]
+        span = (min(first for first, _ in spans), max(last for _, last in spans))
+        joined = [each for each, its in near if each.due <= each.close or its == span]
+        return sorted(joined, key=lambda each: each.window or ()), span
 
     def _merged(self, joined: list[Entry], row: int, span: Span, now: int) -> Entry:
         """One entry in place of several. What consumers have of those is taken back."""
@@ -274,6 +281,9 @@ class Folding:
 
     def _ring(self, due: int, entry: Entry, time: int) -> None:
         """An entry's timer fires; this counts as having happened when it was due."""
+        if entry.pending and self._emit.due(entry) > due:  # its session is over, and it still has to wait
+            self._timers.set(entry, due)
+            return
         reason = self._emit.on_time(entry, due)
         if reason is not None:
             overtime = time - due

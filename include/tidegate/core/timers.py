@@ -7,22 +7,29 @@ from itertools import count
 
 from tidegate.core.emit import Emit
 from tidegate.core.entry import NEVER, Entry
+from tidegate.core.windows import Session, Window
 
 
 class Timers:
     """A heap. An entry's timer counts only while it stands at the entry's `due`; others are passed over."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, window: Window | None) -> None:
         self._emit = emit
+        self._sessions = isinstance(window, Session)
         self._heap: list[tuple[int, str, int, int, Entry]] = []
         self._number = count()
         self.next_due = NEVER
         """No timer fires before this."""
 
     def set(self, entry: Entry, now: int) -> None:
-        """Set the entry's timer as its strategy says; it cannot be due before `now`."""
+        """Set the entry's timer as its strategy says; it cannot be due before `now`.
+
+        A session that waits for longer than it is open fires at its end, too: from then on nothing joins it.
+        """
         due = self._emit.due(entry)
         entry.waited = due > now
+        if self._sessions and now < entry.close < due:
+            due = entry.close
         self.restore(entry, due if due > now else now)
 
     def restore(self, entry: Entry, due: int) -> None:
@@ -42,20 +49,26 @@ class Timers:
                 return due, entry
         return None
 
+    def waits_until(self, entry: Entry) -> int:
+        """When what the entry holds back goes out by itself."""
+        return max(entry.due, self._emit.due(entry))
+
     def first_held(self) -> Entry:
-        """The entry that holds something back and whose timer fires first."""
-        passed_over = []
-        while True:
+        """The entry that holds something back and would let it out before the others."""
+        passed_over, first = [], None
+        while self._heap and (first is None or self._heap[0][:3] <= first[:3]):
             timer = heapq.heappop(self._heap)
-            due, *_, entry = timer
+            due, key, start, number, entry = timer
             if entry.due == due:
                 passed_over.append(timer)
                 if entry.pending:
-                    break
+                    rival = (self.waits_until(entry), key, start, number, entry)
+                    first = rival if first is None else min(first, rival)
         for each in passed_over:
             heapq.heappush(self._heap, each)
         self.next_due = self._heap[0][0]
-        return entry
+        assert first is not None, "a full buffer holds something"
+        return first[-1]
 
     def clear(self) -> None:
         """Forget all: the group is done."""
