@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from benchmarks.events import Load, draw, key, timestamp_ms
 from tidegate import core
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 2_048  # as many as Spark sends at once
 TOPIC = "stock"
 _BUSY = 50  # one key of this many gets half of all events, where some are busier than others
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])

@@ -23,6 +23,8 @@ class Buffer:
 
     def update(self, entry: Entry) -> None:
         """Take note of what an entry holds back now."""
+        if self._bound.max_bytes is None and entry.pending and entry in self._held:
+            return
         self._bytes -= self._held.pop(entry, 0)
         if entry.pending:
             self._held[entry] = size = self._size(entry) if self._bound.max_bytes is not None else 0

@@ -14,7 +14,7 @@ from tidegate.core.compare import any_differs
 from tidegate.core.counts import Counts
 from tidegate.core.emit import Change, Update
 from tidegate.core.equivalence import Exact
-from tidegate.core.grouping import ends, last_where, previous, row_numbers, starts
+from tidegate.core.grouping import after_first, ends, last_where, row_numbers, starts
 from tidegate.core.ordering import already_applied
 from tidegate.core.reduce import Latest
 from tidegate.core.rows import EMISSION, RECORD, STATE, fill
@@ -43,15 +43,16 @@ def fold_columns(
     counts["tombstones"] += pc.sum(tombstone).as_py() or 0
 
     eligible = pc.or_(tombstone, pc.fill_null(rows.column("passes"), True))
-    counts["filtered"] += pc.sum(pc.invert(eligible)).as_py() or 0
-    candidates = rows.filter(eligible)
-    now, last = _candidates_beside_last(candidates)
-    out = pc.and_(pc.equal(candidates.column("kind"), RECORD), _goes_out(stage, now, last))
-    suppressed = pc.and_(pc.and_not(pc.equal(candidates.column("kind"), RECORD), out), now.is_valid())
+    candidates = _only(rows, eligible)
+    counts["filtered"] += rows.num_rows - candidates.num_rows
+    is_record = pc.equal(candidates.column("kind"), RECORD)
+    now, has_last = _candidates(candidates)
+    out = pc.and_(is_record, _goes_out(stage, now, has_last))
+    suppressed = pc.and_(pc.and_not(is_record, out), now.is_valid())
     counts["idempotent-update-skip"] += pc.sum(suppressed).as_py() or 0
 
     emitted = candidates.filter(out)
-    yield _emissions(schema, emitted, _reason(now.filter(out), last.filter(out)), counts)
+    yield _emissions(schema, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
     keeps_all = isinstance(stage.emit, Update)
     changed = _keep_everything(rows, emitted) if keeps_all else _keep_emitted(emitted)
     stored = rows.column("key").filter(pc.equal(rows.column("kind"), STATE))
@@ -60,16 +61,17 @@ def fold_columns(
     yield _states(schema, changed, counts)
 
 
-def _goes_out(stage: Stage, now: pa.StructArray, last: pa.StructArray) -> pa.BooleanArray:
-    """True where the candidate `now` is emitted after `last`; null: a deletion, or nothing.
+def _goes_out(stage: Stage, now: pa.StructArray, has_last: pa.BooleanArray) -> pa.BooleanArray:
+    """True where the candidate `now` is emitted: it is no deletion of nothing, and, for `change`, differs.
 
     Exact equality is an equivalence, so the candidate just before stands for the last emitted value.
     """
     if not isinstance(stage.emit, Change):
-        return pc.or_(now.is_valid(), last.is_valid())
-    appears_or_vanishes = pc.xor(now.is_valid(), last.is_valid())
-    both = pc.and_(now.is_valid(), last.is_valid())
-    return pc.or_(appears_or_vanishes, pc.and_(both, any_differs(now, last, stage.emit.equivalence.columns)))
+        return pc.or_(now.is_valid(), has_last)
+    appears_or_vanishes = pc.xor(now.is_valid(), has_last)
+    both = pc.and_(now.is_valid(), has_last)
+    differs = any_differs(now.slice(1), now.slice(0, max(len(now) - 1, 0)), stage.emit.equivalence.columns)
+    return pc.or_(appears_or_vanishes, pc.and_(both, after_first(differs, len(now))))
 
 
 def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -79,7 +81,12 @@ def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
     last_of_key = ends(starts(keys))
     next_is_state = pa.concat_arrays([is_state.slice(1), pa.array([False])])
     superseded = pc.and_(is_state, pc.or_(last_of_key, next_is_state))
-    return rows.filter(pc.invert(superseded)) if pc.any(superseded).as_py() else rows
+    return _only(rows, pc.invert(superseded))
+
+
+def _only(rows: pa.RecordBatch, wanted: pa.BooleanArray) -> pa.RecordBatch:
+    """The rows that are wanted; mostly all are, and then nothing is copied."""
+    return rows if pc.all(wanted).as_py() else rows.filter(wanted)
 
 
 def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
@@ -87,23 +94,23 @@ def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
     if not pc.any(state_row).as_py():
         return rows
     state = last_where(state_row, starts(rows.column("key")))
-    applied = pc.and_(pc.invert(state_row), already_applied(rows, state))
-    dropped = pc.sum(applied).as_py() or 0
-    counts["deduplicated"] += dropped
-    return rows.filter(pc.invert(applied)) if dropped else rows
+    kept = _only(rows, pc.or_(state_row, pc.invert(already_applied(rows, state))))
+    counts["deduplicated"] += rows.num_rows - kept.num_rows
+    return kept
 
 
-def _candidates_beside_last(candidates: pa.RecordBatch) -> tuple[pa.StructArray, pa.StructArray]:
-    """Per candidate, its value and that of the one before it; a state row stands for what it emitted."""
+def _candidates(candidates: pa.RecordBatch) -> tuple[pa.StructArray, pa.BooleanArray]:
+    """Per candidate, its value, and whether the one before it had one; a state row has what it emitted."""
     is_state = pc.equal(candidates.column("kind"), STATE)
     now = candidates.column("value")
     if pc.any(is_state).as_py():
         now = pc.if_else(is_state, candidates.column("emitted"), now)
-    return now, previous(now, starts(candidates.column("key")))
+    start = starts(candidates.column("key"))
+    return now, pc.and_not(after_first(now.is_valid().slice(0, max(len(now) - 1, 0)), len(now)), start)
 
 
-def _reason(now: pa.StructArray, last: pa.StructArray) -> pa.StringArray:
-    return pc.if_else(now.is_null(), "deleted", pc.if_else(last.is_null(), "new", "changed"))
+def _reason(now: pa.StructArray, has_last: pa.BooleanArray) -> pa.StringArray:
+    return pc.if_else(now.is_null(), "deleted", pc.if_else(has_last, "changed", "new"))
 
 
 def _emissions(

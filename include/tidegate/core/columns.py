@@ -26,9 +26,19 @@ class Columns:
         self.before = pc.max_element_wise(rows.column("time"), pa.scalar(batch.floor, pa.int64())).to_pylist()
 
     @cached_property
-    def _positions(self) -> list[Position]:
-        names = ("topic", "partition", "offset")
-        return list(zip(*(self._rows.column(name).to_pylist() for name in names), strict=True))
+    def _topics(self) -> list[str]:
+        encoded = self._rows.column("topic").dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        return [names[code] for code in encoded.indices.to_pylist()]
+
+    @cached_property
+    def _partitions(self) -> list[int]:
+        return self._rows.column("partition").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def offset(self) -> list[int]:
+        """Per row, its place in its topic-partition."""
+        return self._rows.column("offset").to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
     def _chains(self) -> list[str | None]:
@@ -41,7 +51,7 @@ class Columns:
 
     def position(self, row: int) -> Position:
         """Where the row's record is."""
-        return self._positions[row]
+        return self._topics[row], self._partitions[row], self.offset[row]
 
     def value(self, row: int) -> Any:
         """The row's own value."""
@@ -50,12 +60,11 @@ class Columns:
     def root(self, row: int) -> Position:
         """Where the row's record came from in the first place."""
         chain = self._chains[row]
-        return self._positions[row] if chain is None else root(chain)
+        return self.position(row) if chain is None else root(chain)
 
     def end(self, row: int) -> int:
         """The time of the row's partition at the end of the batch."""
-        topic, partition, _ = self._positions[row]
-        return self._ends.get((topic, partition), self._least_end)
+        return self._ends.get((self._topics[row], self._partitions[row]), self._least_end)
 
     @cached_property
     def _least_end(self) -> int:

@@ -26,6 +26,8 @@ class Entries:
         self._fences = Fences(stage.deduplicate, columns)
         self._by_root = stage.deduplicate == "root"
         self._keys: dict[str, dict[Span | None, Entry]] = {}
+        self._key: str | None = None
+        self._windows: dict[Span | None, Entry] = {}
         self._gone: dict[tuple[str, Span | None], Entry] = {}
         self.changed: list[Entry] = []
         self.expire = stage.window is not None or stage.emit.expires
@@ -34,15 +36,15 @@ class Entries:
     def at(self, row: int, span: Span | None) -> Entry:
         """The entry of a row's key and a window, made if there is none."""
         key = self._columns.key[row]
-        entries = self._keys.get(key)
-        if entries is None:
-            entries = self._keys[key] = {}
-        entry = entries.get(span)
-        if entry is None:
-            window = self._stage.window
-            close = NEVER if window is None or span is None else window.close(span)
-            entry = entries[span] = Entry(key, span, close, row)
-            self._take_row_over(entry)
+        if key != self._key:  # mostly, the next record is one of the same key
+            self._key, self._windows = key, self._keys.setdefault(key, {})
+        return self._windows.get(span) or self._made(key, span, row)
+
+    def _made(self, key: str, span: Span | None, row: int) -> Entry:
+        window = self._stage.window
+        close = NEVER if window is None or span is None else window.close(span)
+        entry = self._windows[span] = Entry(key, span, close, row)
+        self._take_row_over(entry)
         return entry
 
     def _take_row_over(self, entry: Entry) -> None:
@@ -134,6 +136,7 @@ class Entries:
         """The group is done."""
         self.changed.clear()
         self._keys.clear()
+        self._key = None
         self._gone.clear()
 
     def _drop(self, entry: Entry) -> None:

@@ -35,7 +35,8 @@ class Fences:
     def repeats(self, entry: Entry, row: int) -> bool:
         """Whether the entry has had the record."""
         assert entry.fence is not None
-        position = self._columns.position(row)
         if self._by == "offset":
-            return repeats(position, entry.fence)
+            later = self._columns.offset[row] > entry.fence[2]
+            return not later and repeats(self._columns.position(row), entry.fence)
+        position = self._columns.position(row)
         return repeats(self._columns.root(row), entry.fence) and entry.group != position

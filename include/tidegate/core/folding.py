@@ -6,7 +6,10 @@ record when it is the key's own that reaches it, and otherwise at the end of the
 
 from __future__ import annotations
 
+import gc
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +27,7 @@ from tidegate.core.rows import STATE
 from tidegate.core.serialize import serialize
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
-from tidegate.core.windows import Session, Span
+from tidegate.core.windows import Hopping, Session, Span, Tumbling
 from tidegate.errors import ConditionFailed, UserFunctionFailed
 
 
@@ -42,12 +45,14 @@ class Folding:
         self._values = stage.reduce.bind(rows)
         self._outcome = Outcome(rows, self._values, schema)
         self._gate = Gate(stage, self._values, schema.field("value").type)
+        self._window = stage.window
         self._timers = Timers(stage.emit, stage.window)
         self._buffer = Buffer(stage.bound, self._values, counts) if stage.bound else None
         self._entries = Entries(stage, self._columns, self._values, self._timers, self._buffer)
-        self._tally: dict[str, int] = {}
+        self._tally: dict[str, int] = defaultdict(int)
         latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
         # `latest` is one record's value; in a window it is made of all of the window's
+        self._ignores_nulls = not stage.reduce.takes_nulls
         self._newest_only = latest and stage.window is None
         self._forgets_suppressed = latest and stage.emit.forgets_suppressed
         self._empties = collect or stage.emit.empties
@@ -59,12 +64,14 @@ class Folding:
     def run(self, group_ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Apply all rows; gives emission, state and trace rows."""
         start = 0
-        for end in group_ends:
-            self._apply(start, end)
-            self._finish_group()
-            start = end
-        self._count_fates()
-        yield from self._outcome.batches(self._counts)
+        with _without_garbage_collection():
+            for end in group_ends:
+                self._apply(start, end)
+                self._finish_group()
+                start = end
+            self._count_fates()
+            decided = list(self._outcome.batches(self._counts))
+        yield from decided
 
     def _apply(self, start: int, end: int) -> None:
         """A group's rows, its state first."""
@@ -90,7 +97,7 @@ class Folding:
         fates = self._fates(row, timestamp, now)
         if self._timers.next_due <= now:
             self._fire(now)
-        if self._buffer is not None:
+        if self._buffer is not None and self._buffer.is_full:
             self._relieve(self._buffer, now)
         self._count(row, fates)
         for fate in fates if self._batch.trace else ():
@@ -101,22 +108,6 @@ class Folding:
         known = [self._gate.described(entry) for entry in self._entries.of_key(row)]
         return serialize({"value": self._columns.value(row), "known": known}).decode()
 
-    def _fates(self, row: int, timestamp: int, now: int) -> Sequence[str]:
-        """What becomes of a record, in each of its windows."""
-        window = self._stage.window
-        if self._values.null[row] and not self._stage.reduce.takes_nulls:
-            return ("ignored",)
-        if window is None:
-            return (self._take(self._entries.at(row, None), row, timestamp, now),)
-        if isinstance(window, Session):
-            return (self._extend_session(window, row, timestamp, now),)
-        return [
-            "late"
-            if window.is_late(span, now)
-            else self._take(self._entries.at(row, span), row, timestamp, now)
-            for span in window.spans(timestamp)
-        ]
-
     def _count(self, row: int, fates: Sequence[str]) -> None:
         """A record counts once, whatever became of it in each of its windows."""
         fate = fates[0]
@@ -125,9 +116,7 @@ class Folding:
             fate = "used" if len(dropped) < len(fates) else max(dropped)  # repeated rather than late
         if self._values.null[row] and fate not in ("late", "repeated"):
             self._counts["tombstones"] += 1
-        self._tally[fate] = self._tally.get(fate, 0) + 1
-        if "late" in fates:
-            self._counts["late-record-drop"] += fates.count("late")
+        self._tally[fate] += 1
 
     def _count_fates(self) -> None:
         """What became of the records of all rows."""
@@ -136,11 +125,32 @@ class Folding:
         self._counts["deduplicated"] += repeated
         self._counts["used"] += sum(self._tally.values())
 
+    # one record in each of its windows
+
+    def _fates(self, row: int, timestamp: int, now: int) -> Sequence[str]:
+        """Apply a record; says what became of it in each window."""
+        if self._ignores_nulls and self._values.null[row]:
+            return ("ignored",)
+        if self._window is None:
+            return (self._take(self._entries.at(row, None), row, timestamp, now),)
+        if isinstance(self._window, Session):
+            return (self._in_session(self._window, row, timestamp, now),)
+        return self._in_windows(self._window, row, timestamp, now)
+
+    def _in_windows(self, window: Tumbling | Hopping, row: int, timestamp: int, now: int) -> Sequence[str]:
+        fates = []
+        for span in window.spans(timestamp):
+            if window.is_late(span, now):
+                fates.append(self._late())
+            else:
+                fates.append(self._take(self._entries.at(row, span), row, timestamp, now))
+        return fates
+
     # one record in one entry
 
     def _take(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
         """Fold a record in; says what became of it."""
-        if self._entries.repeats(entry, row):
+        if entry.fence is not None and self._entries.repeats(entry, row):
             return "repeated"
         if self._emit.holds:
             return self._hold(entry, row, timestamp, now)
@@ -192,11 +202,11 @@ class Folding:
 
     # sessions
 
-    def _extend_session(self, window: Session, row: int, timestamp: int, now: int) -> str:
+    def _in_session(self, window: Session, row: int, timestamp: int, now: int) -> str:
         """A record opens a session, or extends one, or joins several into one."""
         joined, span = self._joined(window, row, timestamp)
         if window.is_late(span, now) or (self._final and window.close(span) <= now):
-            return "late"
+            return self._late()
         if any(self._entries.repeats(entry, row) for entry in joined):
             return "repeated"
         alone = span == (timestamp, timestamp)
@@ -205,6 +215,11 @@ class Folding:
         if not alone or entry.due > entry.close:
             self._timers.set(entry, now)
         return fate
+
+    def _late(self) -> str:
+        """Too late for one window."""
+        self._counts["late-record-drop"] += 1
+        return "late"
 
     def _joined(self, window: Session, row: int, timestamp: int) -> tuple[list[Entry], Span]:
         """The sessions that a record belongs to, oldest first, and their common span with it.
@@ -297,7 +312,7 @@ class Folding:
             self._timers.set(entry, due)
 
     def _relieve(self, buffer: Buffer, now: int) -> None:
-        """Emit early what a bounded buffer cannot hold: what would go out first anyway."""
+        """Emit early what a full buffer cannot hold: what would go out first anyway."""
         while buffer.is_full:
             buffer.require_early()
             self._counts["buffer-evict"] += 1
@@ -346,3 +361,15 @@ class Folding:
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
         counts["state-rows"] += (not entry.gone) - entry.stored
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Python would look for cycles again and again while objects are made that are all still needed."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -7,17 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_ENOUGH_ROWS = 32_768
+_ENOUGH_BYTES = 8 * 1024 * 1024
+
 
 def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut so that no group stands in two batches. Memory: the largest group's rows.
+    """The same rows, cut so that no group stands in two batches, and none is needlessly small.
 
-    A group is what has the same values in the columns `by`; its rows come together.
+    A group is what has the same values in the columns `by`; its rows come together. Memory: 32,768 rows or
+    8 MiB, and one batch and the largest group's rows more.
     """
     pending: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        cut = _last_start(batch, pending, by)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        enough = rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES
+        cut = _last_start(batch, pending, by) if enough else None
         if cut is None:
             pending.append(batch)
             continue
@@ -25,6 +32,7 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
         if done:
             yield pa.concat_batches(done)
         pending = [batch.slice(cut)]
+        rows, size = pending[0].num_rows, pending[0].nbytes
     if pending:
         yield pa.concat_batches(pending)
 
@@ -46,9 +54,18 @@ def _matches(rows: pa.RecordBatch, one: pa.RecordBatch, by: Sequence[str]) -> pa
 
 def starts(keys: pa.Array) -> pa.BooleanArray:
     """True at the first row of each key."""
-    if not len(keys):
-        return pa.array([], pa.bool_())
-    return pa.concat_arrays([pa.array([True]), pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1))])
+    return changes(keys, first=True)
+
+
+def changes(values: pa.Array, first: bool = False) -> pa.BooleanArray:
+    """True where a value is not the one in the row before; in the first row, `first`."""
+    rows = len(values)
+    return after_first(pc.not_equal(values.slice(1), values.slice(0, max(rows - 1, 0))), rows, first)
+
+
+def after_first(rest: pa.BooleanArray, rows: int, first: bool = False) -> pa.BooleanArray:
+    """`first`, then the rest: what is known of each row but the first, as a column of so many rows."""
+    return pa.concat_arrays([pa.array([first]), rest]) if rows else rest
 
 
 def group_ends(rows: pa.RecordBatch, by: Sequence[str]) -> list[int]:
@@ -76,9 +93,3 @@ def last_where(mask: pa.BooleanArray, start: pa.BooleanArray) -> pa.Int64Array:
     marked = pc.if_else(mask, row_numbers(len(mask)), pc.if_else(start, pa.scalar(-1, pa.int64()), None))
     filled = pc.fill_null_forward(marked)
     return pc.if_else(pc.equal(filled, -1), None, filled)
-
-
-def previous(values: pa.Array, start: pa.BooleanArray) -> pa.Array:
-    """For each row, the value of the row before it in the same key; null at the key's first row."""
-    before = pc.if_else(start, None, pc.subtract(row_numbers(len(values)), 1))
-    return values.take(before)

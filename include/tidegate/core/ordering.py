@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.grouping import last_where, previous, starts
+from tidegate.core.grouping import changes, starts
 from tidegate.core.rows import RECORD
 
 
@@ -40,14 +40,11 @@ def merge_partitions(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
 
 def _leaves_partition(rows: pa.RecordBatch, start: pa.BooleanArray) -> pa.BooleanArray:
     """True at a record whose topic-partition is not that of the key's record before it."""
+    elsewhere = pc.or_(changes(rows.column("topic")), changes(rows.column("partition")))
     record = pc.equal(rows.column("kind"), RECORD)
-    before = previous(last_where(record, start), start)
-    same_key = pc.and_(record, before.is_valid())
-    elsewhere = pc.or_(
-        pc.not_equal(rows.column("topic"), rows.column("topic").take(before)),
-        pc.not_equal(rows.column("partition"), rows.column("partition").take(before)),
-    )
-    return pc.fill_null(pc.and_(same_key, elsewhere), False)
+    # the key's state rows come first
+    after_record = pc.and_not(pc.and_(record, pc.invert(changes(rows.column("kind")))), start)
+    return pc.and_(after_record, elsewhere)
 
 
 def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -13,18 +14,10 @@ from tidegate.core.reduce import Values
 from tidegate.core.rows import EMISSION, STATE, TRACE, fill
 
 _FROM_ROW = ("key", "topic", "partition", "offset", "source")
-
-
-class _Emission(NamedTuple):
-    row: int
-    value: Any
-    timestamp: int
-    at: int
-    waited: bool
-    reason: str
-    ordinal: int
-    window_start: int | None
-    window_end: int | None
+# a plain tuple each: there may be one per record
+_EMISSION = (
+    "row", "value", "timestamp", "at", "waited", "reason", "ordinal", "window_start", "window_end",
+)  # fmt: skip
 
 
 class _State(NamedTuple):
@@ -59,7 +52,7 @@ class Outcome:
         self._values = values
         self._schema = schema
         self._ordinals: dict[str, int] = {}
-        self._emissions: list[_Emission] = []
+        self._emissions: list[tuple[Any, ...]] = []
         self._states: list[_State] = []
         self._traces: list[_Trace] = []
 
@@ -68,9 +61,7 @@ class Outcome:
         ordinal = self._ordinals.get(entry.key, 0)
         self._ordinals[entry.key] = ordinal + 1
         start, end = entry.window or (None, None)
-        self._emissions.append(
-            _Emission(entry.row, value, timestamp, at, waited, reason, ordinal, start, end)
-        )
+        self._emissions.append((entry.row, value, timestamp, at, waited, reason, ordinal, start, end))
 
     def remember(self, entry: Entry, hashed: bool) -> None:
         """Keep an entry as a state row."""
@@ -107,23 +98,27 @@ class Outcome:
         """All of it, as rows of the output schema; counts what goes out and what changed."""
         if self._emissions:
             counts["emitted"] += len(self._emissions)
-            for emission in self._emissions:
-                counts["emitted." + emission.reason] += 1
-            yield self._as_rows(EMISSION, _Emission._fields, self._emissions)
+            columns = self._columns(_EMISSION, self._emissions)
+            counts.include({"emitted." + reason: n for reason, n in Counter(columns["reason"]).items()})
+            yield self._as_rows(EMISSION, columns)
         if self._states:
             counts["state-rows-changed"] += len(self._states)
-            yield self._as_rows(STATE, _State._fields, self._states)
+            yield self._as_rows(STATE, self._columns(_State._fields, self._states))
         if self._traces:
-            yield self._as_rows(TRACE, _Trace._fields, self._traces)
+            yield self._as_rows(TRACE, self._columns(_Trace._fields, self._traces))
 
-    def _as_rows(self, kind: int, names: tuple[str, ...], gathered: list[Any]) -> pa.RecordBatch:
-        columns = dict(zip(names, zip(*gathered, strict=True), strict=True))
+    @staticmethod
+    def _columns(names: tuple[str, ...], gathered: list[Any]) -> dict[str, Sequence[Any]]:
+        return dict(zip(names, zip(*gathered, strict=True), strict=True))
+
+    def _as_rows(self, kind: int, columns: dict[str, Sequence[Any]]) -> pa.RecordBatch:
+        rows = len(columns["row"])
         places = pa.array(columns.pop("row"), pa.int64())
         arrays = {name: self._array(name, values) for name, values in columns.items()}
         taken = {name: self._rows.column(name).take(places) for name in _FROM_ROW}
         if kind == TRACE:
             taken["timestamp"] = self._rows.column("timestamp").take(places)
-        return fill(self._schema, kind, taken | arrays, len(gathered))
+        return fill(self._schema, kind, taken | arrays, rows)
 
     def _array(self, name: str, values: Any) -> pa.Array:
         if name == "held":
