@@ -21,7 +21,8 @@ from tidegate.local.stack import environment
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-KILLS = ("compute.written", "publish.chunk_sent")
+# the second chunk is sent and not committed when the publisher dies
+KILLS = ("ledger.add_attempt=kill", "publish.send=kill_after@2")
 STREAM = Stream("availability", 1)
 
 
@@ -64,8 +65,7 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "TIDEGATE_PIPELINES": str(home / "pipelines"),
             "TIDEGATE_EXPECTATIONS": str(REPOSITORY / "include" / "expectations"),
             "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
-            # the second chunk is sent and not committed when the publisher dies
-            "TIDEGATE_FAILPOINTS": f"{KILLS[0]}=kill,{KILLS[1]}=kill@2",
+            "TIDEGATE_FAILPOINTS": ",".join(KILLS),
             "TIDEGATE_FAILPOINTS_FIRED": str(fired),
         }
         create_topics(broker.bootstrap_servers)

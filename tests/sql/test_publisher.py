@@ -23,18 +23,24 @@ from tidegate.errors import (
     SinkUnavailable,
     TidegateError,
 )
-from tidegate.failpoints import FailpointRaised
+from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.sql import Database
 
-FAILPOINTS = (
-    "publish.sql_before",
-    "publish.sql_prepared",
-    "publish.sql_advanced",
-    "publish.sql_chunk_written",
-    "publish.sql_chunk_written@2",
-    "publish.sql_commit_before",
-    "publish.sql_committed",
-)
+AFTER_COMMIT = "sql.commit=lose@2"
+FAULTS = (
+    "sql.connect=raise",
+    "sql.prepare=raise",
+    "sql.prepare=lose",
+    "sql.read_progress=lose",
+    "sql.advance=raise",
+    "sql.advance=lose",
+    "sql.write=raise",
+    "sql.write=lose",
+    "sql.write=lose@2",
+    "sql.count=lose",
+    "sql.commit=raise@2",
+    AFTER_COMMIT,
+)  # the first commit is that of the tables
 
 
 def test_appended_batches_stand_one_after_the_other(url: str) -> None:
@@ -102,23 +108,22 @@ def test_generations_and_sinks_share_a_table_without_meeting(url: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
-@pytest.mark.parametrize("point", FAILPOINTS)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_publisher_that_dies_anywhere_leaves_all_or_nothing_and_the_retry_the_same(
-    url: str, mode: str, point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, mode: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = Sink(url, mode=mode)
     sink.publish(1, [emission("a", 1), emission("b", 1)])
     before = sink.values()
     batch = [emission("a", 2), emission("b", None), emission("c", 1), emission("c", 2)]
-    name, _, hit = point.partition("@")
     fired = tmp_path / "fired"
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
-    monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}=raise@{hit or 1}")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", fault)
     monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(fired))
-    with pytest.raises(FailpointRaised):
+    with pytest.raises((FailpointRaised, ReplyLost)):
         sink.publish(2, batch, 1)
-    assert fired.read_text().split() == [name]
-    committed = name == "publish.sql_committed"
+    assert fired.read_text().split() == [fault]
+    committed = fault == AFTER_COMMIT
     assert (sink.values() == before) is not committed
     assert sink.publish(2, batch, 1) == (0 if committed else 4)
     expected = [("a", 1), ("b", 1), ("a", 2), ("b", None), ("c", 1), ("c", 2)]

@@ -11,7 +11,7 @@ import pytest
 from tests.steps.committed import Committed
 from tidegate.errors import Halted
 from tidegate.steps import outbox as module
-from tidegate.steps.outbox import Outbox, open_outbox
+from tidegate.steps.outbox import Outbox
 
 SQLITE = "sqlite://"
 
@@ -71,4 +71,4 @@ def test_an_outbox_that_is_gone_halts(tmp_path: Path) -> None:
     attempt = committed.app.ledger.attempt(plan.stream, 1)
     assert attempt is not None
     with pytest.raises(Halted, match="3 emissions of first"):
-        open_outbox(committed.app, plan, committed.pipeline.stages[0], attempt)
+        committed.app.outbox(plan, committed.pipeline.stages[0], attempt)

@@ -13,7 +13,7 @@ from tests.steps.committed import Committed
 from tidegate import steps
 from tidegate.cli import cli
 from tidegate.errors import Halted, ProgressLost, SettingsInvalid, SinkRefused
-from tidegate.failpoints import FailpointRaised
+from tidegate.failpoints import FailpointRaised, ReplyLost
 
 SINKS = """\
   - {kind: sql, table: firsts, stage: first, with_key: true}
@@ -51,20 +51,20 @@ def test_a_stage_that_emits_nothing_is_published_as_nothing(committed: Committed
 
 
 @pytest.mark.parametrize(
-    "point",
-    ["publish.sql_advanced", "publish.sql_commit_before", "publish.sql_committed", "publish.before_record"],
+    "fault",
+    ["sql.advance=lose", "sql.count=lose", "sql.commit=lose", "ledger.add_publication=raise"],
 )
 @pytest.mark.parametrize("hit", [1, 2])
 def test_a_publisher_that_dies_between_sinks_sends_nothing_twice(
-    committed: Committed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: str, hit: int
+    committed: Committed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, hit: int
 ) -> None:
     committed.commit(1, BATCH)
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
-    monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{point}=raise@{hit}")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{fault}@{hit}")
     monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(tmp_path / "fired"))
-    with pytest.raises(FailpointRaised):
+    with pytest.raises((FailpointRaised, ReplyLost)):
         committed.publish(1)
-    assert (tmp_path / "fired").read_text().split() == [point]
+    assert (tmp_path / "fired").read_text().split() == [f"{fault}@{hit}"]
     committed.publish(1)
     assert [row[2] for row in committed.query(FIRSTS)] == [10, 20, None]
     assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]

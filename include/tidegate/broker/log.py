@@ -19,6 +19,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
+from tidegate.failpoints import failpoint
 
 _API_TIMEOUT_MS = 15_000
 
@@ -74,16 +75,18 @@ class KafkaLog:
     def _admin(self) -> Iterator[Any]:
         with broker_errors(self._config):
             if self._client is None:
-                self._client = KafkaAdminClient(
-                    **{"request_timeout_ms": _API_TIMEOUT_MS, **self._config.for_python()},
-                    bootstrap_timeout_ms=_API_TIMEOUT_MS,
-                )
+                with failpoint("kafka.connect"):
+                    self._client = KafkaAdminClient(
+                        **{"request_timeout_ms": _API_TIMEOUT_MS, **self._config.for_python()},
+                        bootstrap_timeout_ms=_API_TIMEOUT_MS,
+                    )
             yield self._client
 
     def view(self, topic: str) -> TopicView:
         """The topic as it stands. Raises TopicMissing, BrokerUnavailable."""
         with self._admin() as admin:
-            described = admin.describe_topics([topic])[0]
+            with failpoint("kafka.describe"):
+                described = admin.describe_topics([topic])[0]
             if described["error_code"] != 0 or not described["partitions"]:
                 raise TopicMissing(
                     f"The topic {topic} does not exist at {self._config.servers}",
@@ -102,7 +105,8 @@ class KafkaLog:
         """Per partition, offset and timestamp of the first record at or after an instant, if there is one."""
         with self._admin() as admin:
             wanted = {TopicPartition(topic, partition): timestamp_ms for partition in partitions}
-            found = admin.list_partition_offsets(wanted)
+            with failpoint("kafka.offsets_at"):
+                found = admin.list_partition_offsets(wanted)
             return {
                 at.partition: (each.offset, each.timestamp) for at, each in found.items() if each.offset >= 0
             }
@@ -110,13 +114,14 @@ class KafkaLog:
     def ensure_progress_topic(self) -> None:
         """Create the compacted topic of progress records, with one partition, unless it is there."""
         with self._admin() as admin:
-            if PROGRESS_TOPIC in admin.list_topics():
+            with failpoint("kafka.list_topics"):
+                there = PROGRESS_TOPIC in admin.list_topics()
+            if there:
                 return
+            wanted = NewTopic(PROGRESS_TOPIC, 1, -1, topic_configs={"cleanup.policy": "compact"})
             try:
-                admin.create_topics(
-                    [NewTopic(PROGRESS_TOPIC, 1, -1, topic_configs={"cleanup.policy": "compact"})],
-                    raise_errors=True,
-                )
+                with failpoint("kafka.create_progress_topic"):
+                    admin.create_topics([wanted], raise_errors=True)
             except TopicAlreadyExistsError:
                 return
 
@@ -127,7 +132,8 @@ def _offsets(
     spec: OffsetSpec,
     isolation: Any = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[int, int]:
-    found = admin.list_partition_offsets(dict.fromkeys(partitions, spec), isolation_level=isolation)
+    with failpoint("kafka.offsets"):
+        found = admin.list_partition_offsets(dict.fromkeys(partitions, spec), isolation_level=isolation)
     return {at.partition: each.offset for at, each in found.items()}
 
 

@@ -71,7 +71,8 @@ class KafkaPublisher:
         Raises ProgressLost, Fenced, OutcomeUnknown, BrokerUnavailable.
         """
         with broker_errors(self._config):
-            producer = self._producer()
+            with failpoint("publish.connect"):
+                producer = self._producer()
             try:
                 return self._publish(producer, seq, messages, last_published)
             except _FENCED as error:
@@ -84,11 +85,11 @@ class KafkaPublisher:
     def _publish(
         self, producer: Any, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int
     ) -> int:
-        failpoint("publish.before_init")
-        producer.init_transactions()
-        failpoint("publish.after_init")
-        progress = self._checked(self.progress(), seq, last_published)
-        failpoint("publish.progress_read")
+        with failpoint("publish.init"):
+            producer.init_transactions()
+        with failpoint("publish.read_progress"):
+            found = self.progress()
+        progress = self._checked(found, seq, last_published)
         if progress.seq > seq or (progress.seq == seq and progress.done):
             return 0
         already = progress.sent if progress.seq == seq else 0
@@ -110,18 +111,20 @@ class KafkaPublisher:
         return found
 
     def _send(self, producer: Any, chunk: Sequence[Message], progress: Progress) -> None:
-        failpoint("publish.chunk_before")
-        producer.begin_transaction()
-        futures = [self._send_one(producer, message) for message in chunk]
-        failpoint("publish.chunk_sent")
-        body = json.dumps(asdict(progress)).encode()
-        futures.append(producer.send(PROGRESS_TOPIC, value=body, key=self._shard.encode(), partition=0))
-        producer.flush(timeout=_ANSWER_SECONDS)
-        for future in futures:
-            future.get(timeout=_ANSWER_SECONDS)
-        failpoint("publish.commit_before")
-        _answered(producer.commit_transaction)
-        failpoint("publish.chunk_committed")
+        with failpoint("publish.begin"):
+            producer.begin_transaction()
+        with failpoint("publish.send"):
+            futures = [self._send_one(producer, message) for message in chunk]
+        with failpoint("publish.send_progress"):
+            body = json.dumps(asdict(progress)).encode()
+            futures.append(producer.send(PROGRESS_TOPIC, value=body, key=self._shard.encode(), partition=0))
+        with failpoint("publish.flush"):
+            producer.flush(timeout=_ANSWER_SECONDS)
+        with failpoint("publish.acknowledge"):
+            for future in futures:
+                future.get(timeout=_ANSWER_SECONDS)
+        with failpoint("publish.commit"):
+            _answered(producer.commit_transaction)
 
     def _send_one(self, producer: Any, message: Message) -> Any:
         return producer.send(

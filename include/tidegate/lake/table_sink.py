@@ -20,15 +20,15 @@ def append_batch(path: str, application: str, seq: int, rows: pa.Table) -> int:
 
     Raises Fenced when another publisher was faster, LakeUnavailable.
     """
-    with lake_errors(path):
+    with lake_errors(path), failpoint("table.create"):
         DeltaTable.create(path, rows.schema, mode="ignore")
     table = DeltaTable(path)
     if (table.transaction_version(application) or 0) >= seq:
         return 0
-    failpoint("publish.table_before")
     mark = CommitProperties(app_transactions=[Transaction(application, seq)])
     try:
-        write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=mark)
+        with failpoint("table.append"):
+            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=mark)
     except CommitFailedError as error:
         raise Fenced(f"Another publisher wrote to {path} at the same time", "Run again.") from error
     except (DeltaError, OSError) as error:
@@ -36,5 +36,4 @@ def append_batch(path: str, application: str, seq: int, rows: pa.Table) -> int:
             f"The table {path} cannot be written: {str(error).splitlines()[0][:300]}",
             "Check rights, space and columns; then run again, nothing is lost.",
         ) from error
-    failpoint("publish.table_after")
     return int(rows.num_rows)

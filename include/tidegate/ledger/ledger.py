@@ -35,7 +35,7 @@ class Ledger(LedgerReader):
         Raises LeaseHeld.
         """
         table = schema.heads
-        with self._transaction() as connection:
+        with self._transaction("acquire") as connection:
             row = connection.execute(select(table).where(of(table, stream))).first()
             if row is None:
                 _create_head(connection, stream)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, and_, func, select
 
+from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.database import answering
 from tidegate.ledger.records import Attempt, Head, Plan, Run, Stream, Times
@@ -23,13 +24,14 @@ class LedgerReader:
         self._now = now
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        with answering(self._name), self._engine.begin() as connection:
+    def _transaction(self, name: str) -> Iterator[Connection]:
+        """One transaction; `ledger.<name>` is the failpoint around it."""
+        with answering(self._name), failpoint(f"ledger.{name}"), self._engine.begin() as connection:
             yield connection
 
     def streams(self) -> list[Stream]:
         """Every pipeline and generation that was ever planned."""
-        with self._transaction() as connection:
+        with self._transaction("streams") as connection:
             rows = connection.execute(
                 select(schema.heads.c.pipeline, schema.heads.c.generation).order_by(
                     schema.heads.c.pipeline, schema.heads.c.generation
@@ -39,7 +41,7 @@ class LedgerReader:
 
     def head(self, stream: Stream) -> Head:
         """The last committed batch."""
-        with self._transaction() as connection:
+        with self._transaction("head") as connection:
             row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
         if row is None:
             return Head(stream)
@@ -47,7 +49,7 @@ class LedgerReader:
 
     def lease_holder(self, stream: Stream) -> str | None:
         """Who holds a lease that has not run out, if anyone."""
-        with self._transaction() as connection:
+        with self._transaction("lease_holder") as connection:
             row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
         held = row is not None and row.holder is not None and row.lease_until > self._now()
         return str(row.holder) if row is not None and held else None
@@ -55,7 +57,7 @@ class LedgerReader:
     def plan(self, stream: Stream, seq: int) -> Plan | None:
         """The plan of a batch."""
         table = schema.plans
-        with self._transaction() as connection:
+        with self._transaction("plan") as connection:
             row = connection.execute(select(table).where(of(table, stream), table.c.seq == seq)).first()
         return plan_in(stream, row) if row else None
 
@@ -68,13 +70,13 @@ class LedgerReader:
         plans, commits = schema.plans, schema.commits
         both = plans.join(commits, and_(of(commits, stream), plans.c.seq == commits.c.seq))
         query = select(func.max(plans.c.clock_ms)).select_from(both).where(of(plans, stream))
-        with self._transaction() as connection:
+        with self._transaction("latest_clock") as connection:
             return connection.execute(query).scalar()
 
     def run(self, stream: Stream, run_id: str) -> Run | None:
         """What a trigger came to."""
         table = schema.runs
-        with self._transaction() as connection:
+        with self._transaction("run") as connection:
             row = connection.execute(select(table).where(of(table, stream), table.c.run_id == run_id)).first()
         return Run(row.run_id, row.seq, row.note) if row else None
 
@@ -83,7 +85,7 @@ class LedgerReader:
         table, commits = schema.attempts, schema.commits
         query = select(table).where(of(table, stream), table.c.seq == seq).order_by(table.c.epoch.desc())
         decided = select(commits.c.attempt).where(of(commits, stream), commits.c.seq == seq)
-        with self._transaction() as connection:
+        with self._transaction("attempt") as connection:
             name = connection.execute(decided).scalar()
             row = connection.execute(query.where(table.c.name == name) if name else query).first()
         return attempt_in(stream, row) if row else None
@@ -100,13 +102,13 @@ class LedgerReader:
         query = select(table.c.seq, table.c.attempt).where(of(table, stream)).order_by(table.c.seq)
         if up_to is not None:
             query = query.where(table.c.seq <= up_to)
-        with self._transaction() as connection:
+        with self._transaction("committed") as connection:
             return [(row.seq, row.attempt) for row in connection.execute(query)]
 
     def publications(self, stream: Stream, seq: int) -> dict[str, int]:
         """Sink -> records, for the sinks that have the whole of a batch."""
         table = schema.publications
-        with self._transaction() as connection:
+        with self._transaction("publications") as connection:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {row.sink: row.records for row in rows}
 
@@ -116,13 +118,13 @@ class LedgerReader:
         query = select(func.max(table.c.seq)).where(
             of(table, stream), table.c.sink == sink, table.c.records > 0
         )
-        with self._transaction() as connection:
+        with self._transaction("last_published") as connection:
             return connection.execute(query).scalar() or 0
 
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
         """The identity of the sink that was first published to."""
         table = schema.sinks
-        with self._transaction() as connection:
+        with self._transaction("sink_identity") as connection:
             return connection.execute(
                 select(table.c.identity).where(of(table, stream), table.c.sink == sink)
             ).scalar()
@@ -130,6 +132,6 @@ class LedgerReader:
     def metrics(self, stream: Stream, seq: int) -> dict[tuple[str, str], float]:
         """(stage, name) -> value; the stage of a whole batch's metrics is ''."""
         table = schema.metrics
-        with self._transaction() as connection:
+        with self._transaction("metrics") as connection:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {(row.stage, row.name): row.value for row in rows}

@@ -30,11 +30,15 @@ class LeasedLedger(LedgerReader):
 
     def renew(self) -> None:
         """Show life: the lease ends LEASE_SECONDS from now."""
-        self._hold(lease_until=self._now() + LEASE_SECONDS)
+        with self._transaction("renew") as connection:
+            until = {"lease_until": self._now() + LEASE_SECONDS}
+            held = connection.execute(update(schema.heads).where(self._is_current()).values(until))
+            if held.rowcount != 1:
+                raise self._lost()
 
     def release(self) -> None:
         """Let others in at once. Silent when somebody already is."""
-        with self._transaction() as connection:
+        with self._transaction("release") as connection:
             connection.execute(
                 update(schema.heads).where(self._is_current()).values(holder=None, lease_until=None)
             )
@@ -42,7 +46,7 @@ class LeasedLedger(LedgerReader):
     def add_plan(self, plan: Plan) -> None:
         """Fix a batch, and that its run works on it."""
         row = self._key(**plan_out(plan), planned_at=self._now())
-        with self._fenced() as connection:
+        with self._fenced("add_plan") as connection:
             connection.execute(insert(schema.plans).values(row))
             connection.execute(
                 insert(schema.runs).values(self._key(run_id=plan.run_id, seq=plan.seq, note=""))
@@ -50,19 +54,19 @@ class LeasedLedger(LedgerReader):
 
     def add_run(self, run: Run) -> None:
         """Note what a trigger came to, when that is not a batch of its own."""
-        with self._fenced() as connection:
+        with self._fenced("add_run") as connection:
             connection.execute(insert(schema.runs).values(self._key(**asdict(run))))
 
     def add_attempt(self, attempt: Attempt) -> None:
         """Note that an attempt's files are complete."""
         row = self._key(**attempt_out(attempt), epoch=self.lease.epoch, computed_at=self._now())
-        with self._fenced() as connection:
+        with self._fenced("add_attempt") as connection:
             connection.execute(insert(schema.attempts).values(row))
 
     def set_validated(self, attempt: Attempt, passed: bool) -> None:
         """Note what the quality gate said."""
         table = schema.attempts
-        with self._fenced() as connection:
+        with self._fenced("set_validated") as connection:
             connection.execute(
                 update(table)
                 .where(of(table, self.stream), table.c.name == attempt.name)
@@ -72,8 +76,7 @@ class LeasedLedger(LedgerReader):
     def commit(self, plan: Plan, attempt: Attempt) -> None:
         """Decide the batch: the head moves from `seq - 1` to `seq`; Fenced if a newer lease exists."""
         table = schema.heads
-        failpoint("commit.before")
-        with self._transaction() as connection:
+        with self._transaction("commit") as connection:
             moved = connection.execute(
                 update(table)
                 .where(self._is_current(), table.c.seq == plan.seq - 1)
@@ -85,20 +88,16 @@ class LeasedLedger(LedgerReader):
             )
             if moved.rowcount != 1:
                 raise self._lost()
-            connection.execute(
-                insert(schema.commits).values(
-                    self._key(seq=plan.seq, attempt=attempt.name, committed_at=self._now())
-                )
-            )
-            failpoint("commit.in_transaction")
-        failpoint("commit.after")
+            decided = self._key(seq=plan.seq, attempt=attempt.name, committed_at=self._now())
+            with failpoint("ledger.commit.noted"):
+                connection.execute(insert(schema.commits).values(decided))
 
     def drop_plan(self) -> int | None:
         """Forget the undecided batch, so that the next run plans anew. Returns its seq, or None.
 
         Safe beside a try that still computes it: that try's epoch is stale, so it can never commit.
         """
-        with self._fenced() as connection:
+        with self._fenced("drop_plan") as connection:
             head = connection.execute(select(schema.heads.c.seq).where(self._is_current())).scalar_one()
             for table in (schema.attempts, schema.metrics, schema.runs):
                 connection.execute(delete(table).where(self._row(table, head + 1)))
@@ -107,7 +106,7 @@ class LeasedLedger(LedgerReader):
 
     def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
         """Move the head past offsets that are lost, and keep a record of it among the runs."""
-        with self._fenced() as connection:
+        with self._fenced("accept_gap") as connection:
             table = schema.heads
             stored = connection.execute(select(table.c.offsets).where(self._is_current())).scalar_one()
             offsets = partitions_in(stored) | {(each.topic, each.partition): each.end for each in skipped}
@@ -123,13 +122,13 @@ class LeasedLedger(LedgerReader):
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         """Note that a sink has the whole of a batch. Noting it twice is harmless."""
         table = schema.publications
-        with self._fenced() as connection:
+        with self._fenced("add_publication") as connection:
             row = self._key(seq=seq, sink=sink, records=records, published_at=self._now())
             _replace(connection, table, and_(self._row(table, seq), table.c.sink == sink), [row])
 
     def set_sink_identity(self, sink: str, identity: str) -> None:
         """Remember what a sink is, at its first use."""
-        with self._fenced() as connection:
+        with self._fenced("set_sink_identity") as connection:
             connection.execute(insert(schema.sinks).values(self._key(sink=sink, identity=identity)))
 
     def set_metrics(self, seq: int, stage: str, values: Mapping[str, float]) -> None:
@@ -137,7 +136,7 @@ class LeasedLedger(LedgerReader):
         table = schema.metrics
         mine = and_(self._row(table, seq), table.c.stage == stage, table.c.name.in_(values))
         rows = [self._key(seq=seq, stage=stage, name=name, value=value) for name, value in values.items()]
-        with self._fenced() as connection:
+        with self._fenced("set_metrics") as connection:
             _replace(connection, table, mine, rows)
 
     def _after(self, connection: Connection, plan: Plan) -> dict[tuple[str, int], int]:
@@ -155,17 +154,11 @@ class LeasedLedger(LedgerReader):
     def _is_current(self) -> Any:
         return and_(of(schema.heads, self.stream), schema.heads.c.epoch == self.lease.epoch)
 
-    def _hold(self, **values: Any) -> None:
-        with self._transaction() as connection:
-            held = connection.execute(update(schema.heads).where(self._is_current()).values(**values))
-            if held.rowcount != 1:
-                raise self._lost()
-
     @contextmanager
-    def _fenced(self) -> Iterator[Connection]:
+    def _fenced(self, name: str) -> Iterator[Connection]:
         """A transaction that holds the head's row, so that no newer epoch can begin before it ends."""
         try:
-            with self._transaction() as connection:
+            with self._transaction(name) as connection:
                 held = connection.execute(
                     update(schema.heads)
                     .where(self._is_current())

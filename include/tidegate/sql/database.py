@@ -11,6 +11,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError, OperationalError
 
 from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.failpoints import failpoint
 
 _CONNECT_SECONDS = 15
 _WAIT_SECONDS = 30.0
@@ -53,13 +54,17 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """All or nothing. Raises SinkUnavailable, SinkRefused; OutcomeUnknown when only the commit failed."""
-        with self._errors(), self._engine.connect() as connection, connection.begin() as transaction:
+        with self._errors(), self._connection() as connection, connection.begin() as transaction:
             if self.dialect == "postgresql":
                 for name, seconds in self._limits.items():
                     connection.exec_driver_sql(f"SET LOCAL {name} = {round(seconds * 1000)}")
             yield connection
-            with self._commit_errors():
+            with self._commit_errors(), failpoint("sql.commit"):
                 transaction.commit()
+
+    def _connection(self) -> Connection:
+        with failpoint("sql.connect"):
+            return self._engine.connect()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -51,25 +51,22 @@ class SqlPublisher:
         batch that the ledger says this sink has rows of, 0 if none.
         Raises ProgressLost, Fenced, SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
-        failpoint("publish.sql_before")
         self._prepare(last_published)
-        failpoint("publish.sql_prepared")
         with self._database.transaction() as connection:
             found = self._checked(self._progress(connection), seq, last_published)
             if found == seq:
                 return 0
-            self._advance(connection, found, seq)
-            failpoint("publish.sql_advanced")
+            with failpoint("sql.advance"):
+                self._advance(connection, found, seq)
             sent = 0
             for chunk in emissions:
                 rows = self._layout.rows(chunk, self._shard.stream, seq, sent)
-                write(connection, self._layout, rows, chunk.column("value").is_null().to_pylist())
+                with failpoint("sql.write"):
+                    write(connection, self._layout, rows, chunk.column("value").is_null().to_pylist())
                 sent += len(rows)
-                failpoint("publish.sql_chunk_written")
             mine = progress.c.shard == self._shard.name
-            connection.execute(update(progress).where(mine).values(rows=sent))
-            failpoint("publish.sql_commit_before")
-        failpoint("publish.sql_committed")
+            with failpoint("sql.count"):
+                connection.execute(update(progress).where(mine).values(rows=sent))
         return sent
 
     def progress(self) -> int:
@@ -101,7 +98,7 @@ class SqlPublisher:
         return connection.execute(newest).scalar() or 0
 
     def _prepare(self, last_published: int) -> None:
-        with self._database.transaction() as connection:
+        with failpoint("sql.prepare"), self._database.transaction() as connection:
             lock_for_changes(connection)
             progress.create(connection, checkfirst=True)
             if last_published and not exists(connection, self._layout):
@@ -110,7 +107,8 @@ class SqlPublisher:
 
     def _progress(self, connection: Connection) -> int | None:
         mine = progress.c.shard == self._shard.name
-        return connection.execute(select(progress.c.seq).where(mine)).scalar()
+        with failpoint("sql.read_progress"):
+            return connection.execute(select(progress.c.seq).where(mine)).scalar()
 
     def _checked(self, found: int | None, seq: int, last_published: int) -> int | None:
         if (found or 0) < last_published:

@@ -1,18 +1,30 @@
-"""The composition root: what the steps work with, built from the settings."""
+"""The composition root: what the steps work with, built from the settings.
+
+Whatever a step does outside of its own process, it does through `App`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.broker import KafkaLog
+from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Halted, PipelineInvalid, Problem
-from tidegate.lake import Lake
-from tidegate.ledger import Ledger, Plan, Stream
+from tidegate.failpoints import failpoint
+from tidegate.lake import Lake, on_disk
+from tidegate.ledger import Attempt, Ledger, Plan, Stream
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, load_pipeline, parse_pipeline
+from tidegate.spec import Pipeline, Stage, load_pipeline, parse_pipeline
+from tidegate.steps.outbox import Outbox, open_outbox
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.engine import Before, Computed
 
 
 @dataclass(frozen=True)
@@ -32,9 +44,33 @@ class App:
         """Kafka's logs. Close it."""
         return KafkaLog(self.settings.require_kafka())
 
+    def publisher(self, shard: str, topic: str) -> KafkaPublisher:
+        """Who publishes to a topic, under a stable name."""
+        return KafkaPublisher(self.settings.require_kafka(), shard, topic)
+
     def lake(self, stream: Stream) -> Lake:
         """The tables of a stream."""
         return Lake(self.settings.lake, stream.pipeline, stream.generation)
+
+    def state_bytes(self, stream: Stream, stage: str, attempts: Sequence[str]) -> int:
+        """How large a stage's state is on disk, in these attempts."""
+        with failpoint("compute.state_bytes"):
+            return on_disk(self.lake(stream).state(stage), attempts)[1]
+
+    def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
+        """What a stage sends out in one attempt of a batch. Raises Halted when it is gone."""
+        return open_outbox(self.lake(plan.stream), plan, stage, attempt)
+
+    def compute(
+        self, plan: Plan, before: Before, attempt: str, open_session: Callable[[], SparkSession]
+    ) -> Computed:
+        """Compute a batch in Spark, and write its tables under the attempt's name."""
+        from tidegate import engine  # late: only this needs Spark
+
+        with failpoint("compute.session"):
+            session = open_session()
+        pipeline, kafka = planned_pipeline(plan), self.settings.require_kafka()
+        return engine.compute_batch(session, plan, pipeline, kafka, self.lake(plan.stream), before, attempt)
 
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline by its name (of the file, without .yaml) or by the path of its file."""

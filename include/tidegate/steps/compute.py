@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate import core
-from tidegate.failpoints import failpoint
-from tidegate.lake import attempt_name, on_disk
+from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App
 from tidegate.steps.lease import leased, timed
 
 if TYPE_CHECKING:
@@ -26,26 +25,13 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
         return done
-    from tidegate import engine  # late: only this step needs Spark
-
     with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "compute"):
-        failpoint("compute.leased")
         name = attempt_name(plan.seq, held.lease.epoch)
         before = _before(held)
-        computed = engine.compute_batch(
-            open_session(),
-            plan,
-            planned_pipeline(plan),
-            app.settings.require_kafka(),
-            app.lake(plan.stream),
-            before,
-            name,
-        )
+        computed = app.compute(plan, before, name, open_session)
         attempt = Attempt(plan.stream, plan.seq, name, computed.counts, times=computed.times)
-        failpoint("compute.before_record")
         held.add_attempt(attempt)
         _note_metrics(app, held, plan, attempt, before)
-        failpoint("compute.after_record")
     return attempt
 
 
@@ -54,8 +40,7 @@ def _note_metrics(app: App, held: LeasedLedger, plan: Plan, attempt: Attempt, be
     for stage, counts in attempt.counts.items():
         found = core.metrics(counts, before.counts.get(stage, {}))
         if stage:
-            state = app.lake(plan.stream).state(stage)
-            _, found["state-bytes"] = on_disk(state, [*before.attempts, attempt.name])
+            found["state-bytes"] = app.state_bytes(plan.stream, stage, [*before.attempts, attempt.name])
         held.set_metrics(plan.seq, stage, found)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from tidegate.errors import LookupMissing
+from tidegate.failpoints import failpoint
 from tidegate.lake.reader import lake_errors
 from tidegate.ledger import LedgerReader, Stream
 from tidegate.spec import Pipeline
@@ -27,7 +28,7 @@ def pinned_lookups(app: App, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _pinned_table(path: str) -> dict[str, Any]:
-    with lake_errors(path):
+    with lake_errors(path), failpoint("plan.lookup"):
         if not DeltaTable.is_deltatable(path):
             raise LookupMissing(
                 f"The lookup's table {path} does not exist", "Write it as a Delta table, or correct its path."

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.errors import Halted
-from tidegate.lake import attempt_files
+from tidegate.failpoints import failpoint
+from tidegate.lake import Lake, attempt_files
 from tidegate.lake.reader import lake_errors
 from tidegate.ledger import Attempt, Plan
 from tidegate.spec import Stage
-from tidegate.steps.app import App
 
 CHUNK_ROWS = 10_000
 _ORDER = ("key", "ordinal")
@@ -43,16 +43,20 @@ class Outbox:
         """
         for file in self.files:
             with lake_errors(file):
-                rows = pq.read_metadata(file).num_rows
+                with failpoint("outbox.read"):
+                    rows = pq.read_metadata(file).num_rows
                 if skip < rows:
                     yield from _from(_in_order(file, columns), skip)
                 skip = max(0, skip - rows)
 
 
-def open_outbox(app: App, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
+def open_outbox(lake: Lake, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
     """The outbox of a stage in one attempt. Raises Halted when its files are gone."""
     emitted = int(attempt.stage_counts(stage.name).get("emitted", 0))
-    files = attempt_files(app.lake(plan.stream).outbox(stage.name), [attempt.name]) if emitted else None
+    files = None
+    if emitted:
+        with failpoint("outbox.open"):
+            files = attempt_files(lake.outbox(stage.name), [attempt.name])
     if emitted and files is None:
         raise Halted(
             f"The outbox of batch {plan.seq} of {plan.stream} is gone: {emitted} emissions of {stage.name}",

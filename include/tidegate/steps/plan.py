@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tidegate.broker import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
 from tidegate.errors import TopicMissing
-from tidegate.failpoints import failpoint
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
 from tidegate.spec import Pipeline, Source
 from tidegate.steps.app import App, stream_of
@@ -61,9 +60,7 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     if known is not None:
         return _found_again(app, pipeline, known)
     with leased(app.ledger, stream, trigger.run_id) as held:
-        failpoint("plan.leased")
         publish_decided(app, held)
-        failpoint("plan.leftover_published")
         waiting = held.open_plan(stream)
         if waiting is not None:
             held.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
@@ -81,9 +78,7 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
     if plan.span == 0 and head.seq and not (trigger.drain or _may_fire(held, pipeline, head)):
         note = f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
         return _no_batch(held, trigger, note)
-    failpoint("plan.before_write")
     held.add_plan(plan)
-    failpoint("plan.after_write")
     lag = {} if waiting is None else {"lag": float(waiting)}
     held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | lag | _age(held, plan))
     return Outcome(plan, f"batch {plan.seq}: {_told(plan)}")

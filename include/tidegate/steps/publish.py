@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.spec import Pipeline
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.lease import leased, timed
-from tidegate.steps.outbox import open_outbox
 from tidegate.steps.sinks import AnySink, send
 
 
@@ -38,9 +36,7 @@ def publish_decided(app: App, held: LeasedLedger) -> None:
     for sink in pipeline.sinks:
         if sink.name not in done:
             records = _publish_to(app, held, pipeline, sink, plan, attempt)
-            failpoint("publish.before_record")
             held.add_publication(plan.seq, sink.name, records)
-            failpoint("publish.after_record")
 
 
 def _has_all(app: App, plan: Plan) -> bool:
@@ -51,7 +47,7 @@ def _has_all(app: App, plan: Plan) -> bool:
 def _publish_to(
     app: App, held: LeasedLedger, pipeline: Pipeline, sink: AnySink, plan: Plan, attempt: Attempt
 ) -> int:
-    outbox = open_outbox(app, plan, pipeline.stage_of(sink), attempt)
+    outbox = app.outbox(plan, pipeline.stage_of(sink), attempt)
     if outbox.emitted:
         send(app, held, sink, outbox, held.last_published(plan.stream, sink.name))
     return outbox.emitted

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tidegate.ledger import LeasedLedger
 from tidegate.spec import SqlSink
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.outbox import Outbox, open_outbox
+from tidegate.steps.outbox import Outbox
 from tidegate.steps.sinks import send, sql_database, sql_publisher
 
 
@@ -52,6 +52,6 @@ def _outbox(app: App, held: LeasedLedger, sink: str, seq: int) -> tuple[SqlSink,
     pipeline = planned_pipeline(plan)
     for each in pipeline.sinks:
         if isinstance(each, SqlSink) and each.name == sink:
-            outbox = open_outbox(app, plan, pipeline.stage_of(each), attempt)
+            outbox = app.outbox(plan, pipeline.stage_of(each), attempt)
             return (each, outbox) if outbox.emitted else None
     return None

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import sql
-from tidegate.broker.publisher import KafkaPublisher, Message
+from tidegate.broker.publisher import Message
 from tidegate.errors import TopicRecreated
 from tidegate.lake.table_sink import append_batch
 from tidegate.ledger import LeasedLedger, Stream
@@ -105,7 +105,7 @@ def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, las
         )
     if known is None:
         held.set_sink_identity(sink.name, identity)
-    publisher = KafkaPublisher(app.settings.require_kafka(), shard_name(plan.stream, sink.name), sink.topic)
+    publisher = app.publisher(shard_name(plan.stream, sink.name), sink.topic)
     payload = "payload_with_key" if sink.with_key else "payload"
     columns = ("key", payload, "timestamp", "source", "window_start", "window_end")
     publisher.publish(plan.seq, lambda skip: _messages(outbox.batches(columns, skip)), last_published)

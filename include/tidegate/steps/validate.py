@@ -16,7 +16,6 @@ from tidegate.ledger import Attempt, Plan
 from tidegate.spec import Pipeline, SqlSink
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.lease import leased, timed
-from tidegate.steps.outbox import open_outbox
 from tidegate.steps.sinks import check_sql_outbox
 
 log = logging.getLogger(__name__)
@@ -35,9 +34,10 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
     with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "validate"):
-        failpoint("validate.leased")
-        _check_sinks(app, plan, pipeline, attempt)
-        passed, found = _check(app, plan, pipeline, attempt)
+        with failpoint("validate.sinks"):
+            _check_sinks(app, plan, pipeline, attempt)
+        with failpoint("validate.quality"):
+            passed, found = _check(app, plan, pipeline, attempt)
         stops = pipeline.quality is not None and pipeline.quality.on_failure == "stop"
         held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
         if not passed and stops:
@@ -49,7 +49,6 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
         if not passed:
             log.warning("Quality: %s (on_failure: warn, so the batch goes on)", found)
         held.set_validated(attempt, True)
-        failpoint("validate.after_record")
     return found
 
 
@@ -73,7 +72,7 @@ def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[
 def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
     for sink in pipeline.sinks:
         if isinstance(sink, SqlSink):
-            outbox = open_outbox(app, plan, pipeline.stage_of(sink), attempt)
+            outbox = app.outbox(plan, pipeline.stage_of(sink), attempt)
             if outbox.emitted:
                 check_sql_outbox(app, sink, outbox)
 
@@ -87,7 +86,8 @@ def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
         return None
     names = ["key", "timestamp", *(("window_start", "window_end") if stage.window is not None else ())]
     path = app.lake(plan.stream).outbox(stage.name)
-    rows = read_attempts(path, [attempt.name], [*names, "key_columns", "value"])
+    with failpoint("validate.read"):
+        rows = read_attempts(path, [attempt.name], [*names, "key_columns", "value"])
     if rows is None:
         return None
     rows = rows.filter(pc.is_valid(rows["value"]))
