@@ -26,7 +26,6 @@ from tidegate.lake import Lake
 _STAGE = "state"
 # 256 hexadecimal digits that depend on the event: hardly anything in them repeats
 _WIDE = "concat({})".format(", ".join(f"sha2(concat(storeId, id, quantity, {n}), 256)" for n in range(4)))
-_WIDE_SHARE = 10  # of so many keys one is enough where values are wide: they need memory, too
 STATES = {
     "boolean, `state: value`": ('isAvailable: "quantity > 0"', "value"),
     "boolean, `state: hash`": ('isAvailable: "quantity > 0"', "hash"),
@@ -60,11 +59,10 @@ def measure_sizes(keys: int, master: str, say: Callable[[str], None]) -> list[Si
             say(name)
             emit = f"{{on: change, equal: exact, state: {kept}}}"
             stage = f"{{name: {_STAGE}, select: {{{selected}}}, reduce: latest, emit: {emit}}}"
-            read = max(keys // _WIDE_SHARE, 1) if name.startswith("256") else keys
-            write_stage(home, generation, stage, read)
+            write_stage(home, generation, stage)
             run_measured(program, env, home / "work")
             lake = Lake(str(home / "lake"), PIPELINE, generation)
-            sizes.append(_size(name, lake.state(_STAGE), read))
+            sizes.append(_size(name, lake.state(_STAGE), keys))
             say(f"{sizes[-1].bytes_per_key:,.1f} bytes per key")
     return sizes
 

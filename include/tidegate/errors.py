@@ -6,6 +6,7 @@ TidegateError
 │   ├── LedgerUnavailable
 │   ├── LakeUnavailable
 │   ├── SinkUnavailable
+│   ├── SparkLost             Spark's JVM ended in the middle of a batch
 │   ├── LeaseHeld             another run works on this pipeline; wait for it
 │   ├── Fenced                a newer try has taken over; this one must not go on
 │   └── OutcomeUnknown        a commit was sent and no answer came; the next try reads what is true
@@ -22,6 +23,7 @@ TidegateError
     │   └── BackwardsRefused
     ├── CountMismatch
     ├── RecordTooLarge
+    ├── MemoryExhausted       a batch does not fit into the memory that Spark has
     ├── SinkRefused           a sink's table cannot hold the emissions
     ├── BufferFull            a bounded buffer that may not emit early is full
     ├── UserFunctionFailed    a pipeline's own `python` function raised, or gave no answer
@@ -73,6 +75,10 @@ class LakeUnavailable(Transient):
 
 class SinkUnavailable(Transient):
     """The database of a SQL sink did not answer."""
+
+
+class SparkLost(Transient):
+    """Spark's JVM ended in the middle of a batch, most often for want of memory. Nothing of it is visible."""
 
 
 class LeaseHeld(Transient):
@@ -155,6 +161,10 @@ class CountMismatch(Permanent):
 
 class RecordTooLarge(Permanent):
     """An emission is larger than its sink accepts."""
+
+
+class MemoryExhausted(Permanent):
+    """A batch does not fit into the memory that Spark has. It has had no effect."""
 
 
 class SinkRefused(Permanent):

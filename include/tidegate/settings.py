@@ -12,6 +12,7 @@ TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines
 TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
 TIDEGATE_JARS               folder of Spark's extra jars; default `TIDEGATE_HOME/jars/spark`
 TIDEGATE_SPARK_MASTER       master for `tidegate run`; default `local[*]` (under Airflow: the connection)
+TIDEGATE_SPARK_MEMORY       Java heap of Spark's driver, such as `4g` or `1500m`; default Spark's own, 1g
 ==========================  =======================================================================
 """
 
@@ -26,6 +27,8 @@ from pathlib import Path
 from tidegate.broker.config import KafkaConfig
 from tidegate.errors import SettingsInvalid
 
+_MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
+_LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
 _SQL = re.compile(r"TIDEGATE_SQL(_[A-Z0-9_]+)?")
 
 
@@ -41,6 +44,7 @@ class Settings:
     expectations: Path
     jars: Path
     spark_master: str
+    spark_memory: str | None = None
     sql: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -60,6 +64,7 @@ class Settings:
             ).absolute(),
             jars=Path(environment.get("TIDEGATE_JARS") or home / "jars" / "spark").absolute(),
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
+            spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             sql={name: url for name, url in environment.items() if _SQL.fullmatch(name) and url},
         )
 
@@ -84,6 +89,18 @@ class Settings:
                 f"(or, under Airflow, the connection `tidegate_sql{suffix}`).",
             )
         return self.sql[variable]
+
+
+def _memory(text: str | None) -> str | None:
+    if text is None:
+        return None
+    found = _MEMORY.fullmatch(text)
+    if found is None or int(found[1]) * (1024 if found[2] in "gG" else 1) < _LEAST_MEMORY_MIB:
+        raise SettingsInvalid(
+            f"TIDEGATE_SPARK_MEMORY is {text!r}, which is no size of a Java heap for Spark",
+            f"Write mebibytes or gibibytes, such as 1500m or 4g; at least {_LEAST_MEMORY_MIB}m.",
+        )
+    return text
 
 
 def sql_variable(connection: str | None) -> str:

@@ -62,6 +62,7 @@ def _wire(name: str, pipeline: Pipeline, settings: Settings) -> None:
         name=f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
         conn_id=SPARK_CONNECTION,
         jars=",".join(str(each) for each in sorted(settings.jars.glob("*.jar"))),
+        driver_memory=settings.spark_memory,
         durable=False,  # a retry must compute again; the ledger knows what is done
     )
     validated = task(task_id="validate")(tasks.validate)(*mine)

@@ -151,7 +151,11 @@ def _run(
     settings = app.settings
     with steps_shown(quiet=quiet) as progress:
         outcome = steps.run_batch(
-            app, pipeline, trigger, lambda: open_session(settings.jars, settings.spark_master), progress
+            app,
+            pipeline,
+            trigger,
+            lambda: open_session(settings.jars, settings.spark_master, settings.spark_memory),
+            progress,
         )
     plan = outcome.plan
     return outcome, steps.batch_report(app.ledger, plan.stream, plan.seq) if plan else None

@@ -42,7 +42,7 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     results: list[dict[str, Any]] = []
     with steps_shown(quiet=as_json) as progress:
         progress("starting Spark")
-        spark = open_session(settings.jars, settings.spark_master)
+        spark = open_session(settings.jars, settings.spark_master, settings.spark_memory)
         for file in files:
             progress(f"{file.name}")
             results += [
@@ -69,7 +69,7 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     settings = Settings.from_environment()
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
-        spark = open_session(settings.jars, settings.spark_master)
+        spark = open_session(settings.jars, settings.spark_master, settings.spark_memory)
         outcome = Replay(spark, loaded, given, trace=explain).run()
     show_lines([_fate_line(each) for each in outcome.fates])
     if outcome.error is not None:

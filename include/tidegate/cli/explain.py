@@ -79,7 +79,7 @@ def explain(
             app,
             stream,
             key,
-            lambda: open_session(settings.jars, settings.spark_master),
+            lambda: open_session(settings.jars, settings.spark_master, settings.spark_memory),
             batch,
             _parse_offsets(offsets),
             stage,

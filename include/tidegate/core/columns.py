@@ -64,15 +64,11 @@ class Columns:
 
     def end(self, row: int) -> int:
         """The time of the row's partition at the end of the batch."""
-        return self._ends.get((self._topics[row], self._partitions[row]), self._least_end)
-
-    @cached_property
-    def _least_end(self) -> int:
-        return max(self._batch.floor, -1 if self._batch.clock is None else self._batch.clock)
+        return self._ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
 
     @cached_property
     def _ends(self) -> dict[Place, int]:
-        return {place: max(time, self._least_end) for place, time in self._batch.times.items()}
+        return {place: max(time, self._batch.least_end) for place, time in self._batch.times.items()}
 
 
 def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 _ENOUGH_ROWS = 32_768
 _ENOUGH_BYTES = 8 * 1024 * 1024
+_WIDE = ("value", "held", "emitted")
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -22,7 +23,7 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
     for batch in batches:
         if not batch.num_rows:
             continue
-        rows, size = rows + batch.num_rows, size + batch.nbytes
+        rows, size = rows + batch.num_rows, size + _bytes(batch)
         enough = rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES
         cut = _last_start(batch, pending, by) if enough else None
         if cut is None:
@@ -32,9 +33,14 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
         if done:
             yield pa.concat_batches(done)
         pending = [batch.slice(cut)]
-        rows, size = pending[0].num_rows, pending[0].nbytes
+        rows, size = pending[0].num_rows, _bytes(pending[0])
     if pending:
         yield pa.concat_batches(pending)
+
+
+def _bytes(batch: pa.RecordBatch) -> int:
+    """About: the other columns are narrow."""
+    return sum(batch.column(name).nbytes for name in _WIDE)
 
 
 def _last_start(batch: pa.RecordBatch, pending: list[pa.RecordBatch], by: Sequence[str]) -> int | None:

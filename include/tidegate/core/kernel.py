@@ -46,9 +46,9 @@ def decide(
     def accepted_rows() -> Iterator[pa.RecordBatch]:
         nonlocal schema
         for rows in batches:
-            schema = schema or _schema(stage, rows)
-            quarantined = pc.equal(rows.column("kind"), QUARANTINED)
-            if pc.any(quarantined).as_py():
+            schema = schema or output_schema(stage, rows.schema)
+            if pc.index(rows.column("kind"), QUARANTINED).as_py() >= 0:
+                quarantined = pc.equal(rows.column("kind"), QUARANTINED)
                 held.append(_pass_through(schema, rows.filter(quarantined), counts))
                 rows = rows.filter(pc.invert(quarantined))
             yield rows
@@ -62,12 +62,6 @@ def decide(
     yield from held
     if schema is not None:
         yield fill(schema, COUNTS, {"counts": pa.array([counts.to_json()])}, 1)
-
-
-def _schema(stage: Stage, rows: pa.RecordBatch) -> pa.Schema:
-    value = rows.schema.field("value").type
-    held, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
-    return output_schema(held, output, rows.schema.field("input").type)
 
 
 def _decide_groups(

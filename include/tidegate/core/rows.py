@@ -39,7 +39,12 @@ Out of it come rows of `output_schema`: of kind STATE (entries that changed), EM
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from tidegate.core.stage import Stage
 
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE = range(6)
 
@@ -88,11 +93,14 @@ def input_schema(value: pa.DataType, held: pa.DataType, output: pa.DataType, giv
     )
 
 
-def output_schema(held: pa.DataType, output: pa.DataType, given: pa.DataType) -> pa.Schema:
-    """The schema of what comes out. Emissions have `value`, `at` (when they happened, epoch ms) and `reason`.
+def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
+    """The schema of what comes out of a stage; `rows` is that of what goes in, state columns or not.
 
-    A trace has what became of a record in `reason`, and in `told` a JSON object: what came, what was known.
+    Emissions have `value`, `at` (when they happened, epoch ms) and `reason`. A trace has what became of a
+    record in `reason`, and in `told` a JSON object: what came, what was known.
     """
+    value, given = rows.field("value").type, rows.field("input").type
+    held, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
     return pa.schema(
         [
             pa.field("kind", pa.int8()),

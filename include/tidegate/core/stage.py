@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from tidegate.core.condition import Condition
@@ -61,3 +62,8 @@ class Batch:
     floor: int = -1
     drain: bool = False
     trace: bool = False
+
+    @cached_property
+    def least_end(self) -> int:
+        """The time at the end of the batch of a topic-partition that has none of its own: -1 or a clock."""
+        return max(self.floor, -1 if self.clock is None else self.clock)

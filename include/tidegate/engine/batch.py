@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from tidegate import core
 from tidegate.broker.config import KafkaConfig
 from tidegate.engine.errors import translated
 from tidegate.engine.lookups import enrich, planned_tables
-from tidegate.engine.rows import Times, end_times, record_rows, require_deterministic, state_rows, timed
+from tidegate.engine.rows import (
+    Times,
+    end_times,
+    read_state_rows,
+    record_rows,
+    require_deterministic,
+    state_rows,
+    timed,
+)
 from tidegate.engine.source import decode, read_ranges
 from tidegate.engine.stage import KeyTypes, apply_kernel, emission_frame
 from tidegate.engine.steps import (
@@ -29,12 +37,13 @@ from tidegate.engine.steps import (
     source_keys,
     steps_of,
     unpacked,
+    with_following,
 )
 from tidegate.engine.tables import Table, changelog, check_sizes, outbox, quarantine, write_all
 from tidegate.engine.timers import keys_with_timers, looks_at_timers
 from tidegate.errors import CountMismatch
 from tidegate.failpoints import failpoint
-from tidegate.lake import Lake, attempt_files
+from tidegate.lake import Lake
 from tidegate.ledger.records import Plan
 from tidegate.spec import Pipeline
 
@@ -78,7 +87,7 @@ def compute_batch(
     RecordTooLarge, SchemaChanged, BufferFull, UserFunctionFailed, ConditionFailed, LookupAmbiguous, and what
     `engine.errors` makes of Spark's exceptions.
     """
-    with translated(pipeline), ExitStack() as cached:
+    with ExitStack() as cached, translated(pipeline):
         return Computation(spark, plan, pipeline, lake, before, cached).run(kafka, attempt)
 
 
@@ -101,6 +110,7 @@ class Computation:
         self._before = before
         self._cached = cached
         self._steps = steps_of(pipeline)
+        self._keeps_time = keeps_time(self._steps)
         # Adaptive execution is off: without this every small shuffle would have 200 tasks.
         self._partitions = _partitions(plan.span, spark.sparkContext.defaultParallelism)
         spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions))
@@ -111,14 +121,18 @@ class Computation:
     def run(self, kafka: KafkaConfig, attempt: str) -> Computed:
         """All steps, then the counts, then the tables."""
         read = Observation("read")
-        frame = self._source(kafka, read)
-        keys = source_keys(self._pipeline, frame)
-        for step in self._steps:
-            frame, keys = self._step(step, frame, keys)
+        self._decide_all(kafka, read)
         failpoint("compute.decided")
         self._check_counts(read)
         write_all(self._tables, attempt)
         return Computed(self._counts, self._times)
+
+    def _decide_all(self, kafka: KafkaConfig, read: Observation) -> None:
+        """Each step on what the one before it let through; `read` gets the counts of what came in."""
+        frame = self._source(kafka, read)
+        keys = source_keys(self._pipeline, frame)
+        for step, following in with_following(self._steps):
+            frame, keys = self._step(step, following, frame, keys)
 
     def _source(self, kafka: KafkaConfig, read: Observation) -> DataFrame:
         """The records of the planned ranges, decoded, exploded and enriched."""
@@ -135,10 +149,12 @@ class Computation:
         pinned = planned_tables(self._spark, self._plan.lookups, self._lake.root)
         return enrich(observed.where(~empty).drop("__empty"), self._pipeline, pinned)
 
-    def _step(self, step: Step, frame: DataFrame, keys: KeyTypes) -> tuple[DataFrame, KeyTypes]:
-        """One step: gives the frame of the next one."""
+    def _step(
+        self, step: Step, following: Step | None, frame: DataFrame, keys: KeyTypes
+    ) -> tuple[DataFrame, KeyTypes]:
+        """One step: gives the frame of the next one, if there is one."""
         starts = self._before.times.get(step.name, {})
-        if keeps_time(self._pipeline) and "__time" not in frame.columns:
+        if self._keeps_time and "__time" not in frame.columns:
             frame = timed(frame, starts)
         whole = frame
         if step.is_deduplication:
@@ -146,25 +162,21 @@ class Computation:
         rows = record_rows(frame, step.values, step.where, step.logic)
         require_deterministic(rows, self._pipeline.pipeline)
         batch = self._batch(step, starts, rows)
-        decided = self._kept(self._decide(step, rows, batch))
+        decided = kept(self._decide(step, rows, batch), self._cached)
         self._collect(step, decided, keys)
+        if following is None:
+            return frame, keys
         emissions = decided.where(F.col("kind") == core.EMISSION)
         if step.is_deduplication:
             return unpacked(emissions, whole), keys
-        return self._next_frame(step, emissions, keys)
-
-    def _next_frame(self, step: Step, emissions: DataFrame, keys: KeyTypes) -> tuple[DataFrame, KeyTypes]:
-        stages = self._pipeline.stages
-        at = next(number for number, stage in enumerate(stages) if stage.name == step.name)
-        regrouped = stages[at + 1].key if at + 1 < len(stages) else None
-        return emission_frame(emissions, keys, regrouped)
+        return emission_frame(emissions, keys, following.key)
 
     # deciding
 
     def _batch(self, step: Step, starts: Times, rows: DataFrame) -> core.Batch:
         """What the kernel has to know of the batch; where time is kept, that takes a look at the rows."""
-        if keeps_time(self._pipeline):
-            self._times[step.name] = end_times(self._kept(rows), starts)
+        if self._keeps_time:
+            self._times[step.name] = end_times(kept(rows, self._cached), starts)
         runs = step.logic.clock == "run"
         floor = self._before.clock if runs else None
         return core.Batch(
@@ -179,7 +191,7 @@ class Computation:
         if state is not None:
             earlier = state_rows(state, rows)
             if self._plan.span <= BROADCAST_SPAN:
-                wanted = self._kept(rows).where(F.col("key").isNotNull()).select("key")
+                wanted = kept(rows, self._cached).where(F.col("key").isNotNull()).select("key")
                 if looks_at_timers(step.logic):
                     wanted = wanted.union(keys_with_timers(state, step.logic, batch))
                 earlier = earlier.join(F.broadcast(wanted.distinct()), "key", "left_semi").select(
@@ -189,13 +201,6 @@ class Computation:
         # a bounded buffer belongs to a topic-partition: there is no more work to share out than that
         bounded = max(len(self._plan.ranges), 1) if step.logic.bound is not None else None
         return apply_kernel(rows, step.logic, batch, bounded or self._partitions)
-
-    def _kept(self, frame: DataFrame) -> DataFrame:
-        """The frame, computed once."""
-        if not frame.is_cached:
-            frame.persist(StorageLevel.MEMORY_AND_DISK)
-            self._cached.callback(frame.unpersist)
-        return frame
 
     # outcome
 
@@ -211,7 +216,7 @@ class Computation:
         self._tables.append(Table(self._lake.state(step.name), changed, counts["state-rows-changed"]))
         self._tables.append(Table(self._lake.quarantine, quarantine(decided, seq), counts["quarantined"]))
         if step.stage is not None and step.name in published_stages(self._pipeline):
-            emitted = outbox(decided, self._pipeline, step.name, keys, seq)
+            emitted = outbox(decided, self._pipeline, step.stage, keys, seq)
             check_sizes(emitted, counts["emitted"])
             self._tables.append(Table(self._lake.outbox(step.name), emitted, counts["emitted"]))
 
@@ -228,6 +233,23 @@ class Computation:
                 whole.include({name: counts[name] for name in _OF_SOURCE})
             came_in = counts["emitted"] + passed_by
         self._counts[""] = whole
+
+
+def kept(frame: DataFrame, cached: ExitStack) -> DataFrame:
+    """The frame, computed once, until `cached` is closed.
+
+    On disk, so that Java's heap need not grow with the batch; small ones do not leave the page cache.
+    """
+    if not frame.is_cached:
+        frame.persist(StorageLevel.DISK_ONLY)
+        cached.callback(_let_go, frame)
+    return frame
+
+
+def _let_go(frame: DataFrame) -> None:
+    # where Spark has ended, nothing is kept; and this must not hide why it has
+    with suppress(Py4JError, OSError):
+        frame.unpersist()
 
 
 def _partitions(span: int, parallelism: int) -> int:
@@ -250,13 +272,3 @@ def _require_equal(step: Step, came_in: int, counts: core.Counts) -> None:
             f"deduplicated + {counts['expired-window-record-drop']} too late)",
             "Run again; if it stays, please report it with the pipeline file.",
         )
-
-
-def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) -> DataFrame | None:
-    """The state rows of committed attempts, or None when there are none."""
-    # Straight from the files: the ledger says which count, so Delta's log need not be replayed in Spark.
-    found = attempt_files(path, committed)
-    if found is None:
-        return None
-    schema = StructType.fromJson(json.loads(found.schema_json))
-    return spark.read.schema(schema).parquet(*found.paths)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 
 from tidegate.errors import (
@@ -14,9 +15,11 @@ from tidegate.errors import (
     BufferFull,
     ConditionFailed,
     LakeUnavailable,
+    MemoryExhausted,
     OffsetsLost,
     PipelineInvalid,
     Problem,
+    SparkLost,
     TidegateError,
     UserFunctionFailed,
 )
@@ -31,6 +34,11 @@ _LAKE = (
     "AccessDenied",
     "mkdir",
     "Mkdirs failed",
+)
+_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "UNABLE_TO_ACQUIRE_MEMORY")
+_MORE_MEMORY = (
+    "Set TIDEGATE_SPARK_MEMORY to more than it is (unset, it is 1g; executors of a cluster have "
+    "spark.executor.memory); then run again, nothing is lost."
 )
 # Errors that one record's values cause in a SQL expression (Spark's ANSI mode is on).
 _EXPRESSION = ("DIVIDE_BY_ZERO", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")
@@ -67,7 +75,7 @@ def translated(pipeline: Pipeline) -> Iterator[None]:
     except AnalysisException as error:
         raise PipelineInvalid([_problem(pipeline, error)]) from error
     except Exception as error:
-        typed = _typed(str(error))
+        typed = _typed(error)
         if typed is None:
             raise
         raise typed from error
@@ -79,10 +87,31 @@ def _problem(pipeline: Pipeline, error: PySparkException) -> Problem:
     )
 
 
-def _typed(text: str) -> TidegateError | None:
+def _typed(error: Exception) -> TidegateError | None:
+    try:
+        text = str(error)  # Spark's exceptions ask the JVM what they say
+    except (Py4JError, OSError):
+        return _lost()
+    if isinstance(error, (Py4JNetworkError, ConnectionError)):
+        return _lost()
+    # py4j's own error, of a call that got no answer; what Java answers has a trace, or another type
+    if type(error) is Py4JError and "Trace:" not in text:
+        return _lost()
+    return _from_text(text)
+
+
+def _lost() -> SparkLost:
+    return SparkLost(
+        "Spark's JVM has ended in the middle of the batch, most often for want of memory", _MORE_MEMORY
+    )
+
+
+def _from_text(text: str) -> TidegateError | None:
     if (told := _TOLD.search(text)) is not None:
         error = json.loads(told[1])
         return _FROM_WORKER[error["type"]](error["what"], error["fix"])
+    if any(sign in text for sign in _MEMORY):
+        return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
     if any(sign in text for sign in _EXPRESSION):
         name = next(sign for sign in _EXPRESSION if sign in text)
         return PipelineInvalid(

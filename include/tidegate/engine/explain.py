@@ -13,11 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
 from tidegate.broker.config import KafkaConfig
-from tidegate.engine.batch import Before, Computation, read_state_rows
+from tidegate.engine.batch import Before, Computation
 from tidegate.engine.errors import translated
-from tidegate.engine.rows import Times, state_rows
+from tidegate.engine.rows import Times, read_state_rows, state_rows
 from tidegate.engine.stage import KeyTypes, apply_kernel
-from tidegate.engine.steps import DEDUPLICATION, Step, source_keys
+from tidegate.engine.steps import DEDUPLICATION, Step
 from tidegate.lake import Lake
 from tidegate.ledger.records import Plan
 from tidegate.spec import Pipeline
@@ -65,7 +65,7 @@ def explain_batch(
     Quarantined records have no key: those whose Kafka key is its text are told, too. Raises what
     `engine.compute_batch` raises while it decides.
     """
-    with translated(pipeline), ExitStack() as cached:
+    with ExitStack() as cached, translated(pipeline):
         return _Explanation(spark, plan, pipeline, lake, before, cached, stage, key).run_again(kafka)
 
 
@@ -96,10 +96,7 @@ class _Explanation(Computation):
 
     def run_again(self, kafka: KafkaConfig) -> list[Told]:
         """All steps up to the last that is asked for."""
-        frame = self._source(kafka, Observation("explained"))
-        keys = source_keys(self._pipeline, frame)
-        for step in self._steps:
-            frame, keys = self._step(step, frame, keys)
+        self._decide_all(kafka, Observation("explained"))
         return self._told
 
     def _batch(self, step: Step, starts: Times, rows: DataFrame) -> core.Batch:

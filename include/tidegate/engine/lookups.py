@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
+from tidegate.engine.rows import read_state_rows
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
-from tidegate.lake import Lake, attempt_files
+from tidegate.lake import Lake
 from tidegate.spec import Pipeline
-from tidegate.spec.lookup import Lookup
+from tidegate.spec.lookup import KEY, Lookup
 
 Open = Callable[[Lookup], DataFrame]
 """Gives a lookup's table, as the plan pinned it."""
@@ -35,9 +34,7 @@ def _joined(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeli
     on = [F.col(name).alias(f"__on_{name}") for name in lookup.on]
     wanted = table.select(*on, *[F.col(name).alias(name) for name in lookup.columns])
     _require_unique(wanted, lookup)
-    mine = {
-        name: F.col("__key" if name == "key" and "key" not in frame.columns else name) for name in lookup.on
-    }
+    mine = {name: F.col("__key" if name == KEY else name) for name in lookup.on}
     same = [mine[name] == F.col(f"__on_{name}") for name in lookup.on]
     return frame.join(wanted, same, "left").drop(*[f"__on_{name}" for name in lookup.on])
 
@@ -69,10 +66,9 @@ def planned_tables(spark: SparkSession, pinned: Mapping[str, Any], root: str) ->
 
 def _state_table(spark: SparkSession, path: str, attempts: Sequence[str]) -> DataFrame:
     """The newest value of each key, and of each window of it: its columns beside `key`."""
-    found = attempt_files(path, attempts)
-    if found is None:
+    rows = read_state_rows(spark, path, attempts)
+    if rows is None:
         return spark.createDataFrame([], "key string")
-    rows = spark.read.schema(StructType.fromJson(json.loads(found.schema_json))).parquet(*found.paths)
     entry = ["key", *[name for name in ("window_start", "window_end") if name in rows.columns]]
     newest = rows.groupBy(*entry).agg(F.max_by("value", "updated_seq").alias("value"))
     return newest.where(F.col("value").isNotNull()).select("key", "value.*")

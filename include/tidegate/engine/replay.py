@@ -24,7 +24,15 @@ from tidegate.engine.lookups import enrich
 from tidegate.engine.rows import record_rows, timed
 from tidegate.engine.source import RECORD_SCHEMA, decode
 from tidegate.engine.stage import KeyTypes, emission_frame
-from tidegate.engine.steps import Step, packed, repeated_columns, source_keys, steps_of, unpacked
+from tidegate.engine.steps import (
+    Step,
+    packed,
+    repeated_columns,
+    source_keys,
+    steps_of,
+    unpacked,
+    with_following,
+)
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.lookup import Lookup
@@ -114,9 +122,7 @@ class Replay:
         with translated(self._pipeline):
             frame = self._source(runs)
             keys = source_keys(self._pipeline, frame)
-            steps = steps_of(self._pipeline)
-            for number, step in enumerate(steps):
-                following = steps[number + 1] if number + 1 < len(steps) else None
+            for step, following in with_following(steps_of(self._pipeline)):
                 frame, keys = self._step(step, following, frame, keys, runs)
         return [run.outcome for run in runs]
 
@@ -231,16 +237,11 @@ class _Batches:
     def __init__(self, step: Step, schema: pa.Schema, trace: bool) -> None:
         self._step = step
         self._trace = trace
-        names = [name for name in schema.names if name != "batch"]
-        self._schema = pa.schema([schema.field(name) for name in names])
+        self._schema = schema.remove(schema.get_field_index("batch"))
         self._state = self._schema.empty_table()
         self._times: dict[tuple[str, int], int] = {}
         self._floor = -1
-        value = schema.field("value").type
-        logic = step.logic
-        output = core.output_schema(
-            logic.reduce.held_type(value), logic.reduce.output_type(value), schema.field("input").type
-        )
+        output = core.output_schema(step.logic, schema)
         self.none = output.empty_table().append_column("batch", pa.array([], pa.int32()))
 
     def apply(self, batch: int, rows: pa.Table, clock: int | None, outcome: Outcome) -> pa.Table:

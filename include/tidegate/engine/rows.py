@@ -6,26 +6,25 @@ from Kafka, a later one's from the emissions of the stage before it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from tidegate import core
+from tidegate.core.rows import ENTRY
 from tidegate.engine.source import QUARANTINED_SCHEMA
 from tidegate.errors import PipelineInvalid, Problem, SchemaChanged
+from tidegate.lake import attempt_files
 
 Times = Mapping[tuple[str, int], int]
 """(topic, partition) -> stream time, epoch ms."""
 
-_STATE_COLUMNS = (
-    *("hash string", "window_start bigint", "window_end bigint", "pending bigint", "since bigint"),
-    *("bytes bigint", "due_at bigint", "waited boolean", "emitted_timestamp bigint", "flushed_at bigint"),
-)
-STATE_DDL = ", ".join(_STATE_COLUMNS)
-STATE_NAMES = tuple(each.split()[0] for each in _STATE_COLUMNS)
+STATE_NAMES = tuple(field.name for field in ENTRY)
+"""The columns that tell of an entry, besides its values."""
 
 
 def record_rows(
@@ -78,23 +77,14 @@ def nullable(type_: DataType) -> DataType:
 
 def _with_state_columns(rows: DataFrame, logic: core.Stage) -> DataFrame:
     """Nulls for what only state rows have."""
-    held, output = reduce_types(rows, logic)
-    nulls = [
-        F.lit(None).cast(held).alias("held"),
-        F.lit(None).cast(output).alias("emitted"),
-        *[F.lit(None).cast(each.split()[1]).alias(each.split()[0]) for each in _STATE_COLUMNS],
-    ]
-    return rows.select("*", *nulls)
+    types = {field.name: field.dataType for field in output_schema(rows, logic)}
+    names = ("held", "emitted", *STATE_NAMES)
+    return rows.select("*", *[F.lit(None).cast(types[name]).alias(name) for name in names])
 
 
-def reduce_types(rows: DataFrame, logic: core.Stage) -> tuple[StructType, StructType]:
-    """The Spark types of what a stage holds and of what it gives, for rows with its `value` column."""
-    value = to_arrow_type(rows.schema["value"].dataType)
-    types = (logic.reduce.held_type(value), logic.reduce.output_type(value))
-    held, output = (from_arrow_type(type_) for type_ in types)
-    assert isinstance(held, StructType)
-    assert isinstance(output, StructType)
-    return held, output
+def output_schema(rows: DataFrame, logic: core.Stage) -> StructType:
+    """`core.output_schema` in Spark's types, for kernel rows, with or without the columns of state rows."""
+    return from_arrow_schema(core.output_schema(logic, to_arrow_schema(rows.schema)))
 
 
 def timed(frame: DataFrame, starts: Times, runs: Sequence[str] = ()) -> DataFrame:
@@ -135,6 +125,16 @@ def end_times(rows: DataFrame, starts: Times) -> dict[tuple[str, int], int]:
         place = (row["topic"], row["partition"])
         ends[place] = max(row["newest"], ends.get(place, -1))
     return ends
+
+
+def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) -> DataFrame | None:
+    """The state rows of committed attempts, or None when there are none."""
+    # Straight from the files: the ledger says which count, so Delta's log need not be replayed in Spark.
+    found = attempt_files(path, committed)
+    if found is None:
+        return None
+    schema = StructType.fromJson(json.loads(found.schema_json))
+    return spark.read.schema(schema).parquet(*found.paths)
 
 
 def state_rows(state: DataFrame, rows: DataFrame) -> DataFrame:

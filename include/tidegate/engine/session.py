@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.errors import SetupFailed
@@ -22,6 +23,9 @@ _CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_BATCH_ROWS),
+    # Frames are kept in pieces of 4 MB. Java's serializer holds on to what it has written until it is reset;
+    # Spark does that every 100 objects, so they would come to 400 MB of heap on each core.
+    "spark.serializer.objectStreamReset": "1",
     # Partition numbers are chosen per batch; adaptive execution would re-plan each of its small jobs.
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -30,21 +34,30 @@ _CONF = {
 }
 
 
-def open_session(jars: Path, master: str | None = None) -> SparkSession:
-    """A session with Delta and Kafka. `master` None: spark-submit has set it, and name and jars, already.
+def open_session(jars: Path, master: str | None = None, memory: str | None = None) -> SparkSession:
+    """A session with Delta and Kafka. `master` None: spark-submit has set it, and all else, already.
 
-    Raises SetupFailed when Java or Spark's extra jars are missing.
+    `memory` is the heap of the driver, such as `2g`; None: Spark's default. Raises SetupFailed when Java or
+    Spark's extra jars are missing, or Java does not start.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    for name, value in (_CONF | (_own_process(jars, master) if master else {})).items():
+    for name, value in (_CONF | (_own_process(jars, master, memory) if master else {})).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SetupFailed(
+            "Java did not start; what it said stands above",
+            "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
+        ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def _own_process(jars: Path, master: str) -> dict[str, str]:
+def _own_process(jars: Path, master: str, memory: str | None) -> dict[str, str]:
     """What spark-submit would say, when there is none."""
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
     # Quiet from the start: what Spark says before the log level is set goes over the user's screen.
@@ -55,6 +68,8 @@ def _own_process(jars: Path, master: str) -> dict[str, str]:
         "spark.jars": _jar_list(jars),
         "spark.driver.extraJavaOptions": quiet,
     }
+    if memory is not None:
+        conf["spark.driver.memory"] = memory
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     return conf

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
@@ -20,6 +22,8 @@ QUARANTINED_SCHEMA = (
     "struct<key: binary, value: binary, headers: array<struct<key: string, value: binary>>, reason: string>"
 )
 _CHAIN = r"^[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;|$)"
+NO_KEY = "null_key_column"
+"""The reason of a record, or of an emission, one of whose key's columns is null."""
 SOURCE_HEADER = "tidegate-source"
 _CORRUPT = "__corrupt"
 _ELEMENT = "__element"
@@ -62,7 +66,7 @@ def decode(records: DataFrame, source: Source, believed_until_ms: Column, *extra
     keyed = exploded.select(
         "*",
         F.col("value").isNull().alias("__tombstone"),
-        _canonical_key(source).alias("__key"),
+        _key(source).alias("__key"),
         _timestamp_ms(source).alias("__timestamp"),
         _chain().alias("__chain"),
     )
@@ -115,31 +119,28 @@ def _parse(source: Source) -> Column:
     return F.struct(value.alias("value"))
 
 
-def _canonical_key(source: Source) -> Column:
-    """The record's key as text; one key column: its text; several: a JSON object in declared order.
+def _key(source: Source) -> Column:
+    """The record's key as text: its own, or the canonical one of the key columns.
 
     A tombstone has no columns: its key is the record's own, in the same canonical form.
     """
-    own = F.col("key").cast("string")
+    own, tombstone = F.col("key").cast("string"), F.col("value").isNull()
     if source.key is None:
         return own
-    parts = [_column(source, name).alias(name) for name in source.key]
-    if len(parts) == 1:
-        return F.coalesce(parts[0].cast("string"), F.when(F.col("value").isNull(), own))
+    key = canonical_key({name: _column(source, name) for name in source.key})
+    if len(source.key) == 1:
+        return F.coalesce(key, F.when(tombstone, own))
     types = {column.name: column.type for column in source.columns}
-    ddl = ", ".join(f"`{name}` {types[name]}" for name in source.key)
-    of_tombstone = F.from_json(own, ddl)
-    return F.when(
-        F.col("value").isNull(), key_object([of_tombstone[name].alias(name) for name in source.key])
-    ).otherwise(key_object(parts))
+    of_tombstone = F.from_json(own, ", ".join(f"`{name}` {types[name]}" for name in source.key))
+    return F.when(tombstone, canonical_key({name: of_tombstone[name] for name in source.key})).otherwise(key)
 
 
-def key_object(parts: list[Column]) -> Column:
-    """The canonical key that several columns make: a JSON object, or null when one of them is."""
-    complete = parts[0].isNotNull()
-    for part in parts[1:]:
-        complete = complete & part.isNotNull()
-    return F.when(complete, F.to_json(F.struct(*parts)))
+def canonical_key(parts: Mapping[str, Column]) -> Column:
+    """One column: its text; several: a JSON object, in their order, or null when one of them is."""
+    if len(parts) == 1:
+        return next(iter(parts.values())).cast("string")
+    whole = F.struct(*[part.alias(name) for name, part in parts.items()])
+    return F.when(reduce(and_, (part.isNotNull() for part in parts.values())), F.to_json(whole))
 
 
 def _timestamp_ms(source: Source) -> Column:
@@ -164,7 +165,7 @@ def _reason(source: Source, believed_until_ms: Column) -> Column:
     malformed = ~tombstone & parsed.isNull()
     if source.format == "json":
         malformed = malformed | (~tombstone & parsed[_CORRUPT].isNotNull())
-    no_key = F.lit("null_key" if source.key is None else "null_key_column")
+    no_key = F.lit("null_key" if source.key is None else NO_KEY)
     chain = F.col("__chain")
     unrooted = F.lit(source.deduplicate == "root") & chain.isNotNull() & ~chain.rlike(_CHAIN)
     # without an element there is nothing that could have a key

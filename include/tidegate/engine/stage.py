@@ -11,17 +11,11 @@ from pyspark.sql.types import DataType, StructType
 
 from tidegate import core
 from tidegate.engine.errors import told_to_driver
-from tidegate.engine.rows import STATE_DDL, reduce_types
-from tidegate.engine.source import QUARANTINED_SCHEMA, key_object
+from tidegate.engine.rows import output_schema
+from tidegate.engine.source import NO_KEY, QUARANTINED_SCHEMA, canonical_key
 
 KeyTypes = Mapping[str, DataType]
 """The columns that a key is made of, in order; none when it is the record's own."""
-
-NO_KEY = "null_key_column"
-_OUTPUT = (
-    "kind byte, key string, ordinal bigint, topic string, partition int, offset bigint, timestamp bigint, "
-    "at bigint, source string, reason string, counts string, told string"
-)
 
 
 def apply_kernel(rows: DataFrame, logic: core.Stage, batch: core.Batch, partitions: int) -> DataFrame:
@@ -31,20 +25,13 @@ def apply_kernel(rows: DataFrame, logic: core.Stage, batch: core.Batch, partitio
         with told_to_driver():
             yield from core.decide(logic, batches, batch)
 
-    held, output = reduce_types(rows, logic)
-    schema = StructType.fromDDL(_OUTPUT)
-    for name, type_ in (("value", output), ("input", rows.schema["input"].dataType), ("held", held)):
-        schema = schema.add(name, type_)
-    schema = StructType(
-        [*schema.fields, *StructType().add("emitted", output), *StructType.fromDDL(STATE_DDL)]
-    )
     # Quarantined rows may have no key: they are spread by position instead of meeting in one partition.
     spread = [F.coalesce(F.col("key"), F.concat_ws("/", "topic", "partition", "offset"))]
     together = [F.col(name) for name in core.groups(logic)] if logic.bound else spread
     decided = (
         rows.repartition(partitions, *together)
         .sortWithinPartitions(*core.order(logic))
-        .mapInArrow(run, schema)
+        .mapInArrow(run, output_schema(rows, logic))
     )
     return _numbered(decided) if logic.bound else decided
 
@@ -119,13 +106,6 @@ def _unkeyed(key: Column) -> list[Column]:
         F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),
         F.when(unkeyed, whole.cast(QUARANTINED_SCHEMA)).alias("__input"),
     ]
-
-
-def canonical_key(parts: Mapping[str, Column]) -> Column:
-    """One column: its text; several: a JSON object, in their order."""
-    if len(parts) == 1:
-        return next(iter(parts.values())).cast("string")
-    return key_object([part.alias(name) for name, part in parts.items()])
 
 
 def key_columns(keys: KeyTypes) -> dict[str, Column]:

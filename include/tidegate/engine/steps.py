@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -49,9 +49,14 @@ def _of_record(stage: Stage) -> str | None:
     return stage.where if stage.reduce == "latest" and stage.window is None else None
 
 
-def keeps_time(pipeline: Pipeline) -> bool:
+def with_following(steps: Sequence[Step]) -> Iterator[tuple[Step, Step | None]]:
+    """Each step with the one after it, if there is one."""
+    return zip(steps, [*steps[1:], None], strict=True)
+
+
+def keeps_time(steps: Sequence[Step]) -> bool:
     """Whether stream time matters: to a stage, to the order between stages, or to what is forgotten."""
-    return len(steps_of(pipeline)) > 1 or any(stage.timed for stage in pipeline.stages)
+    return len(steps) > 1 or any(step.stage is not None and step.stage.timed for step in steps)
 
 
 def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
@@ -63,8 +68,7 @@ def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
 
 def published_stages(pipeline: Pipeline) -> set[str]:
     """The stages whose emissions are written: those of sinks, and the last."""
-    last = pipeline.stages[-1].name
-    return {last, *(sink.stage or last for sink in pipeline.sinks)}
+    return {pipeline.stages[-1].name, *(pipeline.stage_of(sink).name for sink in pipeline.sinks)}
 
 
 def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:

@@ -15,7 +15,7 @@ from tidegate.engine.rows import STATE_NAMES
 from tidegate.engine.stage import KeyTypes, key_columns
 from tidegate.errors import RecordTooLarge
 from tidegate.failpoints import failpoint
-from tidegate.spec import KafkaSink, Pipeline
+from tidegate.spec import KafkaSink, Pipeline, Stage
 
 # Kafka's default message.max.bytes is 1 MiB, batch overhead included.
 MAX_RECORD_BYTES = 1_000_000
@@ -59,7 +59,7 @@ def changelog(decided: DataFrame, logic: core.Stage, seq: int) -> DataFrame:
     )
 
 
-def outbox(decided: DataFrame, pipeline: Pipeline, stage: str, keys: KeyTypes, seq: int) -> DataFrame:
+def outbox(decided: DataFrame, pipeline: Pipeline, stage: Stage, keys: KeyTypes, seq: int) -> DataFrame:
     """Emissions of a stage, with what its sinks send."""
     hop = F.concat_ws("/", "topic", "partition", "offset")
     parts = key_columns(keys) or {"key": F.col("key")}
@@ -73,11 +73,10 @@ def outbox(decided: DataFrame, pipeline: Pipeline, stage: str, keys: KeyTypes, s
     )
 
 
-def _payloads(decided: DataFrame, pipeline: Pipeline, stage: str, keys: KeyTypes) -> list[Column]:
+def _payloads(decided: DataFrame, pipeline: Pipeline, stage: Stage, keys: KeyTypes) -> list[Column]:
     """What Kafka sinks send, as JSON text; with the key's columns and the window where a sink wants them."""
-    last = pipeline.stages[-1].name
-    sinks = [sink for sink in pipeline.sinks if isinstance(sink, KafkaSink) and (sink.stage or last) == stage]
-    wanted = {sink.with_key for sink in sinks}
+    sinks = [sink for sink in pipeline.sinks if pipeline.stage_of(sink) == stage]
+    wanted = {sink.with_key for sink in sinks if isinstance(sink, KafkaSink)}
     value = decided.schema["value"].dataType
     assert isinstance(value, StructType)
     options = {"ignoreNullFields": "false"}
@@ -85,8 +84,8 @@ def _payloads(decided: DataFrame, pipeline: Pipeline, stage: str, keys: KeyTypes
     if False in wanted:
         payloads.append(F.to_json("value", options).alias("payload"))
     if True in wanted:
-        windowed = next(each for each in pipeline.stages if each.name == stage).window is not None
-        added = key_columns(keys) | {n: F.col(n) for n in ("window_start", "window_end") if windowed}
+        window = ("window_start", "window_end") if stage.window is not None else ()
+        added = key_columns(keys) | {name: F.col(name) for name in window}
         columns = {name: part for name, part in added.items() if name not in value.names}
         columns |= {name: F.col("value")[name] for name in value.names}
         whole = F.struct(*[part.alias(name) for name, part in columns.items()])

@@ -19,14 +19,10 @@ def keys_with_timers(state: DataFrame, logic: core.Stage, batch: core.Batch) -> 
     newest = state.groupBy(*entry).agg(F.max(told).alias("newest"))
     row = F.col("newest")
     reached = row["due_at"] <= F.greatest(
-        time_of(batch.times, row["topic"], row["partition"]), F.lit(_least_end(batch)).cast("long")
+        time_of(batch.times, row["topic"], row["partition"]), F.lit(batch.least_end).cast("long")
     )
     wanted = reached | (row["pending"] > 0) if logic.bound or batch.drain else reached
     return newest.where(wanted).select("key").distinct()
-
-
-def _least_end(batch: core.Batch) -> int:
-    return max(batch.floor, -1 if batch.clock is None else batch.clock)
 
 
 def looks_at_timers(logic: core.Stage) -> bool:

@@ -55,11 +55,9 @@ def attempt_files(path: str, attempts: Sequence[str]) -> AttemptFiles | None:
     """The files of these attempts, or None if there are none. Each key is in one file of an attempt."""
     with lake_errors(path):
         table = _open(path)
-        if table is None or not attempts:
+        if table is None:
             return None
-        actions = pa.table(table.get_add_actions(flatten=True))
-        mine = actions.filter(pc.is_in(actions["partition.attempt"], pa.array(attempts)))
-        paths = tuple(f"{path}/{name}" for name in sorted(mine["path"].to_pylist()))
+        paths = tuple(f"{path}/{name}" for name in sorted(_files(table, attempts)["path"].to_pylist()))
         return AttemptFiles(paths, table.schema().to_json()) if paths else None
 
 
@@ -67,11 +65,16 @@ def on_disk(path: str, attempts: Sequence[str]) -> tuple[int, int]:
     """Rows and bytes of these attempts' files, as the table's log has them."""
     with lake_errors(path):
         table = _open(path)
-        if table is None or not attempts:
+        if table is None:
             return 0, 0
-        actions = pa.table(table.get_add_actions(flatten=True))
-        mine = actions.filter(pc.is_in(actions["partition.attempt"], pa.array(attempts, pa.string())))
-        return pc.sum(mine["num_records"]).as_py() or 0, pc.sum(mine["size_bytes"]).as_py() or 0
+        files = _files(table, attempts)
+        return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
+
+
+def _files(table: DeltaTable, attempts: Sequence[str]) -> pa.Table:
+    """The log's entries of these attempts' files."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    return files.filter(pc.is_in(files["partition.attempt"], pa.array(attempts, pa.string())))
 
 
 def newest_per_key(state: pa.Table, by_partition: bool = False) -> pa.Table:
