@@ -121,8 +121,8 @@ class Computation:
     def run(self, kafka: KafkaConfig, attempt: str) -> Computed:
         """All steps, then the counts, then the tables."""
         read = Observation("read")
-        self._decide_all(kafka, read)
-        failpoint("compute.decided")
+        with failpoint("compute.decide"):
+            self._decide_all(kafka, read)
         self._check_counts(read)
         write_all(self._tables, attempt)
         return Computed(self._counts, self._times)
@@ -176,7 +176,8 @@ class Computation:
     def _batch(self, step: Step, starts: Times, rows: DataFrame) -> core.Batch:
         """What the kernel has to know of the batch; where time is kept, that takes a look at the rows."""
         if self._keeps_time:
-            self._times[step.name] = end_times(kept(rows, self._cached), starts)
+            with failpoint("compute.times"):
+                self._times[step.name] = end_times(kept(rows, self._cached), starts)
         runs = step.logic.clock == "run"
         floor = self._before.clock if runs else None
         return core.Batch(
@@ -207,18 +208,24 @@ class Computation:
     def _collect(self, step: Step, decided: DataFrame, keys: KeyTypes) -> None:
         """Count what a step decided, and prepare what is written of it."""
         counts = core.Counts()
-        for row in decided.where(F.col("kind") == core.COUNTS).select("counts").collect():
+        with failpoint("compute.count"):
+            told = decided.where(F.col("kind") == core.COUNTS).select("counts").collect()
+        for row in told:
             counts.include(json.loads(row["counts"]))
         counts = core.running_totals(counts, self._before.counts.get(step.name, {}))
         self._counts[step.name] = counts
         seq = self._plan.seq
         changed = changelog(decided, step.logic, seq)
-        self._tables.append(Table(self._lake.state(step.name), changed, counts["state-rows-changed"]))
-        self._tables.append(Table(self._lake.quarantine, quarantine(decided, seq), counts["quarantined"]))
+        unusable = quarantine(decided, seq)
+        self._tables += [
+            Table("state", self._lake.state(step.name), changed, counts["state-rows-changed"]),
+            Table("quarantine", self._lake.quarantine, unusable, counts["quarantined"]),
+        ]
         if step.stage is not None and step.name in published_stages(self._pipeline):
             emitted = outbox(decided, self._pipeline, step.stage, keys, seq)
-            check_sizes(emitted, counts["emitted"])
-            self._tables.append(Table(self._lake.outbox(step.name), emitted, counts["emitted"]))
+            with failpoint("compute.check_sizes"):
+                check_sizes(emitted, counts["emitted"])
+            self._tables.append(Table("outbox", self._lake.outbox(step.name), emitted, counts["emitted"]))
 
     def _check_counts(self, read: Observation) -> None:
         """Every row that came into a step is accounted for."""

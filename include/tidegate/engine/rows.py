@@ -18,6 +18,7 @@ from tidegate import core
 from tidegate.core.rows import ENTRY
 from tidegate.engine.source import QUARANTINED_SCHEMA
 from tidegate.errors import PipelineInvalid, Problem, SchemaChanged
+from tidegate.failpoints import failpoint
 from tidegate.lake import attempt_files
 
 Times = Mapping[tuple[str, int], int]
@@ -130,7 +131,8 @@ def end_times(rows: DataFrame, starts: Times) -> dict[tuple[str, int], int]:
 def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) -> DataFrame | None:
     """The state rows of committed attempts, or None when there are none."""
     # Straight from the files: the ledger says which count, so Delta's log need not be replayed in Spark.
-    found = attempt_files(path, committed)
+    with failpoint("compute.state_files"):
+        found = attempt_files(path, committed)
     if found is None:
         return None
     schema = StructType.fromJson(json.loads(found.schema_json))

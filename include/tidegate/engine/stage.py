@@ -13,6 +13,7 @@ from tidegate import core
 from tidegate.engine.errors import told_to_driver
 from tidegate.engine.rows import output_schema
 from tidegate.engine.source import NO_KEY, QUARANTINED_SCHEMA, canonical_key
+from tidegate.failpoints import failpoint
 
 KeyTypes = Mapping[str, DataType]
 """The columns that a key is made of, in order; none when it is the record's own."""
@@ -22,7 +23,7 @@ def apply_kernel(rows: DataFrame, logic: core.Stage, batch: core.Batch, partitio
     """Rows of whole groups, sorted, through the kernel. Gives rows of `core.output_schema`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told_to_driver():
+        with told_to_driver(), failpoint("compute.kernel"):
             yield from core.decide(logic, batches, batch)
 
     # Quarantined rows may have no key: they are spread by position instead of meeting in one partition.

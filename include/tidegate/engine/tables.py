@@ -23,8 +23,9 @@ MAX_RECORD_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Table:
-    """Rows for a table, and how many: an empty one is not written."""
+    """Rows for a table, and how many: an empty one is not written. `kind`: state, outbox or quarantine."""
 
+    kind: str
     path: str
     frame: DataFrame
     rows: int
@@ -38,14 +39,13 @@ def write_all(tables: Sequence[Table], attempt: str) -> None:
             writes = [pool.submit(_append, table, attempt) for table in wanted]
         for write in writes:
             write.result()
-    failpoint("compute.written")
 
 
 def _append(table: Table, attempt: str) -> None:
-    failpoint("compute.write")
     named = table.frame.withColumn("attempt", F.lit(attempt))
     writer = named.write.format("delta").mode("append").partitionBy("attempt").option("mergeSchema", "true")
-    writer.save(table.path)
+    with failpoint(f"compute.write_{table.kind}"):
+        writer.save(table.path)
 
 
 def changelog(decided: DataFrame, logic: core.Stage, seq: int) -> DataFrame:
