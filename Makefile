@@ -8,7 +8,7 @@ COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-emit-in
 	--generate-hashes --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test lint bench lock clean
+.PHONY: help setup demo up down test faults lint bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ test: ## Check style and types, and run all tests
 	$(VENV)/ruff format --check
 	$(VENV)/mypy
 	$(VENV)/pytest
+
+faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs, and compare what came out (an hour)
+	@$(BOOTSTRAP) --dev
+	$(VENV)/python -m tests.faults
 
 lint: ## Check style and types only
 	@$(BOOTSTRAP) --dev

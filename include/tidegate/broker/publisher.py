@@ -75,7 +75,9 @@ class KafkaPublisher:
                 producer = self._producer()
             try:
                 return self._publish(producer, seq, messages, last_published)
-            except _FENCED as error:
+            except KafkaError as error:
+                if not _is_fenced(error):
+                    raise
                 raise Fenced(
                     f"A newer publisher of {self._shard} has taken over", "Nothing more was sent by this one."
                 ) from error
@@ -193,6 +195,11 @@ def _chunks(messages: Iterator[Message], size: int) -> Iterator[tuple[list[Messa
             chunk = []
         chunk.append(message)
     yield chunk, True
+
+
+def _is_fenced(error: KafkaError) -> bool:
+    """Whether a newer instance has taken over; what the client raises later only names that first error."""
+    return isinstance(error, _FENCED) or any(kind.__name__ in str(error) for kind in _FENCED)
 
 
 def _answered(call: Callable[[], None]) -> None:

@@ -1,0 +1,106 @@
+"""`python -m tests.faults`: the kill matrix. Each run is a history with a fault beside one without."""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from tests.faults.catalogue import all_cases, failpoint_names, matrix, pairs
+from tests.faults.fault import Case, case_text, parse_case
+from tests.faults.pool import Pool
+from tests.faults.worker import Result
+from tidegate.local.broker import KafkaBroker
+from tidegate.settings import Settings
+
+
+@click.command()
+@click.option("--jobs", default=2, help="Workers side by side, each with a Spark of its own.")
+@click.option("--runs", default=600, help="At least so many runs with one fault, if there are.")
+@click.option("--pairs", "pair_count", default=40, help="So many more with a second fault after the first.")
+@click.option("--only", multiple=True, help="Only cases of this text, or of this pattern (with *).")
+@click.option("--seed", default=0, help="Of the places of the faults, and of the pairs.")
+@click.option("--list", "only_list", is_flag=True, help="Print the cases, run none.")
+def main(jobs: int, runs: int, pair_count: int, only: tuple[str, ...], seed: int, only_list: bool) -> None:
+    """Kill, lose, raise and pause at every failpoint; then see that nobody can tell."""
+    began = time.monotonic()
+    home = Path(tempfile.mkdtemp(prefix="tidegate-faults-"))
+    jars = Settings.from_environment().home / "jars"
+    (home / "jars").symlink_to(jars, target_is_directory=True)
+    with KafkaBroker(home) as broker, Pool(home, broker.bootstrap_servers, jars / "spark", jobs) as pool:
+        known = all_cases(pool.hits)
+        cases = _chosen(known, only) if only else matrix(known, runs, seed)
+        if not only:
+            cases += pairs(pool.hits, known, pair_count, seed)
+        if only_list:
+            print("\n".join(map(case_text, cases)))
+            results = []
+        else:
+            results = pool.run(cases, Progress(len(cases)))
+    wrong = [each for each in results if each.wrong]
+    if results:
+        print(_table(cases, results, (time.monotonic() - began) / 60))
+    if not wrong:
+        shutil.rmtree(home)
+    sys.exit(1 if wrong else 0)
+
+
+def _chosen(known: list[Case], only: Sequence[str]) -> list[Case]:
+    patterns = [text for text in only if "*" in text]
+    named = [parse_case(text) for text in only if "*" not in text]
+    return named + [case for case in known if any(fnmatch.fnmatch(case_text(case), p) for p in patterns)]
+
+
+class Progress:
+    """Says what was done, and at once what went wrong."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = self._wrong = 0
+        self._began = time.monotonic()
+
+    def __call__(self, result: Result) -> None:
+        self._done += 1
+        self._wrong += bool(result.wrong)
+        each = (time.monotonic() - self._began) / self._done
+        print(
+            f"{self._done}/{self._total}, {self._wrong} wrong, {each:.1f} s per run: "
+            f"{result.case} {result.codes} {result.seconds} s",
+            flush=True,
+        )
+        if result.wrong:
+            print(f"  WRONG: {'; '.join(result.wrong)}\n  again: {again(result)}", flush=True)
+
+
+def again(result: Result) -> str:
+    """The command that runs a case again."""
+    return f"python -m tests.faults --jobs 1 --only '{result.case}'"
+
+
+def _table(cases: list[Case], results: list[Result], minutes: float) -> str:
+    actions = Counter(each.action for case in cases for each in case)
+    met = {each.name for case in cases for each in case}
+    missed = sorted(failpoint_names() - met)
+    rows = {
+        "failpoints": f"{len(met)} of {len(met | failpoint_names())}",
+        "not met": ", ".join(missed) or "none",
+        "runs": len(results),
+        "of them with two faults": sum(len(case) > 1 for case in cases),
+        "faults fired": sum(len(each.fired) for each in results),
+        "by action": ", ".join(f"{name} {count}" for name, count in sorted(actions.items())),
+        "differences": sum(bool(each.wrong) for each in results),
+        "minutes": f"{minutes:.1f}",
+    }
+    width = max(map(len, rows))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+
+
+if __name__ == "__main__":
+    main()

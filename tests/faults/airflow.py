@@ -1,0 +1,188 @@
+"""What Airflow does with a run: each step in a process of its own, retries, then the next run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.fault import Case
+from tests.faults.history import DOCTOR, Scene
+from tests.faults.processes import Child, fork, in_child
+from tests.faults.steps import LEASE_HELD, NOTHING_TO_DO, STEPS, Task
+from tests.faults.warm import WarmSpark
+
+RETRIES = 3
+_PERMANENT = 2
+_MOST_RUNS = 12
+_MOST_TRIES = 200
+_RESCHEDULED_S = 0.4
+_LONGER_THAN_A_LEASE_S = 1000.0
+_SHORT_LEASE_S = 0.8
+
+
+class Airflow:
+    """Runs of one pipeline, one after the other, among the faults of `case`."""
+
+    def __init__(self, scene: Scene, spark: WarmSpark, case: Case = (), apart: bool = False) -> None:
+        self.scene = scene
+        self.zombie: Child | None = None
+        self.zombie_said = ""
+        self.codes: list[int | None] = []
+        self.runs = 0
+        self._succeeded = self._attended = False
+        self._spark = spark
+        self._case = case
+        self._apart = apart
+        self._late_s = 0.0
+
+    def play(self, batches: int) -> None:
+        """Runs until so many batches are in. A process that stopped on its way wakes up when all is done."""
+        try:
+            while not self._is_done(batches):
+                self._attend()
+                had_zombie = self.zombie is not None
+                if not self.run(self.scene.head() + 1) and had_zombie:
+                    self._wake()  # it stopped with the database's lock in its hands
+            idle = [each.batch for each in self._case[:1] if each.batch > batches]
+            while idle and not self.run(idle[0]):
+                pass  # the run that is to find nothing to do has not come to that yet
+            self._wake()
+        finally:
+            if self.zombie is not None:
+                self.zombie.kill()
+
+    def _attend(self) -> None:
+        """What a person does before the second batch, in the history in which there is something to do."""
+        if self.scene.history != DOCTOR or self._attended or self.scene.head() != 1:
+            return
+        self._attended = True
+        in_child(self.scene.lose_records, self.scene.log)
+        for command in ("gap", "plan", "drop", "status"):
+            while self._tried(f"person-{command}", 2, [command]) is None:
+                pass  # it does not answer: once more
+
+    def _is_done(self, batches: int) -> bool:
+        return self.runs > 0 and self._succeeded and self.scene.head() >= batches
+
+    def run(self, batch: int) -> bool:
+        """One run, for that batch. False when it failed: Airflow then starts the next one at its time."""
+        if self.runs == _MOST_RUNS:
+            raise AssertionError(f"{_MOST_RUNS} runs did not come to an end: {self.codes}")
+        self.runs += 1
+        self._succeeded = False
+        run_id = f"run-{self.runs}"
+        for names in self._processes(batch):
+            code = self._tried(run_id, batch, names)
+            if code == NOTHING_TO_DO:
+                break
+            if code != 0:
+                return False
+        self._succeeded = True
+        return True
+
+    def _processes(self, batch: int) -> list[Sequence[str]]:
+        """The steps, by process: the one that a fault is aimed at alone, others together, for speed."""
+        if self._apart:
+            return [[name] for name in STEPS]
+        aimed = [each.step for each in self._case[:1] if each.batch == batch and each.step in STEPS]
+        if not aimed:
+            return [STEPS]
+        at = STEPS.index(aimed[0])
+        return [part for part in (STEPS[:at], STEPS[at : at + 1], STEPS[at + 1 :]) if part]
+
+    def _tried(self, run_id: str, batch: int, names: Sequence[str]) -> int | None:
+        """A task with its retries: the exit code of the last try, or None when it stopped."""
+        tries, waited = 0, 0
+        while tries <= RETRIES:
+            code = self._once(run_id, batch, names)
+            if code in (None, 0, NOTHING_TO_DO, _PERMANENT):
+                return code
+            if code == LEASE_HELD and waited < 3:
+                waited += 1  # rescheduled: that is no try
+                continue
+            if code == LEASE_HELD:
+                self._late_s += _LONGER_THAN_A_LEASE_S
+                waited = 0
+                continue
+            tries += 1
+        return code
+
+    def _once(self, run_id: str, batch: int, names: Sequence[str]) -> int | None:
+        faults = self._armed(batch, names)
+        task = Task(
+            self.scene,
+            run_id,
+            batch,
+            names,
+            faults,
+            self._late_s,
+            _SHORT_LEASE_S if "ledger.renew" in faults else 120.0,
+            hits_file(self.scene, batch, names) if self._apart else None,
+        )
+        child = fork(lambda: task.run(self._spark), self.scene.log)
+        code = child.wait()
+        self.codes.append(code)
+        if code is None:
+            self.zombie = child
+            self._late_s += _LONGER_THAN_A_LEASE_S
+        return code
+
+    def _armed(self, batch: int, names: Sequence[str]) -> str:
+        """The faults that wait in a process."""
+        fired = self.fired()
+        for number, each in enumerate(self._case):
+            if each.entry in fired:
+                continue
+            here = number > 0 or (each.batch == batch and each.step in names)
+            return each.entry if here else ""
+        return ""
+
+    def fired(self) -> list[str]:
+        """The entries that have fired, in order."""
+        return self.scene.fired.read_text().split() if self.scene.fired.exists() else []
+
+    def _wake(self) -> None:
+        """The successor has finished: what does the one that it took over from do now?"""
+        if self.zombie is not None and self.zombie.code is None:
+            before = self.scene.log.stat().st_size
+            self.zombie.go_on()
+            code = self.zombie.wait()
+            said = self.scene.log.read_bytes()[before:].decode().strip()
+            self.zombie_said = f"exit code {code}: {said}"
+        self.zombie = None
+
+
+def hits_file(scene: Scene, batch: int, names: Sequence[str]) -> Path:
+    """Where a step's process says how often it met each failpoint."""
+    return scene.folder / f"hits.{batch}.{'-'.join(names)}"
+
+
+def overlap(scene: Scene, spark: WarmSpark, late_s: float) -> list[int | None]:
+    """Two whole runs at once, the second so much later, each until it has an end. All exit codes, in order.
+
+    A run that finds the lease held is rescheduled, as Airflow does it.
+    """
+    codes: list[int | None] = []
+    working = {"run-a": _whole(scene, spark, "run-a")}
+    time.sleep(late_s)
+    working["run-b"] = _whole(scene, spark, "run-b")
+    while working:
+        for run_id, child in list(working.items()):
+            if not child.poll():
+                continue
+            codes.append(child.code)
+            if child.code in (0, NOTHING_TO_DO):
+                del working[run_id]
+            elif len(codes) > _MOST_TRIES:
+                raise AssertionError(f"{run_id} did not come to an end: {codes}")
+            else:
+                time.sleep(_RESCHEDULED_S)
+                working[run_id] = _whole(scene, spark, run_id)
+        time.sleep(0.005)
+    return codes
+
+
+def _whole(scene: Scene, spark: WarmSpark, run_id: str) -> Child:
+    task = Task(scene, run_id, 1)
+    return fork(lambda: task.run(spark), scene.log)

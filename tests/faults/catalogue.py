@@ -1,0 +1,148 @@
+"""All failpoints, found in the source; where the history meets them; and the matrix that is made of both."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tests.faults.fault import ACTIONS, Case, Fault
+from tests.faults.steps import STEPS
+
+SOURCE = Path(__file__).resolve().parents[2] / "include" / "tidegate"
+_LEDGER_CALLS = ("_transaction", "_fenced")
+_TABLE_KINDS = ("state", "outbox", "quarantine")
+
+ELSEWHERE = {
+    ("rich", 1, "plan"): {"plan.lookup": 1},
+    ("rich", 2, "plan"): {"plan.lookup": 1},
+    ("rich", 1, "validate"): {"validate.read": 1},
+    ("rich", 2, "validate"): {"validate.read": 1},
+    ("doctor", 2, "gap"): {"ledger.accept_gap": 1},
+    ("doctor", 2, "drop"): {"ledger.drop_plan": 1, "ledger.streams": 1},
+    ("doctor", 2, "status"): {"ledger.lease_holder": 1, "ledger.streams": 1},
+}
+"""What the plain history does not meet: (history, batch, step) -> failpoint -> how often."""
+
+Hits = Mapping[tuple[int, str], Mapping[str, int]]
+"""(batch, step) -> failpoint -> how often the step's process meets it in the undisturbed history."""
+
+
+def failpoint_names(source: Path = SOURCE) -> set[str]:
+    """Every failpoint in the source, so that a new one is in the matrix at once."""
+    return {name for file in sorted(source.rglob("*.py")) for name in _names(ast.parse(file.read_text()))}
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            function, argument = node.func, node.args[0]
+            called = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            if called == "failpoint":
+                yield from _texts(argument)
+            elif called in _LEDGER_CALLS and isinstance(argument, ast.Constant):
+                yield f"ledger.{argument.value}"
+
+
+def _texts(argument: ast.expr) -> Iterator[str]:
+    """A name; or, of a formatted one, all that it can be."""
+    if isinstance(argument, ast.Constant):
+        yield str(argument.value)
+    elif isinstance(argument, ast.JoinedStr):
+        prefix = "".join(str(part.value) for part in argument.values if isinstance(part, ast.Constant))
+        if prefix == "compute.write_":
+            yield from (prefix + kind for kind in _TABLE_KINDS)
+        elif prefix != "ledger.":  # whose names stand where its transactions begin
+            raise ValueError(f"what failpoints are called {ast.unparse(argument)}?")
+
+
+def with_hidden(hits: Hits) -> dict[tuple[int, str], dict[str, int]]:
+    """Those, too, that a step's process does not count: of Spark's workers, and of the lease's keeper."""
+    found = {place: dict(counts) for place, counts in hits.items()}
+    for (_, step), counts in found.items():
+        if step == "compute":
+            counts |= {"compute.kernel": 2, "ledger.renew": 2}
+    return found
+
+
+def all_cases(hits: Hits) -> list[Case]:
+    """Failpoint by action by hit by place, as far as the histories have them."""
+    plain = [
+        (Fault(batch, step, name, action, hit),)
+        for (batch, step), counts in sorted(with_hidden(hits).items(), key=_order)
+        for name, count in sorted(counts.items())
+        for hit in range(1, min(count, 2) + 1)
+        for action in ACTIONS
+        if _can_be(name, action, batch)
+    ]
+    elsewhere = [
+        (Fault(batch, step, name, action, hit, history),)
+        for (history, batch, step), counts in ELSEWHERE.items()
+        for name, count in counts.items()
+        for hit in range(1, count + 1)
+        for action in ACTIONS
+    ]
+    return plain + elsewhere
+
+
+def _order(item: tuple[tuple[int, str], object]) -> tuple[int, int]:
+    (batch, step), _ = item
+    return batch, STEPS.index(step)
+
+
+def _can_be(name: str, action: str, batch: int) -> bool:
+    if action != "pause":
+        return True
+    # A stopped worker of Spark does not stop the step, which keeps the lease: no other run can begin. And a
+    # drain that wakes up before it has planned is a drain of its own: one batch more.
+    return name != "compute.kernel" and batch < 3
+
+
+def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
+    """Each failpoint by action by hit once or more, over all places in turn; so many runs, if there are."""
+    places = defaultdict(list)
+    for case in cases:
+        places[case[0].name, case[0].action, case[0].hit].append(case)
+    rng = random.Random(seed)
+    for number, each in enumerate(places.values()):
+        turn = number % len(each)
+        each[:] = each[turn:] + each[:turn]
+    rounds = itertools.zip_longest(*places.values())
+    chosen: list[Case] = []
+    for each in rounds:
+        found = [case for case in each if case is not None]
+        rng.shuffle(found)
+        chosen += found if not chosen else found[: max(0, at_least - len(chosen))]
+    return chosen
+
+
+def pairs(hits: Hits, cases: list[Case], count: int, seed: int) -> list[Case]:
+    """A crash, then a crash in what comes after it: of a step that is yet to be done again."""
+    rng = random.Random(seed)
+    known = with_hidden(hits)
+    first = [case[0] for case in cases if case[0].action in ("kill", "kill_after", "lose", "raise")]
+    chosen = []
+    while len(chosen) < count:
+        fault = rng.choice([each for each in first if each.batch == 1])
+        again = sorted(name for name, times in known[2, fault.step].items() if times)
+        name = rng.choice([each for each in again if each not in ("ledger.renew", fault.name)])
+        action = rng.choice(("kill", "kill_after"))
+        chosen.append((fault, Fault(2, fault.step, name, action, 1)))
+    return chosen
+
+
+def sample(cases: list[Case], count: int, seed: int) -> list[Case]:
+    """Some cases, of all steps and actions alike."""
+    rng = random.Random(seed)
+    groups = defaultdict(list)
+    for case in cases:
+        groups[case[0].step, case[0].action].append(case)
+    each_in_turn = list(groups.values())
+    rng.shuffle(each_in_turn)
+    for group in each_in_turn:
+        rng.shuffle(group)
+    mixed = [case for turn in itertools.zip_longest(*each_in_turn) for case in turn if case is not None]
+    return mixed[:count]

@@ -1,0 +1,246 @@
+"""The history that every run of the matrix goes through: its pipeline, its input, and what is seen of it.
+
+Two batches of records, cut by `max_records`, a drain, and a run that finds nothing to do. All runs read one
+source topic; what a run writes is its own.
+
+There are other histories: `rich` has a lookup and a quality suite; in `doctor` retention takes records before
+they are read, and a plan is dropped; `single` has one batch and one stage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from tests.faults.fault import PLAIN
+from tidegate import steps
+
+NOW_MS = 1_800_000_000_000
+RICH, DOCTOR, SINGLE = "rich", "doctor", "single"
+BATCHES = 3
+"""The last one is the drain."""
+
+PIPELINE = """\
+pipeline: {name}
+source:
+  topics: [{source}]
+  format: json
+  columns: "shop string, id bigint, quantity int"
+  key: [shop, id]
+  max_records: {most}
+{lookup}stages:
+  - {{name: level, select: {{open: "quantity > 0", quantity: quantity}}, emit: {{on: change}}}}
+{bundle}sinks:
+  - {{kind: kafka, topic: {levels}, with_key: true, stage: level}}
+  - {{kind: sql, table: levels, with_key: true, stage: level}}
+  - {{kind: table}}
+{quality}"""
+BUNDLE = "  - {name: bundle, reduce: collect, emit: {on: threshold, count: 2, after: 1h}}\n"
+LOOKUP = "lookup: [{{table: {table}, on: [shop], columns: [region]}}]\n"
+QUALITY = "quality: {suite: strict, on_failure: stop}\n"
+SUITE = {"name": "strict", "meta": {}, "expectations": []}
+
+
+@dataclass
+class Scene:
+    """One run's own world: folder, topics, ledger, lake and database, on the shared broker."""
+
+    folder: Path
+    servers: str
+    jars: Path
+    source: str
+    template: Path | None = None
+    history: str = PLAIN
+    name: str = field(default_factory=lambda: f"f{uuid4().hex[:10]}")
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        (self.folder / "pipelines").mkdir()
+        self.levels, self.progress = f"levels-{self.name}", f"progress-{self.name}"
+        self.log = self.folder / "log"
+        if self.history == DOCTOR:
+            self.source = f"source-{self.name}"
+        self.fired = self.folder / "fired"
+        if self.template is not None:
+            shutil.copy(self.template, self.folder / "ledger.db")
+        (self.folder / "pipelines" / f"{self.name}.yaml").write_text(
+            PIPELINE.format(
+                name=self.name,
+                source=self.source,
+                levels=self.levels,
+                most=13 if self.stages == ("level", "bundle") else 1000,
+                bundle=BUNDLE if "bundle" in self.stages else "",
+                lookup=LOOKUP.format(table=self.folder / "shops") if self.history == RICH else "",
+                quality=QUALITY if self.history == RICH else "",
+            )
+        )
+        (self.folder / "expectations").mkdir()
+        (self.folder / "expectations" / "strict.json").write_text(json.dumps(SUITE))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Their names."""
+        return ("level",) if self.history == SINGLE else ("level", "bundle")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a step's process needs to work here."""
+        return {
+            "TIDEGATE_HOME": str(self.folder),
+            "TIDEGATE_KAFKA": self.servers,
+            "TIDEGATE_PIPELINES": str(self.folder / "pipelines"),
+            "TIDEGATE_JARS": str(self.jars),
+            "TIDEGATE_SQL": f"sqlite:///{self.folder}/sink.db",
+        }
+
+    def trigger(self, run_id: str, batch: int) -> steps.Trigger:
+        """What starts the run that is to make a batch: always at one instant, so that time is no input."""
+        return steps.Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
+
+    def head(self) -> int:
+        """The last committed batch, asked without any of tidegate's code."""
+        connection = sqlite3.connect(self.folder / "ledger.db", timeout=30)
+        try:
+            row = connection.execute("SELECT max(seq) FROM tidegate_heads").fetchone()
+        finally:
+            connection.close()
+        return row[0] or 0
+
+    def create(self) -> None:
+        """The output topic, and what else this history needs."""
+        create_topics(self.servers, self.levels)
+        if self.history == DOCTOR:
+            send_input(self.servers, self.source)
+        if self.history == RICH:
+            import pyarrow as pa
+            from deltalake import write_deltalake
+
+            write_deltalake(self.folder / "shops", pa.table({"shop": ["north"], "region": ["hills"]}))
+
+    def delete_topics(self) -> None:
+        """The broker need not keep what was compared."""
+        from kafka import KafkaAdminClient
+
+        admin = KafkaAdminClient(bootstrap_servers=self.servers)
+        try:
+            own = [self.source] if self.history == DOCTOR else []
+            admin.delete_topics([self.levels, self.progress, *own])
+        finally:
+            admin.close()
+
+    def lose_records(self) -> None:
+        """Retention takes the next two records of the first partition."""
+        from kafka import KafkaAdminClient, TopicPartition
+
+        admin = KafkaAdminClient(bootstrap_servers=self.servers)
+        try:
+            admin.delete_records({TopicPartition(self.source, 0): 9})
+        finally:
+            admin.close()
+
+    def observe(self) -> dict[str, Any]:
+        """All that is visible of the run, with the names of its own topics taken out."""
+        os.environ.update(self.environment)
+        app = steps.App.from_environment()
+        stream = steps.stream_of(app.pipeline(self.name))
+        head = app.ledger.head(stream)
+        seen = {
+            "topic": read_topic(self.servers, self.levels),
+            "rows": self._rows(),
+            "table": self._table(app.lake(stream).table_sink(None)),
+            "state": {stage: steps.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages},
+            "quarantine": steps.read_quarantine(app, stream).to_pylist(),
+            "head": (head.seq, head.offsets, sorted(head.topic_ids)),
+            "batches": [seq for seq, _ in app.ledger.committed(stream)],
+            "counts": {
+                seq: app.ledger.attempt(stream, seq).counts for seq, _ in app.ledger.committed(stream)
+            },
+            "published": {
+                seq: app.ledger.publications(stream, seq) for seq, _ in app.ledger.committed(stream)
+            },
+            "ranges": {seq: app.ledger.plan(stream, seq).ranges for seq, _ in app.ledger.committed(stream)},
+        }
+        return {part: repr(value).replace(self.name, "NAME") for part, value in seen.items()}
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(self.folder / "sink.db")
+        try:
+            names = [row[1] for row in connection.execute("PRAGMA table_info(levels)")]
+            kept = ", ".join(f'"{name}"' for name in names)
+            return connection.execute(f"SELECT {kept} FROM levels ORDER BY rowid").fetchall()
+        finally:
+            connection.close()
+
+    def _table(self, path: str) -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+
+        rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: (row["seq"], row["key"]))
+
+
+def create_topics(servers: str, *names: str) -> None:
+    """New topics with two partitions."""
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewTopic
+
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    try:
+        admin.create_topics([NewTopic(name, 2, 1) for name in names])
+    finally:
+        admin.close()
+
+
+def read_topic(servers: str, topic: str) -> dict[str, list[Any]]:
+    """Key -> (partition, value, headers, timestamp) in order, as a `read_committed` consumer sees them."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    from tidegate.broker.publisher import read_until
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False, group_id=None
+    )
+    found: dict[str, list[Any]] = {}
+    try:
+        for partition in sorted(consumer.partitions_for_topic(topic) or ()):
+            at = TopicPartition(topic, partition)
+            consumer.assign([at])
+            consumer.seek_to_beginning(at)
+            for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
+                told = (record.partition, record.value, record.headers, record.timestamp)
+                found.setdefault(record.key.decode(), []).append(told)
+    finally:
+        consumer.close()
+    return dict(sorted(found.items()))
+
+
+def send_input(servers: str, topic: str) -> None:
+    """The source topic of all runs: ten keys in two partitions, late and early, deleted, unusable."""
+    from kafka import KafkaProducer
+
+    create_topics(servers, topic)
+    producer = KafkaProducer(bootstrap_servers=servers, acks="all")
+    try:
+        for number in range(26):
+            partition, key = number % 2, (number // 2) % 5
+            shop = "north" if partition else "south"
+            producer.send(topic, partition=partition, **_record(number, shop, key))
+        producer.flush()
+    finally:
+        producer.close()
+
+
+def _record(number: int, shop: str, key: int) -> Mapping[str, Any]:
+    at = NOW_MS - 60_000 + (number * 7_919) % 50_000  # out of order
+    body: bytes | None = json.dumps({"shop": shop, "id": key, "quantity": (number * 5) % 4}).encode()
+    if number in (9, 20):
+        body = b"{not json"
+    if number in (12, 23):
+        body = None
+    return {"key": f'{{"shop":"{shop}","id":{key}}}'.encode(), "value": body, "timestamp_ms": at}

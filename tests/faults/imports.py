@@ -1,0 +1,29 @@
+"""What a step's process needs, imported before it is forked: otherwise each would spend seconds on it."""
+
+import alembic.command
+import alembic.config
+import deltalake
+import kafka
+import kafka.admin
+import pandas
+import pyarrow.compute
+import pyarrow.dataset
+import pyarrow.parquet
+import pyspark.sql.functions
+import sqlalchemy.dialects.sqlite
+
+import tidegate.engine
+import tidegate.lake
+import tidegate.ledger.database
+import tidegate.steps
+
+__all__ = [
+    "alembic",
+    "deltalake",
+    "kafka",
+    "pandas",
+    "pyarrow",
+    "pyspark",
+    "sqlalchemy",
+    "tidegate",
+]

@@ -1,0 +1,126 @@
+"""What runs in a step's process: the step as Airflow's task runs it, among the faults that it is to meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.faults.history import Scene
+from tests.faults.kernel import InWorker
+from tidegate import broker, engine, failpoints, ledger, sql, steps
+from tidegate.cli import cli
+from tidegate.errors import LeaseHeld, TidegateError
+from tidegate.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.faults.warm import WarmSpark
+
+STEPS = ("plan", "compute", "validate", "commit", "publish")
+COMMANDS = {"gap": ("doctor", "--accept-gap"), "drop": ("doctor", "--drop-plan"), "status": ("status",)}
+"""What a person does between two runs."""
+NOTHING_TO_DO, LEASE_HELD = 10, 75
+CHUNK = 4
+"""Records per transaction of a topic, and per statement of a database: a batch takes several."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Steps of one run, in one process. `faults` as TIDEGATE_FAILPOINTS; `late_s`: how far the ledger's clock
+    is ahead; `lease_s`: how long a lease lasts; `hits`: where to write how often each failpoint was met."""
+
+    scene: Scene
+    run_id: str
+    batch: int
+    names: Sequence[str] = STEPS
+    faults: str = ""
+    late_s: float = 0.0
+    lease_s: float = 120.0
+    hits: Path | None = None
+
+    def run(self, spark: WarmSpark) -> int:
+        """The exit code of the process, as Airflow's tasks tell retry, fail, skip and wait apart."""
+        print(f"--- {self.run_id} {self.names} {self.faults}", flush=True)
+        self._prepare()
+        try:
+            return self._run(spark)
+        except LeaseHeld as error:
+            print(error)
+            return LEASE_HELD
+        except TidegateError as error:
+            print(f"{type(error).__name__}: {error}")
+            return error.exit_code
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+            return 1
+        finally:
+            if self.hits is not None:
+                self.hits.write_text(json.dumps(failpoints._hits))
+
+    def _prepare(self) -> None:
+        os.environ.update(self.scene.environment)
+        os.environ["TIDEGATE_FAILPOINTS"] = self.faults or "none=raise"
+        os.environ["TIDEGATE_FAILPOINTS_FIRED"] = str(self.scene.fired)
+        failpoints._hits.clear()
+        shorten(self.scene.progress, self.late_s, self.lease_s)
+        if "compute.kernel" in self.faults:
+            engine.stage.failpoint = InWorker(f"{os.getpid()}", self.faults, str(self.scene.fired))
+
+    def _run(self, spark: WarmSpark) -> int:
+        if self.names[0] in COMMANDS:
+            return self._command(*COMMANDS[self.names[0]])
+        app = steps.App.from_environment()
+        for name in self.names:
+            if name == "plan":
+                pipeline = app.pipeline(self.scene.name)
+                steps.sql_connections(app, steps.stream_of(pipeline), pipeline)
+                if steps.plan_batch(app, pipeline, self.scene.trigger(self.run_id, self.batch)).plan is None:
+                    return NOTHING_TO_DO
+                continue
+            plan = steps.planned_for(app, self.scene.name, 1, self.run_id)
+            if name == "compute":
+                steps.compute_batch(app, plan, self.run_id, lambda: _session(spark))
+            else:
+                steps.sql_connections(app, plan.stream)
+                getattr(steps, f"{name}_batch")(app, plan, self.run_id)
+            if name == "publish":
+                app.ledger.metrics(plan.stream, plan.seq)
+        return 0
+
+    def _command(self, command: str, *options: str) -> int:
+        named = [self.scene.name] if options else []
+        with suppress(SystemExit):  # what it finds wrong otherwise is not the question
+            cli.main([command, *named, *options], standalone_mode=False)
+        return 0
+
+
+def _session(spark: WarmSpark) -> SparkSession:
+    session = spark.connect()
+    session.catalog.clearCache()  # a killed process could not let go of its frames
+    return session
+
+
+def shorten(progress: str, late_s: float, lease_s: float) -> None:
+    """Make small what would take long: chunks, leases, waiting; and progress a topic of the run's own."""
+    for module in (broker.config, broker.log, broker.publisher):
+        module.PROGRESS_TOPIC = progress
+    for module in (ledger.writer, ledger.ledger, steps.lease):
+        module.LEASE_SECONDS = lease_s
+    steps.outbox.CHUNK_ROWS = CHUNK
+    if late_s:  # somebody stopped, and may have a database's lock in his hands
+        ledger.database._BUSY_TIMEOUT_MS = 500
+        sql.Database.__init__.__defaults__ = (0.5, 1.0)
+    steps.App.publisher = lambda app, shard, topic: broker.publisher.KafkaPublisher(
+        app.settings.require_kafka(), shard, topic, CHUNK
+    )
+    opened: Any = Ledger.open
+    Ledger.open = lambda url: Ledger(opened(url)._engine, lambda: time.time() + late_s)

@@ -1,0 +1,45 @@
+"""A sample of the kill matrix. The whole of it: `make faults`."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.faults.catalogue import all_cases, failpoint_names, matrix, sample
+from tests.faults.fault import case_text, parse_case
+from tests.faults.pool import Pool
+
+RUNS = 25
+
+
+def test_there_are_at_least_sixty_failpoints() -> None:
+    assert len(failpoint_names()) >= 60
+
+
+def test_a_case_is_written_as_it_is_read() -> None:
+    for text in ("1.publish:publish.commit=kill@2", "doctor/2.gap:ledger.accept_gap=lose@1"):
+        both = f"{text}+{text}"
+        assert case_text(parse_case(both)) == both
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
+    assert {case[0].name for case in matrix(all_cases(pool.hits), at_least=0)} == failpoint_names()
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_after_a_fault_and_the_retries_everything_is_as_if_nothing_had_happened(
+    pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("TIDEGATE_FAULT_SEED") or random.randrange(100_000))
+    with capsys.disabled():
+        print(f"\n{RUNS} runs of the kill matrix: TIDEGATE_FAULT_SEED={seed}")
+    plain = [case for case in all_cases(pool.hits) if case[0].history == "plain"]
+    results = pool.run(sample(plain, RUNS, seed))
+    assert len(results) == RUNS
+    wrong = [f"--only '{each.case}': {each.wrong}" for each in results if each.wrong]
+    assert not wrong, f"TIDEGATE_FAULT_SEED={seed}; python -m tests.faults --jobs 1 " + "\n".join(wrong)

@@ -1,0 +1,41 @@
+"""Two at work on one pipeline: at once, and after one that was taken for dead."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.airflow import LEASE_HELD, NOTHING_TO_DO
+from tests.faults.fault import parse_case
+from tests.faults.pool import Pool
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+TIMES = 30
+
+
+def test_of_two_runs_at_once_one_waits_and_nothing_is_doubled(pool: Pool) -> None:
+    delays = [0.15 * (number % 6) for number in range(TIMES)]
+    results = pool.overlaps(delays)
+    assert len(results) == TIMES
+    assert [each for each in results if each.wrong] == []
+    assert all(NOTHING_TO_DO in each.codes for each in results)
+    assert sum(LEASE_HELD in each.codes for each in results) > TIMES / 2
+
+
+ZOMBIES = [
+    "1.compute:compute.count=pause@1",
+    "1.compute:ledger.add_attempt=pause@1",
+    "1.commit:ledger.commit=pause@1",
+    "2.commit:ledger.commit=pause@1",
+    "1.publish:publish.send=pause@1",
+    "1.publish:publish.commit=pause@1",
+    "1.publish:publish.commit=pause@2",
+    "1.publish:sql.connect=pause@1",
+    "1.publish:table.append=pause@1",
+]
+
+
+def test_a_zombie_that_wakes_after_its_successor_can_neither_commit_nor_publish(pool: Pool) -> None:
+    results = pool.run(map(parse_case, ZOMBIES))
+    assert {each.case: each.wrong for each in results if each.wrong} == {}
+    assert [each.case for each in results if "Fenced" not in each.zombie] == []

@@ -1,0 +1,80 @@
+"""One Spark JVM that outlives the processes which use it: each connects to it, none starts its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.faults.processes import Child, fork
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local[2]"
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# Thirty rows are computed sooner than code for them is generated.
+_FOR_SMALL_BATCHES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+@dataclass
+class WarmSpark:
+    """The JVM and how to reach it. It ends with the process that keeps it, which ends with this one."""
+
+    keeper: Child
+    port: int
+    secret: str
+
+    @classmethod
+    def start(cls, jars: Path, log: Path) -> WarmSpark:
+        """A JVM with a Spark context, ready for sessions."""
+        mine, theirs = os.pipe()
+        keeper = fork(lambda: _keep(jars, theirs), log)
+        os.close(theirs)
+        with os.fdopen(mine) as told:
+            line = told.readline().split()
+        if len(line) != 2:
+            keeper.kill()
+            raise RuntimeError(f"Spark did not start; see {log}: {log.read_text()[-2000:]}")
+        return cls(keeper, int(line[0]), line[1])
+
+    def stop(self) -> None:
+        """End it."""
+        self.keeper.kill()
+
+    def connect(self) -> SparkSession:
+        """A session of this process's own on the one Spark context."""
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+        gateway = launch_gateway()
+        jvm = gateway.jvm
+        context = jvm.org.apache.spark.SparkContext.getOrCreate()
+        java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(context)
+        conf = SparkConf(_jvm=jvm, _jconf=context.conf())
+        shared = SparkContext(gateway=gateway, jsc=java, conf=conf)
+        session = SparkSession(shared).newSession()
+        for name, value in _FOR_SMALL_BATCHES.items():
+            session.conf.set(name, value)
+        return session
+
+
+def _keep(jars: Path, told: int) -> int:
+    from tidegate.engine import open_session
+
+    os.environ["JAVA_TOOL_OPTIONS"] = _JVM
+    session = open_session(jars, MASTER, "1g")
+    session.range(1).count()
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    parameters = gateway.java_parameters  # type: ignore[attr-defined]
+    with os.fdopen(told, "w") as file:
+        file.write(f"{parameters.port} {parameters.auth_token}\n")
+    threading.Event().wait()
+    return 0

@@ -1,0 +1,174 @@
+"""A worker of the matrix: one warm Spark, and one run after the other. Lines come in, results go out.
+
+It imports everything, starts no threads, and forks: see `processes`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.faults import imports as _imports  # noqa: F401  # before the first fork
+from tests.faults.airflow import Airflow, hits_file, overlap
+from tests.faults.fault import PLAIN, Case, case_text, parse_case
+from tests.faults.history import BATCHES, SINGLE, Scene, send_input
+from tests.faults.processes import die_with, in_child
+from tests.faults.steps import NOTHING_TO_DO, STEPS
+from tests.faults.warm import WarmSpark
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of the matrix came to: `wrong` is empty when it is as if nothing had happened."""
+
+    case: str
+    wrong: list[str]
+    fired: list[str]
+    codes: list[int | None]
+    zombie: str
+    seconds: float
+
+
+class Worker:
+    """Everything that runs share: the broker, the source topic, Spark, and what an undisturbed run gives."""
+
+    def __init__(self, home: Path, servers: str, jars: Path) -> None:
+        self.home = home
+        self._servers, self._jars = servers, jars
+        self._source = f"source-{os.getpid()}-{home.name}"
+        home.mkdir(parents=True, exist_ok=True)
+        self.spark = WarmSpark.start(jars, home / "spark.log")
+        self.expected: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self.hits: dict[tuple[int, str], dict[str, int]] = {}
+        self._template: Path | None = None
+
+    def prepare(self) -> None:
+        """Send the input, and see what comes of it when nothing fails."""
+        servers, source = self._servers, self._source
+        in_child(lambda: send_input(servers, source), self.home / "input.log")
+        self._template = self._empty_ledger()
+        scene = self._undisturbed(PLAIN)
+        for batch in range(1, BATCHES + 2):
+            for step in STEPS:
+                file = hits_file(scene, batch, [step])
+                if file.exists():
+                    self.hits[batch, step] = json.loads(file.read_text())
+
+    def _undisturbed(self, history: str) -> Scene:
+        """A history in which nothing fails: what is seen after each of its batches is what to expect."""
+        scene = self.scene(history)
+        calm = Airflow(scene, self.spark, apart=True)
+        for batch in range(1, (1 if history == SINGLE else BATCHES) + 1):
+            calm.play(batch)
+            self.expected[history, batch] = self.observe(scene)
+        if history == PLAIN:
+            calm.run(BATCHES + 1)
+        return scene
+
+    def _empty_ledger(self) -> Path:
+        """A migrated ledger, so that not every run has to make its own."""
+        from tidegate.ledger import Ledger
+
+        path = self.home / "empty.db"
+
+        def make() -> None:
+            engine = Ledger.open(f"sqlite:///{path}")._engine
+            engine.dispose()
+
+        in_child(make, self.home / "ledger.log")
+        return path
+
+    def scene(self, history: str = PLAIN) -> Scene:
+        """A new one."""
+        folder = self.home / f"s{time.time_ns()}"
+        made = Scene(folder, self._servers, self._jars, self._source, self._template, history)
+        in_child(made.create, made.log)
+        return made
+
+    def observe(self, scene: Scene) -> Mapping[str, Any]:
+        """What is seen of a scene, by a process of its own."""
+        return in_child(scene.observe, scene.log)
+
+    def run(self, case: Case) -> Result:
+        """One run of the matrix."""
+        began = time.monotonic()
+        scene = self._disturbed(case[0].history)
+        batches = max(2, min(case[0].batch, BATCHES))
+        airflow = Airflow(scene, self.spark, case)
+        wrong = []
+        try:
+            airflow.play(batches)
+            wrong = self._differences(scene)
+        except Exception as error:
+            wrong = [f"{type(error).__name__}: {error}"]
+        fired = airflow.fired()
+        if fired != [each.entry for each in case]:
+            wrong.append(f"fired: {fired}")
+        self._put_away(scene, wrong)
+        return Result(
+            case_text(case),
+            wrong,
+            fired,
+            airflow.codes,
+            airflow.zombie_said,
+            round(time.monotonic() - began, 2),
+        )
+
+    def overlap(self, late_s: float) -> Result:
+        """Two whole runs of one pipeline at once: one must wait for the other, and find nothing to do."""
+        began = time.monotonic()
+        scene = self._disturbed(SINGLE)
+        codes = overlap(scene, self.spark, late_s)
+        wrong = self._differences(scene)
+        if NOTHING_TO_DO not in codes:
+            wrong.append("both runs had something to do")
+        self._put_away(scene, wrong)
+        return Result(f"overlap {late_s}", wrong, [], codes, "", round(time.monotonic() - began, 2))
+
+    def _disturbed(self, history: str) -> Scene:
+        if (history, 1) not in self.expected:
+            self._undisturbed(history)
+        return self.scene(history)
+
+    def _differences(self, scene: Scene) -> list[str]:
+        seen, expected = self.observe(scene), self.expected[scene.history, scene.head()]
+        return [name for name, value in seen.items() if value != expected[name]]
+
+    def _put_away(self, scene: Scene, wrong: list[str]) -> None:
+        """What went wrong is kept, to be looked at."""
+        if wrong:
+            wrong.append(f"log: {scene.log}")
+        else:
+            shutil.rmtree(scene.folder, ignore_errors=True)
+            in_child(scene.delete_topics, self.home / "delete.log")
+
+
+def main(home: str, servers: str, jars: str) -> int:
+    """Cases from standard input, a line each, until it ends; a line of JSON for each result."""
+    die_with(os.getppid())
+    worker = Worker(Path(home), servers, Path(jars))
+    try:
+        worker.prepare()
+        _say({"hits": [[*place, counts] for place, counts in worker.hits.items()]})
+        for line in sys.stdin:
+            command, _, late_s = line.strip().partition(" ")
+            result = worker.overlap(float(late_s)) if late_s else worker.run(parse_case(command))
+            _say(asdict(result))
+    finally:
+        worker.spark.stop()
+    return 0
+
+
+def _say(told: Mapping[str, Any]) -> None:
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
