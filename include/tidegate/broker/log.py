@@ -101,6 +101,11 @@ class KafkaLog:
                 ends=_offsets(admin, partitions, OffsetSpec.LATEST),
             )
 
+    def end(self, topic: str, partition: int) -> int:
+        """The high watermark: the offset after the last record, whether its transaction is open or not."""
+        with self._admin() as admin:
+            return _offsets(admin, [TopicPartition(topic, partition)], OffsetSpec.LATEST)[partition]
+
     def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
         """Per partition, offset and timestamp of the first record at or after an instant, if there is one."""
         with self._admin() as admin:

@@ -23,13 +23,15 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
-from tidegate.broker.log import broker_errors
+from tidegate.broker.log import KafkaLog, broker_errors
 from tidegate.errors import Fenced, OutcomeUnknown, ProgressLost
 from tidegate.failpoints import failpoint
 
 CHUNK_RECORDS = 10_000
 _TRANSACTION_TIMEOUT_MS = 60_000
 _ANSWER_SECONDS = 45.0
+_SETTLED_SECONDS = _TRANSACTION_TIMEOUT_MS / 1000 + 30.0
+"""Any transaction that is open now is over after this: its timeout, and the broker's time to notice."""
 _FENCED = (ProducerFencedError, InvalidProducerEpochError)
 
 
@@ -148,14 +150,23 @@ class KafkaPublisher:
         try:
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            end = consumer.end_offsets([at])[at]
             found = None
-            for record in read_until(consumer, at, end):
+            for record in read_until(consumer, at, self._progress_end(), _SETTLED_SECONDS):
                 if record.key == self._shard.encode():
                     found = Progress(**json.loads(record.value))
             return found
         finally:
             consumer.close()
+
+    def _progress_end(self) -> int:
+        """Where the topic of progress records ends: the high watermark.
+
+        Not the consumer's own end, which under `read_committed` is the last stable offset: a transaction that
+        another shard has open holds that back, below records of this shard that are committed. What was
+        published would then be unknown, and published again.
+        """
+        with KafkaLog(self._config) as log:
+            return log.end(PROGRESS_TOPIC, 0)
 
     def _producer(self) -> Any:
         return KafkaProducer(

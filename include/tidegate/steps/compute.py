@@ -9,7 +9,7 @@ from tidegate import core
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.steps.app import App
-from tidegate.steps.lease import leased, timed
+from tidegate.steps.lease import leased_for, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,10 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
         return done
-    with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "compute"):
+    with leased_for(app.ledger, plan, run_id) as held, timed(held, plan.seq, "compute"):
+        done = held.attempt(plan.stream, plan.seq)  # another may have been at it before the lease was ours
+        if done is not None:
+            return done
         name = attempt_name(plan.seq, held.lease.epoch)
         before = _before(held)
         computed = app.compute(plan, before, name, open_session)
