@@ -183,19 +183,24 @@ def _to_table(app: App, sink: TableSink, outbox: Outbox) -> None:
     append_batch(path, shard_name(plan.stream, sink.name), plan.seq, _table_rows(sink, outbox))
 
 
-def _table_rows(sink: TableSink, outbox: Outbox) -> pa.Table:
+def _table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
     """What a table sink gets: key, window if there is one, the emitted columns (null for a deletion),
     timestamp, reason, batch.
     """
     windows = ("window_start", "window_end") if outbox.stage.window is not None else ()
     columns = ["key", *windows, "key_columns", "value", "timestamp", "reason", "seq"]
-    rows = pa.Table.from_batches(outbox.batches(columns), outbox.schema(columns)).combine_chunks()
-    parts = {name: rows[name] for name in ("key", *windows)}
-    if sink.with_key:
-        parts |= _fields(rows["key_columns"])
-    parts |= _fields(rows["value"])
-    return pa.table(parts | {name: rows[name] for name in ("timestamp", "reason", "seq")})
+
+    def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:
+        parts = {name: emissions.column(name) for name in ("key", *windows)}
+        if sink.with_key:
+            parts |= _fields(emissions.column("key_columns"))
+        parts |= _fields(emissions.column("value"))
+        parts |= {name: emissions.column(name) for name in ("timestamp", "reason", "seq")}
+        return pa.RecordBatch.from_pydict(parts)
+
+    none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
+    return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
 
 
-def _fields(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+def _fields(column: pa.StructArray) -> dict[str, pa.Array]:
     return {field.name: pc.struct_field(column, field.name) for field in column.type}
