@@ -16,6 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,11 +73,29 @@ class KafkaPublisher:
         `last_published` is the newest batch that the ledger says this sink has records of, 0 if none.
         Raises ProgressLost, Fenced, OutcomeUnknown, BrokerUnavailable.
         """
+        with self._instance() as producer:
+            return self._publish(producer, seq, messages, last_published)
+
+    def rewrite_progress(self, find: Callable[[], Progress]) -> Progress:
+        """Put what `find` tells in the place of a lost progress record.
+
+        It is asked when nobody else can write any more. Raises Fenced, OutcomeUnknown, BrokerUnavailable.
+        """
+        with self._instance() as producer:
+            progress = find()
+            self._send(producer, [], progress)
+        return progress
+
+    @contextmanager
+    def _instance(self) -> Iterator[Any]:
+        """A producer under the shard's id: what an earlier one left open is settled, and it is shut out."""
         with broker_errors(self._config):
             with failpoint("publish.connect"):
                 producer = self._producer()
             try:
-                return self._publish(producer, seq, messages, last_published)
+                with failpoint("publish.init"):
+                    producer.init_transactions()
+                yield producer
             except _FENCED as error:
                 raise Fenced(
                     f"A newer publisher of {self._shard} has taken over", "Nothing more was sent by this one."
@@ -87,11 +106,11 @@ class KafkaPublisher:
     def _publish(
         self, producer: Any, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int
     ) -> int:
-        with failpoint("publish.init"):
-            producer.init_transactions()
         with failpoint("publish.read_progress"):
             found = self.progress()
-        progress = self._checked(found, seq, last_published)
+        progress = found or Progress(0, 0, done=True)
+        if last_published < seq:
+            self.check(found, last_published)
         if progress.seq > seq or (progress.seq == seq and progress.done):
             return 0
         already = progress.sent if progress.seq == seq else 0
@@ -101,16 +120,21 @@ class KafkaPublisher:
             self._send(producer, chunk, Progress(seq, sent, is_last))
         return sent - already
 
-    def _checked(self, progress: Progress | None, seq: int, last_published: int) -> Progress:
-        found = progress or Progress(0, 0, done=True)
-        behind = found.seq < last_published or (found.seq == last_published and not found.done)
-        if last_published < seq and behind:
+    def check(self, progress: Progress | None, last_published: int) -> None:
+        """Raises ProgressLost where the progress record does not have all that the ledger knows."""
+        if self.is_behind(progress, last_published):
+            said = progress.seq if progress is not None else 0
             raise ProgressLost(
                 f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} is gone or old: "
-                f"it says batch {found.seq}, but batch {last_published} was published",
-                f"Was {PROGRESS_TOPIC} deleted or restored? See `tidegate doctor`.",
+                f"it says batch {said}, but batch {last_published} was published",
+                "Reconcile it with the output topic.",
             )
-        return found
+
+    @staticmethod
+    def is_behind(progress: Progress | None, last_published: int) -> bool:
+        """Whether a progress record lacks something that the ledger knows was published."""
+        found = progress or Progress(0, 0, done=True)
+        return found.seq < last_published or (found.seq == last_published and not found.done)
 
     def _send(self, producer: Any, chunk: Sequence[Message], progress: Progress) -> None:
         with failpoint("publish.begin"):
