@@ -155,6 +155,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.broker.publisher._answered": lambda call: call(),
     "tidegate.broker.publisher.time": _TIME,
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
+    "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.steps.app.parse_pipeline": parsed,
     "tidegate.steps.lease.threading": _THREADING,
