@@ -8,7 +8,7 @@ COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-emit-in
 	--generate-hashes --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test faults lint bench lock clean
+.PHONY: help setup demo up down test lint faults simulate bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,7 @@ test: ## Check style and types, and run all tests
 
 faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs, and compare what came out (an hour)
 	@$(BOOTSTRAP) --dev
+	$(VENV)/pytest tests/faults -m long
 	$(VENV)/python -m tests.faults
 
 lint: ## Check style and types only
@@ -41,6 +42,10 @@ lint: ## Check style and types only
 	$(VENV)/ruff check
 	$(VENV)/ruff format --check
 	$(VENV)/mypy
+
+simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (an hour and a half on one)
+	@$(BOOTSTRAP) --dev
+	$(VENV)/python -m tests.simulator --seeds 1000000
 
 bench: setup ## Measure: a large batch beside a hand-written job, the kernel, a run under Airflow (half an hour)
 	$(VENV)/python -m benchmarks.kernel

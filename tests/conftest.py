@@ -1,4 +1,4 @@
-"""The real parts that tests share: one broker, one Spark session; and a fresh ledger and lake for each."""
+"""The real parts that tests share: one broker, one Spark session, one PostgreSQL; and what each has anew."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.postgres import PostgresServer, postgres_server
 from tests.world import World
 from tidegate.local.broker import KafkaBroker
 
@@ -52,6 +53,19 @@ def spark(home: Path) -> Iterator[SparkSession]:
     session = open_session(home / "jars" / "spark", "local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server, for all tests that need one; who stops it starts it again."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> str:
+    """An empty database of one test's own on that server."""
+    return postgres.new_database()
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ class ProgressLost(Halted):
 
 
 class BackwardsRefused(Halted):
-    """A backfill asks for an interval before what is already read, in the wrong order."""
+    """A backfill's interval lies before one that was read already, and still has records to be read."""
 
 
 class CountMismatch(Permanent):

@@ -73,7 +73,8 @@ def _wire(name: str, pipeline: Pipeline, settings: Settings) -> None:
 
 def _plan(pipeline_file: str, **context: Any) -> bool:
     run = context["dag_run"]
-    return tasks.plan(pipeline_file, run.run_id, context.get("data_interval_end"), run.run_after)
+    is_backfill = run.run_type == "backfill"
+    return tasks.plan(pipeline_file, run.run_id, context.get("data_interval_end"), run.run_after, is_backfill)
 
 
 def _documentation(pipeline: Pipeline) -> str:

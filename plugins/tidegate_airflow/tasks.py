@@ -26,12 +26,16 @@ _PERMANENT_EXIT_CODE = 2
 Result = TypeVar("Result")
 
 
-def plan(pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
+def plan(
+    pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime, backfill: bool
+) -> bool:
     """Step 1. False when there is nothing to do, which skips the other steps."""
-    return bool(_run(lambda: _plan(pipeline_file, run, data_interval_end, run_after)))
+    return bool(_run(lambda: _plan(pipeline_file, run, data_interval_end, run_after, backfill)))
 
 
-def _plan(pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime) -> bool:
+def _plan(
+    pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime, backfill: bool
+) -> bool:
     from tidegate import steps
 
     app = steps.App.from_environment()
@@ -39,7 +43,8 @@ def _plan(pipeline_file: str, run: str, data_interval_end: datetime | None, run_
     app = _with_databases(app, steps.stream_of(pipeline), pipeline)
     end_ms = None if data_interval_end is None else _epoch_ms(data_interval_end)
     clock_ms = _epoch_ms(run_after) if end_ms is None else end_ms
-    trigger = steps.Trigger(run, clock_ms, end_ms, now_ms=_epoch_ms(datetime.now(timezone.utc)))
+    now_ms = _epoch_ms(datetime.now(timezone.utc))
+    trigger = steps.Trigger(run, clock_ms, end_ms, now_ms, backfill=backfill)
     outcome = steps.plan_batch(app, pipeline, trigger)
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None

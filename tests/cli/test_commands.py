@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.world import World, key_of
+from tests.world import NOW_MS, World, key_of
+from tidegate import steps
 
 TIDEGATE = Path(sys.executable).with_name("tidegate")
 CASE = """\
@@ -56,6 +57,8 @@ def test_help_lists_every_command_with_a_sentence(folder: Path) -> None:
     shown = tidegate(folder, "--help").stdout
     for command in ("demo", "up", "test", "simulate", "validate", "plan", "run", "status", "state", "doctor"):
         assert f"  {command} " in shown
+    for setting in ("HOME", "KAFKA", "LEDGER", "LAKE", "PIPELINES", "SQL"):
+        assert f"TIDEGATE_{setting}" in shown
 
 
 def test_an_unknown_command_is_refused_with_exit_code_2(folder: Path) -> None:
@@ -166,6 +169,7 @@ def test_simulate_prints_emissions_with_their_reasons(world: World) -> None:
 
 @pytest.mark.broker
 def test_doctor_names_what_is_wrong_and_the_remedy(world: World) -> None:
+    steps.plan_batch(world.app, world.pipeline, steps.Trigger("r", NOW_MS))
     world.delete(world.source)
     result = tidegate(world, "doctor")
     assert result.returncode == 2

@@ -27,6 +27,9 @@ ELSEWHERE = {
 }
 """What the plain history does not meet: (history, batch, step) -> failpoint -> how often."""
 
+TOLD_TO_PEOPLE = {"kafka.open_transactions", "kafka.configs"}
+"""Questions whose answers change nothing of a batch: no history asks them."""
+
 Hits = Mapping[tuple[int, str], Mapping[str, int]]
 """(batch, step) -> failpoint -> how often the step's process meets it in the undisturbed history."""
 

@@ -8,7 +8,7 @@ from tests.faults.airflow import LEASE_HELD, NOTHING_TO_DO
 from tests.faults.fault import parse_case
 from tests.faults.pool import Pool
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 
 TIMES = 30
 

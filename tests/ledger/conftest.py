@@ -1,20 +1,16 @@
-"""A PostgreSQL database for the tests that ask for one."""
+"""Every test of the ledger runs on a SQLite file and on a PostgreSQL server that the tests start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.postgres import PostgresServer, postgres_server
 
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture
-def postgres_url(postgres: PostgresServer) -> str:
-    return postgres.new_database()
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    found: str = request.getfixturevalue("postgres_url")
+    return found

@@ -48,8 +48,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> Ledger:
-    return Ledger(open_database(f"sqlite:///{tmp_path / 'ledger.db'}"), clock)
+def ledger(url: str, clock: Clock) -> Ledger:
+    return Ledger(open_database(url), clock)
 
 
 def plan(seq: int = 1, run_id: str = "r1", end: int = 10) -> Plan:
@@ -253,8 +253,7 @@ def test_an_accepted_gap_moves_only_the_lost_partition_and_is_kept_on_record(led
     assert noted.note == "accepted as lost: t[0] 10-24"
 
 
-def test_of_many_that_ask_at_once_exactly_one_gets_the_lease(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+def test_of_many_that_ask_at_once_exactly_one_gets_the_lease(url: str) -> None:
     winners: list[str] = []
     barrier = threading.Barrier(8)
 
@@ -333,15 +332,9 @@ def _assert_upgraded(ledger: Ledger) -> None:
     assert ledger.open_plan(STREAM) == replace(plan(2, "r2"), drain=True)
 
 
-def test_a_ledger_of_the_first_release_is_migrated_with_its_batches(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'old.db'}"
+def test_a_ledger_of_the_first_release_is_migrated_with_its_batches(url: str) -> None:
     _at_the_first_schema(create_engine(url))
     _assert_upgraded(Ledger.open(url))
-
-
-def test_a_ledger_of_the_first_release_is_migrated_in_postgresql_too(postgres_url: str) -> None:
-    _at_the_first_schema(create_engine(postgres_url))
-    _assert_upgraded(Ledger.open(postgres_url))
 
 
 def test_a_url_that_is_none_says_what_one_looks_like() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,3 +60,21 @@ def test_publishing_finds_its_database_in_airflow_and_gauges_the_batchs_metrics(
     assert gauges["tidegate.visitors.second.suppression-buffer-records"] == (4.0, tags)
     assert gauges["tidegate.visitors.lag"] == (7.0, tags)
     assert "tidegate.visitors.seconds.publish" in gauges
+
+
+@pytest.mark.parametrize(
+    ("kind", "backfill"), [("BACKFILL_JOB", True), ("SCHEDULED", False), ("MANUAL", False)]
+)
+def test_only_a_backfills_runs_are_planned_as_such(
+    kind: str, backfill: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.utils.types import DagRunType
+
+    from tidegate_airflow import factory, tasks
+
+    planned: list[Any] = []
+    monkeypatch.setattr(tasks, "plan", lambda *arguments: bool(planned.append(arguments)))
+    end = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    run = SimpleNamespace(run_id="r", run_after=end, run_type=getattr(DagRunType, kind))
+    factory._plan("visitors", dag_run=run, data_interval_end=end)
+    assert planned == [("visitors", "r", end, end, backfill)]

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.postgres import PostgresServer, postgres_server
-
-
-@pytest.fixture(scope="package")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture
-def postgres_url(postgres: PostgresServer) -> str:
-    return postgres.new_database()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

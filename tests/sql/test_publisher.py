@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from sqlalchemy import create_engine, text
 
 from tests.postgres import PASSWORD, PostgresServer
 from tests.sql.sink import VARIABLE, Sink, emission
@@ -202,6 +203,30 @@ def test_a_publisher_does_not_wait_for_ever(postgres_url: str) -> None:
     assert outcome == [1]
 
 
+def test_a_deadlock_is_a_transient_error_and_the_batch_is_sent_by_the_next_try(postgres_url: str) -> None:
+    sink = Sink(postgres_url, mode="upsert")
+    sink.publish(1, [emission("a", 1)])
+    paused, publisher, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
+    engine = create_engine(postgres_url)
+    with engine.connect() as other:
+        other.execute(text("SET deadlock_timeout = '60s'"))  # so that it is the publisher who is put out
+        other.execute(text("UPDATE visitor_batches SET n = 7"))
+        waits = threading.Thread(
+            target=lambda: other.execute(text("UPDATE tidegate_progress SET rows = rows"))
+        )
+        waits.start()
+        paused.go_on.set()
+        publisher.join()
+        waits.join()
+        other.rollback()
+    engine.dispose()
+    assert [str(each) for each in outcome if "deadlock detected" in str(each)]
+    assert [type(each) for each in outcome] == [SinkUnavailable]
+    assert sink.values() == [("a", 1)]
+    assert sink.publish(2, [emission("a", 2)], 1) == 1
+    assert sink.values() == [("a", 2)]
+
+
 def test_a_zombie_of_an_earlier_batch_is_fenced(url: str) -> None:
     sink = Sink(url)
     sink.publish(1, [emission("a", 1)])
@@ -227,6 +252,20 @@ def test_lost_progress_halts_with_the_command_that_resolves_it(url: str, loss: s
     sink.query(loss)
     with pytest.raises(ProgressLost, match=f"{says}.*tidegate doctor visitors --reconcile"):
         sink.publish(3, [emission("a", 3)], last_published=2)
+
+
+def test_what_a_database_has_lost_is_found_without_publishing(url: str) -> None:
+    sink = Sink(url)
+    sink.publish(1, [emission("a", 1)])
+    sink.publish(2, [emission("a", 2)], 1)
+    with sink.database() as database:
+        publisher = sink.publisher(database)
+        publisher.check(2)
+        with pytest.raises(ProgressLost, match=r"progress row says batch 2.*--reconcile"):
+            publisher.check(3)
+        sink.query("DROP TABLE visitor_batches")
+        with pytest.raises(ProgressLost, match="does not exist"):
+            publisher.check(2)
 
 
 def test_progress_is_rebuilt_from_what_the_table_holds_of_this_stream(url: str) -> None:

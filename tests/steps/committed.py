@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,7 @@ from deltalake import write_deltalake
 from sqlalchemy import create_engine, text
 
 from tidegate import steps
-from tidegate.ledger import Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Stream
-from tidegate.settings import Settings
+from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream
 from tidegate.spec import Pipeline, load_pipeline
 
 PIPELINE = """\
@@ -35,7 +35,7 @@ Row = tuple[str, int | None]
 class Committed:
     """A pipeline with two stages. `commit` decides a batch whose outboxes are given, stage by stage."""
 
-    def __init__(self, folder: Path, sinks: str, sql: str) -> None:
+    def __init__(self, folder: Path, sinks: str, sql: str = "", kafka: str = "", ledger: str = "") -> None:
         self.folder = folder
         self.file = folder / "pipelines" / "visitors.yaml"
         self.file.parent.mkdir(exist_ok=True)
@@ -44,11 +44,12 @@ class Committed:
         self.environment = {
             "TIDEGATE_HOME": str(folder),
             "TIDEGATE_PIPELINES": str(self.file.parent),
-            "TIDEGATE_SQL": sql,
+            "TIDEGATE_LEDGER": ledger or f"sqlite:///{folder}/l.db",
+            **{
+                name: value for name, value in {"TIDEGATE_SQL": sql, "TIDEGATE_KAFKA": kafka}.items() if value
+            },
         }
-        self.app = steps.App(
-            Settings.from_environment(self.environment), Ledger.open(f"sqlite:///{folder}/l.db")
-        )
+        self.app = steps.App.from_environment(self.environment)
         self.stream = Stream("visitors", 1)
         self.held: LeasedLedger = self.app.ledger.acquire(self.stream, "test")
 
@@ -119,6 +120,7 @@ def _outbox(rows: Sequence[Row], column: str, seq: int, attempt: str) -> pa.Tabl
             "ordinal": pa.array(range(count), pa.int64()),
             "reason": pa.array(["new"] * count),
             "value": pa.array(values, pa.struct([(column, pa.int32())])),
+            "payload": pa.array([value and json.dumps(value) for value in values], pa.string()),
             "key_columns": pa.array(
                 [{"customerId": len(key)} for key in keys], pa.struct([("customerId", pa.int64())])
             ),
@@ -126,7 +128,7 @@ def _outbox(rows: Sequence[Row], column: str, seq: int, attempt: str) -> pa.Tabl
             "window_end": nothing,
             "timestamp": pa.array(range(count), pa.int64()),
             "at": pa.array(range(count), pa.int64()),
-            "source": pa.array([f"events/0/{seq}"] * count),
+            "source": pa.array([f"events/0/{seq}{at}" for at in range(count)]),
             "seq": pa.array([seq] * count, pa.int64()),
             "attempt": pa.array([attempt] * count),
         }

@@ -179,7 +179,8 @@ def test_publishing_a_table_batch_again_adds_nothing(world: World) -> None:
 
     rows = pa.table({"key": ["k"], "n": [1]})
     path = str(world.folder / "sink")
-    assert [append_batch(path, "app", seq, rows) for seq in (1, 1, 2, 1)] == [1, 0, 1, 0]
+    for seq in (1, 1, 2, 1):
+        append_batch(path, "app", seq, rows.to_reader())
     assert DeltaTable(path).to_pyarrow_table().num_rows == 2
 
 

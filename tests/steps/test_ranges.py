@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tidegate.broker import TopicView
 from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated
-from tidegate.ledger import Head, OffsetRange, Stream
-from tidegate.steps.ranges import limit_span, plan_ranges
+from tidegate.ledger import Head, OffsetRange, Plan, Stream
+from tidegate.steps.ranges import check_planned, limit_span, plan_ranges
 
 STREAM = Stream("p", 1)
 
@@ -72,6 +72,29 @@ def test_a_log_that_ends_before_the_head_halts() -> None:
 def test_a_recreated_topic_halts_although_its_offsets_would_fit() -> None:
     with pytest.raises(TopicRecreated, match="Raise `generation`"):
         plan_ranges(head(4), [view(topic_id="other")], {}, None, None)
+
+
+def plan(start: int, end: int) -> Plan:
+    return Plan(STREAM, 2, "r", 0, 0, (OffsetRange("t", 0, start, end),), {"t": "id"}, "", "")
+
+
+def test_what_is_planned_and_still_there_passes_also_an_empty_range_that_retention_passed() -> None:
+    check_planned(plan(4, 10), [view(start=4)])
+    check_planned(plan(4, 4), [view(start=7)])
+
+
+@pytest.mark.parametrize(
+    ("now", "error", "told"),
+    [
+        (view(topic_id="other"), TopicRecreated, "created again"),
+        (view(start=7), OffsetsLost, "offsets 4 to 6 .*--accept-gap"),
+        (view(stable=8), LogTruncated, "ends at offset 8, but batch 2 is planned up to 10.*--drop-plan"),
+        (view(stable=2), LogTruncated, "ends at offset 2, but it was read up to 4"),
+    ],
+)
+def test_what_is_planned_and_no_longer_there_halts(now: TopicView, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        check_planned(plan(4, 10), [now])
 
 
 ranges_strategy = st.lists(

@@ -127,4 +127,4 @@ def test_doctor_finds_out_what_a_database_has_lost_and_sends_it_again(
 
 def _environment(committed: Committed) -> dict[str, str]:
     committed.app.ledger.acquire(committed.stream, "test").release()
-    return committed.environment | {"TIDEGATE_LEDGER": f"sqlite:///{committed.folder}/l.db"}
+    return committed.environment

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import NewTopic, OffsetSpec
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import (
     AuthorizationError,
     KafkaError,
@@ -18,6 +18,7 @@ from kafka.errors import (
 from kafka.protocol.consumer import IsolationLevel
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.transactions import OpenTransaction, open_transactions
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
 from tidegate.failpoints import failpoint
 
@@ -101,6 +102,11 @@ class KafkaLog:
                 ends=_offsets(admin, partitions, OffsetSpec.LATEST),
             )
 
+    def end(self, topic: str, partition: int) -> int:
+        """The high watermark: the offset after the last record, whether its transaction is open or not."""
+        with self._admin() as admin:
+            return _offsets(admin, [TopicPartition(topic, partition)], OffsetSpec.LATEST)[partition]
+
     def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
         """Per partition, offset and timestamp of the first record at or after an instant, if there is one."""
         with self._admin() as admin:
@@ -110,6 +116,22 @@ class KafkaLog:
             return {
                 at.partition: (each.offset, each.timestamp) for at, each in found.items() if each.offset >= 0
             }
+
+    def open_transactions(self, view: TopicView) -> list[OpenTransaction]:
+        """The transactions that keep a topic from being read up to its end, the oldest of each partition."""
+        starts = {at: end for at, end in view.stable_ends.items() if end < view.ends[at]}
+        if not starts:
+            return []
+        with self._admin() as admin, failpoint("kafka.open_transactions"):
+            return open_transactions(admin, view.topic, starts)
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether the broker may drop records of a topic for newer ones with the same key."""
+        with self._admin() as admin:
+            with failpoint("kafka.configs"):
+                wanted = ConfigResource(ConfigResourceType.TOPIC, topic, ["cleanup.policy"])
+                found = admin.describe_configs([wanted], config_filter="all")
+            return "compact" in found["topic"][topic]["cleanup.policy"]["value"]
 
     def ensure_progress_topic(self) -> None:
         """Create the compacted topic of progress records, with one partition, unless it is there."""

@@ -16,6 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,13 +24,15 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
-from tidegate.broker.log import broker_errors
+from tidegate.broker.log import KafkaLog, broker_errors
 from tidegate.errors import Fenced, OutcomeUnknown, ProgressLost
 from tidegate.failpoints import failpoint
 
 CHUNK_RECORDS = 10_000
 _TRANSACTION_TIMEOUT_MS = 60_000
 _ANSWER_SECONDS = 45.0
+_SETTLED_SECONDS = _TRANSACTION_TIMEOUT_MS / 1000 + 30.0
+"""Any transaction that is open now is over after this: its timeout, and the broker's time to notice."""
 _FENCED = (ProducerFencedError, InvalidProducerEpochError)
 
 
@@ -70,11 +73,29 @@ class KafkaPublisher:
         `last_published` is the newest batch that the ledger says this sink has records of, 0 if none.
         Raises ProgressLost, Fenced, OutcomeUnknown, BrokerUnavailable.
         """
+        with self._instance() as producer:
+            return self._publish(producer, seq, messages, last_published)
+
+    def rewrite_progress(self, find: Callable[[], Progress]) -> Progress:
+        """Put what `find` tells in the place of a lost progress record.
+
+        It is asked when nobody else can write any more. Raises Fenced, OutcomeUnknown, BrokerUnavailable.
+        """
+        with self._instance() as producer:
+            progress = find()
+            self._send(producer, [], progress)
+        return progress
+
+    @contextmanager
+    def _instance(self) -> Iterator[Any]:
+        """A producer under the shard's id: what an earlier one left open is settled, and it is shut out."""
         with broker_errors(self._config):
             with failpoint("publish.connect"):
                 producer = self._producer()
             try:
-                return self._publish(producer, seq, messages, last_published)
+                with failpoint("publish.init"):
+                    producer.init_transactions()
+                yield producer
             except KafkaError as error:
                 if not _is_fenced(error):
                     raise
@@ -87,11 +108,11 @@ class KafkaPublisher:
     def _publish(
         self, producer: Any, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int
     ) -> int:
-        with failpoint("publish.init"):
-            producer.init_transactions()
         with failpoint("publish.read_progress"):
             found = self.progress()
-        progress = self._checked(found, seq, last_published)
+        progress = found or Progress(0, 0, done=True)
+        if last_published < seq:
+            self.check(found, last_published)
         if progress.seq > seq or (progress.seq == seq and progress.done):
             return 0
         already = progress.sent if progress.seq == seq else 0
@@ -101,16 +122,21 @@ class KafkaPublisher:
             self._send(producer, chunk, Progress(seq, sent, is_last))
         return sent - already
 
-    def _checked(self, progress: Progress | None, seq: int, last_published: int) -> Progress:
-        found = progress or Progress(0, 0, done=True)
-        behind = found.seq < last_published or (found.seq == last_published and not found.done)
-        if last_published < seq and behind:
+    def check(self, progress: Progress | None, last_published: int) -> None:
+        """Raises ProgressLost where the progress record does not have all that the ledger knows."""
+        if self.is_behind(progress, last_published):
+            said = progress.seq if progress is not None else 0
             raise ProgressLost(
                 f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} is gone or old: "
-                f"it says batch {found.seq}, but batch {last_published} was published",
-                f"Was {PROGRESS_TOPIC} deleted or restored? See `tidegate doctor`.",
+                f"it says batch {said}, but batch {last_published} was published",
+                "Reconcile it with the output topic.",
             )
-        return found
+
+    @staticmethod
+    def is_behind(progress: Progress | None, last_published: int) -> bool:
+        """Whether a progress record lacks something that the ledger knows was published."""
+        found = progress or Progress(0, 0, done=True)
+        return found.seq < last_published or (found.seq == last_published and not found.done)
 
     def _send(self, producer: Any, chunk: Sequence[Message], progress: Progress) -> None:
         with failpoint("publish.begin"):
@@ -150,14 +176,23 @@ class KafkaPublisher:
         try:
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            end = consumer.end_offsets([at])[at]
             found = None
-            for record in read_until(consumer, at, end):
+            for record in read_until(consumer, at, self._progress_end(), _SETTLED_SECONDS):
                 if record.key == self._shard.encode():
                     found = Progress(**json.loads(record.value))
             return found
         finally:
             consumer.close()
+
+    def _progress_end(self) -> int:
+        """Where the topic of progress records ends: the high watermark.
+
+        Not the consumer's own end, which under `read_committed` is the last stable offset: a transaction that
+        another shard has open holds that back, below records of this shard that are committed. What was
+        published would then be unknown, and published again.
+        """
+        with KafkaLog(self._config) as log:
+            return log.end(PROGRESS_TOPIC, 0)
 
     def _producer(self) -> Any:
         return KafkaProducer(

@@ -13,7 +13,7 @@ from uuid import uuid4
 import click
 
 from tidegate import steps
-from tidegate.cli.show import as_json, out, show, steps_shown
+from tidegate.cli.show import as_json, err, out, show, steps_shown
 from tidegate.errors import BrokerUnavailable, PipelineInvalid, Problem, SettingsInvalid, TopicMissing
 from tidegate.ledger import Stream
 from tidegate.settings import Settings
@@ -79,6 +79,8 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, as_json, what)
+    for told in steps.stalled_transactions(app, loaded):
+        err.print(told, style="yellow", markup=False, highlight=False)
     if estimate:
         out.print()
         show([_estimate_row(each) for each in states], False, "State, now and at most after this batch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ import click
 
 from tidegate import steps
 from tidegate.cli.show import as_json, out, show
-from tidegate.errors import SetupFailed, TidegateError
+from tidegate.errors import SetupFailed, TidegateError, TopicMissing
 from tidegate.ledger import OffsetRange, Stream
 from tidegate.local.java import find_java
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, load_pipelines
+from tidegate.spec import KafkaSink, Pipeline, load_pipelines
 
 Finding = dict[str, Any]
+WRONG = "WRONG"
+"""In a finding's `ok`, beside `ok`, and `wait`: not wrong, and not done either."""
 
 
 @click.command()
@@ -33,22 +35,38 @@ Finding = dict[str, Any]
 @click.option(
     "--reconcile",
     is_flag=True,
-    help="Find out what PIPELINE's SQL sinks still have, and send again what they have lost.",
+    help="Find out what PIPELINE's Kafka and SQL sinks have, and send again what they have lost.",
+)
+@click.option(
+    "--progress",
+    "said",
+    multiple=True,
+    metavar="SINK=BATCH",
+    help="With --reconcile, where a topic does not tell: the newest batch that it has as a whole.",
 )
 @as_json
-def doctor(pipeline: str | None, accept_gap: bool, drop_plan: bool, reconcile: bool, as_json: bool) -> None:
+def doctor(
+    pipeline: str | None,
+    accept_gap: bool,
+    drop_plan: bool,
+    reconcile: bool,
+    said: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong."""
     if (accept_gap or drop_plan or reconcile) and pipeline is None:
         raise click.UsageError("--accept-gap, --drop-plan and --reconcile need a PIPELINE.")
+    if said and not reconcile:
+        raise click.UsageError("--progress goes with --reconcile.")
     if pipeline and accept_gap:
         _accept_gap(pipeline)
     if pipeline and drop_plan:
         _drop_plan(pipeline)
     if pipeline and reconcile:
-        _reconcile(pipeline)
+        _reconcile(pipeline, dict(map(_progress, said)))
     findings = list(_examine(pipeline))
     show(findings, as_json)
-    if any(finding["ok"] != "ok" for finding in findings):
+    if any(finding["ok"] == WRONG for finding in findings):
         sys.exit(2)
 
 
@@ -65,17 +83,42 @@ def _examine(only: str | None) -> Iterator[Finding]:
     good, broken = load_pipelines(settings.pipelines)
     for error in broken:
         for problem in error.problems:
-            yield {"check": problem.file, "ok": "WRONG", "found": str(problem)}
+            yield {"check": problem.file, "ok": WRONG, "found": str(problem)}
     for name, each in good.items():
         if only in (None, name):
-            yield _check(f"pipeline {name}", partial(_pipeline, app, each))
+            yield from _examine_pipeline(app, name, each)
+
+
+def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
+    stream = steps.stream_of(pipeline)
+    try:
+        yield {"check": f"pipeline {name}", "ok": "ok", "found": _pipeline(app, pipeline)}
+    except TopicMissing as error:
+        never_planned = app.ledger.plan(stream, 1) is None
+        yield {
+            "check": f"pipeline {name}",
+            "ok": "wait" if never_planned else WRONG,
+            "found": f"not started: {error}" if never_planned else _told(error),
+        }
+        return
+    except TidegateError as error:
+        yield {"check": f"pipeline {name}", "ok": WRONG, "found": _told(error)}
+        return
+    if app.ledger.head(stream).seq:
+        yield _check(f"sinks of {name}", partial(_sinks, app, stream))
+    for told in steps.stalled_transactions(app, pipeline):
+        yield {"check": f"source of {name}", "ok": "wait", "found": told}
 
 
 def _check(name: str, examine: Callable[[], str]) -> Finding:
     try:
         return {"check": name, "ok": "ok", "found": examine()}
     except TidegateError as error:
-        return {"check": name, "ok": "WRONG", "found": f"{type(error).__name__}: {error}"}
+        return {"check": name, "ok": WRONG, "found": _told(error)}
+
+
+def _told(error: TidegateError) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _jars(settings: Settings) -> str:
@@ -108,11 +151,19 @@ def _ledger(settings: Settings) -> str:
 def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
     """A dry plan finds what would halt the next run."""
     steps.check_sql_sinks(app, pipeline)
+    for sink in pipeline.sinks:
+        if isinstance(sink, KafkaSink):
+            steps.check_topic(app, app.ledger, steps.stream_of(pipeline), sink)
     head = app.ledger.head(steps.stream_of(pipeline))
     draft = steps.draft(app, pipeline, head, steps.Trigger("doctor", clock_ms=0))
     waiting = app.ledger.open_plan(head.stream)
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}"
+
+
+def _sinks(app: steps.App, stream: Stream) -> str:
+    steps.check_progress(app, stream)
+    return "they know what was published to them"
 
 
 def _accept_gap(name: str) -> None:
@@ -128,12 +179,16 @@ def _accept_gap(name: str) -> None:
             for partition, start in view.starts.items()
             if head.offsets.get((view.topic, partition), start) < start
         ]
+        dropped = None
         if gaps:
             held.accept_gap(gaps)
+            dropped = held.drop_plan()  # it was to read what is lost
         for gap in gaps:
             out.print(f"Accepted as lost: {gap.topic}[{gap.partition}] offsets {gap.start} to {gap.end - 1}.")
         if not gaps:
             out.print("There is no gap.")
+        if dropped:
+            out.print(f"Batch {dropped}, which was to read them, is forgotten; the next run plans it anew.")
     finally:
         held.release()
 
@@ -148,11 +203,19 @@ def _drop_plan(name: str) -> None:
         held.release()
 
 
-def _reconcile(name: str) -> None:
+def _progress(text: str) -> tuple[str, int]:
+    """`kafka:topic=7`."""
+    sink, _, seq = text.rpartition("=")
+    if not sink or not seq.isdigit():
+        raise click.UsageError(f"--progress {text} is not SINK=BATCH, as in kafka:availability=7.")
+    return sink, int(seq)
+
+
+def _reconcile(name: str, said: Mapping[str, int]) -> None:
     app, stream = _leased_stream(name)
     held = app.ledger.acquire(stream, f"doctor__{uuid4().hex[:8]}")
     try:
-        for told in steps.reconcile(app, held):
+        for told in steps.reconcile(app, held, said):
             out.print(told, markup=False)
     finally:
         held.release()

@@ -48,5 +48,5 @@ def cli() -> None:
     """Micro-batch ETL for Kafka that lets out only what matters, exactly once.
 
     Settings come from the environment: TIDEGATE_HOME, TIDEGATE_KAFKA, TIDEGATE_LEDGER, TIDEGATE_LAKE,
-    TIDEGATE_PIPELINES. Exit codes: 0 done, 1 a retry can help, 2 it cannot.
+    TIDEGATE_PIPELINES, TIDEGATE_SQL. Exit codes: 0 done, 1 a retry can help, 2 it cannot.
     """

@@ -101,7 +101,8 @@ class Entries:
         entry.row = row
         if self._by_root:
             self._fences.advance(entry, row)
-        self.touch(entry)
+        if not entry.changed:
+            self.touch(entry)
 
     def merge_fences(self, merged: Entry, joined: list[Entry]) -> None:
         """A merged session has had what those had that it is made of."""

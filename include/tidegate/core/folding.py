@@ -278,7 +278,8 @@ class Folding:
         self._outcome.emit(entry, output, entry.timestamp, at, waited, reason)
         entry.emitted_timestamp = entry.timestamp
         if self._retracts:
-            entry.emitted = self._gate.remembered(output, entry.timestamp)
+            hashed = self._gate.hashed
+            entry.emitted = self._gate.remembered(output, entry.timestamp) if hashed else output
         if self._empties:
             self._empty(entry)
 

@@ -15,8 +15,8 @@ from tidegate.failpoints import failpoint
 from tidegate.lake.reader import lake_errors
 
 
-def append_batch(path: str, application: str, seq: int, rows: pa.Table) -> int:
-    """Append a batch, unless the table has it. Returns the number of rows appended.
+def append_batch(path: str, application: str, seq: int, rows: pa.RecordBatchReader) -> None:
+    """Append a batch, unless the table has it.
 
     Raises Fenced when another publisher was faster, LakeUnavailable.
     """
@@ -24,7 +24,7 @@ def append_batch(path: str, application: str, seq: int, rows: pa.Table) -> int:
         DeltaTable.create(path, rows.schema, mode="ignore")
     table = DeltaTable(path)
     if (table.transaction_version(application) or 0) >= seq:
-        return 0
+        return
     mark = CommitProperties(app_transactions=[Transaction(application, seq)])
     try:
         with failpoint("table.append"):
@@ -36,4 +36,3 @@ def append_batch(path: str, application: str, seq: int, rows: pa.Table) -> int:
             f"The table {path} cannot be written: {str(error).splitlines()[0][:300]}",
             "Check rights, space and columns; then run again, nothing is lost.",
         ) from error
-    return int(rows.num_rows)

@@ -75,6 +75,15 @@ class SqlPublisher:
             there = inspect(connection).has_table(progress.name)
             return (self._progress(connection) or 0) if there else 0
 
+    def check(self, last_published: int) -> None:
+        """Raises ProgressLost where the database does not have all that the ledger knows."""
+        found = self.progress()
+        if found < last_published:
+            raise self._lost(f"the progress row says batch {found}", last_published)
+        with self._database.transaction() as connection:
+            if not exists(connection, self._layout):
+                raise self._lost(f"the table {self._layout.target.table} does not exist", last_published)
+
     def rebuild_progress(self) -> int:
         """Set the progress row to what the table itself shows: the newest batch of which it has a row.
 

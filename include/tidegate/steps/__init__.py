@@ -13,9 +13,10 @@ from tidegate.steps.read import (
     read_quarantine,
     read_state,
 )
-from tidegate.steps.reconcile import reconcile
+from tidegate.steps.reconcile import check_progress, reconcile
 from tidegate.steps.run import run_batch
-from tidegate.steps.sinks import check_sql_sinks, sql_connections
+from tidegate.steps.sinks import check_sql_sinks, check_topic, sql_connections
+from tidegate.steps.stalled import stalled_transactions
 from tidegate.steps.validate import validate_batch
 
 __all__ = [
@@ -36,9 +37,12 @@ __all__ = [
     "read_quarantine",
     "read_state",
     "reconcile",
+    "check_progress",
     "check_sql_sinks",
+    "check_topic",
     "run_batch",
     "sql_connections",
+    "stalled_transactions",
     "stream_of",
     "validate_batch",
 ]

@@ -9,7 +9,8 @@ from tidegate import core
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.steps.app import App
-from tidegate.steps.lease import leased, timed
+from tidegate.steps.lease import leased_for, timed
+from tidegate.steps.ranges import check_planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], SparkSession]) -> Attempt:
     """Compute the batch under a name of its own. A batch that is computed already is a no-op.
 
-    Raises LeaseHeld, Fenced, and what `engine.batch` raises; then nothing is visible and no offset moved.
+    Raises LeaseHeld, Fenced, and what `plan_ranges` and `engine.batch` raise; then nothing is visible and no
+    offset moved.
     """
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
         return done
-    with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "compute"):
+    with leased_for(app.ledger, plan, run_id) as held, timed(held, plan.seq, "compute"):
+        done = held.attempt(plan.stream, plan.seq)  # another may have been at it before the lease was ours
+        if done is not None:
+            return done
+        _check_still_there(app, plan)
         name = attempt_name(plan.seq, held.lease.epoch)
         before = _before(held)
         computed = app.compute(plan, before, name, open_session)
@@ -33,6 +39,14 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
         held.add_attempt(attempt)
         _note_metrics(app, held, plan, attempt, before)
     return attempt
+
+
+def _check_still_there(app: App, plan: Plan) -> None:
+    """Spark would find out, too, but minutes later, and could not tell what is lost."""
+    topics = sorted({each.topic for each in plan.ranges if each.span})
+    if topics:
+        with app.log() as log:
+            check_planned(plan, [log.view(topic) for topic in topics])
 
 
 def _note_metrics(app: App, held: LeasedLedger, plan: Plan, attempt: Attempt, before: Before) -> None:

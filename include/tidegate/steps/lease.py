@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from tidegate.errors import Fenced, Transient
-from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, Stream
+from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, Plan, Stream
 
 
 @contextmanager
@@ -31,6 +31,22 @@ def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger
     finally:
         stop.set()
         keeper.join()
+
+
+@contextmanager
+def leased_for(ledger: Ledger, plan: Plan, run_id: str) -> Iterator[LeasedLedger]:
+    """The lease for one step on a planned batch. Raises Fenced when that plan is no longer the ledger's.
+
+    A step reads its plan before it has the lease. If somebody drops the plan in between, and the batch is
+    planned anew, then what the step would do with the old one must not pass for the new one's.
+    """
+    with leased(ledger, plan.stream, run_id) as held:
+        if held.plan(plan.stream, plan.seq) != plan:
+            raise Fenced(
+                f"The plan of batch {plan.seq} of {plan.stream} was dropped meanwhile",
+                "Nothing was written; trigger a new run.",
+            )
+        yield held
 
 
 def _keep(held: LeasedLedger, stop: threading.Event) -> None:

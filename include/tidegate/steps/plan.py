@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 
 from tidegate.broker import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
-from tidegate.errors import TopicMissing
+from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
 from tidegate.spec import Pipeline, Source
 from tidegate.steps.app import App, stream_of
@@ -16,6 +17,9 @@ from tidegate.steps.lookups import pinned_lookups
 from tidegate.steps.publish import publish_decided
 from tidegate.steps.ranges import plan_ranges, standing_still
 from tidegate.steps.sinks import check_sql_sinks
+from tidegate.steps.stalled import stalled_in
+
+logger = logging.getLogger(__name__)
 
 _HELD = ("held", "suppression-buffer-records")
 """Counts of a stage, of which either says how many keys it holds something back for."""
@@ -27,7 +31,7 @@ class Trigger:
 
     `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
     trigger itself was. `interval_end_ms` null reads all that is there. With `drain`, nothing is read and
-    what the stages hold back goes out.
+    what the stages hold back goes out. `backfill` says that it is one of many intervals of the past.
     """
 
     run_id: str
@@ -35,6 +39,7 @@ class Trigger:
     interval_end_ms: int | None = None
     now_ms: int | None = None
     drain: bool = False
+    backfill: bool = False
 
     @property
     def believed_until_ms(self) -> int:
@@ -53,7 +58,7 @@ class Outcome:
 def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     """Plan the run's batch, or find the one that it, or a run before it, already planned.
 
-    Raises LeaseHeld while another run is at work, and what `draft` raises.
+    Raises LeaseHeld while another run is at work, BackwardsRefused, and what `draft` raises.
     """
     stream = stream_of(pipeline)
     known = app.ledger.run(stream, trigger.run_id)
@@ -74,12 +79,14 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
     head = held.head(held.stream)
     if trigger.drain and head.seq == 0:
         return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
-    plan, waiting = _draft(app, pipeline, head, trigger)
+    plan, found = _draft(app, pipeline, head, trigger)
+    _log_what_is_unusual(head, plan, found)
     if plan.span == 0 and head.seq and not (trigger.drain or _may_fire(held, pipeline, head)):
         note = f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
         return _no_batch(held, trigger, note)
+    _check_direction(held, plan, trigger)
     held.add_plan(plan)
-    lag = {} if waiting is None else {"lag": float(waiting)}
+    lag = {} if found is None else {"lag": float(found.waiting)}
     held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | lag | _age(held, plan))
     return Outcome(plan, f"batch {plan.seq}: {_told(plan)}")
 
@@ -92,33 +99,61 @@ def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
     return _draft(app, pipeline, head, trigger)[0]
 
 
-def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, int | None]:
-    """The plan, and how many offsets wait to be read by this batch or a later one (None: not asked)."""
-    waiting = None
-    if trigger.drain:
-        ranges, topic_ids = standing_still(head), dict(head.topic_ids)
-    else:
-        ranges, topic_ids, waiting = _ranges(app, pipeline, head, trigger)
+@dataclass(frozen=True)
+class _Found:
+    """What Kafka was found to have: the ranges to read, the topics' ids, how many offsets wait from the
+    starts on, and sentences on transactions that keep the rest from being read.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    topic_ids: dict[str, str]
+    waiting: int
+    stalled: list[str]
+
+
+def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, _Found | None]:
+    """The plan, and what Kafka has (None: not asked)."""
+    found = None if trigger.drain else _look(app, pipeline, head, trigger)
     plan = Plan(
         stream=head.stream,
         seq=head.seq + 1,
         run_id=trigger.run_id,
         clock_ms=trigger.clock_ms,
         believed_until_ms=trigger.believed_until_ms,
-        ranges=ranges,
-        topic_ids=topic_ids,
+        ranges=standing_still(head) if found is None else found.ranges,
+        topic_ids=head.topic_ids if found is None else found.topic_ids,
         spec_text=pipeline.text,
         spec_hash=pipeline.hash,
         drain=trigger.drain,
         lookups=pinned_lookups(app, pipeline),
     )
-    return plan, waiting
+    return plan, found
 
 
-def _ranges(
-    app: App, pipeline: Pipeline, head: Head, trigger: Trigger
-) -> tuple[tuple[OffsetRange, ...], dict[str, str], int]:
-    """What to read, the topics' ids, and how many offsets wait from the starts on."""
+def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
+    """The intervals of a backfill come in order, or its records would meet a time that is later than theirs.
+
+    Only a backfill can be refused: a scheduled run goes on from the head, whatever the clocks have done.
+    """
+    latest = held.latest_clock(plan.stream)
+    if trigger.backfill and plan.span and latest is not None and plan.clock_ms < latest:
+        raise BackwardsRefused(
+            f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
+            "are of a later interval, and do not cover this one yet",
+            "Nothing is lost: later runs read what is left, in order. Backfill from the oldest interval on, "
+            "not with --run-backwards; or raise `generation` to process all of it again.",
+        )
+
+
+def _log_what_is_unusual(head: Head, plan: Plan, found: _Found | None) -> None:
+    added = [each for each in plan.ranges if (each.topic, each.partition) not in head.offsets]
+    for each in added if head.seq else ():
+        logger.info("%s[%d] is new; it is read from offset %d on", each.topic, each.partition, each.start)
+    for told in found.stalled if found is not None else ():
+        logger.warning("%s", told)
+
+
+def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
     with app.log() as log:
         views = [log.view(topic) for topic in pipeline.source.topics]
         first = _first_starts(log, views, pipeline.source) if head.seq == 0 else {}
@@ -128,9 +163,11 @@ def _ranges(
                 log, views, trigger.interval_end_ms, believed_until_ms=trigger.believed_until_ms
             )
         ranges = plan_ranges(head, views, first, upper, pipeline.source.max_records)
+        stalled = stalled_in(log, views)
     ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
     waiting = sum(max(0, ends[each.topic, each.partition] - each.start) for each in ranges)
-    return ranges, {**head.topic_ids, **{view.topic: view.topic_id for view in views}}, waiting
+    topic_ids = {**head.topic_ids, **{view.topic: view.topic_id for view in views}}
+    return _Found(ranges, topic_ids, waiting, stalled)
 
 
 def _may_fire(held: LeasedLedger, pipeline: Pipeline, head: Head) -> bool:

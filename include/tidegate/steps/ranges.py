@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tidegate.broker import TopicView
 from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated
-from tidegate.ledger import Head, OffsetRange
+from tidegate.ledger import Head, OffsetRange, Plan
 
 Ends = Mapping[tuple[str, int], int]
 
@@ -62,6 +62,26 @@ def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
             f"{view.topic}[{partition}] ends at offset {end}, but it was read up to {start}",
             f"Restore the log, or raise `generation` of {head.stream.pipeline} to start over.",
         )
+
+
+def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
+    """What is planned must still be there, in the same topics. Raises what `plan_ranges` does."""
+    starts = {(each.topic, each.partition): each.start for each in plan.ranges if each.span}
+    planned = Head(plan.stream, plan.seq - 1, starts, plan.topic_ids)
+    by_topic = {view.topic: view for view in views}
+    for each in plan.ranges:
+        if not each.span:
+            continue
+        view = by_topic[each.topic]
+        check_same_topic(planned, view)
+        check_kept(planned, view, each.partition, each.start)
+        end = view.ends.get(each.partition, 0)
+        if each.end > end:
+            raise LogTruncated(
+                f"{each.topic}[{each.partition}] ends at offset {end}, but batch {plan.seq} is planned up to "
+                f"{each.end}",
+                f"Restore the log, or forget the plan: tidegate doctor {plan.stream.pipeline} --drop-plan",
+            )
 
 
 def limit_span(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:

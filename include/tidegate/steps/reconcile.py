@@ -1,57 +1,120 @@
-"""After a SQL sink's database has lost something: what its tables hold stays, the rest is sent again."""
+"""After a sink or its progress record was lost: what the sink itself holds stays, the rest is sent again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tidegate.ledger import LeasedLedger
-from tidegate.spec import SqlSink
+from tidegate.broker.publisher import Progress
+from tidegate.errors import SettingsInvalid
+from tidegate.ledger import LeasedLedger, Stream
+from tidegate.spec import KafkaSink, SqlSink
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.outbox import Outbox
-from tidegate.steps.sinks import send, sql_database, sql_publisher
+from tidegate.steps.sinks import (
+    AnySink,
+    check_topic,
+    reconcilable,
+    send,
+    sent_to,
+    sql_database,
+    sql_publisher,
+    topic_publisher,
+)
+from tidegate.steps.topic_progress import find_progress
 
 
-def reconcile(app: App, held: LeasedLedger) -> Iterator[str]:
-    """Set each SQL sink's progress to the newest batch that its table has, and send the later ones again.
+def reconcile(app: App, held: LeasedLedger, said: Mapping[str, int] | None = None) -> Iterator[str]:
+    """Set each sink's progress to what the sink holds, and send again what comes after it.
 
-    Yields a sentence for each sink. Raises Halted when a needed outbox is gone, and what `send` raises.
+    `said` is sink -> the newest batch that it has as a whole, by the user's word: for topics that do not
+    tell. Yields a sentence for each sink. Raises ProgressLost where a topic does not tell, SettingsInvalid
+    for a sink in `said` that there is not, Halted when a needed outbox is gone, and what `send` raises.
     """
     head = held.head(held.stream)
     plan = held.plan(held.stream, head.seq)
-    sinks = [sink for sink in planned_pipeline(plan).sinks if isinstance(sink, SqlSink)] if plan else []
+    planned = planned_pipeline(plan).sinks if plan else ()
+    sinks = [each for each in planned if isinstance(each, (KafkaSink, SqlSink))]
+    topics = [sink.name for sink in sinks if isinstance(sink, KafkaSink)]
+    unknown = sorted(set(said or {}) - set(topics))
+    if unknown:
+        raise SettingsInvalid(
+            f"{held.stream} has no Kafka sink {', '.join(unknown)}",
+            f"It has: {', '.join(topics) or 'none'}.",
+        )
     if not sinks:
-        yield f"{held.stream} has published nothing to a SQL sink."
+        yield f"{held.stream} has published nothing to a Kafka or SQL sink."
     for sink in sinks:
-        yield _reconcile(app, held, sink, head.seq)
+        if isinstance(sink, KafkaSink):
+            yield _reconcile_topic(app, held, sink, head.seq, (said or {}).get(sink.name))
+        elif isinstance(sink, SqlSink):
+            yield _reconcile_table(app, held, sink, head.seq)
 
 
-def _reconcile(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> str:
+def check_progress(app: App, stream: Stream) -> None:
+    """Find out whether each sink still knows what was published to it. Sends nothing.
+
+    Raises TopicMissing, TopicRecreated, ProgressLost, and what keeps it from asking.
+    """
+    plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
+    for sink in planned_pipeline(plan).sinks if plan else ():
+        last = app.ledger.last_published(stream, sink.name)
+        published = sent_to(app, app.ledger, stream, sink.name, last)
+        if isinstance(sink, KafkaSink) and last:
+            check_topic(app, app.ledger, stream, sink)
+            publisher = topic_publisher(app, stream, sink)
+            with reconcilable(stream):
+                publisher.check(publisher.progress(), last)
+        elif isinstance(sink, SqlSink) and published is not None:
+            with sql_database(app, sink) as database:
+                sql_publisher(database, sink, published[1]).check(last)
+
+
+def _reconcile_table(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> str:
     last = held.last_published(held.stream, sink.name)
-    published = _outbox(app, held, sink.name, last)
+    published = sent_to(app, held, held.stream, sink.name, last)
     if published is None:
         return f"{sink.name}: nothing was published yet."
     with sql_database(app, sink) as database:
-        found = sql_publisher(database, *published).rebuild_progress()
-    again, known = [], found
-    for seq in range(found + 1, head + 1):
-        missing = _outbox(app, held, sink.name, seq)
+        found = sql_publisher(database, sink, published[1]).rebuild_progress()
+    sent = _send_after(app, held, sink, Progress(found, 0, done=True), head)
+    return f"{sink.name}: its table has batches up to {found}; {sent}."
+
+
+def _reconcile_topic(app: App, held: LeasedLedger, sink: KafkaSink, head: int, said: int | None) -> str:
+    last = held.last_published(held.stream, sink.name)
+    if not last:
+        return f"{sink.name}: nothing was published yet."
+    check_topic(app, held, held.stream, sink)
+    publisher = topic_publisher(app, held.stream, sink)
+    record = publisher.progress()
+    if not publisher.is_behind(record, last):
+        return f"{sink.name}: its progress record is there, and was left as it is."
+    if said is None:
+        progress = publisher.rewrite_progress(lambda: find_progress(app, held, held.stream, sink))
+    else:
+        _check_said(sink, said, record, head)
+        progress = publisher.rewrite_progress(lambda: Progress(said, 0, done=True))
+    sent = _send_after(app, held, sink, progress, head)
+    partly = "" if progress.done else f", of which {progress.sent} messages of the last"
+    return f"{sink.name}: the topic has batches up to {progress.seq}{partly}; {sent}."
+
+
+def _check_said(sink: KafkaSink, said: int, record: Progress | None, head: int) -> None:
+    least = record.seq if record is not None else 0
+    if not least <= said <= head:
+        raise SettingsInvalid(
+            f"--progress {sink.name}={said} cannot be: the batches in question are {least} to {head}",
+            "A batch that the progress record has is in the topic, and one after the head was never sent.",
+        )
+
+
+def _send_after(app: App, held: LeasedLedger, sink: AnySink, progress: Progress, head: int) -> str:
+    """Send the batches that a sink has not, or not as a whole; says which."""
+    again, known = [], progress.seq if progress.done else progress.seq - 1
+    for seq in range(known + 1, head + 1):
+        missing = sent_to(app, held, held.stream, sink.name, seq)
         if missing is not None:
             send(app, held, *missing, known)
             held.add_publication(seq, sink.name, missing[1].emitted)
             again.append(seq)
             known = seq
-    sent = f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"
-    return f"{sink.name}: its table has batches up to {found}; {sent}."
-
-
-def _outbox(app: App, held: LeasedLedger, sink: str, seq: int) -> tuple[SqlSink, Outbox] | None:
-    """What a batch had for the sink, and the sink as it was then; None if that was nothing."""
-    plan, attempt = held.plan(held.stream, seq), held.attempt(held.stream, seq)
-    if plan is None or attempt is None:
-        return None
-    pipeline = planned_pipeline(plan)
-    for each in pipeline.sinks:
-        if isinstance(each, SqlSink) and each.name == sink:
-            outbox = app.outbox(plan, pipeline.stage_of(each), attempt)
-            return (each, outbox) if outbox.emitted else None
-    return None
+    return f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import sql
-from tidegate.broker.publisher import Message
-from tidegate.errors import TopicRecreated
+from tidegate.broker.publisher import KafkaPublisher, Message
+from tidegate.errors import ProgressLost, TopicRecreated
 from tidegate.lake.table_sink import append_batch
-from tidegate.ledger import LeasedLedger, Stream
+from tidegate.ledger import LeasedLedger, LedgerReader, Stream
 from tidegate.settings import sql_variable
 from tidegate.spec import KafkaSink, Pipeline, SqlSink, Stage, TableSink
 from tidegate.steps.app import App, planned_pipeline
@@ -72,6 +73,21 @@ def check_sql_outbox(app: App, sink: SqlSink, outbox: Outbox) -> None:
     sql.check_emissions(dialect, _layout(sink, outbox), outbox.batches(sql.OUTBOX))
 
 
+def sent_to(
+    app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int
+) -> tuple[AnySink, Outbox] | None:
+    """What a committed batch had for a sink, and the sink as it was then; None if that was nothing."""
+    plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
+    if plan is None or attempt is None:
+        return None
+    pipeline = planned_pipeline(plan)
+    for each in pipeline.sinks:
+        if each.name == sink:
+            outbox = app.outbox(plan, pipeline.stage_of(each), attempt)
+            return (each, outbox) if outbox.emitted else None
+    return None
+
+
 def sql_database(app: App, sink: SqlSink) -> sql.Database:
     """The sink's database. Use it as a context manager. Raises SettingsInvalid."""
     return sql.Database(app.settings.sql_url(sink.connection), sql_variable(sink.connection))
@@ -92,23 +108,57 @@ def _target(sink: SqlSink, stage: Stage) -> sql.Target:
     return sql.Target(sink.table, sink.mode, sink.with_key, stage.window is not None)
 
 
-def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, last_published: int) -> None:
-    plan = outbox.plan
+def check_topic(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> str:
+    """The id of the output topic, if it is the one that was first published to.
+
+    Raises TopicMissing, TopicRecreated, BrokerUnavailable.
+    """
     with app.log() as log:
         identity = log.view(sink.topic).topic_id
-        log.ensure_progress_topic()
-    known = held.sink_identity(plan.stream, sink.name)
+    known = ledger.sink_identity(stream, sink.name)
     if known is not None and known != identity:
         raise TopicRecreated(
             f"The output topic {sink.topic} was deleted and created again (id {known} is now {identity})",
-            f"Raise `generation` of {plan.stream.pipeline}: it fills the new topic from the start.",
+            f"Raise `generation` of {stream.pipeline}: it fills the new topic from the start.",
         )
-    if known is None:
-        held.set_sink_identity(sink.name, identity)
-    publisher = app.publisher(shard_name(plan.stream, sink.name), sink.topic)
+    return identity
+
+
+def topic_publisher(app: App, stream: Stream, sink: KafkaSink) -> KafkaPublisher:
+    """What sends to the topic. Makes the topic of progress records if there is none."""
+    with app.log() as log:
+        log.ensure_progress_topic()
+    return app.publisher(shard_name(stream, sink.name), sink.topic)
+
+
+def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[Message]:
+    """The emissions from the `skip`-th on, as the topic gets them, always in the same order."""
     payload = "payload_with_key" if sink.with_key else "payload"
     columns = ("key", payload, "timestamp", "source", "window_start", "window_end")
-    publisher.publish(plan.seq, lambda skip: _messages(outbox.batches(columns, skip)), last_published)
+    return _messages(outbox.batches(columns, skip))
+
+
+@contextmanager
+def reconcilable(stream: Stream) -> Iterator[None]:
+    """Name the command that resolves a lost progress record."""
+    try:
+        yield
+    except ProgressLost as error:
+        raise ProgressLost(
+            error.what,
+            "Let tidegate find out from the output topic what was sent, and send the rest: "
+            f"tidegate doctor {stream.pipeline} --reconcile",
+        ) from error
+
+
+def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, last_published: int) -> None:
+    plan = outbox.plan
+    identity = check_topic(app, held, plan.stream, sink)
+    publisher = topic_publisher(app, plan.stream, sink)
+    if held.sink_identity(plan.stream, sink.name) is None:
+        held.set_sink_identity(sink.name, identity)
+    with reconcilable(plan.stream):
+        publisher.publish(plan.seq, lambda skip: topic_messages(sink, outbox, skip), last_published)
 
 
 def _messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
@@ -133,19 +183,24 @@ def _to_table(app: App, sink: TableSink, outbox: Outbox) -> None:
     append_batch(path, shard_name(plan.stream, sink.name), plan.seq, _table_rows(sink, outbox))
 
 
-def _table_rows(sink: TableSink, outbox: Outbox) -> pa.Table:
+def _table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
     """What a table sink gets: key, window if there is one, the emitted columns (null for a deletion),
     timestamp, reason, batch.
     """
     windows = ("window_start", "window_end") if outbox.stage.window is not None else ()
     columns = ["key", *windows, "key_columns", "value", "timestamp", "reason", "seq"]
-    rows = pa.Table.from_batches(outbox.batches(columns), outbox.schema(columns)).combine_chunks()
-    parts = {name: rows[name] for name in ("key", *windows)}
-    if sink.with_key:
-        parts |= _fields(rows["key_columns"])
-    parts |= _fields(rows["value"])
-    return pa.table(parts | {name: rows[name] for name in ("timestamp", "reason", "seq")})
+
+    def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:
+        parts = {name: emissions.column(name) for name in ("key", *windows)}
+        if sink.with_key:
+            parts |= _fields(emissions.column("key_columns"))
+        parts |= _fields(emissions.column("value"))
+        parts |= {name: emissions.column(name) for name in ("timestamp", "reason", "seq")}
+        return pa.RecordBatch.from_pydict(parts)
+
+    none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
+    return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
 
 
-def _fields(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+def _fields(column: pa.StructArray) -> dict[str, pa.Array]:
     return {field.name: pc.struct_field(column, field.name) for field in column.type}

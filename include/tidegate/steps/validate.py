@@ -15,7 +15,7 @@ from tidegate.lake import read_attempts
 from tidegate.ledger import Attempt, Plan
 from tidegate.spec import Pipeline, SqlSink
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.lease import leased, timed
+from tidegate.steps.lease import leased_for, timed
 from tidegate.steps.sinks import check_sql_outbox
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
     if attempt.validated:
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
-    with leased(app.ledger, plan.stream, run_id) as held, timed(held, plan.seq, "validate"):
+    with leased_for(app.ledger, plan, run_id) as held, timed(held, plan.seq, "validate"):
         with failpoint("validate.sinks"):
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):

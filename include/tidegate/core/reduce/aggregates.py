@@ -55,6 +55,7 @@ class AggregateValues:
         self._functions = [FUNCTIONS[each.function] for each in aggregates]
         self._held_type = aggregates.held_type(value.type)
         self._output_type = aggregates.output_type(value.type)
+        self._finished = all(function.finishes_as_it_is for function in self._functions)
         self.null = value.is_null().to_pylist()
         columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
         self._steps = [
@@ -76,6 +77,8 @@ class AggregateValues:
         """The results so far."""
         if held is None:
             return None
+        if self._finished:
+            return tuple(held)
         return tuple([f.finish(part) for f, part in zip(self._functions, held, strict=True)])
 
     def merge(self, older: Any, newer: Any) -> Any:

@@ -42,16 +42,19 @@ class Function:
     load: Callable[[Any], Any] = _same
     """The accumulator as Arrow gave it."""
 
+    @property
+    def finishes_as_it_is(self) -> bool:
+        """Whether the accumulator is the result."""
+        return self.finish is _same
+
 
 # sum, avg
 
 
-def _add(left: Any, right: Any) -> Any:
-    return _EXACT.add(left, right) if isinstance(left, decimal.Decimal) else left + right
-
-
 def _sum(total: Any, value: Any) -> Any:
-    return value if total is None else _add(total, value)
+    if total is None:
+        return value
+    return _EXACT.add(total, value) if isinstance(value, decimal.Decimal) else total + value
 
 
 def _merged_sum(older: Any, newer: Any) -> Any:

@@ -1,0 +1,85 @@
+"""How far an output topic shows that a stream was sent to it, where its progress record is gone."""
+
+from __future__ import annotations
+
+from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
+from tidegate.broker.publisher import Progress
+from tidegate.errors import ProgressLost
+from tidegate.ledger import LedgerReader, Stream
+from tidegate.spec import KafkaSink
+from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.sinks import sent_to, topic_messages
+
+
+def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
+    """The progress that the topic shows. Raises ProgressLost when it does not tell.
+
+    Batches are looked for from the newest on, until one is there as a whole: then all before it are, too.
+    """
+    last = ledger.last_published(stream, sink.name)
+    try:
+        return _found(app, ledger, stream, sink, last)
+    except Unclear as reason:
+        raise ProgressLost(
+            f"The topic {sink.topic} does not tell what was sent to it: {reason}. By the ledger it has "
+            f"all up to batch {last}",
+            f"`tidegate emissions {stream.pipeline} --batch {last}` shows what that batch sent. Say which is "
+            "the newest batch that the topic has as a whole; later ones are sent again: "
+            f"tidegate doctor {stream.pipeline} --reconcile --progress {sink.name}={last}",
+        ) from None
+
+
+def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, last: int) -> Progress:
+    _check_rivals(app, stream, sink)
+    with app.log() as log:
+        compacted = log.is_compacted(sink.topic)
+    batches: list[tuple[int, list[Mark]]] = []
+    sent = 0
+    for seq in range(ledger.head(stream).seq, 0, -1):
+        had = sent_to(app, ledger, stream, sink.name, seq)
+        if had is None or not isinstance(had[0], KafkaSink):
+            continue
+        batches.insert(0, (seq, [mark_of(each) for each in topic_messages(had[0], had[1])]))
+        if seq > last:
+            continue  # it may not be there at all; only with one that was published can it be told
+        marks = [mark for _, of_batch in batches for mark in of_batch]
+        traces = look_for(app.settings.require_kafka(), sink.topic, marks, compacted)
+        sent = sent_of(marks, traces)
+        if sent < len(marks):
+            check_unsent(_next_missing(batches, sent), traces)
+        if sent >= len(batches[0][1]):
+            break
+    return _progress(batches, sent)
+
+
+def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark]:
+    """What is missing of the first batch that is not there as a whole: what would have been sent next."""
+    for _, marks in batches:
+        if sent < len(marks):
+            return marks[sent:]
+        sent -= len(marks)
+    return []
+
+
+def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
+    """The first `sent` messages of these batches, as a progress record."""
+    found = Progress(0, 0, done=True)
+    for seq, marks in batches:
+        if sent <= 0:
+            break
+        found = Progress(seq, min(sent, len(marks)), done=sent >= len(marks))
+        sent -= len(marks)
+    return found
+
+
+def _check_rivals(app: App, mine: Stream, sink: KafkaSink) -> None:
+    """Another stream that sends what it makes of the same source to the same topic makes it Unclear."""
+    source = app.ledger.head(mine).topic_ids
+    for other in app.ledger.streams():
+        head = app.ledger.head(other)
+        plan = app.ledger.plan(other, head.seq)
+        if other == mine or plan is None or set(source).isdisjoint(head.topic_ids):
+            continue
+        sinks = planned_pipeline(plan).sinks
+        if any(isinstance(each, KafkaSink) and each.topic == sink.topic for each in sinks):
+            raise Unclear(f"{other} sends there too, and its messages look the same")

@@ -1,0 +1,80 @@
+"""What records of a topic tell of how far a shard has sent: facts about counting them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from tidegate.broker.evidence import Mark, Traces, Unclear, check_unsent, mark_of, sent_of
+from tidegate.broker.publisher import Message
+
+
+def mark(name: str, key: str = "", deletion: bool = False) -> Mark:
+    return Mark(name.encode(), (key or name).encode(), deletion)
+
+
+def traces(
+    found: Sequence[str] = (), compacted: bool = False, cut: Sequence[int] = (), others: Sequence[str] = ()
+) -> Traces:
+    times = Counter(name.encode() for name in found)
+    return Traces(compacted, times, list(cut), {key.encode() for key in others})
+
+
+MARKS = [mark("a"), mark("b"), mark("a"), mark("c")]
+
+
+@pytest.mark.parametrize(
+    ("found", "sent"), [("", 0), ("a", 1), ("ab", 2), ("aba", 3), ("aab", 3), ("abca", 4)]
+)
+def test_the_messages_that_are_there_are_counted_from_the_first_on(found: str, sent: int) -> None:
+    assert sent_of(MARKS, traces(found)) == sent
+
+
+@pytest.mark.parametrize("found", ["b", "ac", "aabbc", "aaa"])
+def test_messages_beyond_a_gap_or_too_often_tell_nothing(found: str) -> None:
+    with pytest.raises(Unclear, match="beyond the first"):
+        sent_of(MARKS, traces(found))
+
+
+def test_where_nothing_is_ever_deleted_what_is_missing_was_not_sent() -> None:
+    check_unsent([mark("a", deletion=True)], traces(others=["a"]))
+
+
+def test_where_retention_cut_a_partition_without_a_trace_nothing_is_known() -> None:
+    with pytest.raises(Unclear, match="partitions 1, 2"):
+        check_unsent([mark("a")], traces(cut=[1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("missing", "others", "told"),
+    [
+        ([mark("a")], [], True),
+        ([mark("a")], ["a"], False),
+        ([mark("a", deletion=True)], [], False),
+        ([mark("1", "a"), mark("2", "a", deletion=True)], [], False),
+        ([mark("1", "a", deletion=True), mark("2", "a")], [], True),
+        ([mark("a"), mark("b")], ["a"], True),
+    ],
+)
+def test_in_a_compacted_topic_only_the_newest_of_a_key_shows_by_its_absence_that_nothing_was_sent(
+    missing: list[Mark], others: list[str], told: bool
+) -> None:
+    found = traces(compacted=True, others=others)
+    if told:
+        check_unsent(missing, found)
+    else:
+        with pytest.raises(Unclear, match="compacted"):
+            check_unsent(missing, found)
+
+
+def message(**changes: object) -> Message:
+    of = {"key": b"k", "value": b"v", "timestamp_ms": 1, "headers": (("tidegate-source", b"t/0/1"),)}
+    return Message(**(of | changes))  # type: ignore[arg-type]
+
+
+def test_a_message_is_known_by_key_value_and_headers_not_by_its_timestamp() -> None:
+    assert mark_of(message()) == mark_of(message(timestamp_ms=2))
+    others = [{"key": b"l"}, {"value": None}, {"value": b"-"}, {"headers": (("tidegate-source", b"t/0/2"),)}]
+    assert len({mark_of(message(**each)).identity for each in ({}, *others)}) == 5

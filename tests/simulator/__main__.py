@@ -1,0 +1,61 @@
+"""`python -m tests.simulator --seeds 10000`: run seeds, count what there was, trace one that fails."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from tests.simulator.many import Sum, simulate_many
+from tests.simulator.simulate import simulate_all
+from tests.simulator.world import told
+
+
+def main() -> int:
+    """Exit code 1 when a seed failed."""
+    options = _options()
+    if options.trace is not None:
+        return show(options.trace)
+    began, found = time.monotonic(), Sum()
+    for found in simulate_many(range(options.start, options.start + options.seeds), options.processes):
+        _tell(found, time.monotonic() - began, end="\r")
+    _tell(found, time.monotonic() - began, end="\n")
+    for name, number in sorted(found.counts.items()):
+        print(f"{number:12,} {name}")
+    for seed, violation in sorted(found.failed.items())[:20]:
+        print(f"seed {seed}: {violation}")
+    if found.failed:
+        return show(min(found.failed))
+    return 0
+
+
+def show(seed: int) -> int:
+    """Print what happened in a seed, one effect a line."""
+    (result,) = simulate_all([seed])
+    print("\n".join(told(result.trace)))
+    print(f"seed {seed}: {result.violation or 'all held'}")
+    return 1 if result.violation else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10_000, metavar="N", help="how many (default 10,000)")
+    parser.add_argument(
+        "--from", type=int, default=0, dest="start", metavar="M", help="the first (default 0)"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core"
+    )
+    parser.add_argument("--trace", type=int, metavar="SEED", help="replay one seed and show all its effects")
+    return parser.parse_args()
+
+
+def _tell(found: Sum, seconds: float, end: str) -> None:
+    seeds = found.counts["seeds"]
+    line = f"{seeds:,} seeds in {seconds:,.0f} s ({seeds / seconds:,.0f}/s), {len(found.failed)} failed"
+    print(line, end=end, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""tidegate's own composition root, on the world in memory.
+
+Real are the steps, `KafkaPublisher` and `KafkaLog`. They find the clients of `clients` in place of
+kafka-python's, and the world's clock in place of the machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from tests.simulator import clients
+from tests.simulator.broker import Broker
+from tests.simulator.compute import Lake, compute, outbox_of
+from tests.simulator.ledger import SimLedger, Store
+from tests.simulator.world import Keeper, World
+from tidegate.broker.publisher import KafkaPublisher
+from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
+from tidegate.ledger import Attempt, Plan, Stream
+from tidegate.settings import Settings
+from tidegate.spec import Pipeline, Stage, parse_pipeline
+from tidegate.steps import App, planned_pipeline
+from tidegate.steps.outbox import Outbox
+
+CHUNK_RECORDS = 2
+SETTINGS = Settings.from_environment({"TIDEGATE_KAFKA": "simulated:9092", "TIDEGATE_HOME": "simulated"})
+parsed = cache(parse_pipeline)
+
+
+@dataclass
+class Places:
+    """All that is outside of a process: the one world of a seed."""
+
+    world: World
+    broker: Broker = field(init=False)
+    store: Store = field(init=False)
+    lake: Lake = field(default_factory=Lake)
+    gate: Callable[[Attempt], bool] = lambda _: True
+    attempts: int = 0
+
+    def __post_init__(self) -> None:
+        world = self.world
+        self.broker = Broker(
+            lambda: world.now, lambda act: world.at(world.now + world.dice.choice(DELAYS), act)
+        )
+        world.on_time.append(self.broker.expire)
+        self.store = Store(lambda: world.now, read=self._read, write=self._write)
+
+    def app(self) -> SimApp:
+        return SimApp(SETTINGS, SimLedger(self.store), self)  # type: ignore[arg-type]
+
+    def _read(self, name: str, act: Callable[[], Any]) -> Any:
+        return self.world.effect(name, act, LedgerUnavailable)
+
+    def _write(self, name: str, act: Callable[[], Any]) -> Any:
+        def transaction() -> Any:
+            self.world.arrive("ledger.")  # it holds the row's lock, so it is over before
+            return act()
+
+        return self.world.effect(name, transaction, LedgerUnavailable)
+
+
+DELAYS = (0.0, 0.0, 0.1, 0.5, 5.0)
+"""Seconds until a marker is written."""
+
+
+@dataclass(frozen=True)
+class SimApp(App):
+    """What a step does outside of its process, it does in the world."""
+
+    places: Places
+
+    def publisher(self, shard: str, topic: str) -> KafkaPublisher:
+        return KafkaPublisher(self.settings.require_kafka(), shard, topic, CHUNK_RECORDS)
+
+    def state_bytes(self, stream: Stream, stage: str, attempts: Sequence[str]) -> int:
+        return self.places.world.effect("lake.state_bytes", lambda: len(attempts), LakeUnavailable)
+
+    def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
+        places = self.places
+        act = partial(outbox_of, places.world, places.lake, plan, stage, attempt)
+        return places.world.effect("lake.outbox", act, LakeUnavailable)
+
+    def compute(self, plan: Plan, before: Any, attempt: str, open_session: Callable[[], Any]) -> Any:
+        places = self.places
+        return compute(
+            places.world, places.broker, places.lake, plan, planned_pipeline(plan), before, attempt
+        )
+
+
+_now: list[Places] = []
+
+
+def enter(places: Places) -> None:
+    """Make this the world that clients find."""
+    _now[:] = [places]
+
+
+def here() -> Places:
+    return _now[0]
+
+
+class _Thread:
+    """A lease keeper, whose heart beats with the world's clock."""
+
+    def __init__(self, target: Any, args: tuple[Any, ...], daemon: bool) -> None:
+        self._held = args[0]
+        self._mine: Keeper | None = None
+
+    def start(self) -> None:
+        process = here().world.current
+        assert process is not None
+        self._mine = Keeper(process, self._renew)
+        here().world.keepers.append(self._mine)
+
+    def join(self) -> None:
+        keepers = here().world.keepers
+        if self._mine in keepers:
+            keepers.remove(self._mine)
+
+    def _renew(self) -> bool:
+        try:
+            self._held.renew()
+        except Fenced:
+            return False
+        return True
+
+
+def _client(kind: Any) -> Callable[..., Any]:
+    return lambda **settings: kind(here().world, here().broker, **settings)
+
+
+def _attempt_id() -> UUID:
+    here().attempts += 1
+    return UUID(int=here().attempts << 96)
+
+
+def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[bool, str]:
+    passed = here().world.effect("gate", lambda: here().gate(attempt))
+    return passed, "passes" if passed else "does not pass"
+
+
+_TIME = SimpleNamespace(monotonic=lambda: here().world.now)
+_THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_Thread)
+
+REPLACED: dict[str, Any] = {
+    "tidegate.broker.publisher.KafkaProducer": _client(clients.SimProducer),
+    "tidegate.broker.publisher.KafkaConsumer": _client(clients.SimConsumer),
+    "tidegate.broker.publisher._answered": lambda call: call(),
+    "tidegate.broker.publisher.time": _TIME,
+    "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
+    "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
+    "tidegate.lake.layout.uuid4": _attempt_id,
+    "tidegate.steps.app.parse_pipeline": parsed,
+    "tidegate.steps.lease.threading": _THREADING,
+    "tidegate.steps.lease.time": _TIME,
+    "tidegate.steps.plan.time": _TIME,
+    "tidegate.steps.validate._check": _gate,
+}
+"""What the steps find in place of the real thing."""
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """The real steps, in the world of `enter`."""
+    with ExitStack() as replaced:
+        for name, value in REPLACED.items():
+            replaced.enter_context(patch(name, value))
+        yield

@@ -1,0 +1,176 @@
+"""Kafka in memory: logs, and the transactions of its coordinator. Every method is atomic.
+
+As Kafka has it: a commit is decided at the coordinator, and the markers that end the transaction in each
+partition come later; `init_producer` waits for them; a newer producer, and the timeout, fence the older one;
+and what a `read_committed` reader sees ends at the first offset of any transaction that is open in the
+partition, whosever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kafka.errors import InvalidProducerEpochError, ProducerFencedError
+
+Partition = tuple[str, int]
+Headers = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a producer sends."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+
+
+@dataclass(eq=False)
+class Transaction:
+    """One transaction of a producer. Compared by identity."""
+
+    number: int
+    deadline: float
+    partitions: list[Partition] = field(default_factory=list)
+    unmarked: int = 0
+    commits: bool = False
+
+
+@dataclass
+class Log:
+    """A partition: records and markers (None) with the transaction that each is of."""
+
+    entries: list[tuple[Record | None, Transaction | None]] = field(default_factory=list)
+    open: dict[Transaction, int] = field(default_factory=dict)
+    aborted: set[Transaction] = field(default_factory=set)
+
+    @property
+    def end(self) -> int:
+        return len(self.entries)
+
+    @property
+    def stable_end(self) -> int:
+        return min(self.open.values(), default=self.end)
+
+    def append(self, records: Sequence[Record], transaction: Transaction | None = None) -> None:
+        if transaction is not None:
+            self.open.setdefault(transaction, self.end)
+        self.entries += [(record, transaction) for record in records]
+
+    def mark(self, transaction: Transaction) -> None:
+        """End a transaction here."""
+        self.open.pop(transaction, None)
+        if not transaction.commits:
+            self.aborted.add(transaction)
+        self.entries.append((None, transaction))
+
+    def committed(self, start: int, end: int) -> Iterator[tuple[int, Record]]:
+        """Offset and record, as `read_committed` sees them."""
+        for offset in range(start, min(end, self.stable_end)):
+            record, transaction = self.entries[offset]
+            if record is not None and transaction not in self.aborted:
+                yield offset, record
+
+
+@dataclass
+class Producer:
+    """What the coordinator knows of a transactional id."""
+
+    epoch: int = -1
+    transaction: Transaction | None = None
+    ending: bool = False
+
+
+@dataclass
+class Broker:
+    """`later(act)` lets something happen after a while; `now` is in seconds.
+
+    `watch` is told of each commit: whose it is, and its records.
+    """
+
+    now: Callable[[], float]
+    later: Callable[[Callable[[], None]], None]
+    watch: Callable[[str, Iterator[Record]], None] = lambda *_: None
+    topics: dict[str, list[Log]] = field(default_factory=dict)
+    producers: dict[str, Producer] = field(default_factory=dict)
+
+    def create(self, topic: str, partitions: int) -> None:
+        self.topics.setdefault(topic, [Log() for _ in range(partitions)])
+
+    def log(self, at: Partition) -> Log:
+        return self.topics[at[0]][at[1]]
+
+    def init_producer(self, name: str) -> int | None:
+        """A new epoch; None while an earlier transaction is being ended: ask again."""
+        producer = self.producers.setdefault(name, Producer())
+        if producer.transaction is not None:
+            if not producer.ending:
+                self._end(producer, commits=False, fence=True)
+            return None
+        producer.epoch += 1
+        return producer.epoch
+
+    def append(
+        self, name: str, epoch: int, number: int, timeout: float, at: Partition, records: Sequence[Record]
+    ) -> bool:
+        """Add to the producer's transaction, beginning it if need be. False: the one before is still ending.
+
+        A late request for a transaction that is over is refused (KIP-890).
+        """
+        producer = self._current(name, epoch)
+        if producer.ending:
+            return False
+        transaction = producer.transaction
+        if transaction is None:
+            transaction = producer.transaction = Transaction(number, self.now() + timeout)
+        if transaction.number != number:
+            raise InvalidProducerEpochError("the transaction is over")
+        if at not in transaction.partitions:
+            transaction.partitions.append(at)
+        self.log(at).append(records, transaction)
+        return True
+
+    def commit(self, name: str, epoch: int, number: int) -> None:
+        """Decide a transaction. The markers follow."""
+        producer = self._current(name, epoch)
+        transaction = producer.transaction
+        if transaction is None or transaction.number != number:
+            raise InvalidProducerEpochError("the transaction is over")
+        if not producer.ending:
+            self.watch(name, self._records(transaction))
+            self._end(producer, commits=True)
+
+    def _records(self, transaction: Transaction) -> Iterator[Record]:
+        for at in transaction.partitions:
+            for record, owner in self.log(at).entries:
+                if record is not None and owner is transaction:
+                    yield record
+
+    def expire(self) -> None:
+        """Abort the transactions whose time is up."""
+        for producer in self.producers.values():
+            transaction = producer.transaction
+            if transaction is not None and not producer.ending and transaction.deadline <= self.now():
+                self._end(producer, commits=False, fence=True)
+
+    def _current(self, name: str, epoch: int) -> Producer:
+        producer = self.producers[name]
+        if producer.epoch != epoch:
+            raise ProducerFencedError("there is a newer producer")
+        return producer
+
+    def _end(self, producer: Producer, commits: bool, fence: bool = False) -> None:
+        transaction = producer.transaction
+        assert transaction is not None
+        producer.ending, producer.epoch = True, producer.epoch + fence
+        transaction.commits, transaction.unmarked = commits, len(transaction.partitions)
+        for at in transaction.partitions:
+            self.later(lambda at=at: self._mark(producer, transaction, at))  # type: ignore[misc]
+
+    def _mark(self, producer: Producer, transaction: Transaction, at: Partition) -> None:
+        self.log(at).mark(transaction)
+        transaction.unmarked -= 1
+        if not transaction.unmarked:
+            producer.transaction, producer.ending = None, False

@@ -1,0 +1,201 @@
+"""What must hold: at every write to the ledger, and when all is quiet at the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+from tests.simulator.app import Places, parsed
+from tests.simulator.broker import Record
+from tests.simulator.compute import Emission, State, decide, read
+from tests.simulator.ledger import Tables
+from tests.simulator.world import Violation
+from tidegate.broker import PROGRESS_TOPIC
+from tidegate.ledger import LEASE_SECONDS, Attempt, Plan, Stream
+from tidegate.spec import KafkaSink
+from tidegate.steps.sinks import shard_name
+
+
+def require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Violation(otherwise)
+
+
+@dataclass
+class Watch:
+    """Follows the ledger's writes with a memory of its own, and finds the one that should not have been."""
+
+    places: Places
+    epoch: int = 0
+    holder: str | None = None
+    until: float = 0.0
+    seq: int = 0
+    passed: set[str] = field(default_factory=set)
+    plans: dict[int, Plan] = field(default_factory=dict)
+
+    def __call__(self, name: str, stream: Stream, epoch: int, *told: Any) -> None:
+        now = self.places.store.now()
+        if name == "acquire":
+            self._acquired(epoch, told[0], now)
+        elif name == "release":
+            require(epoch == self.epoch, "a stale holder released the lease of its successor")
+            self.holder = None
+        else:
+            require(epoch == self.epoch, f"a stale epoch wrote: {name}")
+            if name != "commit":  # the one write that does not renew the lease
+                self.until = now + LEASE_SECONDS
+            if check := getattr(self, f"_{name}", None):
+                check(*told)
+
+    def published(self, producer: str, records: Iterator[Record]) -> None:
+        """A transaction was committed: of what is decided, and of nothing else."""
+        for record in records:
+            if record.key == producer.encode():  # a progress record
+                seq = json.loads(record.value or b"")["seq"]
+                require(seq <= self.seq, f"{producer} published batch {seq}, but the head is {self.seq}")
+
+    def _acquired(self, epoch: int, holder: str, now: float) -> None:
+        require(epoch > self.epoch, "the epoch did not rise")
+        free = self.holder in (None, holder) or self.until <= now
+        require(free, f"{holder} took the lease of {self.holder}, which is alive")
+        self.epoch, self.holder, self.until = epoch, holder, now + LEASE_SECONDS
+
+    def _add_plan(self, plan: Plan) -> None:
+        require(plan.seq == self.seq + 1, f"batch {plan.seq} was planned after batch {self.seq}")
+        require(plan.seq not in self.plans, f"batch {plan.seq} was planned again")
+        self.plans[plan.seq] = plan
+
+    def _drop_plan(self) -> None:
+        self.plans.pop(self.seq + 1, None)
+
+    def _add_attempt(self, attempt: Attempt) -> None:
+        plan = self.places.lake.plans[attempt.name]
+        require(attempt.seq > self.seq, f"{attempt.name} was computed after its batch was decided")
+        require(plan == self.plans.get(attempt.seq), f"{attempt.name} was not computed as it is planned")
+
+    def _commit(self, plan: Plan, attempt: Attempt) -> None:
+        require(plan.seq == self.seq + 1, f"the head moved from {self.seq} to {plan.seq}")
+        require(plan == self.plans[plan.seq], f"batch {plan.seq} was not committed as it was planned")
+        computed = self.places.lake.plans[attempt.name]
+        require(computed == plan, f"{attempt.name} was computed from another plan than is committed")
+        require(attempt.name in self.passed, f"{attempt.name} was committed without having passed the gate")
+        self.seq = plan.seq
+
+    def _add_publication(self, seq: int, sink: str, records: int) -> None:
+        require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")
+
+
+def check_end(places: Places, stream: Stream) -> Counter[str]:
+    """The whole of it, against one uninterrupted run over the committed plans. Counts what there was."""
+    tables = places.store.streams[stream]
+    plans = _committed_plans(tables)
+    _check_ranges(places, plans)
+    expected = _expected(places, plans)
+    _check_state(places, tables, expected.state)
+    spec = parsed(plans[-1].spec_text, "committed").sinks
+    for sink in spec:
+        assert isinstance(sink, KafkaSink)
+        stage = sink.stage or expected.last_stage
+        _check_topic(places, sink.topic, [batch[stage] for batch in expected.emissions])
+        _check_progress(
+            places, tables, shard_name(stream, sink.name), [len(b[stage]) for b in expected.emissions]
+        )
+        for seq, batch in enumerate(expected.emissions, 1):
+            noted = tables.publications.get((seq, sink.name))
+            require(noted == len(batch[stage]), f"batch {seq}: {noted} of {len(batch[stage])} are noted")
+    records = sum(len(batch[expected.last_stage]) for batch in expected.emissions)
+    return Counter(batches=len(plans), published=records)
+
+
+@dataclass
+class Expected:
+    """What one uninterrupted run comes to."""
+
+    state: State = field(default_factory=dict)
+    emissions: list[dict[str, list[Emission]]] = field(default_factory=list)
+    last_stage: str = ""
+
+
+def _expected(places: Places, plans: list[Plan]) -> Expected:
+    expected = Expected(last_stage=parsed(plans[-1].spec_text, "committed").stages[-1].name)
+    for plan in plans:
+        decided = decide(plan, read(places.broker, plan), expected.state)
+        expected.state |= decided.state
+        expected.emissions.append(decided.emissions)
+    return expected
+
+
+def _committed_plans(tables: Tables) -> list[Plan]:
+    assert tables.head is not None
+    seqs = sorted(tables.commits)
+    require(
+        seqs == list(range(1, tables.head.seq + 1)), f"committed are {seqs}, the head is {tables.head.seq}"
+    )
+    require(set(tables.plans) == set(seqs), "a plan is left that is not committed")
+    return [tables.plans[seq] for seq in seqs]
+
+
+def _check_ranges(places: Places, plans: list[Plan]) -> None:
+    """Each partition whole: from its first offset to its end, without gap or overlap."""
+    at: dict[tuple[str, int], int] = defaultdict(int)
+    for plan in plans:
+        for each in plan.ranges:
+            partition = (each.topic, each.partition)
+            require(each.start == at[partition], f"batch {plan.seq} starts at {each}, not at {at[partition]}")
+            at[partition] = each.end
+    for partition, end in at.items():
+        require(end == places.broker.log(partition).end, f"{partition} is read up to {end} only")
+
+
+def _check_state(places: Places, tables: Tables, expected: State) -> None:
+    found = places.lake.state_of([tables.commits[seq] for seq in sorted(tables.commits)])
+    require(found == expected, f"the state is {found}, not {expected}")
+    records: Counter[str] = Counter()
+    for log in places.broker.topics["input"]:
+        records.update(record.key.decode() for _, record in log.committed(0, log.end))
+    counted = {key: count for key, (_, count, _) in found.items()}
+    require(counted == dict(records), f"the state counts {counted}, the input has {dict(records)}")
+
+
+def _check_topic(places: Places, topic: str, batches: list[list[Emission]]) -> None:
+    """Byte for byte, and partition by partition."""
+    logs = places.broker.topics[topic]
+    expected: list[list[Record]] = [[] for _ in logs]
+    for emission in (each for batch in batches for each in batch):
+        record = _as_record(emission)
+        expected[crc32(record.key) % len(logs)].append(record)
+    for number, log in enumerate(logs):
+        require(not log.open, f"a transaction is open in {topic}[{number}]")
+        found = [record for _, record in log.committed(0, log.end)]
+        if found != expected[number]:
+            raise Violation(f"{topic}[{number}]: {_difference(found, expected[number])}")
+
+
+def _as_record(emission: Emission) -> Record:
+    headers = (("tidegate-source", emission.source.encode()),)
+    return Record(emission.key.encode(), emission.payload.encode(), emission.timestamp, headers)
+
+
+def _difference(found: list[Record], expected: list[Record]) -> str:
+    twice = [each for each, times in Counter(found).items() if times > 1]
+    lost = [each for each in expected if each not in found]
+    others = [each for each in found if each not in expected]
+    return f"twice: {twice}; lost: {lost}; of nobody: {others}" if twice or lost or others else "out of order"
+
+
+def _check_progress(places: Places, tables: Tables, shard: str, emitted: list[int]) -> None:
+    """The last record says what the ledger says."""
+    last = max((seq for seq, count in enumerate(emitted, 1) if count), default=0)
+    records = [
+        record.value
+        for log in places.broker.topics.get(PROGRESS_TOPIC, [])
+        for _, record in log.committed(0, log.end)
+        if record.key == shard.encode()
+    ]
+    found = json.loads(records[-1] or b"") if records else None
+    expected = {"seq": last, "sent": emitted[last - 1], "done": True} if last else None
+    require(found == expected, f"the progress of {shard} is {found}, not {expected}")

@@ -1,0 +1,210 @@
+"""kafka-python's producer, consumer and admin client on the broker in memory: as much as tidegate uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from zlib import crc32
+
+from kafka import TopicPartition
+from kafka.admin import OffsetSpec
+from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.protocol.consumer import IsolationLevel
+
+from tests.simulator.broker import Broker, Partition, Record
+from tests.simulator.world import World
+from tidegate.errors import OutcomeUnknown
+
+Result = TypeVar("Result")
+_RETRY_SECONDS = 0.3
+_POLL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """An offset, as the admin client tells it."""
+
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class Consumed:
+    """A record, as the consumer gives it."""
+
+    key: bytes
+    value: bytes | None
+    offset: int
+
+
+class Sent:
+    """What `send` gives: whether it arrived."""
+
+    error: Exception | None = None
+
+    def get(self, timeout: float) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class Client:
+    """A connection of the running process."""
+
+    def __init__(self, world: World, broker: Broker) -> None:
+        self._world = world
+        self._broker = broker
+
+    def _ask(self, name: str, act: Callable[[], Result]) -> Result:
+        return self._world.effect(f"kafka.{name}", act, KafkaTimeoutError)
+
+    def _until(self, name: str, act: Callable[[], Any]) -> Any:
+        """Ask again while the answer is that it is too early."""
+        while (found := self._ask(name, act)) in (None, False):
+            self._world.sleep(_RETRY_SECONDS)
+        return found
+
+    def close(self, timeout: float | None = None) -> None:
+        """Nothing that anybody could see."""
+
+
+class SimProducer(Client):
+    """As `kafka.KafkaProducer`, always transactional."""
+
+    def __init__(self, world: World, broker: Broker, **settings: Any) -> None:
+        super().__init__(world, broker)
+        self._name: str = settings["transactional_id"]
+        self._timeout = settings["transaction_timeout_ms"] / 1000
+        self._epoch = -1
+        self._number = 0
+        self._waiting: dict[Partition, tuple[list[Record], list[Sent]]] = {}
+
+    def init_transactions(self) -> None:
+        self._epoch = self._until("init_producer", lambda: self._broker.init_producer(self._name))
+
+    def begin_transaction(self) -> None:
+        self._number += 1
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes,
+        headers: list[tuple[str, bytes]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int = 0,
+    ) -> Sent:
+        at = (topic, crc32(key) % len(self._broker.topics[topic]) if partition is None else partition)
+        records, sent = self._waiting.setdefault(at, ([], []))
+        records.append(Record(key, value, timestamp_ms, tuple(headers or ())))
+        sent.append(Sent())
+        return sent[-1]
+
+    def flush(self, timeout: float) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for at, (records, sent) in waiting.items():
+            try:
+                self._append(at, records)
+            except Exception as error:
+                for each in sent:
+                    each.error = error
+
+    def _append(self, at: Partition, records: list[Record]) -> None:
+        mine = (self._name, self._epoch, self._number, self._timeout)
+        self._until(f"produce {at[0]}[{at[1]}]", lambda: self._broker.append(*mine, at, records))
+
+    def commit_transaction(self) -> None:
+        mine = (self._name, self._epoch, self._number)
+        self._world.effect("kafka.end_transaction", lambda: self._broker.commit(*mine), OutcomeUnknown)
+
+
+class SimConsumer(Client):
+    """As `kafka.KafkaConsumer`, of one assigned partition."""
+
+    def __init__(self, world: World, broker: Broker, **settings: Any) -> None:
+        super().__init__(world, broker)
+        self._committed = settings.get("isolation_level") == "read_committed"
+        self._at = TopicPartition("", 0)
+        self._position = 0
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        (self._at,) = partitions
+
+    def seek_to_beginning(self, at: TopicPartition) -> None:
+        self._position = 0
+
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self._ask("consumer.end", lambda at=at: self._end(at)) for at in partitions}  # type: ignore[misc]
+
+    def position(self, at: TopicPartition) -> int:
+        return self._position
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Consumed]]:
+        start = self._position
+        found = self._ask("consumer.poll", self._poll)
+        if self._position == start:
+            self._world.sleep(_POLL_SECONDS)
+        return {self._at: found}
+
+    def _end(self, at: TopicPartition) -> int:
+        log = self._broker.log((at.topic, at.partition))
+        return log.stable_end if self._committed else log.end
+
+    def _poll(self) -> list[Consumed]:
+        log, end = self._broker.log((self._at.topic, self._at.partition)), self._end(self._at)
+        start, self._position = self._position, max(self._position, end)
+        if self._committed:
+            return [Consumed(each.key, each.value, offset) for offset, each in log.committed(start, end)]
+        whole = enumerate(log.entries[start:end], start)
+        return [Consumed(each.key, each.value, offset) for offset, (each, _) in whole if each is not None]
+
+
+class SimAdmin(Client):
+    """As `kafka.KafkaAdminClient`."""
+
+    def __init__(self, world: World, broker: Broker, **_: Any) -> None:
+        super().__init__(world, broker)
+
+    def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        def act() -> list[dict[str, Any]]:
+            logs = self._broker.topics.get(topics[0], [])
+            partitions = [{"partition_index": number} for number in range(len(logs))]
+            return [{"error_code": 0 if logs else 3, "partitions": partitions, "topic_id": f"id-{topics[0]}"}]
+
+        return self._ask("describe", act)
+
+    def list_partition_offsets(
+        self, specs: Mapping[TopicPartition, int], isolation_level: int = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[TopicPartition, Found]:
+        committed = isolation_level == IsolationLevel.READ_COMMITTED
+
+        def act() -> dict[TopicPartition, Found]:
+            return {at: self._offset(at, spec, committed) for at, spec in specs.items()}
+
+        return self._ask("offsets", act)
+
+    def list_topics(self) -> list[str]:
+        return self._ask("list_topics", lambda: list(self._broker.topics))
+
+    def create_topics(self, topics: list[Any], raise_errors: bool) -> None:
+        def act() -> None:
+            if topics[0].name in self._broker.topics:
+                raise TopicAlreadyExistsError
+            self._broker.create(topics[0].name, topics[0].num_partitions)
+
+        self._ask("create_topics", act)
+
+    def open_transactions(self) -> list[Any]:
+        """In place of the requests that find out who has a transaction open: it is only told to people."""
+        return self._ask("open_transactions", list)
+
+    def _offset(self, at: TopicPartition, spec: int, committed: bool) -> Found:
+        log = self._broker.log((at.topic, at.partition))
+        if spec == OffsetSpec.EARLIEST:
+            return Found(0, -1)
+        if spec == OffsetSpec.LATEST:
+            return Found(log.stable_end if committed else log.end, -1)
+        for offset, (record, _) in enumerate(log.entries):
+            if record is not None and record.timestamp_ms >= spec:
+                return Found(offset, record.timestamp_ms)
+        return Found(-1, -1)

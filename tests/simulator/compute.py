@@ -1,0 +1,158 @@
+"""What stands in for Spark: a tiny pure computation, and the tables that it writes.
+
+Values go out on change, with a running count per key and the batch's clock, so that every emission of a key
+is another one. With two stages, the second lets every other change through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulator.broker import Broker, Record
+from tests.simulator.world import Violation, World
+from tidegate import core
+from tidegate.engine import Before, Computed
+from tidegate.ledger import Plan
+from tidegate.spec import Pipeline
+from tidegate.steps.outbox import Outbox
+
+FIRST, SECOND = "changes", "every_other"
+
+Read = tuple[str, int, int, Record]
+"""Topic, partition, offset and record."""
+
+State = dict[str, tuple[str | None, int, int]]
+"""Key -> its value, its records and its changes."""
+
+
+@dataclass(frozen=True)
+class Emission:
+    """A row of an outbox."""
+
+    key: str
+    payload: str
+    timestamp: int
+    source: str
+    window_start: None = None
+    window_end: None = None
+
+
+@dataclass
+class Decided:
+    """What a batch comes to: state rows, and emissions by stage in the outbox's order."""
+
+    state: State
+    emissions: dict[str, list[Emission]]
+
+
+def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
+    """A batch, from its records and the state that it starts from."""
+    state: State = {}
+    emissions: dict[str, list[Emission]] = {FIRST: [], SECOND: []}
+    for topic, partition, offset, record in records:
+        key, value = record.key.decode(), (record.value or b"").decode()
+        last, count, changes = state.get(key) or before.get(key, (None, 0, 0))
+        changed = value != last
+        state[key] = (value, count + 1, changes + changed)
+        if not changed:
+            continue
+        row = {"value": value, "records": count + 1, "clock": plan.clock_ms}
+        source = f"{topic}/{partition}/{offset}"
+        emissions[FIRST].append(Emission(key, json.dumps(row), record.timestamp_ms, source))
+        if not (changes + 1) % 2:
+            emissions[SECOND].append(Emission(key, json.dumps(row), record.timestamp_ms, source))
+    for each in emissions.values():
+        each.sort(key=lambda emission: emission.key)  # stable: a key's own stay in order
+    return Decided(state, emissions)
+
+
+def read(broker: Broker, plan: Plan) -> Iterator[Read]:
+    """The records of the planned ranges, as Spark reads them."""
+    for each in plan.ranges:
+        for offset, record in broker.log((each.topic, each.partition)).committed(each.start, each.end):
+            yield each.topic, each.partition, offset, record
+
+
+@dataclass
+class Lake:
+    """Tables by attempt: rows of an attempt are there as soon as they are written."""
+
+    state: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    outbox: dict[tuple[str, str], list[Emission]] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+
+    def state_of(self, attempts: Sequence[str]) -> State:
+        """The state that these attempts left, the newest last."""
+        found: State = {}
+        for attempt in attempts:
+            found.update(self.state.get(attempt, ()))
+        return found
+
+
+def compute(
+    world: World, broker: Broker, lake: Lake, plan: Plan, pipeline: Pipeline, before: Before, attempt: str
+) -> Computed:
+    """As `engine.compute_batch`: reads, decides, and writes in several effects."""
+
+    def job() -> Decided:
+        lake.plans[attempt] = plan
+        return decide(plan, read(broker, plan), lake.state_of(before.attempts))
+
+    decided = world.effect("spark.read", job)
+    rows = list(decided.state.items())
+    for some in (rows[:1], rows[1:]):
+        world.effect("spark.write", lambda some=some: lake.state.setdefault(attempt, []).extend(some))
+    counts = {"": core.Counts(read=plan.span)}
+    for stage in pipeline.stages:
+        emitted = decided.emissions[stage.name]
+        for part in (emitted[:1], emitted[1:]):
+            if part:
+                table = (stage.name, attempt)
+                world.effect(
+                    "spark.write",
+                    lambda table=table, part=part: lake.outbox.setdefault(table, []).extend(part),
+                )
+        counts[stage.name] = core.Counts(emitted=len(emitted), used=len(rows))
+    return Computed(counts, {})
+
+
+@dataclass(frozen=True)
+class Column:
+    """As much of an Arrow column as the sinks use."""
+
+    values: list[Any]
+
+    def to_pylist(self) -> list[Any]:
+        return self.values
+
+
+@dataclass(frozen=True)
+class Batch:
+    """As much of an Arrow record batch."""
+
+    columns: list[Column]
+
+
+@dataclass(frozen=True)
+class SimOutbox(Outbox):
+    """An outbox in memory."""
+
+    world: World = field(kw_only=True)
+    rows: list[Emission] = field(kw_only=True)
+
+    def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[Any]:
+        rows = self.world.effect("outbox.read", lambda: self.rows[skip:])
+        if rows:
+            yield Batch([Column([getattr(row, name) for row in rows]) for name in columns])
+
+
+def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) -> SimOutbox:
+    """As `steps.outbox.open_outbox`."""
+    emitted = int(attempt.stage_counts(stage.name).get("emitted", 0))
+    rows = lake.outbox.get((stage.name, attempt.name), [])
+    if len(rows) < emitted:
+        raise Violation(f"the outbox of {attempt.name} has {len(rows)} of {emitted} emissions")
+    return SimOutbox(plan, stage, emitted, (), world=world, rows=rows)

@@ -1,0 +1,327 @@
+"""The ledger in memory: what PostgreSQL does for the real one, one transaction at a time.
+
+`tests/simulator/test_ledger.py` holds it against the real one. A write takes the head's row lock, so one that
+is still under way arrives, or is lost, before the next write; a read does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from tidegate.errors import Fenced, LeaseHeld
+from tidegate.ledger import LEASE_SECONDS, Attempt, Head, Lease, OffsetRange, Plan, Run, Stream, Times
+
+Result = TypeVar("Result")
+Effect = Callable[[str, Callable[[], Any]], Any]
+
+
+@dataclass
+class Row:
+    """A stream's row of `heads`."""
+
+    epoch: int = 0
+    holder: str | None = None
+    lease_until: float = 0.0
+    seq: int = 0
+    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Tables:
+    """What one stream has in the ledger. `attempts` also keep the epoch that added them."""
+
+    head: Row | None = None
+    plans: dict[int, Plan] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    attempts: dict[tuple[int, str], tuple[int, Attempt]] = field(default_factory=dict)
+    commits: dict[int, str] = field(default_factory=dict)
+    publications: dict[tuple[int, str], int] = field(default_factory=dict)
+    sinks: dict[str, str] = field(default_factory=dict)
+    metrics: dict[tuple[int, str, str], float] = field(default_factory=dict)
+
+
+class Checks:
+    """The ledger's own checks, each of which a planted bug can leave out."""
+
+    epoch_at_commit = True
+    seq_at_commit = True
+    epoch_at_writes = True
+    epoch_at_release = True
+    lease_at_acquire = True
+    epoch_rises = True
+    one_plan_per_batch = True
+
+
+@dataclass
+class Store:
+    """The database. `effect` runs a transaction; `watch` is told of every one that wrote."""
+
+    now: Callable[[], float]
+    read: Effect = lambda _, act: act()
+    write: Effect = lambda _, act: act()
+    watch: Callable[..., None] = lambda *_: None
+    checks: type[Checks] = Checks
+    streams: dict[Stream, Tables] = field(default_factory=lambda: defaultdict(Tables))
+
+
+class SimReader:
+    """As `ledger.LedgerReader`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def _read(self, name: str, act: Callable[[], Result]) -> Result:
+        found: Result = self._store.read(f"ledger.{name}", act)
+        return found
+
+    def streams(self) -> list[Stream]:
+        def act() -> list[Stream]:
+            known = [stream for stream, tables in self._store.streams.items() if tables.head]
+            return sorted(known, key=lambda each: (each.pipeline, each.generation))
+
+        return self._read("streams", act)
+
+    def head(self, stream: Stream) -> Head:
+        def act() -> Head:
+            row = self._store.streams[stream].head
+            return Head(stream, row.seq, dict(row.offsets), dict(row.topic_ids)) if row else Head(stream)
+
+        return self._read("head", act)
+
+    def lease_holder(self, stream: Stream) -> str | None:
+        def act() -> str | None:
+            row = self._store.streams[stream].head
+            return row.holder if row and row.lease_until > self._store.now() else None
+
+        return self._read("lease_holder", act)
+
+    def plan(self, stream: Stream, seq: int) -> Plan | None:
+        return self._read("plan", lambda: self._store.streams[stream].plans.get(seq))
+
+    def open_plan(self, stream: Stream) -> Plan | None:
+        return self.plan(stream, self.head(stream).seq + 1)
+
+    def latest_clock(self, stream: Stream) -> int | None:
+        def act() -> int | None:
+            tables = self._store.streams[stream]
+            return max(
+                (tables.plans[seq].clock_ms for seq in tables.commits if seq in tables.plans), default=None
+            )
+
+        return self._read("latest_clock", act)
+
+    def run(self, stream: Stream, run_id: str) -> Run | None:
+        return self._read("run", lambda: self._store.streams[stream].runs.get(run_id))
+
+    def attempt(self, stream: Stream, seq: int) -> Attempt | None:
+        def act() -> Attempt | None:
+            tables = self._store.streams[stream]
+            name = tables.commits.get(seq)
+            if name is not None:
+                found = tables.attempts.get((seq, name))
+                return found[1] if found else None
+            tries = [each for (at, _), each in tables.attempts.items() if at == seq]
+            return max(tries, key=lambda each: each[0])[1] if tries else None
+
+        return self._read("attempt", act)
+
+    def times(self, stream: Stream) -> Times:
+        head = self.head(stream)
+        attempt = self.attempt(stream, head.seq) if head.seq else None
+        return attempt.times if attempt is not None else {}
+
+    def committed(self, stream: Stream, up_to: int | None = None) -> list[tuple[int, str]]:
+        def act() -> list[tuple[int, str]]:
+            tables = self._store.streams[stream]
+            return sorted(each for each in tables.commits.items() if up_to is None or each[0] <= up_to)
+
+        return self._read("committed", act)
+
+    def publications(self, stream: Stream, seq: int) -> dict[str, int]:
+        def act() -> dict[str, int]:
+            noted = self._store.streams[stream].publications.items()
+            return {sink: records for (at, sink), records in noted if at == seq}
+
+        return self._read("publications", act)
+
+    def last_published(self, stream: Stream, sink: str) -> int:
+        def act() -> int:
+            noted = self._store.streams[stream].publications.items()
+            return max((at for (at, to), records in noted if to == sink and records), default=0)
+
+        return self._read("last_published", act)
+
+    def sink_identity(self, stream: Stream, sink: str) -> str | None:
+        return self._read("sink_identity", lambda: self._store.streams[stream].sinks.get(sink))
+
+    def metrics(self, stream: Stream, seq: int) -> dict[tuple[str, str], float]:
+        def act() -> dict[tuple[str, str], float]:
+            noted = self._store.streams[stream].metrics.items()
+            return {(stage, name): value for (at, stage, name), value in noted if at == seq}
+
+        return self._read("metrics", act)
+
+
+class SimLedger(SimReader):
+    """As `ledger.Ledger`."""
+
+    def acquire(self, stream: Stream, holder: str) -> SimLeased:
+        store = self._store
+
+        def act() -> SimLeased:
+            tables, now = store.streams[stream], store.now()
+            row = tables.head = tables.head or Row()
+            free = row.holder in (None, holder) or row.lease_until <= now
+            if not free and store.checks.lease_at_acquire:
+                raise LeaseHeld(f"{stream} is being worked on by {row.holder}")
+            row.epoch += store.checks.epoch_rises or not row.epoch
+            row.holder, row.lease_until = holder, now + LEASE_SECONDS
+            store.watch("acquire", stream, row.epoch, holder)
+            return SimLeased(store, Lease(stream, holder, row.epoch))
+
+        taken: SimLeased = store.write("ledger.acquire", act)
+        return taken
+
+
+class SimLeased(SimReader):
+    """As `ledger.LeasedLedger`."""
+
+    def __init__(self, store: Store, lease: Lease) -> None:
+        super().__init__(store)
+        self.lease = lease
+        self.stream = lease.stream
+
+    @property
+    def _row(self) -> Row:
+        row = self._store.streams[self.stream].head
+        assert row is not None, "a lease has a head"
+        return row
+
+    def _is_current(self) -> bool:
+        return self._row.epoch == self.lease.epoch
+
+    def _lost(self) -> Fenced:
+        return Fenced(f"{self.stream} was taken over from {self.lease.holder}, epoch {self.lease.epoch}")
+
+    def _fenced(self, name: str, act: Callable[[Tables], Result], *told: Any) -> Result:
+        def transaction() -> Result:
+            if not self._is_current() and self._store.checks.epoch_at_writes:
+                raise self._lost()
+            result = act(self._store.streams[self.stream])
+            if self._is_current():
+                self._row.lease_until = self._store.now() + LEASE_SECONDS
+            self._store.watch(name, self.stream, self.lease.epoch, *told)
+            return result
+
+        found: Result = self._store.write(f"ledger.{name}", transaction)
+        return found
+
+    def _insert(self, table: dict[Any, Any], key: Any, row: Any) -> None:
+        if key in table:
+            raise self._lost()
+        table[key] = row
+
+    def renew(self) -> None:
+        def act() -> None:
+            if not self._is_current():
+                raise self._lost()
+            self._row.lease_until = self._store.now() + LEASE_SECONDS
+            self._store.watch("renew", self.stream, self.lease.epoch)
+
+        self._store.write("ledger.renew", act)
+
+    def release(self) -> None:
+        def act() -> None:
+            if self._is_current() or not self._store.checks.epoch_at_release:
+                self._row.holder, self._row.lease_until = None, 0.0
+                self._store.watch("release", self.stream, self.lease.epoch)
+
+        self._store.write("ledger.release", act)
+
+    def add_plan(self, plan: Plan) -> None:
+        def act(tables: Tables) -> None:
+            if plan.run_id in tables.runs:
+                raise self._lost()
+            if not self._store.checks.one_plan_per_batch:
+                tables.plans.pop(plan.seq, None)
+            self._insert(tables.plans, plan.seq, plan)
+            tables.runs[plan.run_id] = Run(plan.run_id, plan.seq)
+
+        self._fenced("add_plan", act, plan)
+
+    def add_run(self, run: Run) -> None:
+        self._fenced("add_run", lambda tables: self._insert(tables.runs, run.run_id, run))
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        def act(tables: Tables) -> None:
+            key = (attempt.seq, attempt.name)
+            self._insert(tables.attempts, key, (self.lease.epoch, attempt))
+
+        self._fenced("add_attempt", act, attempt)
+
+    def set_validated(self, attempt: Attempt, passed: bool) -> None:
+        def act(tables: Tables) -> None:
+            for key, (epoch, each) in tables.attempts.items():
+                if key[1] == attempt.name:
+                    tables.attempts[key] = epoch, replace(each, validated=passed)
+
+        self._fenced("set_validated", act)
+
+    def commit(self, plan: Plan, attempt: Attempt) -> None:
+        checks = self._store.checks
+
+        def act() -> None:
+            tables, row = self._store.streams[self.stream], self._row
+            if not self._is_current() and checks.epoch_at_commit:
+                raise self._lost()
+            if row.seq != plan.seq - 1 and checks.seq_at_commit:
+                raise self._lost()
+            row.seq, row.topic_ids = plan.seq, dict(plan.topic_ids)
+            row.offsets = row.offsets | plan.ends
+            tables.commits[plan.seq] = attempt.name
+            self._store.watch("commit", self.stream, self.lease.epoch, plan, attempt)
+
+        self._store.write("ledger.commit", act)
+
+    def drop_plan(self) -> int | None:
+        def act(tables: Tables) -> int | None:
+            seq = self._row.seq + 1
+            for table in (tables.attempts, tables.metrics):
+                for key in [key for key in table if key[0] == seq]:
+                    del table[key]  # type: ignore[attr-defined]
+            tables.runs = {name: run for name, run in tables.runs.items() if run.seq != seq}
+            return seq if tables.plans.pop(seq, None) else None
+
+        return self._fenced("drop_plan", act)
+
+    def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
+        def act(tables: Tables) -> None:
+            note = "accepted as lost: " + ", ".join(
+                f"{each.topic}[{each.partition}] {each.start}-{each.end - 1}" for each in skipped
+            )
+            run_id = f"gap__epoch_{self.lease.epoch}"
+            self._insert(tables.runs, run_id, Run(run_id, None, note))
+            self._row.offsets = self._row.offsets | {
+                (each.topic, each.partition): each.end for each in skipped
+            }
+
+        self._fenced("accept_gap", act)
+
+    def add_publication(self, seq: int, sink: str, records: int) -> None:
+        def act(tables: Tables) -> None:
+            tables.publications[seq, sink] = records
+
+        self._fenced("add_publication", act, seq, sink, records)
+
+    def set_sink_identity(self, sink: str, identity: str) -> None:
+        self._fenced("set_sink_identity", lambda tables: self._insert(tables.sinks, sink, identity))
+
+    def set_metrics(self, seq: int, stage: str, values: Mapping[str, float]) -> None:
+        def act(tables: Tables) -> None:
+            tables.metrics |= {(seq, stage, name): value for name, value in values.items()}
+
+        self._fenced("set_metrics", act)

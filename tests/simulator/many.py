@@ -1,0 +1,47 @@
+"""Many seeds, on several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from tests.simulator.simulate import simulate_all
+
+SEEDS_AT_ONCE = 500
+
+
+@dataclass
+class Sum:
+    """What became of many seeds: counts, and the finding of each seed that failed."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def include(self, other: Sum) -> None:
+        self.counts.update(other.counts)
+        self.failed |= other.failed
+
+
+def simulate_some(seeds: range) -> Sum:
+    """In this process."""
+    found = Sum()
+    for result in simulate_all(seeds):
+        found.counts.update(result.counts)
+        if result.violation:
+            found.failed[result.seed] = result.violation
+    return found
+
+
+def simulate_many(seeds: range, processes: int) -> Iterator[Sum]:
+    """On several processes. Gives the sum so far, after each part."""
+    parts = [seeds[at : at + SEEDS_AT_ONCE] for at in range(0, len(seeds), SEEDS_AT_ONCE)]
+    so_far = Sum()
+    # not forked: a fork would share what the caller has open
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(parts)), mp_context=context) as pool:
+        for part in pool.map(simulate_some, parts):
+            so_far.include(part)
+            yield so_far

@@ -1,0 +1,208 @@
+"""Planted bugs in the steps: plan, compute, validate, commit, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from tests.simulator.app import SimApp, here
+from tests.simulator.compute import SimOutbox
+from tests.simulator.ledger import Checks, SimLeased
+from tests.simulator.planted import planted
+from tidegate import steps
+from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
+from tidegate.ledger import Run
+from tidegate.steps import commit, compute, lease, plan, publish, run, sinks, validate
+
+_plan_ranges = plan.plan_ranges
+_commit = SimLeased.commit
+_attempt = SimLeased.attempt
+_shard_name = sinks.shard_name
+_batches = SimOutbox.batches
+_outbox = SimApp.outbox
+_publish_to = publish._publish_to
+_publish_decided = publish.publish_decided
+
+
+# plan
+
+
+@planted((plan, "publish_decided"))
+def leftover_is_not_published_before_planning(app: Any, held: Any) -> None:
+    """What the batch before left unpublished stays so."""
+
+
+@planted((SimLeased, "open_plan"), also=(partial(patch.object, Checks, "one_plan_per_batch", False),))
+def an_open_plan_is_planned_anew(self: Any, stream: Any) -> None:
+    """It is overlooked, and overwritten."""
+
+
+@planted((SimLeased, "add_run"))
+def an_adopted_plan_is_changed(self: Any, adopting: Run) -> None:
+    """It gets the clock of the run that goes on with it."""
+
+    def act(tables: Any) -> None:
+        tables.runs[adopting.run_id] = adopting
+        if adopting.seq in tables.plans:
+            old = tables.plans[adopting.seq]
+            tables.plans[adopting.seq] = replace(old, clock_ms=old.clock_ms + 1)
+
+    self._fenced("add_run", act)
+
+
+@planted((plan, "plan_ranges"))
+def starts_come_from_a_consumer_position(head: Any, *rest: Any) -> Any:
+    """As a consumer group has it: up to where somebody once read, whatever became of that."""
+    positions = here().__dict__.setdefault("positions", {})
+    ranges = _plan_ranges(replace(head, offsets={**head.offsets, **positions}), *rest)
+    positions.update({(each.topic, each.partition): each.end for each in ranges})
+    return ranges
+
+
+@planted((plan, "plan_ranges"))
+def ends_lie_beyond_the_last_stable_offset(head: Any, views: Any, *rest: Any) -> Any:
+    return _plan_ranges(head, [replace(view, stable_ends=view.ends) for view in views], *rest)
+
+
+# compute
+
+
+@planted((compute, "attempt_name"))
+def tries_share_the_name_of_their_tables(seq: int, epoch: int) -> str:
+    return f"{seq:010d}"
+
+
+@planted((compute, "leased_for"))
+@contextmanager
+def compute_does_not_look_again_under_the_lease(ledger: Any, of: Any, run_id: str) -> Iterator[Any]:
+    """Whether somebody computed the batch while it waited for the lease."""
+    with lease.leased_for(ledger, of, run_id) as held:
+        held.attempt = lambda stream, seq: None if seq == of.seq else _attempt(held, stream, seq)
+        yield held
+
+
+def _on_any_plan(ledger: Any, of: Any, run_id: str) -> Any:
+    return lease.leased(ledger, of.stream, run_id)
+
+
+@planted((compute, "leased_for"), (validate, "leased_for"), (commit, "leased_for"))
+def a_dropped_plan_is_worked_on(ledger: Any, of: Any, run_id: str) -> Any:
+    return _on_any_plan(ledger, of, run_id)
+
+
+@planted((compute, "_before"))
+def state_misses_the_last_batch(held: Any) -> Any:
+    from tidegate.engine import Before
+
+    return Before(attempts=[attempt for _, attempt in held.committed(held.stream)][:-1])
+
+
+@planted((compute, "_before"))
+def state_is_read_from_uncommitted_attempts(held: Any) -> Any:
+    """From whatever the tables have of the batches so far."""
+    from tidegate.engine import Before
+
+    head = held.head(held.stream).seq
+    return Before(attempts=sorted(name for name in here().lake.state if int(name.split("-")[0]) <= head + 1))
+
+
+# validate, commit
+
+
+@planted((steps, "commit_batch"), (run, "commit_batch"))
+def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
+    if app.ledger.head(of.stream).seq < of.seq:
+        with lease.leased_for(app.ledger, of, run_id) as held:
+            attempt = held.attempt(of.stream, of.seq)
+            if attempt is None:
+                raise Halted("not computed")
+            held.commit(of, attempt)
+
+
+@planted((steps, "validate_batch"), (run, "validate_batch"))
+def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str) -> None:
+    attempt = app.ledger.attempt(of.stream, of.seq)
+    if attempt is None:
+        raise Halted("not computed")
+    if not attempt.validated:
+        with lease.leased_for(app.ledger, of, run_id) as held:
+            held.set_validated(attempt, True)
+            if not validate._check(app, of, None, attempt)[0]:  # type: ignore[arg-type]
+                raise QualityFailed("it does not pass")
+
+
+@planted((SimLeased, "commit"))
+def publish_comes_before_commit(self: Any, of: Any, attempt: Any) -> None:
+    app, pipeline = here().app(), steps.planned_pipeline(of)
+    for sink in pipeline.sinks:
+        _publish_to(app, self, pipeline, sink, of, attempt)
+    _commit(self, of, attempt)
+
+
+@planted((SimLeased, "commit"))
+def a_commit_without_answer_is_taken_for_failed(self: Any, of: Any, attempt: Any) -> None:
+    """And its plan forgotten."""
+
+    def forget(tables: Any) -> None:
+        tables.plans.pop(of.seq, None)
+        tables.runs = {name: each for name, each in tables.runs.items() if each.seq != of.seq}
+
+    try:
+        _commit(self, of, attempt)
+    except LedgerUnavailable:
+        self._fenced("forget", forget)
+        raise
+
+
+# publish
+
+
+@planted((publish, "_publish_to"))
+def a_publication_is_noted_before_it_is_sent(
+    app: Any, held: Any, pipeline: Any, sink: Any, of: Any, attempt: Any
+) -> Any:
+    outbox = app.outbox(of, pipeline.stage_of(sink), attempt)
+    last = held.last_published(of.stream, sink.name)
+    held.add_publication(of.seq, sink.name, outbox.emitted)
+    if outbox.emitted:
+        publish.send(app, held, sink, outbox, last)
+    return outbox.emitted
+
+
+@planted((SimApp, "outbox"))
+def the_first_outbox_is_published(self: Any, of: Any, stage: Any, attempt: Any) -> Any:
+    """That of the first try, whichever was committed."""
+    mine = [name for name, each in here().lake.plans.items() if each.seq == of.seq]
+    return _outbox(self, of, stage, replace(attempt, name=min(mine)))
+
+
+@planted((publish, "_has_all"))
+def one_sink_is_enough(app: Any, of: Any) -> bool:
+    return bool(app.ledger.publications(of.stream, of.seq))
+
+
+@planted((sinks, "shard_name"))
+def all_sinks_share_their_progress(stream: Any, sink: str) -> str:
+    return _shard_name(stream, "kafka:output")
+
+
+@planted((SimOutbox, "batches"))
+def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int = 0) -> Iterator[Any]:
+    turned = replace(self, rows=self.rows[::-1]) if len(self.world.trace) % 2 else self
+    return _batches(turned, columns, skip)
+
+
+@planted((publish, "publish_decided"), (plan, "publish_decided"))
+def an_undecided_batch_is_published(app: Any, held: Any) -> None:
+    """The newest that is computed, whether it is committed or not."""
+    of = held.open_plan(held.stream)
+    attempt = _attempt(held, of.stream, of.seq) if of is not None else None
+    if of is not None and attempt is not None:
+        pipeline = steps.planned_pipeline(of)
+        for sink in pipeline.sinks:
+            _publish_to(app, held, pipeline, sink, of, attempt)
+    _publish_decided(app, held)

@@ -1,0 +1,237 @@
+"""One seed: a world, its runs and faults, a quiet end, and what must hold then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tests.simulator.airflow import STEPS, Airflow, Run
+from tests.simulator.app import Places, enter, parsed, simulated
+from tests.simulator.broker import Record
+from tests.simulator.checks import Watch, check_end
+from tests.simulator.world import Event, Violation, World
+from tidegate.broker import PROGRESS_TOPIC
+from tidegate.ledger import Attempt
+from tidegate.spec import Pipeline
+from tidegate.steps import Trigger, stream_of
+
+_SOURCE = """\
+pipeline: simulated
+generation: 1
+source:
+  topics: [input]
+  format: string
+  {limit}
+stages:
+  - name: changes
+    select: {{value: "value"}}
+    reduce: latest
+    emit: {{on: change}}
+"""
+_SECOND_STAGE = """\
+  - name: every_other
+    select: {value: "value"}
+    reduce: latest
+    emit: {on: update}
+"""
+_ONE_SINK = "sinks:\n  - {kind: kafka, topic: output}\n"
+_TWO_SINKS = (
+    "sinks:\n"
+    "  - {kind: kafka, topic: output, stage: changes}\n"
+    "  - {kind: kafka, topic: others, stage: every_other}\n"
+)
+_QUALITY = "quality: {suite: simulated, on_failure: stop}\n"
+
+PIPELINES = (
+    _SOURCE.format(limit="") + _ONE_SINK,
+    _SOURCE.format(limit="max_records: 4") + _ONE_SINK + _QUALITY,
+    _SOURCE.format(limit="") + _SECOND_STAGE + _TWO_SINKS + _QUALITY,
+)
+HORIZON_SECONDS = 90.0
+_KEYS = ("a", "b", "c")
+
+
+@dataclass
+class Result:
+    """What became of a seed. `violation` is empty when all held."""
+
+    seed: int
+    violation: str = ""
+    trace: list[Event] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Scenario:
+    """What comes in, who runs when, and who meddles: all of it drawn from the seed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.dice = world.dice
+        self.places = Places(world)
+        self.pipeline: Pipeline = parsed(self.dice.choice(PIPELINES), "simulated.yaml")
+        self.watch = Watch(self.places)
+        self.places.store.watch = self.watch
+        self.places.broker.watch = self.watch.published
+        self.places.gate = self._gate
+        self.airflow = Airflow(self.places, self.pipeline)
+        for topic in ("input", "output", "others"):
+            self.places.broker.create(topic, 2)
+        if self.dice.random() < 0.7:
+            self.places.broker.create(PROGRESS_TOPIC, 1)
+        self._lanes = 0
+
+    def run(self) -> Counter[str]:
+        """All of it. Raises Violation."""
+        self._input()
+        self._neighbours()
+        self._meddling()
+        self._runs()
+        self.world.run()
+        while not self._finish():
+            pass
+        self.world.settle()
+        return check_end(self.places, stream_of(self.pipeline))
+
+    def _some_time(self) -> float:
+        return self.world.now + self.dice.random() * HORIZON_SECONDS
+
+    def _gate(self, attempt: Attempt) -> bool:
+        """Whether the quality suite lets an attempt through: now and then not before somebody corrects it."""
+        passed = self.watch.passed
+        if self.world.quiet or self.pipeline.quality is None or self.dice.random() < 0.9:
+            passed.add(attempt.name)
+        return attempt.name in passed
+
+    # what comes in
+
+    def _input(self) -> None:
+        for number in range(self.dice.randint(3, 12)):
+            self.world.at(self._some_time(), lambda number=number: self._append(number))  # type: ignore[misc]
+
+    def _append(self, number: int) -> None:
+        """A few records to one partition, now and then in a transaction, which may be aborted."""
+        dice, at = self.dice, ("input", self.dice.randrange(2))
+        records = [self._record(f"{number}.{each}", at[1]) for each in range(dice.randint(1, 3))]
+        if dice.random() < 0.7:
+            self.places.broker.log(at).append(records)
+            return
+        self._transaction(f"source-{number}", at, records, dice.random() < 0.6)
+
+    def _record(self, name: str, partition: int) -> Record:
+        value = self.dice.choice((name, "same")).encode()
+        timestamp = round((self.world.now + self.dice.uniform(-5, 5)) * 1000)
+        return Record(f"{self.dice.choice(_KEYS)}{partition}".encode(), value, timestamp)
+
+    def _neighbours(self) -> None:
+        """Other pipelines publish, too: their progress records lie in the same topic."""
+        for number in range(self.dice.randint(0, 2)):
+            self.world.at(self._some_time(), lambda number=number: self._neighbour(number))  # type: ignore[misc]
+
+    def _neighbour(self, number: int) -> None:
+        if PROGRESS_TOPIC in self.places.broker.topics:
+            record = Record(b"neighbour", b"{}", 0)
+            self._transaction(f"neighbour-{number}", (PROGRESS_TOPIC, 0), [record], self.dice.random() < 0.5)
+
+    def _transaction(self, name: str, at: tuple[str, int], records: list[Record], commits: bool) -> None:
+        """Somebody else's transaction: committed after a while, or left to its timeout."""
+        broker, world = self.places.broker, self.world
+        epoch = broker.init_producer(name)
+        assert epoch is not None
+        broker.append(name, epoch, 1, 60.0, at, records)
+        if commits:
+            world.at(world.now + self.dice.choice((0.5, 10.0, 50.0)), lambda: broker.commit(name, epoch, 1))
+
+    # who runs
+
+    def _runs(self) -> None:
+        dice = self.dice
+        self._lane("scheduled", dice.randint(1, 3))
+        if dice.random() < 0.5:
+            self._lane("backfill", dice.randint(1, 2))
+        if dice.random() < 0.4:
+            self._lane("cli", 1)
+
+    def _lane(self, name: str, runs: int) -> None:
+        """Runs one after the other, beside those of the other lanes."""
+        self._lanes += 1
+        self.world.at(self.world.now + self.dice.random() * 20, lambda: self._next(name, 1, runs))
+        self._keep_alive(20.0)
+
+    def _next(self, lane: str, number: int, runs: int) -> None:
+        if number > runs:
+            self._lanes -= 1
+            return
+
+        def then(_: Run) -> None:
+            delay = self.dice.choice((0.1, 5.0, 40.0))
+            self.world.at(self.world.now + delay, lambda: self._next(lane, number + 1, runs))
+            self._keep_alive(delay)
+
+        trigger = self._trigger(f"{lane}-{number}", lane)
+        Run(self.airflow, trigger, then, whole=lane == "cli").start()
+
+    def _keep_alive(self, seconds: float) -> None:
+        """Keep the world going until then, even if no process is left meanwhile."""
+        self.world.start("timer", lambda: None, lambda _: None, seconds)
+
+    def _trigger(self, run_id: str, lane: str) -> Trigger:
+        now_ms = round(self.world.now * 1000)
+        if lane == "cli":
+            return Trigger(run_id, now_ms, None, now_ms)
+        end_ms = now_ms - (self.dice.randint(0, 60_000) if lane == "backfill" else 0)
+        return Trigger(run_id, end_ms, end_ms, now_ms)
+
+    def _meddling(self) -> None:
+        if self.dice.random() < 0.4:
+            for _ in range(self.dice.randint(1, 3)):
+                self.world.at(self._some_time(), self._clear_any)
+        if self.dice.random() < 0.2:
+            for _ in range(self.dice.randint(1, 2)):
+                self.world.at(self._some_time(), self.airflow.drop_plan)
+
+    def _clear_any(self) -> None:
+        if self.airflow.runs:
+            run_id = self.dice.choice(sorted(self.airflow.runs))
+            if run_id.startswith("cli"):
+                return
+            self.airflow.clear(run_id, self.dice.choice(STEPS[1:]))
+
+    # the quiet end
+
+    def _finish(self) -> bool:
+        """One more run, without faults, beside whoever still wakes up. True when there is nothing left."""
+        self.world.quiet = True
+        self.world.settle()
+        ended: list[Run] = []
+        self._finals = getattr(self, "_finals", 0) + 1
+        now_ms = round(self.world.now * 1000)
+        trigger = Trigger(f"final-{self._finals}", now_ms, None, now_ms)
+        Run(self.airflow, trigger, ended.append, patient=True).start()
+        self.world.run()
+        if self._finals > 40:
+            raise Violation("the end does not come")
+        return all(run.nothing_to_do for run in ended)
+
+
+def simulate(seed: int) -> Result:
+    """Run a seed. Call it within `simulated()`."""
+    world = World(seed)
+    scenario = Scenario(world)
+    enter(scenario.places)
+    result = Result(seed, trace=world.trace, counts=world.counts)
+    try:
+        result.counts += scenario.run()
+    except (Exception, Violation) as violation:
+        result.violation = f"{type(violation).__name__}: {violation}"
+    finally:
+        world.close()
+    result.counts.update(seeds=1, effects=len(world.trace))
+    return result
+
+
+def simulate_all(seeds: Iterable[int]) -> Iterator[Result]:
+    """Run many."""
+    with simulated():
+        for seed in seeds:
+            yield simulate(seed)

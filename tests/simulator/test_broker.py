@@ -1,0 +1,114 @@
+"""Transactions of the Kafka in memory: who is fenced, what is seen, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kafka.errors import InvalidProducerEpochError, ProducerFencedError
+
+from tests.simulator.broker import Broker, Record
+
+AT = ("topic", 0)
+RECORD = Record(b"k", b"v", 0)
+
+
+class Events:
+    """What happens later, when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due: list[Callable[[], None]] = []
+
+    def happen(self) -> None:
+        while self.due:
+            self.due.pop(0)()
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events()
+
+
+@pytest.fixture
+def broker(events: Events) -> Broker:
+    broker = Broker(lambda: events.now, events.due.append)
+    broker.create("topic", 1)
+    return broker
+
+
+def begun(broker: Broker, name: str = "p") -> int:
+    """The epoch of a producer that has a record in an open transaction."""
+    epoch = broker.init_producer(name)
+    assert epoch is not None
+    assert broker.append(name, epoch, 1, 60.0, AT, [RECORD])
+    return epoch
+
+
+def seen(broker: Broker) -> int:
+    return len(list(broker.log(AT).committed(0, broker.log(AT).end)))
+
+
+def test_an_open_transaction_is_not_seen(broker: Broker) -> None:
+    begun(broker)
+    assert (seen(broker), broker.log(AT).stable_end, broker.log(AT).end) == (0, 0, 1)
+
+
+def test_a_committed_one_is_seen_once_its_marker_is_written(broker: Broker, events: Events) -> None:
+    broker.commit("p", begun(broker), 1)
+    before = seen(broker)
+    events.happen()
+    assert (before, seen(broker)) == (0, 1)
+
+
+def test_an_open_transaction_of_another_hides_what_is_committed_after_it(
+    broker: Broker, events: Events
+) -> None:
+    begun(broker, "other")
+    broker.commit("p", begun(broker), 1)
+    events.happen()
+    assert seen(broker) == 0
+
+
+def test_a_new_producer_aborts_what_is_open_and_fences_the_older(broker: Broker, events: Events) -> None:
+    old = begun(broker)
+    assert broker.init_producer("p") is None
+    events.happen()
+    assert broker.init_producer("p") is not None
+    with pytest.raises(ProducerFencedError):
+        broker.commit("p", old, 1)
+    assert (seen(broker), broker.log(AT).stable_end) == (0, broker.log(AT).end)
+
+
+def test_a_new_producer_lets_a_decided_commit_be_completed(broker: Broker, events: Events) -> None:
+    broker.commit("p", begun(broker), 1)
+    assert broker.init_producer("p") is None
+    events.happen()
+    assert (broker.init_producer("p"), seen(broker)) == (1, 1)
+
+
+def test_the_timeout_aborts_and_fences(broker: Broker, events: Events) -> None:
+    epoch = begun(broker)
+    events.now = 60.0
+    broker.expire()
+    events.happen()
+    with pytest.raises(ProducerFencedError):
+        broker.append("p", epoch, 1, 60.0, AT, [RECORD])
+    assert seen(broker) == 0
+
+
+def test_the_next_transaction_waits_for_the_markers_of_the_last(broker: Broker, events: Events) -> None:
+    epoch = begun(broker)
+    broker.commit("p", epoch, 1)
+    assert not broker.append("p", epoch, 2, 60.0, AT, [RECORD])
+    events.happen()
+    assert broker.append("p", epoch, 2, 60.0, AT, [RECORD])
+
+
+def test_a_late_record_of_a_transaction_that_is_over_is_refused(broker: Broker, events: Events) -> None:
+    epoch = begun(broker)
+    broker.commit("p", epoch, 1)
+    events.happen()
+    broker.append("p", epoch, 2, 60.0, AT, [RECORD])
+    with pytest.raises(InvalidProducerEpochError):
+        broker.append("p", epoch, 1, 60.0, AT, [RECORD])

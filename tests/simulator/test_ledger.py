@@ -1,0 +1,182 @@
+"""The ledger in memory is the real one: the same operations have the same results and errors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from tests.simulator.ledger import Checks, SimLeased, SimLedger, Store
+from tidegate.errors import TidegateError
+from tidegate.ledger import Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Run, Stream
+from tidegate.ledger.database import open_database
+
+SEQUENCES = 60
+OPERATIONS = 40
+HOLDERS = ("r1", "r2", "r3")
+SEQS = range(5)
+
+
+@dataclass
+class Both:
+    """One stream in both ledgers, and the leases taken on it: pairs of a real one and one in memory."""
+
+    real: Any
+    sim: Any
+    stream: Stream
+    dice: random.Random
+    clock: list[float]
+    leases: list[tuple[Any, Any]] = field(default_factory=list)
+    attempted: set[tuple[int, int]] = field(default_factory=set)
+
+    def same(self, ask: Callable[[Any], Any], of: tuple[Any, Any] | None = None) -> Any:
+        """Ask both; the answers, or the errors, must be equal."""
+        real, sim = of or (self.real, self.sim)
+        (told, answer), (sim_told, sim_answer) = _outcome(ask, real), _outcome(ask, sim)
+        assert sim_told == told
+        return answer, sim_answer
+
+    def step(self) -> None:
+        if not self.leases or self.dice.random() < 0.2:
+            self._acquire()
+        elif self.dice.random() < 0.1:
+            self.clock[0] += self.dice.choice((1.0, 60.0, 120.0, 121.0))
+        else:
+            lease = self.dice.choice(self.leases[-3:])
+            self.same(self._write(lease), of=lease)
+        self.same(self._read())
+
+    def _acquire(self) -> None:
+        holder = self.dice.choice(HOLDERS)
+        real, sim = self.same(lambda ledger: ledger.acquire(self.stream, holder))
+        if real is not None:
+            assert sim.lease == real.lease
+            self.leases.append((real, sim))
+
+    def _write(self, lease: tuple[Any, Any]) -> Callable[[Any], Any]:
+        dice, seq = self.dice, self.dice.choice(SEQS) + 1
+        if dice.random() < 0.6:  # what a step would do next
+            seq = self.sim.head(self.stream).seq + 1
+        attempt = Attempt(self.stream, seq, f"a{dice.randint(1, 3)}-{seq}", {"s": {"emitted": seq}})
+        writes: list[Callable[[Any], Any]] = [
+            lambda held: held.renew(),
+            lambda held: held.release(),
+            lambda held: held.add_run(Run(dice_run, None, "nothing")),
+            lambda held: held.set_validated(attempt, passed),
+            lambda held: held.drop_plan(),
+            lambda held: held.accept_gap([OffsetRange("t", 1, 0, seq)]),
+            lambda held: held.add_publication(seq, f"sink{seq % 2}", seq % 3),
+            lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
+            lambda held: held.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
+        ]
+        dice_run, passed = f"r{dice.randint(1, 6)}", dice.random() < 0.7
+        plan = self._plan(seq)
+        likely = [lambda held: held.add_plan(plan), lambda held: held.commit(plan, attempt)]
+        if (lease[0].lease.epoch, seq) not in self.attempted:  # of one epoch's own tries, none is the newest
+            likely.append(self._add_attempt(lease, attempt))
+        return dice.choice(likely if dice.random() < 0.6 else writes)
+
+    def _add_attempt(self, lease: tuple[Any, Any], attempt: Attempt) -> Callable[[Any], Any]:
+        def add(held: Any) -> None:
+            self.attempted.add((lease[0].lease.epoch, attempt.seq))
+            held.add_attempt(attempt)
+
+        return add
+
+    def _plan(self, seq: int) -> Plan:
+        known = self.sim.plan(self.stream, seq)
+        if known is not None and self.dice.random() < 0.7:
+            return known  # type: ignore[no-any-return]
+        end = self.dice.randint(0, 9)
+        ranges = (OffsetRange("t", 0, 0, end), OffsetRange("u", seq % 2, 0, seq))
+        run_id = f"p{self.dice.randint(1, 30)}"
+        return Plan(self.stream, seq, run_id, 100 - end, end, ranges, {"t": f"id{end}"}, "text", "hash")
+
+    def _read(self) -> Callable[[Any], Any]:
+        return self.dice.choice(reads(self.stream, self.dice.choice(SEQS), self.dice.randint(1, 6)))
+
+
+def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
+    """Every question there is, about a batch and a run."""
+    return [
+        lambda ledger: ledger.head(stream),
+        lambda ledger: ledger.lease_holder(stream),
+        lambda ledger: ledger.plan(stream, seq),
+        lambda ledger: ledger.open_plan(stream),
+        lambda ledger: ledger.latest_clock(stream),
+        lambda ledger: (ledger.run(stream, f"r{number}"), ledger.run(stream, f"p{number}")),
+        lambda ledger: ledger.attempt(stream, seq),
+        lambda ledger: ledger.times(stream),
+        lambda ledger: (ledger.committed(stream), ledger.committed(stream, seq)),
+        lambda ledger: ledger.publications(stream, seq),
+        lambda ledger: ledger.last_published(stream, f"sink{seq % 2}"),
+        lambda ledger: ledger.sink_identity(stream, f"sink{seq % 2}"),
+        lambda ledger: ledger.metrics(stream, seq),
+        lambda ledger: stream in ledger.streams(),
+    ]
+
+
+def _outcome(ask: Callable[[Any], Any], ledger: Any) -> tuple[Any, Any]:
+    """What can be compared, and the answer itself."""
+    try:
+        answer = ask(ledger)
+    except TidegateError as error:
+        return type(error), None
+    return ("a lease" if hasattr(answer, "lease") else answer), answer
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Both]:
+    """A stream for each sequence, in one database."""
+    clock = [1000.0]
+    url = f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"
+    real = Ledger(open_database(url), lambda: clock[0])
+    sim = SimLedger(Store(lambda: clock[0]))
+    return lambda seed: Both(real, sim, Stream("p", seed), random.Random(seed), clock)
+
+
+@pytest.mark.parametrize("seed", range(SEQUENCES))
+def test_both_ledgers_answer_alike(both: Callable[[int], Both], seed: int) -> None:
+    streams = both(seed)
+    for _ in range(OPERATIONS):
+        streams.step()
+    for seq in SEQS:
+        for ask in reads(streams.stream, seq, seq):
+            streams.same(ask)
+
+
+def test_the_sequences_commit_fence_and_drop(both: Callable[[int], Both]) -> None:
+    """Or they would show little."""
+    told = []
+    for seed in range(1000, 1015):
+        streams = both(seed)
+        for _ in range(OPERATIONS):
+            streams.step()
+        told.append(streams.sim.head(streams.stream).seq)
+    assert max(told) >= 3
+
+
+CHECKS = [name for name in vars(Checks) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("number", range(len(CHECKS)), ids=CHECKS)
+def test_a_ledger_without_one_of_its_checks_is_found_out(both: Callable[[int], Both], number: int) -> None:
+    seeds = range(2000 + 100 * number, 2100 + 100 * number)
+    with patch.object(Checks, CHECKS[number], False), pytest.raises(AssertionError):
+        _run_all([both(seed) for seed in seeds])
+
+
+def _run_all(sequences: list[Both]) -> None:
+    for streams in sequences:
+        for _ in range(OPERATIONS):
+            streams.step()
+
+
+def test_both_have_the_same_methods() -> None:
+    for real, sim in ((Ledger, SimLedger), (LeasedLedger, SimLeased)):
+        public = {name for name in dir(real) if not name.startswith("_")} - {"open"}
+        assert public <= {*dir(sim), "lease", "stream"}

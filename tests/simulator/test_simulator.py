@@ -1,0 +1,87 @@
+"""Whatever the seed does to the batch protocol, what comes out is what one uninterrupted run gives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import planted_publisher, planted_steps
+from tests.simulator.app import simulated
+from tests.simulator.many import Sum, simulate_many
+from tests.simulator.planted import PLANTED
+from tests.simulator.simulate import Result, simulate, simulate_all
+from tests.simulator.world import FAULTS
+
+SEEDS = range(10_000)
+SEEDS_TO_CATCH_A_BUG = range(5_000)
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+assert planted_publisher
+assert planted_steps
+
+
+@pytest.fixture(scope="module")
+def found() -> Sum:
+    *_, last = simulate_many(SEEDS, processes=2)
+    return last
+
+
+def test_ten_thousand_seeds_hold(found: Sum) -> None:
+    assert found.failed == {}
+    assert found.counts["seeds"] == len(SEEDS)
+
+
+def test_they_had_every_fault_thousands_of_times(found: Sum) -> None:
+    assert {fault: found.counts[fault] for fault in FAULTS if found.counts[fault] < 1000} == {}
+
+
+def test_they_had_zombies_late_messages_cleared_tasks_and_dropped_plans(found: Sum) -> None:
+    rare = {"zombies": 1000, "arrived late": 1000, "cleared": 1000, "plans dropped": 100}
+    assert {name: found.counts[name] for name, least in rare.items() if found.counts[name] < least} == {}
+
+
+def test_they_published_something(found: Sum) -> None:
+    assert found.counts["published"] > 2 * len(SEEDS)
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = list(simulate_all(range(50))), list(simulate_all(range(50)))
+    assert [each.trace for each in first] == [each.trace for each in second]
+
+
+@pytest.mark.parametrize("seed", [7, 1001])
+def test_a_seed_replays_exactly_in_another_process(seed: int) -> None:
+    assert _shown(seed, hash_seed="1") == _shown(seed, hash_seed="2")
+
+
+def _shown(seed: int, hash_seed: str) -> str:
+    command = [sys.executable, "-m", "tests.simulator", "--trace", str(seed)]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout
+
+
+def test_a_failing_seed_replays_exactly() -> None:
+    with simulated(), PLANTED["progress_forgets_how_much_was_sent"]():
+        failed = next(each for each in _all() if each.violation)
+        again = simulate(failed.seed)
+    assert (again.violation, again.trace) == (failed.violation, failed.trace)
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    with simulated(), PLANTED[bug]():
+        caught = next((each for each in _all() if each.violation), None)
+    assert caught is not None, f"{bug} was not caught within {len(SEEDS_TO_CATCH_A_BUG)} seeds"
+    print(f"{bug} is caught at seed {caught.seed}: {caught.violation}")
+
+
+def _all() -> Iterator[Result]:
+    return map(simulate, SEEDS_TO_CATCH_A_BUG)

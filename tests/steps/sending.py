@@ -1,0 +1,94 @@
+"""A stream with a Kafka sink on a real broker, without Spark: what it sends, and what a consumer sees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from tests.steps.committed import Committed
+from tidegate import steps
+from tidegate.broker import PROGRESS_TOPIC
+from tidegate.broker.publisher import read_until
+from tidegate.cli import cli
+
+PARTITIONS = 2
+SEVERAL = [("1", 1), ("2", 1), ("3", 1), ("4", None)]
+
+
+class Sending:
+    """A stream with a Kafka sink on a real broker; a chunk is two messages."""
+
+    def __init__(self, folder: Path, servers: str, monkeypatch: pytest.MonkeyPatch, **config: str) -> None:
+        self.servers, self.topic = servers, f"out-{uuid4().hex[:8]}"
+        self._admin("create_topics", [NewTopic(self.topic, PARTITIONS, 1, topic_configs=config)])
+        self.batches = Committed(folder, f"  - {{kind: kafka, topic: {self.topic}}}", kafka=servers)
+        make = steps.App.publisher
+
+        def in_small_chunks(app: steps.App, shard: str, topic: str) -> object:
+            publisher = make(app, f"{shard}-{self.topic}", topic)
+            monkeypatch.setattr(publisher, "_chunk_records", 2)
+            return publisher
+
+        monkeypatch.setattr(steps.App, "publisher", in_small_chunks)
+
+    def _admin(self, call: str, *arguments: object) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=self.servers)
+        try:
+            getattr(admin, call)(*arguments)
+        finally:
+            admin.close()
+
+    def batch(self, seq: int, *values: tuple[str, int | None]) -> None:
+        self.batches.commit(seq, {"first": [], "second": values})
+
+    def publish(self, seq: int, *values: tuple[str, int | None]) -> None:
+        self.batch(seq, *values)
+        self.batches.publish(seq)
+
+    def lose_progress(self) -> None:
+        self._admin("delete_topics", [PROGRESS_TOPIC])
+
+    def recreate(self) -> None:
+        self._admin("delete_topics", [self.topic])
+        self._admin("create_topics", [NewTopic(self.topic, PARTITIONS, 1)])
+
+    def delete_records(self) -> None:
+        ends = {TopicPartition(self.topic, partition): -1 for partition in range(PARTITIONS)}
+        self._admin("delete_records", ends)
+
+    def send_foreign(self, *keys: str) -> None:
+        """What another producer sends to the same topic, with a source of its own."""
+        producer = KafkaProducer(bootstrap_servers=self.servers)
+        for key in keys:
+            producer.send(self.topic, b'{"m": 1}', key.encode(), headers=[("tidegate-source", b"other/0/1")])
+        producer.flush()
+        producer.close()
+
+    def doctor(self, *options: str) -> Result:
+        self.batches.app.ledger.acquire(self.batches.stream, "test").release()
+        arguments = ["doctor", "visitors", *options]
+        return CliRunner().invoke(cli, arguments, env=self.batches.environment)
+
+    def sent(self) -> Counter[tuple[str, str]]:
+        """(key, value) of what a read_committed consumer sees, without what others sent."""
+        consumer = KafkaConsumer(bootstrap_servers=self.servers, isolation_level="read_committed")
+        found: Counter[tuple[str, str]] = Counter()
+        for partition in range(PARTITIONS):
+            at = TopicPartition(self.topic, partition)
+            consumer.assign([at])
+            consumer.seek(at, consumer.beginning_offsets([at])[at])
+            for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
+                if not record.headers[0][1].startswith(b"other"):
+                    found[record.key.decode(), (record.value or b"-").decode()] += 1
+        consumer.close()
+        return found
+
+
+def once(*values: tuple[str, int | None]) -> Counter[tuple[str, str]]:
+    return Counter((key, "-" if value is None else f'{{"m": {value}}}') for key, value in values)

@@ -1,0 +1,149 @@
+"""A lost progress record of a Kafka sink: what the output topic itself tells, and what it cannot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from tests.steps.sending import SEVERAL, Sending, once
+from tidegate import steps
+from tidegate.errors import ProgressLost
+from tidegate.failpoints import ReplyLost
+from tidegate.local.broker import KafkaBroker
+from tidegate.steps import topic_progress
+
+pytestmark = pytest.mark.broker
+
+
+def told(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+@pytest.fixture
+def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> Sending:
+    return Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
+
+
+def test_a_lost_progress_record_halts_with_the_command_and_doctor_finds_it_too(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    sending.lose_progress()
+    sending.batch(2, ("5", 2))
+    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+        sending.batches.publish(2)
+    assert sending.sent() == once(*SEVERAL)
+    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+        steps.check_progress(sending.batches.app, sending.batches.stream)
+
+
+def test_a_batch_that_was_not_sent_is_sent_after_the_progress_is_rebuilt(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    sending.send_foreign("1", "5")
+    sending.lose_progress()
+    sending.batch(2, ("5", 2))
+    assert f"kafka:{sending.topic}: the topic has batches up to 1; sent again: 2." in told(
+        sending.doctor("--reconcile")
+    )
+    assert sending.sent() == once(*SEVERAL, ("5", 2))
+    steps.check_progress(sending.batches.app, sending.batches.stream)
+    sending.publish(3, ("6", 3))
+    assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
+
+
+PARTLY = [(1, "2, of which 2 messages of the last; sent again: 2."), (2, "2; nothing was missing.")]
+
+
+@pytest.mark.parametrize(("commits", "says"), PARTLY)
+def test_what_is_there_of_a_batch_that_was_sent_in_part_is_not_sent_again(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, commits: int, says: str
+) -> None:
+    sending.publish(1, ("1", 0))
+    sending.batch(2, *SEVERAL)
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"publish.commit=lose@{commits}")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(tmp_path / "fired"))
+    with pytest.raises(Exception, match="lost") as caught:
+        sending.batches.publish(2)
+    assert isinstance(caught.value.__cause__ or caught.value, ReplyLost)
+    assert (tmp_path / "fired").read_text().split() == [f"publish.commit=lose@{commits}"]
+    sending.lose_progress()
+    sending.send_foreign("1", "2", "3", "4")
+    assert f"the topic has batches up to {says}" in told(sending.doctor("--reconcile"))
+    assert sending.sent() == once(("1", 0), *SEVERAL)
+
+
+def test_a_topic_that_lost_its_newest_batches_gets_them_again(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    sending.batch(2, ("5", 2))
+    sending.batches.held = sending.batches.app.ledger.acquire(sending.batches.stream, "test")
+    sending.batches.held.add_publication(2, f"kafka:{sending.topic}", 1)  # as if it had been there
+    sending.batch(3, ("6", 3))
+    assert "up to 1; sent again: 2, 3." in told(sending.doctor("--reconcile"))
+    assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
+
+
+def test_a_record_that_is_there_is_left_as_it_is(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    assert "its progress record is there, and was left as it is." in told(
+        sending.doctor("--reconcile", "--progress", f"kafka:{sending.topic}=0")
+    )
+    assert sending.sent() == once(*SEVERAL)
+
+
+def test_where_retention_cut_the_topic_the_user_says_what_it_has(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    sending.delete_records()
+    sending.lose_progress()
+    sending.batch(2, ("5", 2))
+    refused = sending.doctor("--reconcile")
+    assert isinstance(refused.exception, ProgressLost)
+    remedy = f"tidegate doctor visitors --reconcile --progress kafka:{sending.topic}=1"
+    assert "records were deleted from its partitions 0, 1" in str(refused.exception)
+    assert remedy in str(refused.exception)
+    sending.doctor(*remedy.split()[3:])
+    assert sending.sent() == once(("5", 2))
+
+
+def test_a_batch_after_the_head_cannot_be_said_to_be_there(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    sending.lose_progress()
+    refused = sending.doctor("--reconcile", "--progress", f"kafka:{sending.topic}=2")
+    assert "the batches in question are 0 to 1" in str(refused.exception)
+    refused = sending.doctor("--reconcile", "--progress", "kafka:elsewhere=1")
+    assert f"It has: kafka:{sending.topic}" in str(refused.exception)
+
+
+@pytest.mark.parametrize(("value", "clear"), [(2, True), (None, False)])
+def test_a_compacted_topic_tells_by_what_compaction_would_have_left(
+    tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, value: int | None, clear: bool
+) -> None:
+    config = {"cleanup.policy": "compact"}
+    sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch, **config)
+    sending.publish(1, *SEVERAL)
+    sending.lose_progress()
+    sending.batch(2, ("1", value))
+    result = sending.doctor("--reconcile")
+    assert ("sent again: 2." in told(result)) is clear
+    assert ("it is compacted" in str(result.exception)) is not clear
+    assert sending.sent() == once(*SEVERAL, *([("1", value)] if clear else []))
+
+
+def test_another_stream_with_the_same_source_and_topic_makes_it_unclear(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending.publish(1, *SEVERAL)
+    file = sending.batches.file
+    file.write_text(file.read_text().replace("pipeline: visitors", "pipeline: visitors\ngeneration: 2"))
+    plan = sending.batches.app.ledger.plan(sending.batches.stream, 1)
+    assert plan is not None
+    sending.batches.stream = steps.stream_of(sending.batches.pipeline)
+    sending.publish(1, *SEVERAL)
+    with pytest.raises(ProgressLost, match="visitors/2 sends there too"):
+        topic_progress.find_progress(
+            sending.batches.app,
+            sending.batches.app.ledger,
+            plan.stream,
+            sending.batches.pipeline.sinks[0],  # type: ignore[arg-type]
+        )

@@ -1,0 +1,152 @@
+"""Each batch in a Kafka topic exactly once, whatever happens to publisher, broker and transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient
+
+from tests.steps.sending import SEVERAL, Sending, once
+from tests.steps.test_source import own_home
+from tidegate import steps
+from tidegate.broker import KafkaConfig, KafkaLog, publisher
+from tidegate.broker.publisher import KafkaPublisher, Message
+from tidegate.errors import BrokerUnavailable, Fenced, TidegateError
+from tidegate.failpoints import FailpointRaised
+from tidegate.local.broker import KafkaBroker
+
+pytestmark = pytest.mark.broker
+POINTS = ("begin", "send", "send_progress", "flush", "acknowledge", "commit")
+FAULTS = (
+    "publish.connect=raise",
+    "publish.init=raise",
+    "publish.init=lose",
+    "publish.read_progress=lose",
+    *(
+        f"publish.{point}={action}@{chunk}"
+        for point in POINTS
+        for action in ("raise", "lose")
+        for chunk in (2,)
+    ),
+    "publish.commit=lose@1",
+    "ledger.add_publication=raise",
+)  # a chunk is two messages
+
+
+@pytest.fixture
+def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> Sending:
+    return Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_publisher_that_dies_anywhere_is_finished_by_the_next_try(
+    sending: Sending, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending.batch(1, *SEVERAL)
+    fired = tmp_path / "fired"
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", fault)
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(fired))
+    with pytest.raises((FailpointRaised, BrokerUnavailable, TidegateError)):
+        sending.batches.publish(1)
+    assert fired.read_text().split() == [fault]
+    sending.batches.publish(1)
+    assert sending.sent() == once(*SEVERAL)
+
+
+def messages(*keys: str) -> list[Message]:
+    return [Message(key.encode(), b'{"m": 1}', 1, (("tidegate-source", b"events/0/1"),)) for key in keys]
+
+
+def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
+    sending: Sending, broker: KafkaBroker
+) -> None:
+    config = KafkaConfig.of({"bootstrap.servers": broker.bootstrap_servers})
+    with KafkaLog(config) as log:
+        log.ensure_progress_topic()
+    shard = f"shard-{sending.topic}"
+    begun, go_on, outcome = threading.Event(), threading.Event(), []
+
+    def slowly(skip: int) -> Iterator[Message]:
+        yield from messages("1", "2")[skip:]
+        begun.set()
+        assert go_on.wait(60)
+        yield from messages("3", "4")
+
+    def publish() -> None:
+        try:
+            KafkaPublisher(config, shard, sending.topic, 1).publish(1, slowly, 0)
+        except TidegateError as error:
+            outcome.append(type(error))
+
+    zombie = threading.Thread(target=publish)
+    zombie.start()
+    assert begun.wait(60)
+    newer = KafkaPublisher(config, shard, sending.topic, 1)
+    assert newer.publish(1, lambda skip: iter(messages("1", "2", "3", "4")[skip:]), 0) == 3
+    go_on.set()
+    zombie.join()
+    assert outcome == [Fenced]
+    assert sending.sent() == once(("1", 1), ("2", 1), ("3", 1), ("4", 1))
+
+
+def test_a_transaction_that_timed_out_is_sent_again_by_a_new_producer(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
+        sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
+        monkeypatch.setattr(publisher, "_TRANSACTION_TIMEOUT_MS", 1000)
+        acknowledged = publisher._answered
+
+        def too_late(call: Any) -> None:
+            monkeypatch.setattr(publisher, "_answered", acknowledged)
+            _wait_until_none_is_open(broker)
+            call()
+
+        monkeypatch.setattr(publisher, "_answered", too_late)
+        sending.batch(1, *SEVERAL)
+        with pytest.raises(Fenced):
+            sending.batches.publish(1)
+        assert sending.sent() == once()
+        sending.batches.publish(1)
+        assert sending.sent() == once(*SEVERAL)
+
+
+def _wait_until_none_is_open(broker: KafkaBroker) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    deadline = time.monotonic() + 60
+    while admin.list_transactions(state_filters=["Ongoing", "PrepareAbort", "PrepareEpochFence"])[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    admin.close()
+
+
+def test_a_broker_that_is_gone_when_a_batch_is_published_is_transient(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with KafkaBroker(own_home(home, tmp_path)) as broker:
+        sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
+        sending.publish(1, *SEVERAL)
+        sending.batch(2, ("5", 2))
+        broker.kill()
+        with pytest.raises(BrokerUnavailable, match="nothing is lost"):
+            sending.batches.publish(2)
+        broker.start()
+        sending.batches.publish(2)
+        assert sending.sent() == once(*SEVERAL, ("5", 2))
+
+
+def test_a_recreated_output_topic_halts_and_doctor_finds_it(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    sending.recreate()
+    code = sending.doctor()
+    assert code.exit_code == 2
+    with pytest.raises(TidegateError, match="Raise `generation` of visitors"):
+        steps.check_progress(sending.batches.app, sending.batches.stream)
