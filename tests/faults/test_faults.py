@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
 
@@ -36,7 +35,7 @@ def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
 def test_after_a_fault_and_the_retries_everything_is_as_if_nothing_had_happened(
     pool: Pool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = int(os.environ.get("TIDEGATE_FAULT_SEED") or random.randrange(100_000))
+    seed = int(os.environ.get("TIDEGATE_FAULT_SEED", 1))
     with capsys.disabled():
         print(f"\n{RUNS} runs of the kill matrix: TIDEGATE_FAULT_SEED={seed}")
     plain = [case for case in all_cases(pool.hits) if case[0].history == "plain"]
