@@ -259,7 +259,7 @@ def test_of_many_that_ask_at_once_exactly_one_gets_the_lease(url: str) -> None:
 
     def ask(name: str) -> None:
         mine = Ledger.open(url)
-        barrier.wait()
+        barrier.wait(60)
         try:
             winners.append(mine.acquire(STREAM, name).lease.holder)
         except LeaseHeld:
