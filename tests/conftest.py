@@ -68,6 +68,15 @@ def postgres_url(postgres: PostgresServer) -> str:
     return postgres.new_database()
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database, for ledger or sink: a test of it runs on a SQLite file and on that server."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'database.db'}"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
 @pytest.fixture
 def world(broker: KafkaBroker, spark: SparkSession, home: Path, tmp_path: Path) -> World:
     """Topics, ledger and lake of one test's own, on the shared broker and session."""

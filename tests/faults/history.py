@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from tests.faults.fault import PLAIN
 from tidegate import steps
+from tidegate.demo.topics import committed_records
 
 NOW_MS = 1_800_000_000_000
 RICH, DOCTOR, SINGLE = "rich", "doctor", "single"
@@ -199,24 +200,10 @@ def create_topics(servers: str, *names: str) -> None:
 
 def read_topic(servers: str, topic: str) -> dict[str, list[Any]]:
     """Key -> (partition, value, headers, timestamp) in order, as a `read_committed` consumer sees them."""
-    from kafka import KafkaConsumer, TopicPartition
-
-    from tidegate.broker.publisher import read_until
-
-    consumer = KafkaConsumer(
-        bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False, group_id=None
-    )
     found: dict[str, list[Any]] = {}
-    try:
-        for partition in sorted(consumer.partitions_for_topic(topic) or ()):
-            at = TopicPartition(topic, partition)
-            consumer.assign([at])
-            consumer.seek_to_beginning(at)
-            for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
-                told = (record.partition, record.value, record.headers, record.timestamp)
-                found.setdefault(record.key.decode(), []).append(told)
-    finally:
-        consumer.close()
+    for record in committed_records(servers, topic):
+        told = (record.partition, record.value, record.headers, record.timestamp)
+        found.setdefault(record.key.decode(), []).append(told)
     return dict(sorted(found.items()))
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 
 from tidegate.broker.config import KafkaConfig
-from tidegate.broker.publisher import CHUNK_RECORDS, Message, read_until
+from tidegate.broker.publisher import CHUNK_RECORDS, Message, committed_reader, read_until
 
 
 class Mark(NamedTuple):
@@ -57,20 +57,11 @@ def look_for(config: KafkaConfig, topic: str, marks: Iterable[Mark], compacted: 
     """Read a topic up to its last stable offset. Raises KafkaError."""
     traces = Traces(compacted)
     wanted = {mark.identity for mark in marks}
-    consumer = KafkaConsumer(
-        **config.for_python(),
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        group_id=None,
-        bootstrap_timeout_ms=15_000,
-    )
-    try:
+    with committed_reader(config) as consumer:
         for partition in sorted(consumer.partitions_for_topic(topic) or ()):
             at = TopicPartition(topic, partition)
             consumer.assign([at])
             _look_in(consumer, at, wanted, traces)
-    finally:
-        consumer.close()
     return traces
 
 

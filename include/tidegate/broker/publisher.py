@@ -166,23 +166,14 @@ class KafkaPublisher:
     def progress(self) -> Progress | None:
         """The shard's last committed progress record, or None when there is none."""
         at = TopicPartition(PROGRESS_TOPIC, 0)
-        consumer = KafkaConsumer(
-            **self._config.for_python(),
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            group_id=None,
-            bootstrap_timeout_ms=15_000,
-        )
-        try:
+        found = None
+        with committed_reader(self._config) as consumer:
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            found = None
             for record in read_until(consumer, at, self._progress_end(), _SETTLED_SECONDS):
                 if record.key == self._shard.encode():
                     found = Progress(**json.loads(record.value))
-            return found
-        finally:
-            consumer.close()
+        return found
 
     def _progress_end(self) -> int:
         """Where the topic of progress records ends: the high watermark.
@@ -207,6 +198,22 @@ class KafkaPublisher:
             max_block_ms=30_000,
             bootstrap_timeout_ms=15_000,
         )
+
+
+@contextmanager
+def committed_reader(config: KafkaConfig) -> Iterator[Any]:
+    """A consumer of no group that sees what is committed, and leaves no trace."""
+    consumer = KafkaConsumer(
+        **config.for_python(),
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        group_id=None,
+        bootstrap_timeout_ms=15_000,
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.0) -> Iterator[Any]:

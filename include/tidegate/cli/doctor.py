@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import click
 from tidegate import steps
 from tidegate.cli.show import as_json, out, show
 from tidegate.errors import SetupFailed, TidegateError, TopicMissing
-from tidegate.ledger import OffsetRange, Stream
+from tidegate.ledger import LeasedLedger, OffsetRange, Stream
 from tidegate.local.java import find_java
 from tidegate.settings import Settings
 from tidegate.spec import KafkaSink, Pipeline, load_pipelines
@@ -167,10 +168,8 @@ def _sinks(app: steps.App, stream: Stream) -> str:
 
 
 def _accept_gap(name: str) -> None:
-    app, stream = _leased_stream(name)
-    held = app.ledger.acquire(stream, f"doctor__{uuid4().hex[:8]}")
-    try:
-        head = held.head(stream)
+    with _leased(name) as (app, held):
+        head = held.head(held.stream)
         with app.log() as log:
             views = [log.view(topic) for topic in head.topic_ids]
         gaps = [
@@ -189,18 +188,12 @@ def _accept_gap(name: str) -> None:
             out.print("There is no gap.")
         if dropped:
             out.print(f"Batch {dropped}, which was to read them, is forgotten; the next run plans it anew.")
-    finally:
-        held.release()
 
 
 def _drop_plan(name: str) -> None:
-    app, stream = _leased_stream(name)
-    held = app.ledger.acquire(stream, f"doctor__{uuid4().hex[:8]}")
-    try:
+    with _leased(name) as (_, held):
         seq = held.drop_plan()
         out.print(f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.")
-    finally:
-        held.release()
 
 
 def _progress(text: str) -> tuple[str, int]:
@@ -212,15 +205,17 @@ def _progress(text: str) -> tuple[str, int]:
 
 
 def _reconcile(name: str, said: Mapping[str, int]) -> None:
-    app, stream = _leased_stream(name)
-    held = app.ledger.acquire(stream, f"doctor__{uuid4().hex[:8]}")
-    try:
+    with _leased(name) as (app, held):
         for told in steps.reconcile(app, held, said):
             out.print(told, markup=False)
+
+
+@contextmanager
+def _leased(name: str) -> Iterator[tuple[steps.App, LeasedLedger]]:
+    """The lease of a pipeline's stream, for a person, given back at once."""
+    app = steps.App.from_environment()
+    held = app.ledger.acquire(steps.stream_of(app.pipeline(name)), f"doctor__{uuid4().hex[:8]}")
+    try:
+        yield app, held
     finally:
         held.release()
-
-
-def _leased_stream(name: str) -> tuple[steps.App, Stream]:
-    app = steps.App.from_environment()
-    return app, steps.stream_of(app.pipeline(name))

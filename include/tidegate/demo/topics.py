@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from tidegate.broker.publisher import read_until
+from tidegate.broker.config import KafkaConfig
+from tidegate.broker.publisher import committed_reader, read_until
 from tidegate.demo.events import PARTITIONS, Event
 from tidegate.demo.expected import History
 
@@ -45,18 +47,18 @@ def send(servers: str, topic: str, events: Iterable[Event]) -> int:
 
 def read_published(servers: str, topic: str = AVAILABILITY) -> History:
     """Key -> values in order, as a `read_committed` consumer sees the topic up to its end."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False, group_id=None
-    )
     published: History = {}
-    try:
+    for record in committed_records(servers, topic):
+        value = None if record.value is None else json.loads(record.value)
+        published.setdefault(record.key.decode(), []).append(value)
+    return published
+
+
+def committed_records(servers: str, topic: str) -> Iterator[Any]:
+    """A topic's records up to its end, by partition, as a `read_committed` consumer sees them."""
+    with committed_reader(KafkaConfig.parse(servers)) as consumer:
         for partition in sorted(consumer.partitions_for_topic(topic) or ()):
             at = TopicPartition(topic, partition)
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
-                value = None if record.value is None else json.loads(record.value)
-                published.setdefault(record.key.decode(), []).append(value)
-    finally:
-        consumer.close()
-    return published
+            yield from read_until(consumer, at, consumer.end_offsets([at])[at])
