@@ -51,13 +51,14 @@ class PostgresServer:
     def new_database(self) -> str:
         """The URL, password included, of an empty database."""
         name = f"test_{uuid4().hex[:8]}"
-        engine = create_engine(self._url("postgres"), isolation_level="AUTOCOMMIT")
+        engine = create_engine(self.url(), isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
             connection.execute(text(f"CREATE DATABASE {name}"))
         engine.dispose()
-        return self._url(name)
+        return self.url(name)
 
-    def _url(self, database: str) -> str:
+    def url(self, database: str = "postgres") -> str:
+        """The URL, password included, of a database."""
         url = URL.create("postgresql+psycopg", "postgres", self._password, "127.0.0.1", self.port, database)
         return url.render_as_string(hide_password=False)
 
@@ -65,7 +66,7 @@ class PostgresServer:
 @contextmanager
 def postgres_server(superuser_password: str = PASSWORD) -> Iterator[PostgresServer]:
     """A new server, running; skips the test where none is installed."""
-    programs = _programs()
+    programs = postgres_programs()
     if programs is None:
         pytest.skip("no PostgreSQL server is installed here")
     # not below pytest's own folder, into which no other user may look
@@ -78,7 +79,7 @@ def postgres_server(superuser_password: str = PASSWORD) -> Iterator[PostgresServ
             server.stop()
 
 
-def _programs() -> Path | None:
+def postgres_programs() -> Path | None:
     """The folder of PostgreSQL's programs, if a server is installed."""
     on_path = shutil.which("initdb")
     found = [Path(on_path).resolve()] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))

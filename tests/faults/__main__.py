@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -17,24 +19,45 @@ from tests.faults.catalogue import all_cases, failpoint_names, matrix, pairs
 from tests.faults.fault import Case, case_text, parse_case
 from tests.faults.pool import Pool
 from tests.faults.worker import Result
+from tests.postgres import postgres_server
 from tidegate.local.broker import KafkaBroker
 from tidegate.settings import Settings
 
 
 @click.command()
 @click.option("--jobs", default=2, help="Workers side by side, each with a Spark of its own.")
+@click.option(
+    "--databases",
+    type=click.Choice(["both", "sqlite", "postgresql"]),
+    default="both",
+    help="Of ledger and SQL sink; both: every second worker has a PostgreSQL server's.",
+)
 @click.option("--runs", default=600, help="At least so many runs with one fault, if there are.")
 @click.option("--pairs", "pair_count", default=40, help="So many more with a second fault after the first.")
 @click.option("--only", multiple=True, help="Only cases of this text, or of this pattern (with *).")
 @click.option("--seed", default=0, help="Of the places of the faults, and of the pairs.")
 @click.option("--list", "only_list", is_flag=True, help="Print the cases, run none.")
-def main(jobs: int, runs: int, pair_count: int, only: tuple[str, ...], seed: int, only_list: bool) -> None:
+def main(
+    jobs: int,
+    databases: str,
+    runs: int,
+    pair_count: int,
+    only: tuple[str, ...],
+    seed: int,
+    only_list: bool,
+) -> None:
     """Kill, lose, raise and pause at every failpoint; then see that nobody can tell."""
     began = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="tidegate-faults-"))
     jars = Settings.from_environment().home / "jars"
     (home / "jars").symlink_to(jars, target_is_directory=True)
-    with KafkaBroker(home) as broker, Pool(home, broker.bootstrap_servers, jars / "spark", jobs) as pool:
+    with ExitStack() as stack:
+        servers = stack.enter_context(KafkaBroker(home)).bootstrap_servers
+        each = [None] if databases == "sqlite" else [stack.enter_context(postgres_server()).url()]
+        if databases == "both":
+            each.insert(0, None)
+        shared = list(itertools.islice(itertools.cycle(each), jobs))
+        pool = stack.enter_context(Pool(home, servers, jars / "spark", shared))
         known = all_cases(pool.hits)
         cases = _chosen(known, only) if only else matrix(known, runs, seed)
         if not only:
@@ -72,7 +95,7 @@ class Progress:
         each = (time.monotonic() - self._began) / self._done
         print(
             f"{self._done}/{self._total}, {self._wrong} wrong, {each:.1f} s per run: "
-            f"{result.case} {result.codes} {result.seconds} s",
+            f"{result.case} {result.databases} {result.codes} {result.seconds} s",
             flush=True,
         )
         if result.wrong:
@@ -81,11 +104,12 @@ class Progress:
 
 def again(result: Result) -> str:
     """The command that runs a case again."""
-    return f"python -m tests.faults --jobs 1 --only '{result.case}'"
+    return f"python -m tests.faults --jobs 1 --databases {result.databases} --only '{result.case}'"
 
 
 def _table(cases: list[Case], results: list[Result], minutes: float) -> str:
     actions = Counter(each.action for case in cases for each in case)
+    stores = Counter(each.databases for each in results)
     met = {each.name for case in cases for each in case}
     missed = sorted(failpoint_names() - met)
     rows = {
@@ -95,6 +119,7 @@ def _table(cases: list[Case], results: list[Result], minutes: float) -> str:
         "of them with two faults": sum(len(case) > 1 for case in cases),
         "faults fired": sum(len(each.fired) for each in results),
         "by action": ", ".join(f"{name} {count}" for name, count in sorted(actions.items())),
+        "by databases": ", ".join(f"{name} {count}" for name, count in sorted(stores.items())),
         "differences": sum(bool(each.wrong) for each in results),
         "minutes": f"{minutes:.1f}",
     }

@@ -42,7 +42,7 @@ class Airflow:
             while not self._is_done(batches):
                 self._attend()
                 had_zombie = self.zombie is not None
-                if not self.run(self.scene.head() + 1) and had_zombie:
+                if not self.run(self.scene.databases.head() + 1) and had_zombie:
                     self._wake()  # it stopped with the database's lock in its hands
             idle = [each.batch for each in self._case[:1] if each.batch > batches]
             while idle and not self.run(idle[0]):
@@ -54,7 +54,7 @@ class Airflow:
 
     def _attend(self) -> None:
         """What a person does before the second batch, in the history in which there is something to do."""
-        if self.scene.history != DOCTOR or self._attended or self.scene.head() != 1:
+        if self.scene.history != DOCTOR or self._attended or self.scene.databases.head() != 1:
             return
         self._attended = True
         in_child(self.scene.lose_records, self.scene.log)
@@ -63,7 +63,7 @@ class Airflow:
                 pass  # it does not answer: once more
 
     def _is_done(self, batches: int) -> bool:
-        return self.runs > 0 and self._succeeded and self.scene.head() >= batches
+        return self.runs > 0 and self._succeeded and self.scene.databases.head() >= batches
 
     def run(self, batch: int) -> bool:
         """One run, for that batch. False when it failed: Airflow then starts the next one at its time."""

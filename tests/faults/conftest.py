@@ -8,12 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.faults.pool import Pool
+from tests.postgres import postgres_programs
 from tidegate.local.broker import KafkaBroker
 
 
 @pytest.fixture(scope="package")
-def pool(broker: KafkaBroker, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """Two workers on the shared broker."""
+def pool(
+    broker: KafkaBroker,
+    home: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Pool]:
+    """Two workers on the shared broker: one with SQLite, one with PostgreSQL where it is installed."""
     folder = tmp_path_factory.mktemp("faults")
-    with Pool(folder, broker.bootstrap_servers, home / "jars" / "spark", jobs=2) as running:
+    postgres = request.getfixturevalue("postgres").url() if postgres_programs() else None
+    with Pool(folder, broker.bootstrap_servers, home / "jars" / "spark", (None, postgres)) as running:
         yield running

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
 from tidegate import steps
 from tidegate.demo.topics import committed_records
@@ -49,6 +48,11 @@ QUALITY = "quality: {suite: strict, on_failure: stop}\n"
 SUITE = {"name": "strict", "meta": {}, "expectations": []}
 
 
+def new_name() -> str:
+    """A name that is free, for topics and databases too."""
+    return f"f{uuid4().hex[:10]}"
+
+
 @dataclass
 class Scene:
     """One run's own world: folder, topics, ledger, lake and database, on the shared broker."""
@@ -57,20 +61,17 @@ class Scene:
     servers: str
     jars: Path
     source: str
-    template: Path | None = None
+    databases: Databases
     history: str = PLAIN
-    name: str = field(default_factory=lambda: f"f{uuid4().hex[:10]}")
+    name: str = field(default_factory=new_name)
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True)
-        (self.folder / "pipelines").mkdir()
+        (self.folder / "pipelines").mkdir(parents=True)
         self.levels, self.progress = f"levels-{self.name}", f"progress-{self.name}"
         self.log = self.folder / "log"
         if self.history == DOCTOR:
             self.source = f"source-{self.name}"
         self.fired = self.folder / "fired"
-        if self.template is not None:
-            shutil.copy(self.template, self.folder / "ledger.db")
         (self.folder / "pipelines" / f"{self.name}.yaml").write_text(
             PIPELINE.format(
                 name=self.name,
@@ -98,21 +99,13 @@ class Scene:
             "TIDEGATE_KAFKA": self.servers,
             "TIDEGATE_PIPELINES": str(self.folder / "pipelines"),
             "TIDEGATE_JARS": str(self.jars),
-            "TIDEGATE_SQL": f"sqlite:///{self.folder}/sink.db",
+            "TIDEGATE_LEDGER": self.databases.ledger,
+            "TIDEGATE_SQL": self.databases.sink,
         }
 
     def trigger(self, run_id: str, batch: int) -> steps.Trigger:
         """What starts the run that is to make a batch: always at one instant, so that time is no input."""
         return steps.Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
-
-    def head(self) -> int:
-        """The last committed batch, asked without any of tidegate's code."""
-        connection = sqlite3.connect(self.folder / "ledger.db", timeout=30)
-        try:
-            row = connection.execute("SELECT max(seq) FROM tidegate_heads").fetchone()
-        finally:
-            connection.close()
-        return row[0] or 0
 
     def create(self) -> None:
         """The output topic, and what else this history needs."""
@@ -154,7 +147,7 @@ class Scene:
         head = app.ledger.head(stream)
         seen = {
             "topic": read_topic(self.servers, self.levels),
-            "rows": self._rows(),
+            "rows": self.databases.levels(),
             "table": self._table(app.lake(stream).table_sink(None)),
             "state": {stage: steps.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages},
             "quarantine": steps.read_quarantine(app, stream).to_pylist(),
@@ -169,15 +162,6 @@ class Scene:
             "ranges": {seq: app.ledger.plan(stream, seq).ranges for seq, _ in app.ledger.committed(stream)},
         }
         return {part: repr(value).replace(self.name, "NAME") for part, value in seen.items()}
-
-    def _rows(self) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(self.folder / "sink.db")
-        try:
-            names = [row[1] for row in connection.execute("PRAGMA table_info(levels)")]
-            kept = ", ".join(f'"{name}"' for name in names)
-            return connection.execute(f"SELECT {kept} FROM levels ORDER BY rowid").fetchall()
-        finally:
-            connection.close()
 
     def _table(self, path: str) -> list[dict[str, Any]]:
         from deltalake import DeltaTable

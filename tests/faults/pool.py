@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from tests.faults.catalogue import Hits
 from tests.faults.fault import Case, case_text
-from tests.faults.worker import Result
+from tests.faults.worker import POSTGRES, Result
 
 Job = TypeVar("Job")
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,12 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 class WorkerProcess:
     """One worker. The folder keeps what is needed to look at a run that went wrong."""
 
-    def __init__(self, home: Path, servers: str, jars: Path) -> None:
+    def __init__(self, home: Path, servers: str, jars: Path, postgres: str | None) -> None:
         home.mkdir(parents=True)
         self.log = home / "worker.log"
         paths = [str(ROOT), str(ROOT / "include"), os.environ.get("PYTHONPATH", "")]
         # one thread: it forks
         more = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+        if postgres:
+            more[POSTGRES] = postgres
         with self.log.open("w") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.worker", str(home), servers, str(jars)],
@@ -87,18 +89,22 @@ class WorkerProcess:
 
 @dataclass
 class Pool:
-    """`jobs` workers. Use it as a context manager; `hits` is known inside."""
+    """A worker for each of `databases`: null for SQLite, or the URL of a PostgreSQL server.
+
+    Use it as a context manager; `hits` is known inside.
+    """
 
     home: Path
     servers: str
     jars: Path
-    jobs: int
+    databases: Sequence[str | None]
 
     def __enter__(self) -> Pool:
         self.workers: list[WorkerProcess] = []
         try:
-            for number in range(self.jobs):
-                self.workers.append(WorkerProcess(self.home / f"worker{number}", self.servers, self.jars))
+            for number, postgres in enumerate(self.databases):
+                home = self.home / f"worker{number}"
+                self.workers.append(WorkerProcess(home, self.servers, self.jars, postgres))
             self.hits = [worker.hits() for worker in self.workers][-1]
         except BaseException:
             self._stop()
@@ -140,7 +146,7 @@ class Pool:
                 results.append(do(worker, job))
                 progress(results[-1])
 
-        with ThreadPoolExecutor(self.jobs) as threads:
+        with ThreadPoolExecutor(len(self.workers)) as threads:
             try:
                 for done in [threads.submit(work, worker) for worker in self.workers]:
                     done.result()

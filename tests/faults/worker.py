@@ -17,11 +17,15 @@ from typing import Any
 
 from tests.faults import imports as _imports  # noqa: F401  # before the first fork
 from tests.faults.airflow import Airflow, hits_file, overlap
+from tests.faults.databases import PostgresDatabases, SqliteFiles
 from tests.faults.fault import PLAIN, Case, case_text, parse_case
-from tests.faults.history import BATCHES, SINGLE, Scene, send_input
+from tests.faults.history import BATCHES, SINGLE, Scene, new_name, send_input
 from tests.faults.processes import die_with, in_child
 from tests.faults.steps import NOTHING_TO_DO, STEPS
 from tests.faults.warm import WarmSpark
+
+POSTGRES = "TIDEGATE_FAULTS_POSTGRES"
+"""The URL of the server to use, if it is not to be SQLite."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Result:
     """What one run of the matrix came to: `wrong` is empty when it is as if nothing had happened."""
 
     case: str
+    databases: str
     wrong: list[str]
     fired: list[str]
     codes: list[int | None]
@@ -39,21 +44,21 @@ class Result:
 class Worker:
     """Everything that runs share: the broker, the source topic, Spark, and what an undisturbed run gives."""
 
-    def __init__(self, home: Path, servers: str, jars: Path) -> None:
+    def __init__(self, home: Path, servers: str, jars: Path, postgres: str | None = None) -> None:
         self.home = home
         self._servers, self._jars = servers, jars
         self._source = f"source-{os.getpid()}-{home.name}"
         home.mkdir(parents=True, exist_ok=True)
+        self._databases = PostgresDatabases(postgres, home.name) if postgres else SqliteFiles(home)
         self.spark = WarmSpark.start(jars, home / "spark.log")
         self.expected: dict[tuple[str, int], Mapping[str, Any]] = {}
         self.hits: dict[tuple[int, str], dict[str, int]] = {}
-        self._template: Path | None = None
 
     def prepare(self) -> None:
         """Send the input, and see what comes of it when nothing fails."""
         servers, source = self._servers, self._source
         in_child(lambda: send_input(servers, source), self.home / "input.log")
-        self._template = self._empty_ledger()
+        self._make_ledger()
         scene = self._undisturbed(PLAIN)
         for batch in range(1, BATCHES + 2):
             for step in STEPS:
@@ -72,23 +77,19 @@ class Worker:
             calm.run(BATCHES + 1)
         return scene
 
-    def _empty_ledger(self) -> Path:
+    def _make_ledger(self) -> None:
         """A migrated ledger, so that not every run has to make its own."""
         from tidegate.ledger import Ledger
 
-        path = self.home / "empty.db"
-
-        def make() -> None:
-            engine = Ledger.open(f"sqlite:///{path}")._engine
-            engine.dispose()
-
-        in_child(make, self.home / "ledger.log")
-        return path
+        url = self._databases.empty_ledger
+        in_child(lambda: Ledger.open(url)._engine.dispose(), self.home / "ledger.log")
 
     def scene(self, history: str = PLAIN) -> Scene:
         """A new one."""
-        folder = self.home / f"s{time.time_ns()}"
-        made = Scene(folder, self._servers, self._jars, self._source, self._template, history)
+        folder, name = self.home / f"s{time.time_ns()}", new_name()
+        folder.mkdir()
+        databases = self._databases.create(folder, name)
+        made = Scene(folder, self._servers, self._jars, self._source, databases, history, name)
         in_child(made.create, made.log)
         return made
 
@@ -114,6 +115,7 @@ class Worker:
         self._put_away(scene, wrong)
         return Result(
             case_text(case),
+            self._databases.kind,
             wrong,
             fired,
             airflow.codes,
@@ -130,7 +132,8 @@ class Worker:
         if NOTHING_TO_DO not in codes:
             wrong.append("both runs had something to do")
         self._put_away(scene, wrong)
-        return Result(f"overlap {late_s}", wrong, [], codes, "", round(time.monotonic() - began, 2))
+        seconds = round(time.monotonic() - began, 2)
+        return Result(f"overlap {late_s}", self._databases.kind, wrong, [], codes, "", seconds)
 
     def _disturbed(self, history: str) -> Scene:
         if (history, 1) not in self.expected:
@@ -138,7 +141,7 @@ class Worker:
         return self.scene(history)
 
     def _differences(self, scene: Scene) -> list[str]:
-        seen, expected = self.observe(scene), self.expected[scene.history, scene.head()]
+        seen, expected = self.observe(scene), self.expected[scene.history, scene.databases.head()]
         return [name for name, value in seen.items() if value != expected[name]]
 
     def _put_away(self, scene: Scene, wrong: list[str]) -> None:
@@ -147,13 +150,14 @@ class Worker:
             wrong.append(f"log: {scene.log}")
         else:
             shutil.rmtree(scene.folder, ignore_errors=True)
+            self._databases.drop(scene.name)
             in_child(scene.delete_topics, self.home / "delete.log")
 
 
 def main(home: str, servers: str, jars: str) -> int:
     """Cases from standard input, a line each, until it ends; a line of JSON for each result."""
     die_with(os.getppid())
-    worker = Worker(Path(home), servers, Path(jars))
+    worker = Worker(Path(home), servers, Path(jars), os.environ.get(POSTGRES))
     try:
         worker.prepare()
         _say({"hits": [[*place, counts] for place, counts in worker.hits.items()]})

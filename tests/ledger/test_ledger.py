@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -271,6 +272,29 @@ def test_of_many_that_ask_at_once_exactly_one_gets_the_lease(url: str) -> None:
     for thread in threads:
         thread.join()
     assert len(winners) == 1
+
+
+def test_one_that_stops_in_the_middle_of_a_transaction_is_put_out_by_the_server(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_BUSY_TIMEOUT_MS", 500)
+    stopped = Ledger.open(postgres_url).acquire(STREAM, "stopped")
+    other = Ledger.open(postgres_url)
+    with ExitStack() as stack:
+        stack.enter_context(stopped._fenced("renew"))
+        with pytest.raises(LedgerUnavailable, match="lock timeout"):
+            other.acquire(STREAM, "stopped")
+        assert _patiently(lambda: other.acquire(STREAM, "stopped")).lease.epoch == 2
+        with pytest.raises(LedgerUnavailable):
+            stack.close()
+
+
+def _patiently(acquire: Callable[[], LeasedLedger]) -> LeasedLedger:
+    """As often as retries would ask again."""
+    for _ in range(10):
+        with suppress(LedgerUnavailable):
+            return acquire()
+    raise AssertionError("its session was not ended")
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def open_database(url: str) -> Engine:
         ) from error
     if engine.dialect.name == "sqlite":
         _make_sqlite_transactional(engine)
+    if engine.dialect.name == "postgresql":
+        _make_postgresql_impatient(engine)
     with answering(engine.url.render_as_string(hide_password=True)):
         _migrate(engine)
     return engine
@@ -73,6 +75,15 @@ def _make_sqlite_transactional(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _make_postgresql_impatient(engine: Engine) -> None:
+    """Nobody waits for ever: the server ends the session of one that stops in the middle of a transaction."""
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_BUSY_TIMEOUT_MS}")
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {2 * _BUSY_TIMEOUT_MS}")
 
 
 def _write_ahead(connection: Any) -> None:
