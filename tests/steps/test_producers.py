@@ -233,6 +233,7 @@ def test_the_producers_end_with_the_process_that_started_them(tmp_path: Path, by
 
 
 def test_a_producer_that_stands_still_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr(producers, "_SILENT_SECONDS", 1.0)
     with pytest.raises(OutcomeUnknown, match="no sign of life"):
         producers.publish_shares([Stopped(tmp_path), Stopped(tmp_path)])  # type: ignore[list-item]

@@ -27,7 +27,8 @@ from tidegate.steps.messages import topic_messages
 from tidegate.steps.outbox import Outbox
 
 PER_PRODUCER = 100_000
-"""Emissions that are worth one more producer. Another number would share out anew what was begun."""
+"""Emissions that are worth one more producer. Fixed: another number would share out anew what was begun, and
+read the ledger wrongly."""
 MOST_PRODUCERS = 4
 _SILENT_SECONDS = 120.0
 """A process that says nothing for so long, not even that it lives, is given up."""
