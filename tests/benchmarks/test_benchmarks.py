@@ -13,6 +13,7 @@ from benchmarks.events import Load, draw
 from benchmarks.kernel import compare
 from benchmarks.measure import CommandFailed, run_measured
 from benchmarks.programs import ResultWrong
+from benchmarks.publication import measure
 from benchmarks.strategies import STRATEGIES
 
 _HOLD_64_MIB = "held = bytearray(64 << 20); import time; time.sleep(1)"
@@ -79,6 +80,14 @@ def test_a_loop_that_differs_from_the_kernel_is_no_comparison(monkeypatch: pytes
 def test_in_turn_each_key_has_as_many_events_as_the_others() -> None:
     loads = list(draw(Load(events=100, keys=50, in_turn=True)))
     assert [product for _, products, _ in loads for product in products] == [*range(50), *range(50)]
+
+
+@pytest.mark.broker
+def test_an_outbox_is_published_through_each_number_of_producers_and_by_the_peer() -> None:
+    result = measure(40, 2, producers=(1, 2), repeat=1, say=_ignore)
+    assert [run.program for run in result.runs] == ["1", "2", "plain"]
+    assert result.ratios("plain") == [1.0]
+    assert result.ratios("2") == pytest.approx([result.runs[2].seconds / result.runs[1].seconds])
 
 
 @pytest.mark.spark

@@ -54,6 +54,7 @@ def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_pub
         neighbours.append(open_transaction(config))
         yield Message(b"key", b"value", 1_800_000_000_000, ())
 
+    publisher.begin(1)
     assert publisher.publish(1, messages, last_published=0) == 1
     with KafkaLog(config) as log:
         view = log.view(PROGRESS_TOPIC)

@@ -30,6 +30,9 @@ ELSEWHERE = {
 TOLD_TO_PEOPLE = {"kafka.open_transactions", "kafka.configs"}
 """Questions whose answers change nothing of a batch: no history asks them."""
 
+OF_LARGE_OUTBOXES = {"publish.start_producers", "publish.await_producers"}
+"""No history has so many emissions: `tests/steps/test_producers.py` meets them."""
+
 Hits = Mapping[tuple[int, str], Mapping[str, int]]
 """(batch, step) -> failpoint -> how often the step's process meets it in the undisturbed history."""
 

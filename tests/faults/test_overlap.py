@@ -27,9 +27,9 @@ ZOMBIES = [
     "1.compute:ledger.add_attempt=pause@1",
     "1.commit:ledger.commit=pause@1",
     "2.commit:ledger.commit=pause@1",
-    "1.publish:publish.send=pause@1",
-    "1.publish:publish.commit=pause@1",
+    "1.publish:publish.send=pause@2",
     "1.publish:publish.commit=pause@2",
+    "1.publish:publish.commit=pause@3",
     "1.publish:sql.connect=pause@1",
     "1.publish:table.append=pause@1",
 ]

@@ -148,10 +148,11 @@ class SimReader:
 
         return self._read("publications", act)
 
-    def last_published(self, stream: Stream, sink: str) -> int:
+    def last_published(self, stream: Stream, sink: str, more_than: int = 0, up_to: int | None = None) -> int:
         def act() -> int:
             noted = self._store.streams[stream].publications.items()
-            return max((at for (at, to), records in noted if to == sink and records), default=0)
+            found = [at for (at, to), records in noted if to == sink and records > more_than]
+            return max((at for at in found if up_to is None or at <= up_to), default=0)
 
         return self._read("last_published", act)
 

@@ -11,7 +11,7 @@ from click.testing import Result
 from tests.steps.sending import SEVERAL, Sending, once
 from tidegate import steps
 from tidegate.errors import ProgressLost
-from tidegate.failpoints import ReplyLost
+from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.local.broker import KafkaBroker
 from tidegate.steps import topic_progress
 
@@ -72,6 +72,25 @@ def test_what_is_there_of_a_batch_that_was_sent_in_part_is_not_sent_again(
     sending.send_foreign("1", "2", "3", "4")
     assert f"the topic has batches up to {says}" in told(sending.doctor("--reconcile"))
     assert sending.sent() == once(("1", 0), *SEVERAL)
+
+
+@pytest.mark.parametrize(("commits", "says"), [(1, "0"), (2, "1, of which 2 messages of the last")])
+def test_the_progress_of_a_first_batch_that_was_sent_in_part_is_not_lost_unnoticed(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch, commits: int, says: str
+) -> None:
+    sending.batch(1, *SEVERAL)
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    with monkeypatch.context() as patched:
+        patched.setenv("TIDEGATE_FAILPOINTS", f"publish.begin=raise@{commits + 1}")
+        with pytest.raises(FailpointRaised):
+            sending.batches.publish(1)
+    sending.lose_progress()
+    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+        steps.check_progress(sending.batches.app, sending.batches.stream)
+    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+        sending.batches.publish(1)
+    assert f"the topic has batches up to {says}; sent again: 1." in told(sending.doctor("--reconcile"))
+    assert sending.sent() == once(*SEVERAL)
 
 
 def test_a_topic_that_lost_its_newest_batches_gets_them_again(sending: Sending) -> None:

@@ -18,7 +18,7 @@ from tidegate import steps
 from tidegate.broker import KafkaConfig, KafkaLog, publisher
 from tidegate.broker.publisher import KafkaPublisher, Message
 from tidegate.errors import BrokerUnavailable, Fenced, TidegateError
-from tidegate.failpoints import FailpointRaised
+from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.local.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -28,15 +28,14 @@ FAULTS = (
     "publish.init=raise",
     "publish.init=lose",
     "publish.read_progress=lose",
-    *(
-        f"publish.{point}={action}@{chunk}"
-        for point in POINTS
-        for action in ("raise", "lose")
-        for chunk in (2,)
-    ),
+    "publish.commit=raise@1",
     "publish.commit=lose@1",
+    *(f"publish.{point}={action}@3" for point in POINTS for action in ("raise", "lose")),
+    "publish.commit=lose@2",
+    "ledger.set_sink_identity=raise",
+    "ledger.set_sink_identity=lose",
     "ledger.add_publication=raise",
-)  # a chunk is two messages
+)  # the first transaction has the first progress record only; then a chunk is two messages
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_a_publisher_that_dies_anywhere_is_finished_by_the_next_try(
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", fault)
     monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(fired))
-    with pytest.raises((FailpointRaised, BrokerUnavailable, TidegateError)):
+    with pytest.raises((FailpointRaised, ReplyLost, TidegateError)):
         sending.batches.publish(1)
     assert fired.read_text().split() == [fault]
     sending.batches.publish(1)
@@ -81,7 +80,9 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
 
     def publish() -> None:
         try:
-            KafkaPublisher(config, shard, sending.topic, 1).publish(1, slowly, 0)
+            first = KafkaPublisher(config, shard, sending.topic, 1)
+            first.begin(1)
+            first.publish(1, slowly, 0)
         except TidegateError as error:
             outcome.append(type(error))
 

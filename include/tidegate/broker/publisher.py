@@ -7,7 +7,8 @@ The order of steps is what makes it safe:
 2. only then read the progress record, with `read_committed`;
 3. send what comes after it, chunk by chunk, each with its new progress record in the same transaction.
 
-A crash anywhere leaves a transaction that step 1 of the next try settles, and progress says how.
+A crash anywhere leaves a transaction that step 1 of the next try settles, and progress says how. A shard's
+first record (`begin`) comes before all that it sends, so a record that is not there is one that was lost.
 """
 
 from __future__ import annotations
@@ -54,9 +55,16 @@ class Progress:
     sent: int
     done: bool
 
+    def lacks(self, seq: int) -> bool:
+        """Whether something of batch `seq` is not sent yet."""
+        return self.seq < seq or (self.seq == seq and not self.done)
+
 
 class KafkaPublisher:
-    """Publishes a stream's batches to one topic under one transactional id."""
+    """Publishes a stream's batches, or a part of each, to one topic under one transactional id.
+
+    It can be pickled: it has a connection only while it works.
+    """
 
     def __init__(
         self, config: KafkaConfig, shard: str, topic: str, chunk_records: int = CHUNK_RECORDS
@@ -66,11 +74,21 @@ class KafkaPublisher:
         self._topic = topic
         self._chunk_records = chunk_records
 
+    def begin(self, seq: int) -> None:
+        """Write a shard's first progress record, unless it has one: batch `seq` will be its first.
+
+        Only for a shard that the ledger does not know yet, hence one that has sent nothing; the ledger is
+        told afterwards. Raises Fenced, OutcomeUnknown, BrokerUnavailable.
+        """
+        with self._instance() as producer:
+            if self._read_progress() is None:
+                self._send(producer, [], Progress(seq - 1, 0, done=True))
+
     def publish(self, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int) -> int:
         """Send a batch, or what is left of it. Returns how many records this call sent.
 
         `messages(n)` gives the batch's messages from the n-th on, always in the same order.
-        `last_published` is the newest batch that the ledger says this sink has records of, 0 if none.
+        `last_published` is the newest batch that the ledger says this shard has sent some of, 0 if none.
         Raises ProgressLost, Fenced, OutcomeUnknown, BrokerUnavailable.
         """
         with self._instance() as producer:
@@ -108,11 +126,9 @@ class KafkaPublisher:
     def _publish(
         self, producer: Any, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int
     ) -> int:
-        with failpoint("publish.read_progress"):
-            found = self.progress()
-        progress = found or Progress(0, 0, done=True)
-        if last_published < seq:
-            self.check(found, last_published)
+        progress = self._read_progress()
+        if progress is None or last_published < seq:
+            progress = self.check(progress, last_published)
         if progress.seq > seq or (progress.seq == seq and progress.done):
             return 0
         already = progress.sent if progress.seq == seq else 0
@@ -122,21 +138,16 @@ class KafkaPublisher:
             self._send(producer, chunk, Progress(seq, sent, is_last))
         return sent - already
 
-    def check(self, progress: Progress | None, last_published: int) -> None:
-        """Raises ProgressLost where the progress record does not have all that the ledger knows."""
-        if self.is_behind(progress, last_published):
-            said = progress.seq if progress is not None else 0
-            raise ProgressLost(
-                f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} is gone or old: "
-                f"it says batch {said}, but batch {last_published} was published",
-                "Reconcile it with the output topic.",
-            )
-
-    @staticmethod
-    def is_behind(progress: Progress | None, last_published: int) -> bool:
-        """Whether a progress record lacks something that the ledger knows was published."""
-        found = progress or Progress(0, 0, done=True)
-        return found.seq < last_published or (found.seq == last_published and not found.done)
+    def check(self, progress: Progress | None, last_published: int) -> Progress:
+        """The same. Raises ProgressLost where it is gone, or does not have all that the ledger knows."""
+        if progress is not None and not progress.lacks(last_published):
+            return progress
+        says = "is gone" if progress is None else f"is old: it says batch {progress.seq}"
+        raise ProgressLost(
+            f"The progress record of {self._shard} in topic {PROGRESS_TOPIC} {says}; "
+            + (f"batch {last_published} was published" if last_published else "its first batch was begun"),
+            "Reconcile it with the output topic.",
+        )
 
     def _send(self, producer: Any, chunk: Sequence[Message], progress: Progress) -> None:
         with failpoint("publish.begin"):
@@ -162,6 +173,10 @@ class KafkaPublisher:
             headers=list(message.headers),
             timestamp_ms=message.timestamp_ms,
         )
+
+    def _read_progress(self) -> Progress | None:
+        with failpoint("publish.read_progress"):
+            return self.progress()
 
     def progress(self) -> Progress | None:
         """The shard's last committed progress record, or None when there is none."""

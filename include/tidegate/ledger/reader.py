@@ -112,17 +112,19 @@ class LedgerReader:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {row.sink: row.records for row in rows}
 
-    def last_published(self, stream: Stream, sink: str) -> int:
-        """The newest batch of which a sink got records; 0 if none."""
+    def last_published(self, stream: Stream, sink: str, more_than: int = 0, up_to: int | None = None) -> int:
+        """The newest batch, at most `up_to`, of which a sink got more than so many records; 0 if none."""
         table = schema.publications
         query = select(func.max(table.c.seq)).where(
-            of(table, stream), table.c.sink == sink, table.c.records > 0
+            of(table, stream), table.c.sink == sink, table.c.records > more_than
         )
+        if up_to is not None:
+            query = query.where(table.c.seq <= up_to)
         with self._transaction("last_published") as connection:
             return connection.execute(query).scalar() or 0
 
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
-        """The identity of the sink that was first published to."""
+        """The identity of the sink, or of the part of one, that was first published to."""
         table = schema.sinks
         with self._transaction("sink_identity") as connection:
             return connection.execute(

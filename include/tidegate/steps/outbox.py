@@ -46,7 +46,7 @@ class Outbox:
                 with failpoint("outbox.read"):
                     rows = pq.read_metadata(file).num_rows
                 if skip < rows:
-                    yield from _from(_in_order(file, columns), skip)
+                    yield from rows_from(_in_order(file, columns), skip)
                 skip = max(0, skip - rows)
 
 
@@ -90,7 +90,8 @@ def _is_sorted(file: str) -> bool:
     return True
 
 
-def _from(batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
+def rows_from(batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
+    """The rows from the `skip`-th on."""
     for batch in batches:
         if skip < batch.num_rows:
             yield batch.slice(skip)

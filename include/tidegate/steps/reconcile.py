@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from tidegate.broker.publisher import Progress
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.spec import KafkaSink, SqlSink
 from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.producers import last_of_part, parts_begun, producers_for
 from tidegate.steps.sinks import (
-    AnySink,
     check_topic,
     reconcilable,
     send,
     sent_to,
     sql_database,
     sql_publisher,
-    topic_publisher,
+    topic_publishers,
 )
 from tidegate.steps.topic_progress import find_progress
 
@@ -56,16 +57,25 @@ def check_progress(app: App, stream: Stream) -> None:
     """
     plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
     for sink in planned_pipeline(plan).sinks if plan else ():
-        last = app.ledger.last_published(stream, sink.name)
-        published = sent_to(app, app.ledger, stream, sink.name, last)
-        if isinstance(sink, KafkaSink) and last:
-            check_topic(app, app.ledger, stream, sink)
-            publisher = topic_publisher(app, stream, sink)
-            with reconcilable(stream):
-                publisher.check(publisher.progress(), last)
-        elif isinstance(sink, SqlSink) and published is not None:
-            with sql_database(app, sink) as database:
-                sql_publisher(database, sink, published[1]).check(last)
+        if isinstance(sink, KafkaSink):
+            _check_topic_progress(app, stream, sink)
+        elif isinstance(sink, SqlSink):
+            last = app.ledger.last_published(stream, sink.name)
+            published = sent_to(app, app.ledger, stream, sink.name, last)
+            if published is not None:
+                with sql_database(app, sink) as database:
+                    sql_publisher(database, sink, published[1]).check(last)
+
+
+def _check_topic_progress(app: App, stream: Stream, sink: KafkaSink) -> None:
+    parts = parts_begun(app.ledger, stream, sink.name)
+    if parts:
+        check_topic(app, app.ledger, stream, sink)
+        publishers = topic_publishers(app, stream, sink, max(parts) + 1)
+        with reconcilable(stream):
+            for part in parts:
+                last = last_of_part(app.ledger, stream, sink.name, part)
+                publishers[part].check(publishers[part].progress(), last)
 
 
 def _reconcile_table(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> str:
@@ -75,27 +85,39 @@ def _reconcile_table(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> 
         return f"{sink.name}: nothing was published yet."
     with sql_database(app, sink) as database:
         found = sql_publisher(database, sink, published[1]).rebuild_progress()
-    sent = _send_after(app, held, sink, Progress(found, 0, done=True), head)
+    sent = _send_again(app, held, sink, range(found + 1, head + 1), {0: Progress(found, 0, done=True)})
     return f"{sink.name}: its table has batches up to {found}; {sent}."
 
 
 def _reconcile_topic(app: App, held: LeasedLedger, sink: KafkaSink, head: int, said: int | None) -> str:
-    last = held.last_published(held.stream, sink.name)
-    if not last:
+    """Each part whose record is lost gets one of what the topic has; then goes what any of them lacks."""
+    parts = parts_begun(held, held.stream, sink.name)
+    if not parts:
         return f"{sink.name}: nothing was published yet."
     check_topic(app, held, held.stream, sink)
-    publisher = topic_publisher(app, held.stream, sink)
-    record = publisher.progress()
-    if not publisher.is_behind(record, last):
+    publishers = topic_publishers(app, held.stream, sink, max(parts) + 1)
+    progress, told = {}, []
+    for part in parts:
+        record = publishers[part].progress()
+        if record is None or record.lacks(last_of_part(held, held.stream, sink.name, part)):
+            find = partial(find_progress, app, held, held.stream, sink, part)
+            if said is not None:
+                _check_said(sink, said, record, head)
+                find = partial(Progress, said, 0, done=True)
+            record = publishers[part].rewrite_progress(find)
+            told.append(_told(record, part, len(parts)))
+        progress[part] = record
+    if not told:
         return f"{sink.name}: its progress record is there, and was left as it is."
-    if said is None:
-        progress = publisher.rewrite_progress(lambda: find_progress(app, held, held.stream, sink))
-    else:
-        _check_said(sink, said, record, head)
-        progress = publisher.rewrite_progress(lambda: Progress(said, 0, done=True))
-    sent = _send_after(app, held, sink, progress, head)
+    least = min(each.seq if each.done else each.seq - 1 for each in progress.values())
+    sent = _send_again(app, held, sink, range(least + 1, head + 1), progress)
+    return f"{sink.name}: {'; '.join(told)}; {sent}."
+
+
+def _told(progress: Progress, part: int, of: int) -> str:
     partly = "" if progress.done else f", of which {progress.sent} messages of the last"
-    return f"{sink.name}: the topic has batches up to {progress.seq}{partly}; {sent}."
+    whose = "" if of == 1 else f"of part {part + 1} "
+    return f"{whose}the topic has batches up to {progress.seq}{partly}"
 
 
 def _check_said(sink: KafkaSink, said: int, record: Progress | None, head: int) -> None:
@@ -107,14 +129,19 @@ def _check_said(sink: KafkaSink, said: int, record: Progress | None, head: int) 
         )
 
 
-def _send_after(app: App, held: LeasedLedger, sink: AnySink, progress: Progress, head: int) -> str:
-    """Send the batches that a sink has not, or not as a whole; says which."""
-    again, known = [], progress.seq if progress.done else progress.seq - 1
-    for seq in range(known + 1, head + 1):
+def _send_again(
+    app: App, held: LeasedLedger, sink: KafkaSink | SqlSink, seqs: range, progress: Mapping[int, Progress]
+) -> str:
+    """Send those batches of which a part lacks something; says which. A part without progress lacks all."""
+    again, known = [], seqs.start - 1
+    for seq in seqs:
         missing = sent_to(app, held, held.stream, sink.name, seq)
-        if missing is not None:
+        if missing is None:
+            continue
+        of = producers_for(missing[1].emitted) if isinstance(sink, KafkaSink) else 1
+        if any(part not in progress or progress[part].lacks(seq) for part in range(of)):
             send(app, held, *missing, known)
             held.add_publication(seq, sink.name, missing[1].emitted)
             again.append(seq)
-            known = seq
+        known = seq
     return f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import sql
-from tidegate.broker.publisher import KafkaPublisher, Message
+from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import ProgressLost, TopicRecreated
 from tidegate.lake.table_sink import append_batch
 from tidegate.ledger import LeasedLedger, LedgerReader, Stream
@@ -18,6 +18,7 @@ from tidegate.settings import sql_variable
 from tidegate.spec import KafkaSink, Pipeline, SqlSink, Stage, TableSink
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.outbox import Outbox
+from tidegate.steps.producers import Share, last_of_part, part_name, producers_for, publish_shares
 
 AnySink: TypeAlias = KafkaSink | TableSink | SqlSink
 
@@ -124,18 +125,12 @@ def check_topic(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink)
     return identity
 
 
-def topic_publisher(app: App, stream: Stream, sink: KafkaSink) -> KafkaPublisher:
-    """What sends to the topic. Makes the topic of progress records if there is none."""
+def topic_publishers(app: App, stream: Stream, sink: KafkaSink, of: int) -> list[KafkaPublisher]:
+    """What sends the first `of` parts to the topic. Makes the topic of progress records if there is none."""
     with app.log() as log:
         log.ensure_progress_topic()
-    return app.publisher(shard_name(stream, sink.name), sink.topic)
-
-
-def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[Message]:
-    """The emissions from the `skip`-th on, as the topic gets them, always in the same order."""
-    payload = "payload_with_key" if sink.with_key else "payload"
-    columns = ("key", payload, "timestamp", "source", "window_start", "window_end")
-    return _messages(outbox.batches(columns, skip))
+    names = [shard_name(stream, part_name(sink.name, part)) for part in range(of)]
+    return [app.publisher(name, sink.topic) for name in names]
 
 
 @contextmanager
@@ -152,29 +147,24 @@ def reconcilable(stream: Stream) -> Iterator[None]:
 
 
 def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, last_published: int) -> None:
-    plan = outbox.plan
-    identity = check_topic(app, held, plan.stream, sink)
-    publisher = topic_publisher(app, plan.stream, sink)
-    if held.sink_identity(plan.stream, sink.name) is None:
-        held.set_sink_identity(sink.name, identity)
-    with reconcilable(plan.stream):
-        publisher.publish(plan.seq, lambda skip: topic_messages(sink, outbox, skip), last_published)
+    stream, of = outbox.plan.stream, producers_for(outbox.emitted)
+    identity = check_topic(app, held, stream, sink)
+    shares = []
+    for part, publisher in enumerate(topic_publishers(app, stream, sink, of)):
+        _begin(held, publisher, part_name(sink.name, part), outbox.plan.seq, identity)
+        last = last_of_part(held, stream, sink.name, part, last_published) if part else last_published
+        shares.append(Share(publisher, sink, outbox, last, part, of))
+    with reconcilable(stream):
+        publish_shares(shares)
 
 
-def _messages(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
-    for batch in batches:
-        yield from map(_message, *(column.to_pylist() for column in batch.columns))
-
-
-def _message(
-    key: str, payload: str | None, timestamp_ms: int, source: str, start: int | None, end: int | None
-) -> Message:
-    """An emission as a record: where it came from, and the window that it is of, stand in its headers."""
-    value = None if payload is None else payload.encode()
-    headers = [("tidegate-source", source.encode())]
-    if start is not None:
-        headers.append(("tidegate-window", f"{start}/{end}".encode()))
-    return Message(key.encode(), value, timestamp_ms, tuple(headers))
+def _begin(held: LeasedLedger, publisher: KafkaPublisher, name: str, seq: int, identity: str) -> None:
+    """At the first use of a sink, or of a part of it: the progress record first, then the ledger's note,
+    and only then something to publish. So where the ledger has the note, a missing record is a lost one.
+    """
+    if held.sink_identity(held.stream, name) is None:
+        publisher.begin(seq)
+        held.set_sink_identity(name, identity)
 
 
 def _to_table(app: App, sink: TableSink, outbox: Outbox) -> None:

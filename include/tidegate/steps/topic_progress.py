@@ -8,18 +8,20 @@ from tidegate.errors import ProgressLost
 from tidegate.ledger import LedgerReader, Stream
 from tidegate.spec import KafkaSink
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.sinks import sent_to, topic_messages
+from tidegate.steps.messages import topic_messages
+from tidegate.steps.producers import last_of_part, producers_for
+from tidegate.steps.sinks import sent_to
 
 
-def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
-    """The progress that the topic shows. Raises ProgressLost when it does not tell.
+def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, part: int = 0) -> Progress:
+    """The progress of a part that the topic shows. Raises ProgressLost when it does not tell.
 
     Batches are looked for from the newest on, until one is there as a whole: then all before it are, too.
     """
-    last = ledger.last_published(stream, sink.name)
     try:
-        return _found(app, ledger, stream, sink, last)
+        return _found(app, ledger, stream, sink, part)
     except Unclear as reason:
+        last = ledger.last_published(stream, sink.name)
         raise ProgressLost(
             f"The topic {sink.topic} does not tell what was sent to it: {reason}. By the ledger it has "
             f"all up to batch {last}",
@@ -29,18 +31,19 @@ def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSin
         ) from None
 
 
-def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, last: int) -> Progress:
+def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, part: int) -> Progress:
     _check_rivals(app, stream, sink)
+    last = last_of_part(ledger, stream, sink.name, part)
     with app.log() as log:
         compacted = log.is_compacted(sink.topic)
     batches: list[tuple[int, list[Mark]]] = []
     sent = 0
     for seq in range(ledger.head(stream).seq, 0, -1):
-        had = sent_to(app, ledger, stream, sink.name, seq)
-        if had is None or not isinstance(had[0], KafkaSink):
+        marked = _marks(app, ledger, stream, sink.name, seq, part)
+        if marked is None:
             continue
-        batches.insert(0, (seq, [mark_of(each) for each in topic_messages(had[0], had[1])]))
-        if seq > last:
+        batches.insert(0, (seq, marked))
+        if seq > last > 0:
             continue  # it may not be there at all; only with one that was published can it be told
         marks = [mark for _, of_batch in batches for mark in of_batch]
         traces = look_for(app.settings.require_kafka(), sink.topic, marks, compacted)
@@ -50,6 +53,17 @@ def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, last
         if sent >= len(batches[0][1]):
             break
     return _progress(batches, sent)
+
+
+def _marks(
+    app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int, part: int
+) -> list[Mark] | None:
+    """Of all that a part has of a batch; None when the batch was too small for it."""
+    had = sent_to(app, ledger, stream, sink, seq)
+    if had is None or not isinstance(had[0], KafkaSink):
+        return None
+    of = producers_for(had[1].emitted)
+    return [mark_of(each) for each in topic_messages(had[0], had[1], 0, part, of)] if part < of else None
 
 
 def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark]:
