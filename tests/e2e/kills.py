@@ -45,7 +45,7 @@ POINTS = tuple(dict.fromkeys([*EFFECTS.values(), *SENT.values(), *ASKING.values(
 
 # Airflow finds out sooner that a process of its own is gone; what it does then is the same
 IMPATIENT = {
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "12",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
@@ -128,12 +128,12 @@ class Line:
         told = self.airflow.api("GET", f"/dags/{self.scene.name}/dagRuns/{run_id}/taskInstances/{task_id}")
         return told["state"], told["try_number"]
 
-    def until_tried_again(self, run_id: str, task_id: str) -> None:
-        """Airflow has given up the first try, and another is at work or through."""
+    def until_tried_again(self, run_id: str, task_id: str, after: int) -> None:
+        """Airflow has given up a try, and a later one is at work or through."""
 
         def again() -> bool:
-            state, tries = self.task(run_id, task_id)
-            return tries > 1 and state in ("running", "success")
+            state, number = self.task(run_id, task_id)
+            return number > after and state in ("running", "success")
 
         until(again, f"{task_id} of {run_id} is tried again")
 
