@@ -32,9 +32,9 @@ test: ## Check style and types, and run all tests
 	$(VENV)/mypy
 	$(VENV)/pytest
 
-faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs, and compare what came out (an hour)
+faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs, and all processes of a real stack; compare what came out (an hour)
 	@$(BOOTSTRAP) --dev
-	$(VENV)/pytest tests/faults -m long
+	$(VENV)/pytest tests/faults tests/e2e -m long
 	$(VENV)/python -m tests.faults
 
 lint: ## Check style and types only

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.kills import SHORT_LIVED
 from tidegate.demo.events import stock_events
 from tidegate.demo.expected import expected_availability
 from tidegate.demo.topics import STOCK, create_topics, read_published, send
@@ -23,6 +26,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
 REPOSITORY = Path(__file__).resolve().parents[2]
 # the second chunk is sent and not committed when the publisher dies
 KILLS = ("ledger.add_attempt=kill", "publish.send=kill_after@2")
+EVENTS = tuple(islice(stock_events(0), 20_000))
+"""So many that what comes of them takes two chunks."""
 STREAM = Stream("availability", 1)
 
 
@@ -67,10 +72,15 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
             "TIDEGATE_FAILPOINTS": ",".join(KILLS),
             "TIDEGATE_FAILPOINTS_FIRED": str(fired),
+            **SHORT_LIVED,
         }
-        create_topics(broker.bootstrap_servers)
-        send(broker.bootstrap_servers, STOCK, stock_events(0))
-        with AirflowStack(home, REPOSITORY / "dags", REPOSITORY / "plugins", env) as airflow:
+        airflow = AirflowStack(home, REPOSITORY / "dags", REPOSITORY / "plugins", env)
+        with ExitStack() as end:
+            end.callback(airflow.stop)
+            airflow.start()
+            create_topics(broker.bootstrap_servers)
+            send(broker.bootstrap_servers, STOCK, EVENTS)
+            airflow.wait_ready()
             airflow.wait_dag("availability")
             airflow.unpause("availability")
             ledger = Ledger.open(env["TIDEGATE_LEDGER"])
@@ -88,7 +98,7 @@ def test_a_killed_driver_and_a_killed_publisher_leave_the_output_of_an_undisturb
     assert tuple(killed.fired.read_text().split()) == KILLS
     tries = killed.tries("killed")
     assert (tries["compute"], tries["publish"]) == (2, 2)
-    assert read_published(killed.servers) == expected_availability(stock_events(0))
+    assert read_published(killed.servers) == expected_availability(EVENTS)
 
 
 def test_a_run_with_nothing_to_read_succeeds_and_skips_the_other_steps(killed: Line) -> None:

@@ -141,8 +141,7 @@ class Scene:
 
     def observe(self) -> dict[str, Any]:
         """All that is visible of the run, with the names of its own topics taken out."""
-        os.environ.update(self.environment)
-        app = steps.App.from_environment()
+        app = steps.App.from_environment({**os.environ, **self.environment})
         stream = steps.stream_of(app.pipeline(self.name))
         head = app.ledger.head(stream)
         seen = {

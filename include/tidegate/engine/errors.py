@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -127,17 +127,17 @@ def _from_text(text: str) -> TidegateError | None:
         )
     if any(sign in text for sign in _LOST):
         return OffsetsLost(
-            f"Kafka no longer has all planned records: {_first_line(text)}",
+            f"Kafka no longer has all planned records: {_line_with(_LOST, text)}",
             "See `tidegate doctor` for the lost range.",
         )
     if any(sign in text for sign in _LAKE):
         return LakeUnavailable(
-            f"The lake cannot be written: {_first_line(text)}",
+            f"The lake cannot be written: {_line_with(_LAKE, text)}",
             "Free space or correct the rights of TIDEGATE_LAKE; then run again, nothing is lost.",
         )
     if any(sign in text for sign in _BROKER):
         return BrokerUnavailable(
-            f"Kafka did not answer Spark: {_first_line(text)}",
+            f"Kafka did not answer Spark: {_line_with(_BROKER, text)}",
             "Check the broker; then run again, nothing is lost.",
         )
     return None
@@ -145,3 +145,8 @@ def _from_text(text: str) -> TidegateError | None:
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
+
+
+def _line_with(signs: Sequence[str], text: str) -> str:
+    """The line that names the cause: the first one often only names py4j's call."""
+    return _first_line("\n".join(line for line in text.splitlines() if any(sign in line for sign in signs)))

@@ -63,6 +63,7 @@ class AirflowStack(AirflowClient):
         self.env = dict(env or {})
         self._port = port
         self._process: Supervised | None = None
+        self._secret = secrets.token_urlsafe(64)
         self._started_at = datetime.now(timezone.utc)
 
     def __enter__(self) -> AirflowStack:
@@ -88,7 +89,7 @@ class AirflowStack(AirflowClient):
         self.url, self._token = f"http://127.0.0.1:{self._port}", ""
         self._started_at = datetime.now(timezone.utc)
         command = [sys.executable, "-m", "airflow", "standalone"]
-        self._process = Supervised("Airflow", command, self.log, self._environment(), _GRACE_S)
+        self._process = Supervised("Airflow", command, self.log, self.environment(), _GRACE_S)
         self._process.start()
 
     def stop(self) -> None:
@@ -131,7 +132,8 @@ class AirflowStack(AirflowClient):
         except (OSError, ValueError, KeyError) as error:
             raise SetupFailed(f"No password in {path}", "Delete the file, and start again.") from error
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """What each component is started with; with it, one more of them belongs to this Airflow."""
         # what the shell says for another Airflow must not lead this one to that one's database
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         own = {
@@ -141,7 +143,7 @@ class AirflowStack(AirflowClient):
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__API__PORT": str(self._port),
             # the one that Airflow makes up is so short that each request logs a warning
-            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+            "AIRFLOW__API_AUTH__JWT_SECRET": self._secret,
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),

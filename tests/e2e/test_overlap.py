@@ -1,0 +1,107 @@
+"""Two of Airflow's runs of one pipeline at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.kills import EFFECTS, FIRST, WAVES, Line, go_on, play_calmly
+from tests.e2e.processes import until
+from tests.faults.history import SINGLE, Scene, create_topics, read_topic
+from tidegate import steps
+from tidegate.ledger import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
+
+HOURLY = "hourly"
+HOURS = 3
+# it differs where the same records were read in another number of batches
+OF_THE_BATCH = {"stream", "batch", "ordinal"}
+
+
+def test_a_backfill_and_a_scheduled_run_at_once_wait_for_each_other_and_nothing_is_doubled(
+    stack: Line, spark: SparkSession
+) -> None:
+    twin = Scene(
+        stack.scene.folder.with_name("twin"), stack.scene.servers, stack.scene.jars, "source", history=SINGLE
+    )
+    twin.create()
+    play_calmly(twin, lambda: spark, WAVES - 1)
+    _add_scheduled(stack, twin)
+    stack.arm(EFFECTS["compute"])
+    _backfill(stack)
+    stack.airflow.unpause(HOURLY)
+    stands = stack.stand(EFFECTS["compute"])
+    until(lambda: _waiting(stack), "the other run waits for the one that computes")
+    go_on(stands)
+    kinds = sorted(_ended(stack))
+    assert kinds.count("backfill") == HOURS
+    assert "scheduled" in kinds
+    servers = stack.scene.servers
+    assert read_topic(servers, f"levels-{HOURLY}") == read_topic(servers, twin.levels)
+    assert _rows(stack.scene.folder, HOURLY) == _rows(twin.folder, "levels")
+    assert _state(stack.scene, HOURLY) == _state(twin, twin.name)
+
+
+def _add_scheduled(stack: Line, twin: Scene) -> None:
+    """The twin's pipeline as Airflow's, every hour, with topic and table of its own."""
+    create_topics(stack.scene.servers, f"levels-{HOURLY}")
+    text = (twin.folder / "pipelines" / f"{twin.name}.yaml").read_text()
+    text = text.replace(twin.name, HOURLY).replace("table: levels", f"table: {HOURLY}")
+    path = stack.scene.folder / "pipelines" / f"{HOURLY}.yaml"
+    path.write_text(text.replace("source:\n", 'schedule: "0 * * * *"\nsource:\n', 1))
+    stack.airflow.wait_dag(HOURLY, timeout_s=180)
+
+
+def _backfill(stack: Line) -> None:
+    """Airflow's own, of the first hours of the input; it begins when the DAG is no longer paused."""
+    body = {
+        "dag_id": HOURLY,
+        "from_date": FIRST.isoformat(),
+        "to_date": (FIRST + timedelta(hours=HOURS - 1)).isoformat(),
+        "max_active_runs": 1,
+    }
+    stack.airflow.api("POST", "/backfills", body)
+
+
+def _waiting(stack: Line) -> bool:
+    found = stack.airflow.api("GET", f"/dags/{HOURLY}/dagRuns/~/taskInstances?limit=100")["task_instances"]
+    return any((each["task_id"], each["state"]) == ("plan", "up_for_reschedule") for each in found)
+
+
+def _ended(stack: Line) -> list[str]:
+    """What kinds of runs there were, when all have succeeded."""
+
+    def runs() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = stack.airflow.api("GET", f"/dags/{HOURLY}/dagRuns")["dag_runs"]
+        assert not any(each["state"] == "failed" for each in found)
+        return found if all(each["state"] == "success" for each in found) else []
+
+    return [each["run_type"] for each in until(runs, "all runs have succeeded", 600)]
+
+
+def _rows(folder: Path, table: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Key -> rows in order."""
+    connection = sqlite3.connect(folder / "sink.db")
+    try:
+        names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        kept = ", ".join(f'"{name}"' for name in names if name not in OF_THE_BATCH)
+        found: dict[str, list[tuple[Any, ...]]] = {}
+        for key, *row in connection.execute(f'SELECT "key", {kept} FROM {table} ORDER BY rowid'):
+            found.setdefault(key, []).append(tuple(row))
+        return found
+    finally:
+        connection.close()
+
+
+def _state(scene: Scene, name: str) -> dict[str, Any]:
+    app = steps.App.from_environment(scene.environment)
+    rows = steps.read_state(app, Stream(name, 1), stage="level").to_pylist()
+    return {row["key"]: row["value"] for row in rows}
