@@ -18,7 +18,7 @@ from tidegate.spec import Pipeline
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 RETRIES = 3
 RETRY_SECONDS = 10.0
-LEASE_WAIT_SECONDS = 5.0
+LEASE_WAIT_SECONDS = 10.0
 
 
 @dataclass

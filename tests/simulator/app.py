@@ -13,7 +13,6 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
-from uuid import UUID
 
 from tests.simulator import clients
 from tests.simulator.broker import Broker
@@ -47,16 +46,13 @@ class Places:
     def __post_init__(self) -> None:
         world = self.world
         self.broker = Broker(
-            lambda: world.now, lambda act: world.at(world.now + world.dice.choice(DELAYS), act)
+            lambda: world.now, lambda act: world.at(world.now + world.dice.choice(DELAYS), act), world.at
         )
-        world.on_time.append(self.broker.expire)
-        self.store = Store(lambda: world.now, read=self._read, write=self._write)
+        read = partial(world.effect, error=LedgerUnavailable)
+        self.store = Store(lambda: world.now, read=read, write=self._write)
 
     def app(self) -> SimApp:
         return SimApp(SETTINGS, SimLedger(self.store), self)  # type: ignore[arg-type]
-
-    def _read(self, name: str, act: Callable[[], Any]) -> Any:
-        return self.world.effect(name, act, LedgerUnavailable)
 
     def _write(self, name: str, act: Callable[[], Any]) -> Any:
         def transaction() -> Any:
@@ -136,9 +132,9 @@ def _client(kind: Any) -> Callable[..., Any]:
     return lambda **settings: kind(here().world, here().broker, **settings)
 
 
-def _attempt_id() -> UUID:
+def _attempt_id() -> Any:
     here().attempts += 1
-    return UUID(int=here().attempts << 96)
+    return SimpleNamespace(hex=f"{here().attempts:08x}".ljust(32, "0"))
 
 
 def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[bool, str]:
@@ -147,6 +143,7 @@ def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[b
 
 
 _TIME = SimpleNamespace(monotonic=lambda: here().world.now)
+_NO_FAILPOINTS = SimpleNamespace(environ={})
 _THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_Thread)
 
 REPLACED: dict[str, Any] = {
@@ -156,6 +153,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.broker.publisher.time": _TIME,
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
     "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
+    "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.steps.app.parse_pipeline": parsed,
     "tidegate.steps.lease.threading": _THREADING,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 
@@ -17,8 +18,7 @@ Partition = tuple[str, int]
 Headers = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What a producer sends."""
 
     key: bytes
@@ -85,13 +85,14 @@ class Producer:
 
 @dataclass
 class Broker:
-    """`later(act)` lets something happen after a while; `now` is in seconds.
+    """`later(act)` lets something happen after a while, `at(when, act)` at an instant; `now` is in seconds.
 
     `watch` is told of each commit: whose it is, and its records.
     """
 
     now: Callable[[], float]
     later: Callable[[Callable[[], None]], None]
+    at: Callable[[float, Callable[[], None]], None] = lambda *_: None
     watch: Callable[[str, Iterator[Record]], None] = lambda *_: None
     topics: dict[str, list[Log]] = field(default_factory=dict)
     producers: dict[str, Producer] = field(default_factory=dict)
@@ -125,6 +126,7 @@ class Broker:
         transaction = producer.transaction
         if transaction is None:
             transaction = producer.transaction = Transaction(number, self.now() + timeout)
+            self.at(transaction.deadline, self.expire)
         if transaction.number != number:
             raise InvalidProducerEpochError("the transaction is over")
         if at not in transaction.partitions:

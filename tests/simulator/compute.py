@@ -6,10 +6,9 @@ is another one. With two stages, the second lets every other change through.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulator.broker import Broker, Record
 from tests.simulator.world import Violation, World
@@ -28,8 +27,7 @@ State = dict[str, tuple[str | None, int, int]]
 """Key -> its value, its records and its changes."""
 
 
-@dataclass(frozen=True)
-class Emission:
+class Emission(NamedTuple):
     """A row of an outbox."""
 
     key: str
@@ -59,11 +57,11 @@ def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
         state[key] = (value, count + 1, changes + changed)
         if not changed:
             continue
-        row = {"value": value, "records": count + 1, "clock": plan.clock_ms}
-        source = f"{topic}/{partition}/{offset}"
-        emissions[FIRST].append(Emission(key, json.dumps(row), record.timestamp_ms, source))
+        payload = f"{value}, record {count + 1}, at {plan.clock_ms}"
+        emission = Emission(key, payload, record.timestamp_ms, f"{topic}/{partition}/{offset}")
+        emissions[FIRST].append(emission)
         if not (changes + 1) % 2:
-            emissions[SECOND].append(Emission(key, json.dumps(row), record.timestamp_ms, source))
+            emissions[SECOND].append(emission)
     for each in emissions.values():
         each.sort(key=lambda emission: emission.key)  # stable: a key's own stay in order
     return Decided(state, emissions)

@@ -45,7 +45,7 @@ _QUALITY = "quality: {suite: simulated, on_failure: stop}\n"
 
 PIPELINES = (
     _SOURCE.format(limit="") + _ONE_SINK,
-    _SOURCE.format(limit="max_records: 4") + _ONE_SINK + _QUALITY,
+    _SOURCE.format(limit="max_records: 6") + _ONE_SINK + _QUALITY,
     _SOURCE.format(limit="") + _SECOND_STAGE + _TWO_SINKS + _QUALITY,
 )
 HORIZON_SECONDS = 90.0
@@ -207,7 +207,7 @@ class Scenario:
         self._finals = getattr(self, "_finals", 0) + 1
         now_ms = round(self.world.now * 1000)
         trigger = Trigger(f"final-{self._finals}", now_ms, None, now_ms)
-        Run(self.airflow, trigger, ended.append, patient=True).start()
+        Run(self.airflow, trigger, ended.append, whole=True, patient=True).start()
         self.world.run()
         if self._finals > 40:
             raise Violation("the end does not come")
