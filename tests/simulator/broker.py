@@ -45,6 +45,8 @@ class Log:
     entries: list[tuple[Record | None, Transaction | None]] = field(default_factory=list)
     open: dict[Transaction, int] = field(default_factory=dict)
     aborted: set[Transaction] = field(default_factory=set)
+    start: int = 0
+    """What lies before was deleted by retention: it is kept here for the checks only."""
 
     @property
     def end(self) -> int:
@@ -96,6 +98,7 @@ class Broker:
     watch: Callable[[str, Iterator[Record]], None] = lambda *_: None
     topics: dict[str, list[Log]] = field(default_factory=dict)
     producers: dict[str, Producer] = field(default_factory=dict)
+    fenced: int = 0
 
     def create(self, topic: str, partitions: int) -> None:
         self.topics.setdefault(topic, [Log() for _ in range(partitions)])
@@ -160,6 +163,7 @@ class Broker:
     def _current(self, name: str, epoch: int) -> Producer:
         producer = self.producers[name]
         if producer.epoch != epoch:
+            self.fenced += 1
             raise ProducerFencedError("there is a newer producer")
         return producer
 

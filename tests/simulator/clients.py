@@ -201,10 +201,10 @@ class SimAdmin(Client):
     def _offset(self, at: TopicPartition, spec: int, committed: bool) -> Found:
         log = self._broker.log((at.topic, at.partition))
         if spec == OffsetSpec.EARLIEST:
-            return Found(0, -1)
+            return Found(log.start, -1)
         if spec == OffsetSpec.LATEST:
             return Found(log.stable_end if committed else log.end, -1)
-        for offset, (record, _) in enumerate(log.entries):
+        for offset, (record, _) in enumerate(log.entries[log.start :], log.start):
             if record is not None and record.timestamp_ms >= spec:
                 return Found(offset, record.timestamp_ms)
         return Found(-1, -1)

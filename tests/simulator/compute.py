@@ -14,6 +14,7 @@ from tests.simulator.broker import Broker, Record
 from tests.simulator.world import Violation, World
 from tidegate import core
 from tidegate.engine import Before, Computed
+from tidegate.errors import OffsetsLost
 from tidegate.ledger import Plan
 from tidegate.spec import Pipeline
 from tidegate.steps.outbox import Outbox
@@ -48,6 +49,20 @@ class Decided:
 
 def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     """A batch, from its records and the state that it starts from."""
+    return drain(plan, before) if plan.drain else _decide(plan, records, before)
+
+
+def drain(plan: Plan, before: State) -> Decided:
+    """What the second stage holds back goes out."""
+    state, drained = {}, []
+    for key, (value, count, changes) in sorted(before.items()):
+        if changes % 2:
+            state[key] = (value, count, changes + 1)
+            drained.append(Emission(key, f"{value}, drained at {plan.clock_ms}", plan.clock_ms, "drain"))
+    return Decided(state, {FIRST: [], SECOND: drained})
+
+
+def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     state: State = {}
     emissions: dict[str, list[Emission]] = {FIRST: [], SECOND: []}
     for topic, partition, offset, record in records:
@@ -67,10 +82,13 @@ def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     return Decided(state, emissions)
 
 
-def read(broker: Broker, plan: Plan) -> Iterator[Read]:
-    """The records of the planned ranges, as Spark reads them."""
+def read(broker: Broker, plan: Plan, settled: bool = False) -> Iterator[Read]:
+    """The records of the planned ranges, as Spark reads them; `settled` also finds those deleted since."""
     for each in plan.ranges:
-        for offset, record in broker.log((each.topic, each.partition)).committed(each.start, each.end):
+        log = broker.log((each.topic, each.partition))
+        if log.start > each.start and each.span and not settled:
+            raise OffsetsLost(f"{each.topic}[{each.partition}] starts at {log.start}", "Accept the gap.")
+        for offset, record in log.committed(each.start, each.end):
             yield each.topic, each.partition, offset, record
 
 
@@ -129,9 +147,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Batch:
-    """As much of an Arrow record batch."""
+    """As much of an Arrow record batch; the fakes of sinks take its rows."""
 
-    columns: list[Column]
+    rows: Sequence[Emission]
+    names: Sequence[str]
+
+    @property
+    def columns(self) -> list[Column]:
+        return [Column([getattr(row, name) for row in self.rows]) for name in self.names]
 
 
 @dataclass(frozen=True)
@@ -144,7 +167,7 @@ class SimOutbox(Outbox):
     def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[Any]:
         rows = self.world.effect("outbox.read", lambda: self.rows[skip:])
         if rows:
-            yield Batch([Column([getattr(row, name) for row in rows]) for name in columns])
+            yield Batch(rows, columns)
 
 
 def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) -> SimOutbox:

@@ -311,7 +311,7 @@ class SimLeased(SimReader):
                 (each.topic, each.partition): each.end for each in skipped
             }
 
-        self._fenced("accept_gap", act)
+        self._fenced("accept_gap", act, skipped)
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         def act(tables: Tables) -> None:

@@ -16,13 +16,15 @@ SEEDS_AT_ONCE = 500
 
 @dataclass
 class Sum:
-    """What became of many seeds: counts, and the finding of each seed that failed."""
+    """What became of many seeds: how often there was what, in how many of them, and what was found."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    seeds_with: Counter[str] = field(default_factory=Counter)
     failed: dict[int, str] = field(default_factory=dict)
 
     def include(self, other: Sum) -> None:
         self.counts.update(other.counts)
+        self.seeds_with.update(other.seeds_with)
         self.failed |= other.failed
 
 
@@ -31,6 +33,7 @@ def simulate_some(seeds: range) -> Sum:
     found = Sum()
     for result in simulate_all(seeds):
         found.counts.update(result.counts)
+        found.seeds_with.update(name for name, number in result.counts.items() if number)
         if result.violation:
             found.failed[result.seed] = result.violation
     return found

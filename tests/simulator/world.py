@@ -36,6 +36,8 @@ WEIGHTS = {
     "kafka.end_transaction": 10.0,
     "kafka.consumer.poll": 2.0,
     "spark.write": 2.0,
+    "sql.commit": 10.0,
+    "table.append": 10.0,
 }
 """How much likelier than elsewhere it goes wrong where it matters."""
 
@@ -115,6 +117,7 @@ class World:
     keepers: list[Keeper] = field(default_factory=list)
     late: list[tuple[str, Callable[[], Any]]] = field(default_factory=list)
     on_pause: Callable[[Process], None] = lambda _: None
+    on_wake: Callable[[Process], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -215,7 +218,7 @@ class World:
         self.on_pause(me)
         self._switch()
         me.paused = False
-        self.counts["zombies"] += me.wakes_as_zombie
+        self.on_wake(me)
 
     def _switch(self) -> None:
         me = self._current
