@@ -26,12 +26,13 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 BEFORE = ("kill", "raise", "pause")
 AFTER = ("kill_after", "lose")
 
+_NOTHING = nullcontext()
 _hits: Counter[str] = Counter()
 
 
@@ -43,10 +44,14 @@ class ReplyLost(ConnectionError):
     """The action `lose`."""
 
 
-@contextmanager
-def failpoint(name: str) -> Iterator[None]:
+def failpoint(name: str) -> AbstractContextManager[None]:
     """Fail before or after what is done inside, if the environment says so. Else it costs one look-up."""
-    due = _due(name) if os.environ.get("TIDEGATE_FAILPOINTS") else ()
+    return _armed(name) if os.environ.get("TIDEGATE_FAILPOINTS") else _NOTHING
+
+
+@contextmanager
+def _armed(name: str) -> Iterator[None]:
+    due = _due(name)
     for entry, action in due:
         if action in BEFORE:
             _fire(entry, name, action)

@@ -22,7 +22,8 @@ def main() -> int:
         _tell(found, time.monotonic() - began, end="\r")
     _tell(found, time.monotonic() - began, end="\n")
     for name, number in sorted(found.counts.items()):
-        print(f"{number:12,} {name}")
+        share = found.seeds_with[name] / found.counts["seeds"]
+        print(f"{number:13,} {name:46} in {share:6.1%} of the seeds")
     for seed, violation in sorted(found.failed.items())[:20]:
         print(f"seed {seed}: {violation}")
     if found.failed:

@@ -12,13 +12,24 @@ from typing import Any
 from tests.simulator.app import Places
 from tests.simulator.world import Crashed, Process, Violation
 from tidegate import steps
-from tidegate.errors import Halted, LeaseHeld, Permanent, QualityFailed, TidegateError, TopicMissing
+from tidegate.cli import doctor
+from tidegate.errors import (
+    Halted,
+    LeaseHeld,
+    OffsetsLost,
+    Permanent,
+    QualityFailed,
+    TidegateError,
+    TopicMissing,
+)
 from tidegate.spec import Pipeline
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 RETRIES = 3
 RETRY_SECONDS = 10.0
-LEASE_WAIT_SECONDS = 5.0
+LEASE_WAIT_SECONDS = 10.0
+BEARABLE = (Halted, OffsetsLost, QualityFailed, TopicMissing)
+"""With these a run may end for good: somebody has to do something first, and nothing is lost by waiting."""
 
 
 @dataclass
@@ -28,9 +39,11 @@ class Airflow:
     places: Places
     pipeline: Pipeline
     runs: dict[str, Run] = field(default_factory=dict)
+    _asleep: dict[int, tuple[Run, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.places.world.on_pause = self._paused
+        self.places.world.on_wake = self._woken
 
     def step(self, run_id: str, name: str) -> Any:
         """One task's work, as `plugins` and `spark_jobs` do it."""
@@ -46,33 +59,48 @@ class Airflow:
         world.counts["cleared"] += 1
         world.start(f"{run_id}.{name}(cleared)", lambda: self.step(run_id, name), _bearable, 0.0)
 
-    def drop_plan(self, patience: int = 4) -> None:
-        """Somebody calls `tidegate doctor --drop-plan`, and again while the lease is held."""
-        world = self.places.world
-        stream = steps.stream_of(self.pipeline)
+    def drop_plan(self) -> None:
+        """Somebody calls `tidegate doctor --drop-plan`."""
+        self._doctor("drop_plan", doctor._drop_plan, patience=4)
 
-        def work() -> None:
-            held = self.places.app().ledger.acquire(stream, f"doctor-{len(world.trace)}")
-            try:
-                world.counts["plans dropped"] += held.drop_plan() is not None
-            finally:
-                held.release()
+    def accept_gap(self) -> None:
+        """Somebody calls `tidegate doctor --accept-gap`."""
+        self._doctor("accept_gap", doctor._accept_gap, patience=4)
+
+    def _doctor(self, name: str, call: Callable[[str], None], patience: int) -> None:
+        """And again while the lease is held."""
+        world = self.places.world
 
         def ended(process: Process) -> None:
             _bearable(process)
             if isinstance(process.error, LeaseHeld) and patience:
-                world.at(world.now + 40.0, lambda: self.drop_plan(patience - 1))
+                world.at(world.now + 40.0, lambda: self._doctor(name, call, patience - 1))
 
-        world.start("doctor.drop_plan", work, ended, 0.0)
+        world.start(f"doctor.{name}", lambda: call(self.pipeline.pipeline), ended, 0.0)
 
     def _paused(self, process: Process) -> None:
         world = self.places.world
-        if world.dice.random() < 0.1:  # it looks stuck, so somebody forgets its plan
+        if world.dice.random() < 0.3:  # it looks stuck, so somebody forgets its plan
             world.at(world.now + 30.0, self.drop_plan)
         for run in self.runs.values():
             if run.process is process and world.dice.random() < 0.7:
                 after = world.dice.choice((1.0, 30.0, 125.0))
                 world.at(world.now + after, lambda run=run: run.give_up(process))  # type: ignore[misc]
+                self._asleep[id(process)] = (run, run.step, self._head_seq())
+
+    def _woken(self, process: Process) -> None:
+        """Count what a zombie finds."""
+        run, step, head = self._asleep.pop(id(process), (None, 0, 0))
+        if run is None or not process.wakes_as_zombie:
+            return
+        counts = self.places.world.counts
+        counts["zombies"] += 1
+        counts["zombie woken after its successor had finished"] += run.process is None or run.step > step
+        counts["zombie woken after the commit"] += self._head_seq() > head
+
+    def _head_seq(self) -> int:
+        row = self.places.store.streams[self.places.stream].head
+        return row.seq if row is not None else 0
 
 
 @dataclass
@@ -87,6 +115,7 @@ class Run:
     step: int = 0
     tries: int = 0
     process: Process | None = None
+    crashes: int = 0
     nothing_to_do: bool = False
     failed: bool = False
 
@@ -118,19 +147,27 @@ class Run:
         error = process.error
         if process is not self.process:
             _bearable(process)
-        elif error is None:
+            return
+        self._count_crashes(error)
+        if error is None:
             self._done(process.result)
         elif isinstance(error, LeaseHeld):
             self.tries -= 1
             self.start(LEASE_WAIT_SECONDS)
         elif isinstance(error, Permanent):
             _bearable(process)
+            if isinstance(error, OffsetsLost):
+                self.airflow.accept_gap()
             self._over(failed=True)
         else:
             _bearable(process)
             dice = self.airflow.places.world.dice
             late = dice.choice((0.0, 60.0, 130.0)) if isinstance(error, Crashed) else 0.0
             self._again(RETRY_SECONDS + late)
+
+    def _count_crashes(self, error: BaseException | None) -> None:
+        self.crashes = self.crashes + 1 if isinstance(error, Crashed) else 0
+        self.airflow.places.world.counts["two crashes in a row"] += self.crashes == 2
 
     def _done(self, result: Any) -> None:
         if isinstance(result, steps.Outcome) and result.plan is None:
@@ -160,7 +197,7 @@ def _bearable(process: Process) -> None:
         return
     if not isinstance(error, TidegateError):
         raise Violation(f"{process.name} failed with {error!r}") from error
-    if isinstance(error, Permanent) and type(error) not in (Halted, QualityFailed, TopicMissing):
+    if isinstance(error, Permanent) and type(error) not in BEARABLE:
         raise Violation(f"{process.name} halted: {type(error).__name__}: {error}") from error
 
 

@@ -13,12 +13,11 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
-from uuid import UUID
 
-from tests.simulator import clients
+from tests.simulator import clients, sinks
 from tests.simulator.broker import Broker
 from tests.simulator.compute import Lake, compute, outbox_of
-from tests.simulator.ledger import SimLedger, Store
+from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
@@ -29,7 +28,13 @@ from tidegate.steps import App, planned_pipeline
 from tidegate.steps.outbox import Outbox
 
 CHUNK_RECORDS = 2
-SETTINGS = Settings.from_environment({"TIDEGATE_KAFKA": "simulated:9092", "TIDEGATE_HOME": "simulated"})
+SETTINGS = Settings.from_environment(
+    {
+        "TIDEGATE_KAFKA": "simulated:9092",
+        "TIDEGATE_HOME": "simulated",
+        "TIDEGATE_SQL": "postgresql://simulated/sink",
+    }
+)
 parsed = cache(parse_pipeline)
 
 
@@ -41,22 +46,22 @@ class Places:
     broker: Broker = field(init=False)
     store: Store = field(init=False)
     lake: Lake = field(default_factory=Lake)
+    shelf: sinks.Shelf = field(init=False)
+    stream: Stream = field(default=Stream("simulated", 1))
     gate: Callable[[Attempt], bool] = lambda _: True
     attempts: int = 0
 
     def __post_init__(self) -> None:
         world = self.world
         self.broker = Broker(
-            lambda: world.now, lambda act: world.at(world.now + world.dice.choice(DELAYS), act)
+            lambda: world.now, lambda act: world.at(world.now + world.dice.choice(DELAYS), act), world.at
         )
-        world.on_time.append(self.broker.expire)
-        self.store = Store(lambda: world.now, read=self._read, write=self._write)
+        read = partial(world.effect, error=LedgerUnavailable)
+        self.shelf = sinks.Shelf(world)
+        self.store = Store(lambda: world.now, read=read, write=self._write)
 
     def app(self) -> SimApp:
         return SimApp(SETTINGS, SimLedger(self.store), self)  # type: ignore[arg-type]
-
-    def _read(self, name: str, act: Callable[[], Any]) -> Any:
-        return self.world.effect(name, act, LedgerUnavailable)
 
     def _write(self, name: str, act: Callable[[], Any]) -> Any:
         def transaction() -> Any:
@@ -136,9 +141,9 @@ def _client(kind: Any) -> Callable[..., Any]:
     return lambda **settings: kind(here().world, here().broker, **settings)
 
 
-def _attempt_id() -> UUID:
+def _attempt_id() -> Any:
     here().attempts += 1
-    return UUID(int=here().attempts << 96)
+    return SimpleNamespace(hex=f"{here().attempts:08x}".ljust(32, "0"))
 
 
 def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[bool, str]:
@@ -146,7 +151,19 @@ def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[b
     return passed, "passes" if passed else "does not pass"
 
 
+@contextmanager
+def _leased(_: str) -> Iterator[tuple[SimApp, SimLeased]]:
+    """As `cli.doctor._leased`, in the process of whoever calls for the doctor."""
+    app, world = here().app(), here().world
+    held = app.ledger.acquire(here().stream, f"doctor-{len(world.trace)}")
+    try:
+        yield app, held  # type: ignore[misc]
+    finally:
+        held.release()
+
+
 _TIME = SimpleNamespace(monotonic=lambda: here().world.now)
+_NO_FAILPOINTS = SimpleNamespace(environ={})
 _THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_Thread)
 
 REPLACED: dict[str, Any] = {
@@ -156,12 +173,20 @@ REPLACED: dict[str, Any] = {
     "tidegate.broker.publisher.time": _TIME,
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
     "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
+    "tidegate.cli.doctor._leased": _leased,
+    "tidegate.cli.doctor.out": SimpleNamespace(print=lambda *_, **__: None),
+    "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.steps.app.parse_pipeline": parsed,
     "tidegate.steps.lease.threading": _THREADING,
     "tidegate.steps.lease.time": _TIME,
     "tidegate.steps.plan.time": _TIME,
+    "tidegate.steps.sinks._table_rows": sinks.table_rows,
+    "tidegate.steps.sinks.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),
+    "tidegate.steps.sinks.sql_database": sinks.sql_database,
+    "tidegate.steps.sinks.sql_publisher": lambda *told: sinks.sql_publisher(here().shelf, *told),
     "tidegate.steps.validate._check": _gate,
+    "tidegate.steps.validate.check_sql_outbox": lambda *_: None,
 }
 """What the steps find in place of the real thing."""
 

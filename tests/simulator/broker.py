@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 
@@ -17,8 +18,7 @@ Partition = tuple[str, int]
 Headers = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What a producer sends."""
 
     key: bytes
@@ -45,6 +45,8 @@ class Log:
     entries: list[tuple[Record | None, Transaction | None]] = field(default_factory=list)
     open: dict[Transaction, int] = field(default_factory=dict)
     aborted: set[Transaction] = field(default_factory=set)
+    start: int = 0
+    """What lies before was deleted by retention: it is kept here for the checks only."""
 
     @property
     def end(self) -> int:
@@ -85,16 +87,18 @@ class Producer:
 
 @dataclass
 class Broker:
-    """`later(act)` lets something happen after a while; `now` is in seconds.
+    """`later(act)` lets something happen after a while, `at(when, act)` at an instant; `now` is in seconds.
 
     `watch` is told of each commit: whose it is, and its records.
     """
 
     now: Callable[[], float]
     later: Callable[[Callable[[], None]], None]
+    at: Callable[[float, Callable[[], None]], None] = lambda *_: None
     watch: Callable[[str, Iterator[Record]], None] = lambda *_: None
     topics: dict[str, list[Log]] = field(default_factory=dict)
     producers: dict[str, Producer] = field(default_factory=dict)
+    fenced: int = 0
 
     def create(self, topic: str, partitions: int) -> None:
         self.topics.setdefault(topic, [Log() for _ in range(partitions)])
@@ -125,6 +129,7 @@ class Broker:
         transaction = producer.transaction
         if transaction is None:
             transaction = producer.transaction = Transaction(number, self.now() + timeout)
+            self.at(transaction.deadline, self.expire)
         if transaction.number != number:
             raise InvalidProducerEpochError("the transaction is over")
         if at not in transaction.partitions:
@@ -158,6 +163,7 @@ class Broker:
     def _current(self, name: str, epoch: int) -> Producer:
         producer = self.producers[name]
         if producer.epoch != epoch:
+            self.fenced += 1
             raise ProducerFencedError("there is a newer producer")
         return producer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -13,9 +13,10 @@ from tests.simulator.app import Places, parsed
 from tests.simulator.broker import Record
 from tests.simulator.compute import Emission, State, decide, read
 from tests.simulator.ledger import Tables
+from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
 from tidegate.broker import PROGRESS_TOPIC
-from tidegate.ledger import LEASE_SECONDS, Attempt, Plan, Stream
+from tidegate.ledger import LEASE_SECONDS, Attempt, OffsetRange, Plan, Stream
 from tidegate.spec import KafkaSink
 from tidegate.steps.sinks import shard_name
 
@@ -36,6 +37,7 @@ class Watch:
     seq: int = 0
     passed: set[str] = field(default_factory=set)
     plans: dict[int, Plan] = field(default_factory=dict)
+    skipped: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def __call__(self, name: str, stream: Stream, epoch: int, *told: Any) -> None:
         now = self.places.store.now()
@@ -58,9 +60,14 @@ class Watch:
                 seq = json.loads(record.value or b"")["seq"]
                 require(seq <= self.seq, f"{producer} published batch {seq}, but the head is {self.seq}")
 
+    def appended(self, shard: str, seq: int) -> None:
+        """Rows came into a table: of what is decided, and of nothing else."""
+        require(seq <= self.seq, f"{shard} published batch {seq}, but the head is {self.seq}")
+
     def _acquired(self, epoch: int, holder: str, now: float) -> None:
         require(epoch > self.epoch, "the epoch did not rise")
         free = self.holder in (None, holder) or self.until <= now
+        self.places.world.counts["lease expired"] += self.holder not in (None, holder)
         require(free, f"{holder} took the lease of {self.holder}, which is alive")
         self.epoch, self.holder, self.until = epoch, holder, now + LEASE_SECONDS
 
@@ -70,7 +77,14 @@ class Watch:
         self.plans[plan.seq] = plan
 
     def _drop_plan(self) -> None:
-        self.plans.pop(self.seq + 1, None)
+        self.places.world.counts["plans dropped"] += self.plans.pop(self.seq + 1, None) is not None
+
+    def _accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
+        for each in skipped:
+            start = self.places.broker.log((each.topic, each.partition)).start
+            require(each.end <= start, f"{each} was accepted as lost, but the log is there from {start} on")
+            self.skipped[each.topic, each.partition, each.start] = each.end
+            self.places.world.counts["gaps accepted"] += 1
 
     def _add_attempt(self, attempt: Attempt) -> None:
         plan = self.places.lake.plans[attempt.name]
@@ -89,21 +103,22 @@ class Watch:
         require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")
 
 
-def check_end(places: Places, stream: Stream) -> Counter[str]:
+def check_end(places: Places, watch: Watch, stream: Stream) -> Counter[str]:
     """The whole of it, against one uninterrupted run over the committed plans. Counts what there was."""
     tables = places.store.streams[stream]
     plans = _committed_plans(tables)
-    _check_ranges(places, plans)
+    _check_ranges(places, plans, watch.skipped)
     expected = _expected(places, plans)
-    _check_state(places, tables, expected.state)
+    _check_state(places, tables, expected.state, watch.skipped)
     spec = parsed(plans[-1].spec_text, "committed").sinks
     for sink in spec:
-        assert isinstance(sink, KafkaSink)
-        stage = sink.stage or expected.last_stage
-        _check_topic(places, sink.topic, [batch[stage] for batch in expected.emissions])
-        _check_progress(
-            places, tables, shard_name(stream, sink.name), [len(b[stage]) for b in expected.emissions]
-        )
+        stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
+        batches = [batch[stage] for batch in expected.emissions]
+        if isinstance(sink, KafkaSink):
+            _check_topic(places, sink.topic, batches)
+            _check_progress(places, tables, shard, [len(each) for each in batches])
+        else:
+            _check_table(places.shelf.table(shard), shard, batches)
         for seq, batch in enumerate(expected.emissions, 1):
             noted = tables.publications.get((seq, sink.name))
             require(noted == len(batch[stage]), f"batch {seq}: {noted} of {len(batch[stage])} are noted")
@@ -123,7 +138,7 @@ class Expected:
 def _expected(places: Places, plans: list[Plan]) -> Expected:
     expected = Expected(last_stage=parsed(plans[-1].spec_text, "committed").stages[-1].name)
     for plan in plans:
-        decided = decide(plan, read(places.broker, plan), expected.state)
+        decided = decide(plan, read(places.broker, plan, settled=True), expected.state)
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
     return expected
@@ -139,24 +154,35 @@ def _committed_plans(tables: Tables) -> list[Plan]:
     return [tables.plans[seq] for seq in seqs]
 
 
-def _check_ranges(places: Places, plans: list[Plan]) -> None:
-    """Each partition whole: from its first offset to its end, without gap or overlap."""
+def _check_ranges(places: Places, plans: list[Plan], skipped: Mapping[tuple[str, int, int], int]) -> None:
+    """Each partition whole: from its first offset to its end, without overlap, and without a gap that nobody
+    has accepted.
+    """
     at: dict[tuple[str, int], int] = defaultdict(int)
     for plan in plans:
         for each in plan.ranges:
             partition = (each.topic, each.partition)
+            if each.start != at[partition]:
+                at[partition] = skipped.get((*partition, at[partition]), at[partition])
             require(each.start == at[partition], f"batch {plan.seq} starts at {each}, not at {at[partition]}")
             at[partition] = each.end
     for partition, end in at.items():
+        end = skipped.get((*partition, end), end)
         require(end == places.broker.log(partition).end, f"{partition} is read up to {end} only")
 
 
-def _check_state(places: Places, tables: Tables, expected: State) -> None:
+def _check_state(
+    places: Places, tables: Tables, expected: State, skipped: Mapping[tuple[str, int, int], int]
+) -> None:
     found = places.lake.state_of([tables.commits[seq] for seq in sorted(tables.commits)])
     require(found == expected, f"the state is {found}, not {expected}")
     records: Counter[str] = Counter()
-    for log in places.broker.topics["input"]:
-        records.update(record.key.decode() for _, record in log.committed(0, log.end))
+    lost = {
+        (partition, offset) for (_, partition, start), end in skipped.items() for offset in range(start, end)
+    }
+    for partition, log in enumerate(places.broker.topics["input"]):
+        kept = (each for at, each in log.committed(0, log.end) if (partition, at) not in lost)
+        records.update(record.key.decode() for record in kept)
     counted = {key: count for key, (_, count, _) in found.items()}
     require(counted == dict(records), f"the state counts {counted}, the input has {dict(records)}")
 
@@ -175,12 +201,21 @@ def _check_topic(places: Places, topic: str, batches: list[list[Emission]]) -> N
             raise Violation(f"{topic}[{number}]: {_difference(found, expected[number])}")
 
 
+def _check_table(table: Table, shard: str, batches: list[list[Emission]]) -> None:
+    """Row for row, and the progress that belongs to them."""
+    expected = [each for batch in batches for each in batch]
+    if table.rows != expected:
+        raise Violation(f"{shard}: {_difference(table.rows, expected)}")
+    last = max((seq for seq, batch in enumerate(batches, 1) if batch), default=0)
+    require(table.progress == last, f"the progress of {shard} is {table.progress}, not {last}")
+
+
 def _as_record(emission: Emission) -> Record:
     headers = (("tidegate-source", emission.source.encode()),)
     return Record(emission.key.encode(), emission.payload.encode(), emission.timestamp, headers)
 
 
-def _difference(found: list[Record], expected: list[Record]) -> str:
+def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
     twice = [each for each, times in Counter(found).items() if times > 1]
     lost = [each for each in expected if each not in found]
     others = [each for each in found if each not in expected]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from kafka import TopicPartition
@@ -18,19 +17,18 @@ from tidegate.errors import OutcomeUnknown
 
 Result = TypeVar("Result")
 _RETRY_SECONDS = 0.3
+_LONGEST_RETRY_SECONDS = 2.4
 _POLL_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """An offset, as the admin client tells it."""
 
     offset: int
     timestamp: int
 
 
-@dataclass(frozen=True)
-class Consumed:
+class Consumed(NamedTuple):
     """A record, as the consumer gives it."""
 
     key: bytes
@@ -60,8 +58,10 @@ class Client:
 
     def _until(self, name: str, act: Callable[[], Any]) -> Any:
         """Ask again while the answer is that it is too early."""
+        wait = _RETRY_SECONDS
         while (found := self._ask(name, act)) in (None, False):
-            self._world.sleep(_RETRY_SECONDS)
+            self._world.sleep(wait)
+            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
         return found
 
     def close(self, timeout: float | None = None) -> None:
@@ -201,10 +201,10 @@ class SimAdmin(Client):
     def _offset(self, at: TopicPartition, spec: int, committed: bool) -> Found:
         log = self._broker.log((at.topic, at.partition))
         if spec == OffsetSpec.EARLIEST:
-            return Found(0, -1)
+            return Found(log.start, -1)
         if spec == OffsetSpec.LATEST:
             return Found(log.stable_end if committed else log.end, -1)
-        for offset, (record, _) in enumerate(log.entries):
+        for offset, (record, _) in enumerate(log.entries[log.start :], log.start):
             if record is not None and record.timestamp_ms >= spec:
                 return Found(offset, record.timestamp_ms)
         return Found(-1, -1)

@@ -6,15 +6,15 @@ is another one. With two stages, the second lets every other change through.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulator.broker import Broker, Record
 from tests.simulator.world import Violation, World
 from tidegate import core
 from tidegate.engine import Before, Computed
+from tidegate.errors import OffsetsLost
 from tidegate.ledger import Plan
 from tidegate.spec import Pipeline
 from tidegate.steps.outbox import Outbox
@@ -28,8 +28,7 @@ State = dict[str, tuple[str | None, int, int]]
 """Key -> its value, its records and its changes."""
 
 
-@dataclass(frozen=True)
-class Emission:
+class Emission(NamedTuple):
     """A row of an outbox."""
 
     key: str
@@ -50,6 +49,20 @@ class Decided:
 
 def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     """A batch, from its records and the state that it starts from."""
+    return drain(plan, before) if plan.drain else _decide(plan, records, before)
+
+
+def drain(plan: Plan, before: State) -> Decided:
+    """What the second stage holds back goes out."""
+    state, drained = {}, []
+    for key, (value, count, changes) in sorted(before.items()):
+        if changes % 2:
+            state[key] = (value, count, changes + 1)
+            drained.append(Emission(key, f"{value}, drained at {plan.clock_ms}", plan.clock_ms, "drain"))
+    return Decided(state, {FIRST: [], SECOND: drained})
+
+
+def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     state: State = {}
     emissions: dict[str, list[Emission]] = {FIRST: [], SECOND: []}
     for topic, partition, offset, record in records:
@@ -59,20 +72,23 @@ def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
         state[key] = (value, count + 1, changes + changed)
         if not changed:
             continue
-        row = {"value": value, "records": count + 1, "clock": plan.clock_ms}
-        source = f"{topic}/{partition}/{offset}"
-        emissions[FIRST].append(Emission(key, json.dumps(row), record.timestamp_ms, source))
+        payload = f"{value}, record {count + 1}, at {plan.clock_ms}"
+        emission = Emission(key, payload, record.timestamp_ms, f"{topic}/{partition}/{offset}")
+        emissions[FIRST].append(emission)
         if not (changes + 1) % 2:
-            emissions[SECOND].append(Emission(key, json.dumps(row), record.timestamp_ms, source))
+            emissions[SECOND].append(emission)
     for each in emissions.values():
         each.sort(key=lambda emission: emission.key)  # stable: a key's own stay in order
     return Decided(state, emissions)
 
 
-def read(broker: Broker, plan: Plan) -> Iterator[Read]:
-    """The records of the planned ranges, as Spark reads them."""
+def read(broker: Broker, plan: Plan, settled: bool = False) -> Iterator[Read]:
+    """The records of the planned ranges, as Spark reads them; `settled` also finds those deleted since."""
     for each in plan.ranges:
-        for offset, record in broker.log((each.topic, each.partition)).committed(each.start, each.end):
+        log = broker.log((each.topic, each.partition))
+        if log.start > each.start and each.span and not settled:
+            raise OffsetsLost(f"{each.topic}[{each.partition}] starts at {log.start}", "Accept the gap.")
+        for offset, record in log.committed(each.start, each.end):
             yield each.topic, each.partition, offset, record
 
 
@@ -131,9 +147,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Batch:
-    """As much of an Arrow record batch."""
+    """As much of an Arrow record batch; the fakes of sinks take its rows."""
 
-    columns: list[Column]
+    rows: Sequence[Emission]
+    names: Sequence[str]
+
+    @property
+    def columns(self) -> list[Column]:
+        return [Column([getattr(row, name) for row in self.rows]) for name in self.names]
 
 
 @dataclass(frozen=True)
@@ -146,7 +167,7 @@ class SimOutbox(Outbox):
     def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[Any]:
         rows = self.world.effect("outbox.read", lambda: self.rows[skip:])
         if rows:
-            yield Batch([Column([getattr(row, name) for row in rows]) for name in columns])
+            yield Batch(rows, columns)
 
 
 def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) -> SimOutbox:

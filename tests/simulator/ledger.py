@@ -210,12 +210,14 @@ class SimLeased(SimReader):
 
     def _fenced(self, name: str, act: Callable[[Tables], Result], *told: Any) -> Result:
         def transaction() -> Result:
-            if not self._is_current() and self._store.checks.epoch_at_writes:
+            store, row = self._store, self._row
+            is_current = row.epoch == self.lease.epoch
+            if not is_current and store.checks.epoch_at_writes:
                 raise self._lost()
-            result = act(self._store.streams[self.stream])
-            if self._is_current():
-                self._row.lease_until = self._store.now() + LEASE_SECONDS
-            self._store.watch(name, self.stream, self.lease.epoch, *told)
+            result = act(store.streams[self.stream])
+            if is_current:
+                row.lease_until = store.now() + LEASE_SECONDS
+            store.watch(name, self.stream, self.lease.epoch, *told)
             return result
 
         found: Result = self._store.write(f"ledger.{name}", transaction)
@@ -310,7 +312,7 @@ class SimLeased(SimReader):
                 (each.topic, each.partition): each.end for each in skipped
             }
 
-        self._fenced("accept_gap", act)
+        self._fenced("accept_gap", act, skipped)
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         def act(tables: Tables) -> None:

@@ -14,7 +14,7 @@ from tests.simulator.world import Event, Violation, World
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.ledger import Attempt
 from tidegate.spec import Pipeline
-from tidegate.steps import Trigger, stream_of
+from tidegate.steps import Trigger
 
 _SOURCE = """\
 pipeline: simulated
@@ -41,12 +41,18 @@ _TWO_SINKS = (
     "  - {kind: kafka, topic: output, stage: changes}\n"
     "  - {kind: kafka, topic: others, stage: every_other}\n"
 )
+_TABLES = (
+    "sinks:\n"
+    "  - {kind: sql, table: output, stage: changes}\n"
+    "  - {kind: table, path: others, stage: every_other}\n"
+)
 _QUALITY = "quality: {suite: simulated, on_failure: stop}\n"
 
 PIPELINES = (
     _SOURCE.format(limit="") + _ONE_SINK,
-    _SOURCE.format(limit="max_records: 4") + _ONE_SINK + _QUALITY,
+    _SOURCE.format(limit="max_records: 6") + _ONE_SINK + _QUALITY,
     _SOURCE.format(limit="") + _SECOND_STAGE + _TWO_SINKS + _QUALITY,
+    _SOURCE.format(limit="") + _SECOND_STAGE + _TABLES,
 )
 HORIZON_SECONDS = 90.0
 _KEYS = ("a", "b", "c")
@@ -73,6 +79,7 @@ class Scenario:
         self.watch = Watch(self.places)
         self.places.store.watch = self.watch
         self.places.broker.watch = self.watch.published
+        self.places.shelf.watch = self.watch.appended
         self.places.gate = self._gate
         self.airflow = Airflow(self.places, self.pipeline)
         for topic in ("input", "output", "others"):
@@ -91,7 +98,8 @@ class Scenario:
         while not self._finish():
             pass
         self.world.settle()
-        return check_end(self.places, stream_of(self.pipeline))
+        found = check_end(self.places, self.watch, self.places.stream)
+        return found + Counter({"publication fenced": self.places.broker.fenced})
 
     def _some_time(self) -> float:
         return self.world.now + self.dice.random() * HORIZON_SECONDS
@@ -180,7 +188,9 @@ class Scenario:
         if lane == "cli":
             return Trigger(run_id, now_ms, None, now_ms)
         end_ms = now_ms - (self.dice.randint(0, 60_000) if lane == "backfill" else 0)
-        return Trigger(run_id, end_ms, end_ms, now_ms)
+        drain = lane == "scheduled" and self.dice.random() < 0.1
+        self.world.counts["drained"] += drain
+        return Trigger(run_id, end_ms, end_ms, now_ms, drain=drain)
 
     def _meddling(self) -> None:
         if self.dice.random() < 0.4:
@@ -189,6 +199,16 @@ class Scenario:
         if self.dice.random() < 0.2:
             for _ in range(self.dice.randint(1, 2)):
                 self.world.at(self._some_time(), self.airflow.drop_plan)
+        if self.dice.random() < 0.25:
+            self.world.at(self._some_time(), self._delete_old)
+
+    def _delete_old(self) -> None:
+        """Retention deletes a part of a partition that was read before, and often what was not read yet."""
+        at = ("input", self.dice.randrange(2))
+        row, log = self.places.store.streams[self.places.stream].head, self.places.broker.log(at)
+        if row is not None and at in row.offsets:
+            log.start = self.dice.randint(row.offsets[at], log.stable_end)
+            self.world.counts["retention passed the head"] += log.start > row.offsets[at]
 
     def _clear_any(self) -> None:
         if self.airflow.runs:
@@ -207,7 +227,7 @@ class Scenario:
         self._finals = getattr(self, "_finals", 0) + 1
         now_ms = round(self.world.now * 1000)
         trigger = Trigger(f"final-{self._finals}", now_ms, None, now_ms)
-        Run(self.airflow, trigger, ended.append, patient=True).start()
+        Run(self.airflow, trigger, ended.append, whole=True, patient=True).start()
         self.world.run()
         if self._finals > 40:
             raise Violation("the end does not come")

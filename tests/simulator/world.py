@@ -36,6 +36,8 @@ WEIGHTS = {
     "kafka.end_transaction": 10.0,
     "kafka.consumer.poll": 2.0,
     "spark.write": 2.0,
+    "sql.commit": 10.0,
+    "table.append": 10.0,
 }
 """How much likelier than elsewhere it goes wrong where it matters."""
 
@@ -114,17 +116,20 @@ class World:
     processes: list[Process] = field(default_factory=list)
     keepers: list[Keeper] = field(default_factory=list)
     late: list[tuple[str, Callable[[], Any]]] = field(default_factory=list)
-    on_time: list[Callable[[], None]] = field(default_factory=list)
     on_pause: Callable[[Process], None] = lambda _: None
+    on_wake: Callable[[Process], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.weather = Weather.of(self.dice)
+        self._chance = 0.5 * self.weather.fault
+        self._chances = {name: weight * self.weather.fault for name, weight in WEIGHTS.items()}
+        self._stays = 1 - self.weather.switch
         self._main = getcurrent()
         self._current: Process | None = None
         self._agenda: list[tuple[float, int, Callable[[], Any]]] = []
         self._numbers = 0
-        self._next_beat = 0.0
+        self._next_beat = START + BEAT_SECONDS
         self._closed = False
         self._violation: Violation | None = None
 
@@ -142,12 +147,11 @@ class World:
             raise Violation("there is no end to it")
         drawn = self.dice.random()
         fault = ""
-        chance = self.weather.fault * WEIGHTS.get(name, 0.5)
-        if not self.quiet and drawn < chance and self.counts["faults"] < self.weather.most:
+        if drawn < self._chances.get(name, self._chance) and self._may_go_wrong():
             fault = self.dice.choice(self.weather.faults)
             self._count(fault)
             self._before(me, name, fault, act, error)
-        elif drawn > 1 - self.weather.switch:
+        elif drawn > self._stays:
             self._switch()
         try:
             result = act()
@@ -171,6 +175,9 @@ class World:
     def current(self) -> Process | None:
         """Who runs."""
         return self._current
+
+    def _may_go_wrong(self) -> bool:
+        return not self.quiet and self.counts["faults"] < self.weather.most
 
     def _count(self, fault: str) -> None:
         self.counts["faults"] += 1
@@ -211,7 +218,7 @@ class World:
         self.on_pause(me)
         self._switch()
         me.paused = False
-        self.counts["zombies"] += me.wakes_as_zombie
+        self.on_wake(me)
 
     def _switch(self) -> None:
         me = self._current
@@ -224,7 +231,7 @@ class World:
 
     def arrive(self, edge: str) -> None:
         """Whatever is under way to an edge arrives, unless it was lost for good."""
-        while due := [each for each in self.late if each[0].startswith(edge)]:
+        while self.late and (due := [each for each in self.late if each[0].startswith(edge)]):
             self.late.remove(due[0])
             name, act = due[0]
             if self.dice.random() < 0.75:
@@ -301,27 +308,24 @@ class World:
             self._current = me
 
     def _advance(self, until: float) -> None:
-        while True:
-            step = min(until, self.now + BEAT_SECONDS)
-            if self._agenda and self._agenda[0][0] < step:
-                step = max(self.now, self._agenda[0][0])
-            if step > self.now:
-                self.now = step
+        while (soonest := self._soonest()) <= until:
+            self.now = max(self.now, soonest)
+            if self.now >= self._next_beat:
                 self._beat()
             while self._agenda and self._agenda[0][0] <= self.now:
                 heapq.heappop(self._agenda)[2]()
-            if self.now >= until:
-                return
+        self.now = max(self.now, until)
+
+    def _soonest(self) -> float:
+        """When something happens by itself again."""
+        return min(self._next_beat, self._agenda[0][0]) if self._agenda else self._next_beat
 
     def _beat(self) -> None:
-        if self.now >= self._next_beat:
-            self._next_beat = self.now + BEAT_SECONDS
-            for keeper in list(self.keepers):
-                alive = not (keeper.process.paused or keeper.process.dead)
-                if alive and not keeper.renew():
-                    self.keepers.remove(keeper)
-        for each in self.on_time:
-            each()
+        self._next_beat = self.now + BEAT_SECONDS
+        for keeper in list(self.keepers):
+            alive = not (keeper.process.paused or keeper.process.dead)
+            if alive and not keeper.renew():
+                self.keepers.remove(keeper)
 
 
 def told(trace: list[Event]) -> Iterator[str]:

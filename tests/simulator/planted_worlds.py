@@ -1,0 +1,95 @@
+"""Planted bugs in what goes to tables, in drained batches, and where retention passes the head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tests.simulator import sinks
+from tests.simulator.app import here
+from tests.simulator.compute import Batch
+from tests.simulator.ledger import SimLeased, SimReader
+from tests.simulator.planted import planted
+from tests.simulator.sinks import Shelf, SimSqlPublisher
+from tidegate.ledger import Head, OffsetRange
+from tidegate.steps import plan
+
+_plan_ranges = plan.plan_ranges
+_accept_gap = SimLeased.accept_gap
+_plan = SimReader.plan
+
+
+# tables
+
+
+@planted((SimSqlPublisher, "publish"))
+def rows_and_progress_are_two_transactions(
+    self: Any, seq: int, emissions: Iterable[Batch], last: int
+) -> None:
+    table, effect = self.shelf.table(self.shard), self.shelf.world.effect
+    if effect("sql.progress", lambda: table.progress) < seq:
+        rows = [row for batch in emissions for row in batch.rows]
+        effect("sql.commit", lambda: table.rows.extend(rows))
+        effect("sql.commit", partial(self.shelf.write, self.shard, seq, []))
+
+
+@planted((SimSqlPublisher, "publish"))
+def only_the_ledger_says_what_a_database_has(
+    self: Any, seq: int, emissions: Iterable[Batch], last: int
+) -> None:
+    if last < seq:
+        rows = [row for batch in emissions for row in batch.rows]
+        self.shelf.world.effect("sql.commit", partial(self.shelf.write, self.shard, seq, rows))
+
+
+@planted((Shelf, "append"))
+def progress_moves_from_wherever_it_is(self: Any, shard: str, found: int, seq: int, rows: Any) -> None:
+    """Whoever read it first may still write after somebody else."""
+    self.write(shard, seq, rows)
+
+
+@planted((sinks, "append_batch"))
+def a_table_is_not_asked_for_its_version(
+    shelf: Shelf, path: str, application: str, seq: int, rows: Any
+) -> None:
+    shelf.world.effect("table.append", partial(shelf.write, application, seq, rows))
+
+
+# drained batches
+
+
+@planted((plan, "standing_still"))
+def a_drained_batch_starts_at_the_ends_of_the_logs(head: Head) -> tuple[OffsetRange, ...]:
+    """What waits there is taken for read."""
+    ends = {at: here().broker.log(at).end for at in sorted(head.offsets)}
+    return tuple(OffsetRange(*at, end, end) for at, end in ends.items())
+
+
+@planted((SimReader, "plan"))
+def a_plan_forgets_that_it_drains(self: Any, stream: Any, seq: int) -> Any:
+    """On its way through the ledger."""
+    found = _plan(self, stream, seq)
+    return found and replace(found, drain=False)
+
+
+# retention
+
+
+@planted((plan, "plan_ranges"))
+def what_retention_deleted_is_skipped(head: Head, views: Any, *rest: Any) -> Any:
+    """Without a word, and without anybody's leave."""
+    starts = {(view.topic, partition): start for view in views for partition, start in view.starts.items()}
+    offsets = {at: max(offset, starts.get(at, 0)) for at, offset in head.offsets.items()}
+    return _plan_ranges(replace(head, offsets=offsets), views, *rest)
+
+
+@planted((SimLeased, "accept_gap"))
+def more_is_accepted_as_lost_than_is_lost(self: Any, skipped: Sequence[OffsetRange]) -> None:
+    _accept_gap(self, [replace(each, end=each.end + 1) for each in skipped])
+
+
+@planted((SimLeased, "drop_plan"))
+def a_plan_of_what_is_lost_is_kept(self: Any) -> None:
+    """And stands in the way for good."""

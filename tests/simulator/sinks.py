@@ -1,0 +1,97 @@
+"""Tables that sinks write to, in memory: a database's, and a Delta table's.
+
+In both, a batch's rows and the number of the newest batch change together, and only from what that number
+was found to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.simulator.compute import Batch, Emission, SimOutbox
+from tests.simulator.world import World
+from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkUnavailable
+from tidegate.steps.sinks import shard_name
+
+
+@dataclass
+class Table:
+    """Rows in the order in which they came, and the newest batch."""
+
+    rows: list[Emission] = field(default_factory=list)
+    progress: int = 0
+
+
+@dataclass
+class Shelf:
+    """The tables, by who publishes to them. `watch` is told of each commit: whose it is, and its batch."""
+
+    world: World
+    watch: Callable[[str, int], None] = lambda *_: None
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    def table(self, shard: str) -> Table:
+        return self.tables.setdefault(shard, Table())
+
+    def append(self, shard: str, found: int, seq: int, rows: Sequence[Emission]) -> None:
+        """One transaction: rows and progress, or nothing if somebody was faster."""
+        if self.table(shard).progress != found:
+            self.world.counts["append fenced"] += 1
+            raise Fenced(f"another publisher of {shard} was faster with batch {seq}")
+        self.write(shard, seq, rows)
+
+    def write(self, shard: str, seq: int, rows: Sequence[Emission]) -> None:
+        table = self.table(shard)
+        self.watch(shard, seq)
+        table.rows += rows
+        table.progress = seq
+
+
+def append_batch(shelf: Shelf, path: str, application: str, seq: int, rows: Sequence[Emission]) -> None:
+    """As `lake.table_sink.append_batch`: a version that moved meanwhile is a conflict."""
+    effect, table = shelf.world.effect, shelf.table(application)
+    found = effect("table.version", lambda: table.progress, LakeUnavailable)
+    if found < seq:
+        act = partial(shelf.append, application, found, seq, rows)
+        effect("table.append", act, LakeUnavailable)
+
+
+def table_rows(sink: Any, outbox: SimOutbox) -> list[Emission]:
+    """As `steps.sinks._table_rows`."""
+    return [row for batch in outbox.batches(()) for row in batch.rows]
+
+
+@dataclass(frozen=True)
+class SimSqlPublisher:
+    """As `sql.SqlPublisher`."""
+
+    shelf: Shelf
+    shard: str
+
+    def publish(self, seq: int, emissions: Iterable[Batch], last_published: int) -> int:
+        effect, table = self.shelf.world.effect, self.shelf.table(self.shard)
+        found = effect("sql.progress", lambda: table.progress, SinkUnavailable)
+        if found < last_published:
+            raise ProgressLost(f"the progress row says batch {found}, the ledger {last_published}", "Restore")
+        if found > seq:
+            raise Fenced(f"{self.shard} is to publish batch {seq}, but batch {found} is in already")
+        if found == seq:
+            return 0
+        rows = [row for batch in emissions for row in batch.rows]
+        effect("sql.commit", partial(self.shelf.append, self.shard, found, seq, rows), OutcomeUnknown)
+        return len(rows)
+
+
+def sql_publisher(shelf: Shelf, database: None, sink: Any, outbox: SimOutbox) -> SimSqlPublisher:
+    """As `steps.sinks.sql_publisher`."""
+    return SimSqlPublisher(shelf, shard_name(outbox.plan.stream, sink.name))
+
+
+@contextmanager
+def sql_database(*_: Any) -> Iterator[None]:
+    """In place of a connection: nobody sees one."""
+    yield None
