@@ -25,14 +25,14 @@ up: setup ## Start Kafka and Airflow in the background
 down: ## End what `make up` started
 	@$(VENV)/tidegate down
 
-test: ## Check style and types, and run all tests
+test: ## Check style and types, and run all tests, two at a time
 	@$(BOOTSTRAP) --dev
 	$(VENV)/ruff check
 	$(VENV)/ruff format --check
 	$(VENV)/mypy
-	$(VENV)/pytest
+	$(VENV)/pytest -n 2 --dist loadfile
 
-faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs, and all processes of a real stack; compare what came out (an hour)
+faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (an hour and more)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest tests/faults tests/e2e -m long
 	$(VENV)/python -m tests.faults

@@ -32,7 +32,6 @@ def test_a_case_is_written_as_it_is_read() -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.long
 def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
     met = {case[0].name for case in matrix(all_cases(pool.hits), at_least=0)}
     assert met == failpoint_names() - TOLD_TO_PEOPLE - OF_LARGE_OUTBOXES
@@ -40,7 +39,6 @@ def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
-@pytest.mark.long
 def test_after_a_fault_and_the_retries_everything_is_as_if_nothing_had_happened(
     pool: Pool, capsys: pytest.CaptureFixture[str]
 ) -> None:
