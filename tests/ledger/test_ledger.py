@@ -225,6 +225,11 @@ def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledg
     held.add_publication(2, "kafka:t", 0)
     assert ledger.publications(STREAM, 1) == {"kafka:t": 7}
     assert ledger.last_published(STREAM, "kafka:t") == 1
+    held.add_publication(3, "kafka:t", 9)
+    held.add_publication(4, "kafka:t", 8)
+    assert ledger.last_published(STREAM, "kafka:t", more_than=8) == 3
+    assert ledger.last_published(STREAM, "kafka:t", more_than=8, up_to=2) == 0
+    assert ledger.last_published(STREAM, "kafka:t", up_to=3) == 3
 
 
 def test_metrics_of_a_later_try_replace_those_of_an_earlier(ledger: Ledger) -> None:

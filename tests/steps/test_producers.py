@@ -198,12 +198,14 @@ def test_a_producer_that_outlives_its_try_is_fenced_by_the_next(
     with monkeypatch.context() as patched:
         patched.setenv("TIDEGATE_FAILPOINTS", "publish.commit=pause@2")
         zombie = producers._Producer.start()
-    zombie.connection.send(shares[1])
-    wait_until(lambda: state_of(zombie.process.pid) == "T")
-    sending.batches.publish(1)
-    zombie.process.send_signal(signal.SIGCONT)
-    assert isinstance(zombie.answer(), Fenced)
-    zombie.end()
+    try:
+        zombie.connection.send(shares[1])
+        wait_until(lambda: state_of(zombie.process.pid) == "T")
+        sending.batches.publish(1)
+        zombie.process.send_signal(signal.SIGCONT)
+        assert isinstance(zombie.answer(), Fenced)
+    finally:
+        zombie.end()
     assert sending.sent() == once(*rows(0))
 
 
