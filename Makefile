@@ -43,7 +43,7 @@ lint: ## Check style and types only
 	$(VENV)/ruff format --check
 	$(VENV)/mypy
 
-simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (an hour and a half on one)
+simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (some 40 minutes on two)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.simulator --seeds 1000000
 

@@ -1,0 +1,60 @@
+"""The tables in memory are as the real ones: the same publications have the same results and errors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.simulator import sinks
+from tests.simulator.compute import Batch, Emission
+from tests.simulator.sinks import Shelf, SimSqlPublisher
+from tests.simulator.world import World
+from tests.sql.sink import Sink, emission
+from tidegate.errors import TidegateError
+from tidegate.lake.table_sink import append_batch
+
+PUBLICATIONS = 60
+
+
+def _outcome(publish: Callable[[], Any]) -> Any:
+    try:
+        return publish()
+    except TidegateError as error:
+        return type(error)
+
+
+def test_a_database_takes_and_refuses_the_same_batches(tmp_path: Path) -> None:
+    dice, real = random.Random(1), Sink(f"sqlite:///{tmp_path / 'sink.db'}")
+    sim = SimSqlPublisher(Shelf(World(1)), "sql")
+    table, told = sim.shelf.table("sql"), []
+    for number in range(PUBLICATIONS):
+        seq = max(1, table.progress + dice.choice((-1, 0, 1, 1, 2)))
+        last = max(0, min(table.progress + dice.choice((-1, 0, 0, 0, 1)), seq))
+        keys = [f"{number}.{each}" for each in range(dice.randint(1, 3))]
+        rows = [Emission(key, "", 1, "") for key in keys]
+        sent = _outcome(lambda: real.publish(seq, [emission(key, 1) for key in keys], last))  # noqa: B023
+        told.append(sent)
+        assert _outcome(lambda: sim.publish(seq, [Batch(rows, ())], last)) == sent  # noqa: B023
+    assert [key for key, _ in real.values()] == [row.key for row in table.rows]
+    assert len(set(map(str, told))) >= 5  # all sizes, none, and both errors
+
+
+def test_a_delta_table_takes_and_passes_over_the_same_batches(tmp_path: Path) -> None:
+    dice, path, shelf = random.Random(1), str(tmp_path / "table"), Shelf(World(1))
+    for number in range(PUBLICATIONS // 4):
+        seq = max(1, shelf.table("me").progress + dice.choice((-1, 0, 1, 2)))
+        batch = pa.RecordBatch.from_pydict({"key": [f"{number}"]})
+        append_batch(path, "me", seq, pa.RecordBatchReader.from_batches(batch.schema, [batch]))
+        sinks.append_batch(shelf, path, "me", seq, [Emission(f"{number}", "", 1, "")])
+    assert _keys(path) == sorted(row.key for row in shelf.table("me").rows)
+
+
+def _keys(path: str) -> list[str]:
+    from deltalake import DeltaTable
+
+    found: list[str] = DeltaTable(path).to_pyarrow_table()["key"].to_pylist()
+    return sorted(found)
