@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,14 @@ MALFORMED = {
     "an object for a number": body(n={"x": 1}),
     "a text in a list of numbers": body(l=[1, "x"]),
     "a time without a date": body(at="10:30"),
+    "more after the object": b'{"n": 1} and so on',
+    "two objects": b'{"n": 1}\n{"n": 2}',
+    "two objects with a comma": b'{"n": 1}, {"n": 2}',
+    "single quotes": b"{'n': 1}",
+    "NaN, which is not JSON": b'{"d": NaN}',
+    "a number too large for an integer": b'{"b": 1e400}',
+    "a number of 5000 digits": b'{"d": ' + b"9" * 5000 + b"}",
+    "deep nesting of a field that is not declared": b'{"more": ' + b"[" * 3000 + b"]" * 3000 + b"}",
     "deep nesting": b'{"s": ' + b"[" * 3000 + b"]" * 3000 + b"}",
 }
 
@@ -97,6 +106,9 @@ USED = {
     "an explicit null": (body(s=None), {"s": None}),
     "a number for a text": (body(s=5), {"s": "5"}),
     "of a field given twice the last counts": (b'{"n": 1, "n": 2}', {"n": 2}),
+    "a number beyond all bounds": (b'{"d": -1e400}', {"d": -math.inf}),
+    "infinity as a text": (b'{"d": "Infinity"}', {"d": math.inf}),
+    "blanks around": (b' {"n": 1}\r\n', {"n": 1}),
     "a huge value": (body(s="x" * 10_000_000), {"s": "x" * 10_000_000}),
     "a time with a zone": (body(at="2026-01-31T10:30:00+02:00"), {"at": datetime(2026, 1, 31, 8, 30)}),
     "a time without a zone is UTC": (

@@ -18,6 +18,7 @@ from tidegate.errors import (
     LeaseHeld,
     OffsetsLost,
     QualityFailed,
+    RecordTooLarge,
     SchemaChanged,
     TopicMissing,
     TopicRecreated,
@@ -432,11 +433,50 @@ def test_a_step_out_of_order_says_which_is_missing(world: World) -> None:
 
 
 def test_an_emission_too_large_for_the_sink_is_found_before_the_commit(world: World) -> None:
-    world.write_pipeline(**{"quantity > 0": "repeat(storeId, 600000)"})
+    world.write_pipeline(**{"quantity > 0": "lpad(storeId, 600000, 'é')"})
     world.stock(1)
-    with pytest.raises(Exception, match="1200"):
+    with pytest.raises(RecordTooLarge, match=r"1200\d\d\d bytes.*too_large: quarantine"):
         world.run()
     assert world.app.ledger.head(world.stream).seq == 0
+
+
+def test_emissions_too_large_are_quarantined_where_that_is_declared_and_the_others_go_out(
+    world: World,
+) -> None:
+    table = world.folder / "published"
+    sinks = f"with_key: true, too_large: quarantine}}\n  - {{kind: table, path: {table}}}"
+    world.write_pipeline(**{"quantity > 0": "repeat('é', quantity)", "with_key: true}": sinks})
+    world.stock(1, 600_000, 600_000, 2)
+    world.stock(3, product=2)
+    world.send({"value": b"{no json", "key": b"x"})
+    world.run()
+    assert world.published() == {key_of(): ["é", "éé"], key_of(product=2): ["ééé"]}
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 3
+    rows = steps.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    assert [(row["offset"], row["key"], row["reason"]) for row in rows] == [
+        (1, key_of().encode(), "too_large"),
+        (5, b"x", "malformed"),
+    ]
+    assert json.loads(rows[0]["value"]) == {"isAvailable": "é" * 600_000}
+    counts = world.counts(1)
+    assert (counts["emitted"], counts["emitted-too-large"], counts["idempotent-update-skip"]) == (4, 1, 1)
+    assert counts["read"] == counts["used"] + counts["quarantined"] == 6
+
+
+def test_an_emission_quarantined_for_its_size_has_happened_for_what_comes_after_it(world: World) -> None:
+    declared = {"quantity > 0": "repeat('é', quantity)", "with_key: true}": "too_large: quarantine}"}
+    world.write_pipeline(extra="quality: {suite: any}", **declared)
+    world.app.settings.expectations.mkdir()
+    (world.app.settings.expectations / "any.json").write_text(
+        '{"name": "any", "meta": {}, "expectations": []}'
+    )
+    world.stock(600_000)
+    world.run()
+    world.stock(600_000, 1)
+    world.run()
+    assert [world.counts(seq)["emitted-too-large"] for seq in (1, 2)] == [1, 0]
+    assert world.counts(2)["idempotent-update-skip"] == 1
+    assert world.published() == {key_of(): ["é"]}
 
 
 def test_a_lake_that_cannot_be_written_is_a_typed_error_and_the_cure_is_enough(

@@ -1,7 +1,8 @@
-"""Offsets without records inside of what a batch reads, and records that are gone before it has read them."""
+"""What befalls a batch between plan and records: gaps, records that are gone, a broker that is gone."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.world import NOW_MS, World, key_of
 from tidegate import steps
 from tidegate.broker.publisher import read_until
 from tidegate.cli import cli
-from tidegate.errors import OffsetsLost
+from tidegate.errors import BrokerUnavailable, OffsetsLost
 from tidegate.local.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -89,3 +90,30 @@ def test_records_deleted_after_the_plan_halt_and_an_accepted_gap_plans_anew(worl
     world.run("after")
     assert world.published() == {key_of(): [True, False]}
     assert world.counts(2)["read"] == 2
+
+
+def test_a_broker_that_is_gone_when_spark_reads_is_transient_and_the_next_try_computes(
+    home: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    with KafkaBroker(own_home(home, tmp_path)) as broker:
+        world = World(broker.bootstrap_servers, tmp_path, home / "jars" / "spark", lambda: spark)
+        servers = {"bootstrap.servers": world.servers, "request.timeout.ms": "3000"}
+        world.app = steps.App.from_environment(world.environment | {"TIDEGATE_KAFKA": json.dumps(servers)})
+        world.stock(1, 0)
+        world.send({"value": b"{no json", "key": b"x"})
+
+        def after_the_broker() -> SparkSession:
+            broker.kill()
+            return spark
+
+        world.open_session = after_the_broker
+        with pytest.raises(BrokerUnavailable, match=r"did not answer Spark.*nothing is lost"):
+            world.run("r")
+        plan = world.app.ledger.open_plan(world.stream)
+        assert plan is not None
+        assert world.app.ledger.attempt(world.stream, plan.seq) is None
+        assert not list((tmp_path / "lake").rglob("*.parquet"))
+        broker.start()
+        world.open_session = lambda: spark
+        assert world.run("r").plan == plan
+        assert world.published() == {key_of(): [True, False]}

@@ -189,6 +189,29 @@ def test_retention_past_the_head_halts_and_doctor_names_the_range_and_the_comman
     assert source.decide() == [(0, 3, 4)]
 
 
+def test_doctor_finds_what_the_first_batch_cannot_read_any_more_and_goes_on_without(source: Source) -> None:
+    source.send(1, 2, 3, 4)
+    source.plan()
+    source.admin("delete_records", {TopicPartition(source.topic, 0): 3})
+    code, shown = source.doctor()
+    assert (code, f"{source.topic}[0] offsets 0 to 2" in shown) == (2, True)
+    code, shown = source.doctor("--accept-gap")
+    assert (code, "Batch 1, which was to read them, is forgotten" in " ".join(shown.split())) == (0, True)
+    assert source.decide() == [(0, 3, 4)]
+
+
+def test_doctor_finds_a_topic_that_was_recreated_while_the_first_batch_was_planned(source: Source) -> None:
+    source.send(1)
+    source.plan()
+    source.admin("delete_topics", [source.topic])
+    source.admin("create_topics", [NewTopic(source.topic, 1, 1)])
+    source.send(1, 2)
+    code, shown = source.doctor()
+    assert (code, "TopicRecreated" in shown) == (2, True)
+    assert source.doctor("--drop-plan")[0] == 0
+    assert source.decide() == [(0, 0, 2)]
+
+
 def test_a_log_truncated_below_the_head_halts_and_is_never_reset(home: Path, tmp_path: Path) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         source = Source(tmp_path, broker.bootstrap_servers, home)
@@ -224,6 +247,17 @@ def test_an_output_topic_that_is_missing_is_found_by_doctor(source: Source) -> N
     source.write("{kind: table}", f"{{kind: kafka, topic: {source.topic}-out}}")
     code, shown = source.doctor()
     assert (code, f"kafka-topics.sh --create --topic {source.topic}-out" in shown) == (2, True)
+
+
+def test_an_output_topic_that_takes_smaller_records_than_tidegate_sends_is_found_by_doctor(
+    source: Source,
+) -> None:
+    out = f"{source.topic}-out"
+    source.admin("create_topics", [NewTopic(out, 1, 1, topic_configs={"max.message.bytes": "100000"})])
+    source.write("{kind: table}", f"{{kind: kafka, topic: {out}}}")
+    code, shown = source.doctor()
+    assert (code, f"{out} takes records of up to 100000 bytes" in shown) == (0, True)
+    assert f"kafka-configs.sh --alter --topic {out} --add-config max.message.bytes=" in shown
 
 
 def test_a_backfill_in_order_reads_each_interval_and_one_already_read_says_who_covered_it(

@@ -29,6 +29,8 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 PROGRESS_TOPIC = "tidegate-progress"
+# Kafka's default max.message.bytes is 1 MiB, batch overhead included.
+MAX_RECORD_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ class KafkaConfig:
             for name, value in self.properties.items()
             if not name.startswith(("sasl.username", "sasl.password", "ssl."))
         }
+        if timeout := java.get("request.timeout.ms"):
+            # as long as a request is worth waiting for, and not its repetitions for a minute more
+            java["default.api.timeout.ms"] = timeout
         java |= self._jaas() | self._pem()
         return {f"kafka.{name}": value for name, value in java.items()}
 

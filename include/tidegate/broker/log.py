@@ -127,11 +127,23 @@ class KafkaLog:
 
     def is_compacted(self, topic: str) -> bool:
         """Whether the broker may drop records of a topic for newer ones with the same key."""
+        return "compact" in self._config_of(topic, "cleanup.policy")
+
+    def largest_bytes(self, topic: str) -> int | None:
+        """How many bytes a batch of records may have that a topic takes; null where the user may not ask."""
+        try:
+            return int(self._config_of(topic, "max.message.bytes"))
+        except SettingsInvalid as error:
+            if isinstance(error.__cause__, AuthorizationError):
+                return None
+            raise
+
+    def _config_of(self, topic: str, name: str) -> str:
         with self._admin() as admin:
             with failpoint("kafka.configs"):
-                wanted = ConfigResource(ConfigResourceType.TOPIC, topic, ["cleanup.policy"])
+                wanted = ConfigResource(ConfigResourceType.TOPIC, topic, [name])
                 found = admin.describe_configs([wanted], config_filter="all")
-            return "compact" in found["topic"][topic]["cleanup.policy"]["value"]
+            return str(found["topic"][topic][name]["value"])
 
     def ensure_progress_topic(self) -> None:
         """Create the compacted topic of progress records, with one partition, unless it is there."""

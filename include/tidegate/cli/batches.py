@@ -200,6 +200,8 @@ def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
         "filtered by where": counts.get("filtered", 0),
         "emitted": counts.get("emitted", 0),
     }
+    if counts.get("emitted-too-large"):
+        names["quarantined as too large to send"] = counts["emitted-too-large"]
     rows: list[dict[str, Any]] = [{"": name, "value": f"{value:.0f}"} for name, value in names.items()]
     if len(report.stages) > 1:
         emitted = {stage: counts.get("emitted", 0) for stage, counts in report.stages.items()}

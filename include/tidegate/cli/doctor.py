@@ -109,6 +109,8 @@ def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator
         yield _check(f"sinks of {name}", partial(_sinks, app, stream))
     for told in steps.stalled_transactions(app, pipeline):
         yield {"check": f"source of {name}", "ok": "wait", "found": told}
+    for told in steps.narrow_topics(app, pipeline):
+        yield {"check": f"sinks of {name}", "ok": "wait", "found": told}
 
 
 def _check(name: str, examine: Callable[[], str]) -> Finding:
@@ -158,6 +160,8 @@ def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
     head = app.ledger.head(steps.stream_of(pipeline))
     draft = steps.draft(app, pipeline, head, steps.Trigger("doctor", clock_ms=0))
     waiting = app.ledger.open_plan(head.stream)
+    if waiting and app.ledger.attempt(head.stream, waiting.seq) is None:
+        steps.check_still_there(app, waiting)
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}"
 
@@ -170,13 +174,17 @@ def _sinks(app: steps.App, stream: Stream) -> str:
 def _accept_gap(name: str) -> None:
     with _leased(name) as (app, held):
         head = held.head(held.stream)
+        plan = held.open_plan(held.stream)  # the first one reads what no head knows of yet
+        ranges = plan.ranges if plan else ()
+        known = {(each.topic, each.partition): each.start for each in ranges if each.span}
+        known.update(head.offsets)
         with app.log() as log:
-            views = [log.view(topic) for topic in head.topic_ids]
+            views = [log.view(topic) for topic in sorted({topic for topic, _ in known})]
         gaps = [
-            OffsetRange(view.topic, partition, head.offsets[view.topic, partition], start)
+            OffsetRange(view.topic, partition, known[view.topic, partition], start)
             for view in views
             for partition, start in view.starts.items()
-            if head.offsets.get((view.topic, partition), start) < start
+            if known.get((view.topic, partition), start) < start
         ]
         dropped = None
         if gaps:

@@ -4,7 +4,7 @@
 """
 
 from tidegate.core.condition import Condition
-from tidegate.core.counts import Counts
+from tidegate.core.counts import Counts, outgoing
 from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimit, Update, WindowClose
 from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
 from tidegate.core.kernel import decide, groups, order
@@ -70,6 +70,7 @@ __all__ = [
     "input_schema",
     "metrics",
     "order",
+    "outgoing",
     "output_schema",
     "running_totals",
 ]

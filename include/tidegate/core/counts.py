@@ -30,3 +30,8 @@ class Counts(Counter[str]):
     def to_json(self) -> str:
         """A JSON object with sorted names."""
         return json.dumps(self, sort_keys=True)
+
+
+def outgoing(counts: Mapping[str, float]) -> int:
+    """How many emissions of a stage its sinks get: all but those that are quarantined for their size."""
+    return int(counts.get("emitted", 0) - counts.get("emitted-too-large", 0))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import reduce
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -26,6 +26,7 @@ from tidegate.engine.rows import (
     state_rows,
     timed,
 )
+from tidegate.engine.sizes import gathered, sizes_of, split
 from tidegate.engine.source import decode, read_ranges
 from tidegate.engine.stage import KeyTypes, apply_kernel, emission_frame
 from tidegate.engine.steps import (
@@ -39,7 +40,7 @@ from tidegate.engine.steps import (
     unpacked,
     with_following,
 )
-from tidegate.engine.tables import Table, changelog, check_sizes, outbox, quarantine, write_all
+from tidegate.engine.tables import Table, changelog, outbox, quarantine, write_all
 from tidegate.engine.timers import keys_with_timers, looks_at_timers
 from tidegate.errors import CountMismatch
 from tidegate.failpoints import failpoint
@@ -117,6 +118,7 @@ class Computation:
         self._counts: dict[str, core.Counts] = {}
         self._times: dict[str, Times] = {}
         self._tables: list[Table] = []
+        self._unusable: list[tuple[DataFrame, int]] = []
 
     def run(self, kafka: KafkaConfig, attempt: str) -> Computed:
         """All steps, then the counts, then the tables."""
@@ -124,7 +126,7 @@ class Computation:
         with failpoint("compute.decide"):
             self._decide_all(kafka, read)
         self._check_counts(read)
-        write_all(self._tables, attempt)
+        write_all([*self._tables, self._quarantine()], attempt)
         return Computed(self._counts, self._times)
 
     def _decide_all(self, kafka: KafkaConfig, read: Observation) -> None:
@@ -207,25 +209,29 @@ class Computation:
 
     def _collect(self, step: Step, decided: DataFrame, keys: KeyTypes) -> None:
         """Count what a step decided, and prepare what is written of it."""
-        counts = core.Counts()
+        published = step.stage if step.name in published_stages(self._pipeline) else None
+        sizes = sizes_of(decided, self._pipeline, published, keys) if published else {}
         with failpoint("compute.count"):
-            told = decided.where(F.col("kind") == core.COUNTS).select("counts").collect()
-        for row in told:
-            counts.include(json.loads(row["counts"]))
+            counts = gathered(decided, sizes)
         counts = core.running_totals(counts, self._before.counts.get(step.name, {}))
         self._counts[step.name] = counts
-        seq = self._plan.seq
-        changed = changelog(decided, step.logic, seq)
-        unusable = quarantine(decided, seq)
-        self._tables += [
-            Table("state", self._lake.state(step.name), changed, counts["state-rows-changed"]),
-            Table("quarantine", self._lake.quarantine, unusable, counts["quarantined"]),
-        ]
-        if step.stage is not None and step.name in published_stages(self._pipeline):
-            emitted = outbox(decided, self._pipeline, step.stage, keys, seq)
-            with failpoint("compute.check_sizes"):
-                check_sizes(emitted, counts["emitted"])
-            self._tables.append(Table("outbox", self._lake.outbox(step.name), emitted, counts["emitted"]))
+        changed = changelog(decided, step.logic, self._plan.seq)
+        self._tables.append(
+            Table("state", self._lake.state(step.name), changed, counts["state-rows-changed"])
+        )
+        self._unusable.append((decided, counts["quarantined"]))
+        if published is not None:
+            if counts["emitted-too-large"]:
+                decided, too_large = split(decided, sizes)
+                self._unusable.append((too_large, counts["emitted-too-large"]))
+            emitted = outbox(decided, self._pipeline, published, keys, self._plan.seq)
+            self._tables.append(Table("outbox", self._lake.outbox(step.name), emitted, core.outgoing(counts)))
+
+    def _quarantine(self) -> Table:
+        """What all steps found unusable: one table, so that there is one write."""
+        frames = [quarantine(decided, self._plan.seq) for decided, rows in self._unusable if rows]
+        whole = reduce(DataFrame.unionByName, frames) if frames else self._unusable[0][0]
+        return Table("quarantine", self._lake.quarantine, whole, sum(rows for _, rows in self._unusable))
 
     def _check_counts(self, read: Observation) -> None:
         """Every row that came into a step is accounted for."""

@@ -38,7 +38,8 @@ def read_ranges(spark: SparkSession, kafka: KafkaConfig, ranges: Sequence[Offset
         endingOffsets=_by_topic(ranges, lambda each: each.end),
         failOnDataLoss="true",
         includeHeaders="true",
-        **{"kafka.isolation.level": "read_committed"},
+        # the client repeats what fails for its own time; Airflow's tries come after that
+        **{"fetchOffset.numRetries": "1", "kafka.isolation.level": "read_committed"},
     ).load()
 
 
@@ -111,12 +112,19 @@ def _parse(source: Source) -> Column:
         options = {
             "mode": "PERMISSIVE",
             "columnNameOfCorruptRecord": _CORRUPT,
+            "allowSingleQuotes": "false",
             # ISO 8601. Without a format Spark takes "10:30" for half past ten today, whenever today is.
             "timestampFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS][XXX]",
         }
         return F.from_json(F.col("value").cast("string"), f"{ddl}, {_CORRUPT} string", options)
     value = F.col("value") if source.format == "bytes" else F.col("value").cast("string")
     return F.struct(value.alias("value"))
+
+
+def _is_one_value() -> Column:
+    """Whether a text is one JSON value: `from_json` stops after the first, and would lose the others."""
+    in_array = F.concat(F.lit("["), F.col("value").cast("string"), F.lit("]"))
+    return F.coalesce(F.json_array_length(in_array) == 1, F.lit(False))
 
 
 def _key(source: Source) -> Column:
@@ -164,7 +172,7 @@ def _reason(source: Source, believed_until_ms: Column) -> Column:
     parsed, key, timestamp = F.col("__parsed"), F.col("__key"), F.col("__timestamp")
     malformed = ~tombstone & parsed.isNull()
     if source.format == "json":
-        malformed = malformed | (~tombstone & parsed[_CORRUPT].isNotNull())
+        malformed = malformed | (~tombstone & (parsed[_CORRUPT].isNotNull() | ~_is_one_value()))
     no_key = F.lit("null_key" if source.key is None else NO_KEY)
     chain = F.col("__chain")
     unrooted = F.lit(source.deduplicate == "root") & chain.isNotNull() & ~chain.rlike(_CHAIN)

@@ -13,12 +13,8 @@ from pyspark.sql.types import StructType
 from tidegate import core
 from tidegate.engine.rows import STATE_NAMES
 from tidegate.engine.stage import KeyTypes, key_columns
-from tidegate.errors import RecordTooLarge
 from tidegate.failpoints import failpoint
 from tidegate.spec import KafkaSink, Pipeline, Stage
-
-# Kafka's default message.max.bytes is 1 MiB, batch overhead included.
-MAX_RECORD_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -61,52 +57,44 @@ def changelog(decided: DataFrame, logic: core.Stage, seq: int) -> DataFrame:
 
 def outbox(decided: DataFrame, pipeline: Pipeline, stage: Stage, keys: KeyTypes, seq: int) -> DataFrame:
     """Emissions of a stage, with what its sinks send."""
-    hop = F.concat_ws("/", "topic", "partition", "offset")
+    texts = {_PAYLOAD[with_key]: text for with_key, text in payloads(decided, pipeline, stage, keys).items()}
     parts = key_columns(keys) or {"key": F.col("key")}
     return decided.where(F.col("kind") == core.EMISSION).select(
         *["key", "ordinal", "reason", "value"],
         F.struct(*[part.alias(name) for name, part in parts.items()]).alias("key_columns"),
-        *_payloads(decided, pipeline, stage, keys),
+        *[text.alias(name) for name, text in texts.items()],
         *["window_start", "window_end", "timestamp", "at"],
-        F.concat_ws(";", "source", hop).alias("source"),
+        hops().alias("source"),
         F.lit(seq).alias("seq"),
     )
 
 
-def _payloads(decided: DataFrame, pipeline: Pipeline, stage: Stage, keys: KeyTypes) -> list[Column]:
-    """What Kafka sinks send, as JSON text; with the key's columns and the window where a sink wants them."""
+def hops() -> Column:
+    """The chain of positions that an emission comes from, this hop's included."""
+    return F.concat_ws(";", "source", F.concat_ws("/", "topic", "partition", "offset"))
+
+
+_PAYLOAD = {False: "payload", True: "payload_with_key"}
+
+
+def payloads(decided: DataFrame, pipeline: Pipeline, stage: Stage, keys: KeyTypes) -> dict[bool, Column]:
+    """What Kafka sinks send, as JSON text: by `with_key`, as far as sinks want it."""
     sinks = [sink for sink in pipeline.sinks if pipeline.stage_of(sink) == stage]
     wanted = {sink.with_key for sink in sinks if isinstance(sink, KafkaSink)}
     value = decided.schema["value"].dataType
     assert isinstance(value, StructType)
     options = {"ignoreNullFields": "false"}
-    payloads = []
+    texts = {}
     if False in wanted:
-        payloads.append(F.to_json("value", options).alias("payload"))
+        texts[False] = F.to_json("value", options)
     if True in wanted:
         window = ("window_start", "window_end") if stage.window is not None else ()
         added = key_columns(keys) | {name: F.col(name) for name in window}
         columns = {name: part for name, part in added.items() if name not in value.names}
         columns |= {name: F.col("value")[name] for name in value.names}
         whole = F.struct(*[part.alias(name) for name, part in columns.items()])
-        with_key = F.when(F.col("value").isNotNull(), F.to_json(whole, options))
-        payloads.append(with_key.alias("payload_with_key"))
-    return payloads
-
-
-def check_sizes(rows: DataFrame, emitted: int) -> None:
-    """Raise RecordTooLarge when a Kafka sink could not take an emission of this outbox."""
-    texts = [F.length(name) for name in rows.columns if name.startswith("payload")]
-    if not texts or not emitted:
-        return
-    size = F.octet_length("key") + F.greatest(*texts, F.lit(0))
-    largest = rows.orderBy(size.desc()).select("key", size.alias("bytes")).first()
-    if largest["bytes"] > MAX_RECORD_BYTES:
-        raise RecordTooLarge(
-            f"The emission of key {largest['key'][:100]!r} has {largest['bytes']} bytes; "
-            f"a Kafka sink takes {MAX_RECORD_BYTES}",
-            "Select fewer columns in the stage, or send to a table sink; nothing was published.",
-        )
+        texts[True] = F.when(F.col("value").isNotNull(), F.to_json(whole, options))
+    return texts
 
 
 def quarantine(decided: DataFrame, seq: int) -> DataFrame:

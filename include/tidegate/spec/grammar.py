@@ -76,6 +76,7 @@ EXAMPLES = {
     "sinks.*.mode": "mode: append",
     "sinks.*.stage": "stage: availability",
     "sinks.*.with_key": "with_key: true",
+    "sinks.*.too_large": "too_large: quarantine",
     "quality": "quality: {suite: availability, on_failure: stop}",
     "quality.suite": "suite: availability",
     "quality.on_failure": "on_failure: stop",

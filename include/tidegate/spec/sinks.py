@@ -53,12 +53,16 @@ OfStage = Annotated[str | None, AfterValidator(_known_stage)]
 
 
 class KafkaSink(Model):
-    """Emissions go to a topic; with `with_key` the key columns are in the value too."""
+    """Emissions go to a topic; with `with_key` the key columns are in the value too.
+
+    `too_large`: whether an emission that Kafka would not take halts the batch, or is quarantined.
+    """
 
     kind: Literal["kafka"]
     topic: Annotated[Topic, AfterValidator(_not_a_source)]
     stage: OfStage = None
     with_key: WithKey = False
+    too_large: Literal["halt", "quarantine"] = "halt"
 
     @property
     def name(self) -> str:

@@ -2,7 +2,8 @@
 
 from tidegate.steps.app import App, planned_for, planned_pipeline, stream_of
 from tidegate.steps.commit import commit_batch
-from tidegate.steps.compute import compute_batch
+from tidegate.steps.compute import check_still_there, compute_batch
+from tidegate.steps.narrow import narrow_topics
 from tidegate.steps.plan import Outcome, Trigger, draft, plan_batch
 from tidegate.steps.publish import publish_batch
 from tidegate.steps.read import (
@@ -29,6 +30,7 @@ __all__ = [
     "compute_batch",
     "draft",
     "lag",
+    "narrow_topics",
     "plan_batch",
     "planned_for",
     "planned_pipeline",
@@ -39,6 +41,7 @@ __all__ = [
     "reconcile",
     "check_progress",
     "check_sql_sinks",
+    "check_still_there",
     "check_topic",
     "run_batch",
     "sql_connections",

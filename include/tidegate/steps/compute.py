@@ -31,7 +31,7 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
         done = held.attempt(plan.stream, plan.seq)  # another may have been at it before the lease was ours
         if done is not None:
             return done
-        _check_still_there(app, plan)
+        check_still_there(app, plan)
         name = attempt_name(plan.seq, held.lease.epoch)
         before = _before(held)
         computed = app.compute(plan, before, name, open_session)
@@ -41,8 +41,11 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
     return attempt
 
 
-def _check_still_there(app: App, plan: Plan) -> None:
-    """Spark would find out, too, but minutes later, and could not tell what is lost."""
+def check_still_there(app: App, plan: Plan) -> None:
+    """Find out whether Kafka has all that is planned. Raises what `plan_ranges` does, BrokerUnavailable.
+
+    Spark would find out, too, but minutes later, and could not tell what is lost.
+    """
     topics = sorted({each.topic for each in plan.ranges if each.span})
     if topics:
         with app.log() as log:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate import core
 from tidegate.errors import Halted
 from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, attempt_files
@@ -22,7 +23,7 @@ _ORDER = ("key", "ordinal")
 
 @dataclass(frozen=True)
 class Outbox:
-    """What a stage emitted in one batch: how many emissions, and the files that they are in."""
+    """What a stage emitted in one batch for its sinks: how many emissions, and the files that they are in."""
 
     plan: Plan
     stage: Stage
@@ -52,7 +53,7 @@ class Outbox:
 
 def open_outbox(lake: Lake, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
     """The outbox of a stage in one attempt. Raises Halted when its files are gone."""
-    emitted = int(attempt.stage_counts(stage.name).get("emitted", 0))
+    emitted = core.outgoing(attempt.stage_counts(stage.name))
     files = None
     if emitted:
         with failpoint("outbox.open"):

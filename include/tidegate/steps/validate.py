@@ -9,6 +9,7 @@ import logging
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate import core
 from tidegate.errors import Halted, QualityFailed
 from tidegate.failpoints import failpoint
 from tidegate.lake import read_attempts
@@ -82,7 +83,7 @@ def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
     window, if it has one. Without deletions.
     """
     stage = pipeline.stages[-1]
-    if not attempt.stage_counts(stage.name).get("emitted", 0):
+    if not core.outgoing(attempt.stage_counts(stage.name)):
         return None
     names = ["key", "timestamp", *(("window_start", "window_end") if stage.window is not None else ())]
     path = app.lake(plan.stream).outbox(stage.name)

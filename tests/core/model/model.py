@@ -112,6 +112,7 @@ class Model:
         for key in sorted({step.record.key for step in steps}):
             of_key = [step for step in steps if step.record.key == key]
             if len({step.record.home for step in of_key}) > 1:
+                self.counts["keys-in-several-partitions"] += 1
                 of_key.sort(key=lambda step: (step.record.timestamp, *_by_position(step.record)))
             ordered += of_key
         return ordered
