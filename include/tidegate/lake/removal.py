@@ -69,5 +69,7 @@ def vacuum(path: str, safe_age: timedelta, dry_run: bool = False) -> int:
         found = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
         if found and not dry_run:
             with failpoint("maintenance.vacuum"):
-                table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+                # by the table as it is now: to a look from before a long pause, newer files would be unknown
+                newest = DeltaTable(path)
+                newest.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
         return len(found)
