@@ -130,7 +130,7 @@ def _run(work: Callable[[], Result]) -> Result:
 
 
 class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
-    """A script of `spark_jobs`, such as step 2: spark-submit, told from the job's exit code whether a retry can help."""
+    """A script of `spark_jobs`, such as step 2: its exit code tells whether a retry can help."""
 
     def execute(self, context: Any) -> Any:
         # Into the environment, which spark-submit inherits: not into arguments, and not into

@@ -34,11 +34,24 @@ def outcome(kernel: Kernel, batches: Sequence[Batch], drained: bool = False) -> 
     return repr((by_key(kernel.emissions), sorted(counts.items()), kernel.buffered()))
 
 
+def read_once(batches: Sequence[Batch]) -> list[Batch]:
+    """The history as Kafka gives it: no offset below the head comes again."""
+    head: dict[tuple[str, int], int] = {}
+    found = []
+    for batch in batches:
+        records = tuple(each for each in batch.records if each.offset > head.get(each.home, -1))
+        found.append(replace(batch, records=records))
+        for each in records:
+            head[each.home] = max(each.offset, head.get(each.home, -1))
+    return found
+
+
 @settings(max_examples=300, deadline=None)
 @given(cases(), histories(), st.booleans(), st.booleans())
 def test_with_a_snapshot_after_every_batch_everything_is_as_without(
     case: Case, batches: Sequence[Batch], sparing: bool, drained: bool
 ) -> None:
+    batches = read_once(batches)
     as_it_is = outcome(Kernel(case, sparing=sparing), batches, drained)
     compacted = Kernel(case, sparing=sparing, compacting=True)
     assert outcome(compacted, batches, drained) == as_it_is
