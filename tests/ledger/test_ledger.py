@@ -292,7 +292,7 @@ def test_state_before_what_was_given_up_is_refused_and_the_oldest_is_named(
     clock.now += 5
     held.give_up(2)
     assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, "s2", given_up, given_up)]
-    with pytest.raises(StateGivenUp, match="batch 1 is no longer kept.*that after batch 2"):
+    with pytest.raises(StateGivenUp, match=r"batch 1 is no longer kept.*that after batch 2"):
         ledger.state_attempts(STREAM, 1)
     assert [ledger.state_attempts(STREAM, seq) for seq in (0, 2, 3)] == [[], ["s2"], ["s2", "a3"]]
 

@@ -65,9 +65,10 @@ def test_one_that_dies_and_one_that_is_overtaken_change_nothing(
         world.run()
     before = states(world, 2)
     path = world.app.lake(world.stream).state("availability")
-    with monkeypatch.context() as failing, pytest.raises(ConnectionError):
-        failing.setenv("TIDEGATE_FAILPOINTS", "compact.write_state=lose@1")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "compact.write_state=lose@1")
+    with pytest.raises(ConnectionError):
         compact(world)
+    monkeypatch.delenv("TIDEGATE_FAILPOINTS")
     (dead,) = set(names_in(path)) - {name for _, name in world.app.ledger.committed(world.stream)}
     assert states(world, 2) == before
     faster: list[steps.Compaction] = []
