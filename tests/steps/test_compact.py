@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
@@ -82,7 +83,7 @@ def test_one_that_dies_and_one_that_is_overtaken_change_nothing(
     late = steps.compact_state(world.app, world.stream, overtaken)
     assert (faster[0].note, late.note) == ("compacted", "another compaction was faster")
     assert states(world, 2) == before
-    cleaned = steps.clean(world.app, world.stream, NOW_MS / 1000)
+    cleaned = steps.clean(world.app, world.stream, time.time())
     assert dead in cleaned.names
     assert len(cleaned.names) == 2
     assert states(world, 2) == before
@@ -198,9 +199,9 @@ def test_a_batch_computes_while_old_state_is_given_up_and_removed(world: World) 
         world.stock(quantity)
         world.run()
     compact(world)
-    later = NOW_MS / 1000 + 1000 * DAY_S
-    given_up = steps.clean(world.app, world.stream, later)
-    assert given_up.given_up == 2
+    later = time.time() + 1000 * DAY_S
+    given_up = steps.clean(world.app, world.stream, later, safe_age=timedelta(days=2000))
+    assert (given_up.given_up, given_up.names) == (2, ())
     world.stock(1)
     plan = steps.plan_batch(world.app, world.pipeline, steps.Trigger("beside", NOW_MS)).plan
     assert plan is not None
