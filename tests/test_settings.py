@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tidegate.errors import SettingsInvalid
@@ -22,3 +24,14 @@ def test_without_it_spark_decides(environment: dict[str, str]) -> None:
 def test_a_heap_that_java_or_spark_would_refuse_is_refused_first(text: str) -> None:
     with pytest.raises(SettingsInvalid, match="such as 1500m or 4g; at least 512m"):
         Settings.from_environment({"TIDEGATE_SPARK_MEMORY": text})
+
+
+@pytest.mark.parametrize(("text", "days"), [("", 30.0), ("0", 0.0), ("0.5", 0.5), ("365", 365.0)])
+def test_time_travel_is_in_days(text: str, days: float) -> None:
+    assert Settings.from_environment({"TIDEGATE_TIME_TRAVEL": text}).time_travel == timedelta(days=days)
+
+
+@pytest.mark.parametrize("text", ["a month", "-1", "nan", "1e300"])
+def test_what_is_no_number_of_days_is_refused(text: str) -> None:
+    with pytest.raises(SettingsInvalid, match="no number of days"):
+        Settings.from_environment({"TIDEGATE_TIME_TRAVEL": text})

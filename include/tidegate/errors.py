@@ -14,6 +14,7 @@ TidegateError
     ├── SettingsInvalid
     ├── PipelineInvalid       carries every problem found, each with file, line and fix
     ├── SchemaChanged
+    ├── StateGivenUp          the state after that batch is older than what is kept
     ├── TopicMissing
     ├── Halted                going on would lose or double records; names the range and the command
     │   ├── TopicRecreated
@@ -125,6 +126,10 @@ class PipelineInvalid(Permanent):
 
 class SchemaChanged(Permanent):
     """The columns no longer fit the state that this generation has written."""
+
+
+class StateGivenUp(Permanent):
+    """The state as of a batch is no longer kept: it is older than TIDEGATE_TIME_TRAVEL."""
 
 
 class TopicMissing(Permanent):

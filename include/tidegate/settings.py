@@ -13,6 +13,7 @@ TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` bes
 TIDEGATE_JARS               folder of Spark's extra jars; default `TIDEGATE_HOME/jars/spark`
 TIDEGATE_SPARK_MASTER       master for `tidegate run`; default `local[*]` (under Airflow: the connection)
 TIDEGATE_SPARK_MEMORY       Java heap of Spark's driver, such as `4g` or `1500m`; default Spark's own, 1g
+TIDEGATE_TIME_TRAVEL        for how many days the state as of a batch can be read; default 30
 ==========================  =======================================================================
 """
 
@@ -22,11 +23,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.errors import SettingsInvalid
 
+DEFAULT_TIME_TRAVEL = timedelta(days=30)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
 _SQL = re.compile(r"TIDEGATE_SQL(_[A-Z0-9_]+)?")
@@ -45,6 +48,7 @@ class Settings:
     jars: Path
     spark_master: str
     spark_memory: str | None = None
+    time_travel: timedelta = DEFAULT_TIME_TRAVEL
     sql: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -65,6 +69,7 @@ class Settings:
             jars=Path(environment.get("TIDEGATE_JARS") or home / "jars" / "spark").absolute(),
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
+            time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),
             sql={name: url for name, url in environment.items() if _SQL.fullmatch(name) and url},
         )
 
@@ -101,6 +106,21 @@ def _memory(text: str | None) -> str | None:
             f"Write mebibytes or gibibytes, such as 1500m or 4g; at least {_LEAST_MEMORY_MIB}m.",
         )
     return text
+
+
+def _days(text: str | None) -> timedelta:
+    if text is None:
+        return DEFAULT_TIME_TRAVEL
+    try:
+        days = timedelta(days=float(text))
+    except (ValueError, OverflowError):
+        days = timedelta(days=-1)
+    if days < timedelta(0):
+        raise SettingsInvalid(
+            f"TIDEGATE_TIME_TRAVEL is {text!r}, which is no number of days",
+            "Write days, such as 30 or 0.5; 0 keeps the state of now.",
+        )
+    return days
 
 
 def sql_variable(connection: str | None) -> str:

@@ -14,7 +14,7 @@ from tidegate.settings import Settings
 from tidegate.spec import Pipeline, load_pipelines
 from tidegate_airflow import tasks
 
-_START = datetime(2024, 1, 1, tzinfo=timezone.utc)
+START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _RUN_ID = "{{ run_id }}"
 SPARK_CONNECTION = "spark_default"
@@ -24,15 +24,17 @@ def pipeline_dags() -> dict[str, DAG]:
     """DAG id -> DAG, one per file in the pipelines folder and named after it, so that two generations of a
     pipeline can run side by side. A broken file becomes a DAG that says so.
     """
-    settings = Settings.from_environment({"TIDEGATE_PIPELINES": _default_pipelines(), **os.environ})
+    settings = parse_settings()
     pipelines, broken = load_pipelines(settings.pipelines)
     dags = [_dag(name, each, settings) for name, each in pipelines.items()]
     dags += [_broken_dag(each) for each in broken]
     return {dag.dag_id: dag for dag in dags}
 
 
-def _default_pipelines() -> str:
-    return str(_REPOSITORY / "include" / "pipelines")
+def parse_settings() -> Settings:
+    """The settings while DAG files are parsed: the pipelines are those of this checkout, unless set."""
+    default = str(_REPOSITORY / "include" / "pipelines")
+    return Settings.from_environment({"TIDEGATE_PIPELINES": default, **os.environ})
 
 
 def _dag(name: str, pipeline: Pipeline, settings: Settings) -> DAG:
@@ -40,7 +42,7 @@ def _dag(name: str, pipeline: Pipeline, settings: Settings) -> DAG:
     with DAG(
         dag_id=name,
         schedule=schedule,
-        start_date=_START,
+        start_date=START,
         catchup=False,
         max_active_runs=1,
         default_args={"retries": 3, "retry_delay": timedelta(seconds=10)},
@@ -55,20 +57,27 @@ def _wire(name: str, pipeline: Pipeline, settings: Settings) -> None:
     """plan >> compute >> validate >> commit >> publish."""
     mine = (pipeline.pipeline, pipeline.generation, _RUN_ID)
     planned = task.short_circuit(task_id="plan")(_plan)(name)
-    computed = tasks.ComputeOperator(
-        task_id="compute",
-        application=str(_REPOSITORY / "spark_jobs" / "compute.py"),
-        application_args=[pipeline.pipeline, str(pipeline.generation), _RUN_ID],
+    computed = spark_task("compute", "compute.py", pipeline, settings, _RUN_ID)
+    validated = task(task_id="validate")(tasks.validate)(*mine)
+    committed = task(task_id="commit")(tasks.commit)(*mine)
+    published = task(task_id="publish")(tasks.publish)(*mine)
+    planned >> computed >> validated >> committed >> published
+
+
+def spark_task(
+    task_id: str, job: str, pipeline: Pipeline, settings: Settings, *more: str
+) -> tasks.SparkJobOperator:
+    """A script of `spark_jobs` as a task: with the pipeline, its generation and `more` as its arguments."""
+    return tasks.SparkJobOperator(
+        task_id=task_id,
+        application=str(_REPOSITORY / "spark_jobs" / job),
+        application_args=[pipeline.pipeline, str(pipeline.generation), *more],
         name=f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
         conn_id=SPARK_CONNECTION,
         jars=",".join(str(each) for each in sorted(settings.jars.glob("*.jar"))),
         driver_memory=settings.spark_memory,
         durable=False,  # a retry must compute again; the ledger knows what is done
     )
-    validated = task(task_id="validate")(tasks.validate)(*mine)
-    committed = task(task_id="commit")(tasks.commit)(*mine)
-    published = task(task_id="publish")(tasks.publish)(*mine)
-    planned >> computed >> validated >> committed >> published
 
 
 def _plan(pipeline_file: str, **context: Any) -> bool:
@@ -88,7 +97,7 @@ def _broken_dag(error: PipelineInvalid) -> DAG:
     with DAG(
         dag_id=f"{name}__invalid",
         schedule=None,
-        start_date=_START,
+        start_date=START,
         tags=["tidegate", "invalid pipeline file"],
         doc_md=f"**{name} has mistakes:**\n\n{problems}\n",
     ) as dag:

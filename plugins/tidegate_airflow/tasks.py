@@ -1,4 +1,4 @@
-"""The five steps as Airflow sees them: which error is worth a retry, and what the log says."""
+"""The steps as Airflow sees them: which error is worth a retry, and what the log says."""
 
 from __future__ import annotations
 
@@ -65,6 +65,23 @@ def publish(pipeline: str, generation: int, run: str) -> str:
     return _step("publish_batch", pipeline, generation, run)
 
 
+def clean() -> None:
+    """Give up old state of every stream, and remove files that nobody reads."""
+
+    def work() -> None:
+        from tidegate import steps
+
+        app = steps.App.from_environment()
+        for stream in app.ledger.streams():
+            cleaned = steps.clean(app, stream, datetime.now(timezone.utc).timestamp())
+            log.info(
+                "%s: removed %d rows of %d names, deleted %d files. %s",
+                *(stream, cleaned.removed.rows, len(cleaned.names), cleaned.files, cleaned.note),
+            )
+
+    _run(work)
+
+
 def _step(name: str, pipeline: str, generation: int, run: str) -> str:
     def work() -> str:
         from tidegate import steps
@@ -112,8 +129,8 @@ def _run(work: Callable[[], Result]) -> Result:
         raise AirflowFailException(str(error)) from error
 
 
-class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
-    """Step 2: spark-submit, told from the job's exit code whether a retry can help."""
+class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
+    """A script of `spark_jobs`, such as step 2: its exit code tells whether a retry can help."""
 
     def execute(self, context: Any) -> Any:
         # Into the environment, which spark-submit inherits: not into arguments, and not into
@@ -125,7 +142,7 @@ class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is 
             code = re.search(r"Error code is: (\d+)", str(error))
             if code and int(code.group(1)) == _PERMANENT_EXIT_CODE:
                 raise AirflowFailException(
-                    "The compute step failed for a reason that a retry does not cure; it stands above."
+                    "The Spark job failed for a reason that a retry does not cure; it stands above."
                 ) from error
             raise
 

@@ -42,12 +42,14 @@ def stage_of(case: Case, source: Mapping[str, Any]) -> core.Stage:
 @dataclass
 class Kernel:
     """`arrow_rows`: how many rows an Arrow batch has, so that it may part a key's rows. `sparing`: only the
-    state that a batch needs is looked up: of its keys, and of what has a timer that is due.
+    state that a batch needs is looked up: of its keys, and of what has a timer that is due. `compacting`: the
+    state is folded after each batch, as a snapshot would be.
     """
 
     case: Case
     arrow_rows: int = 3
     sparing: bool = False
+    compacting: bool = False
     source: Mapping[str, Any] = field(default_factory=lambda: _SOURCE)
     emissions: list[Emission] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -82,6 +84,11 @@ class Kernel:
     def newest(self) -> list[dict[str, Any]]:
         """The state, one row per entry."""
         return list({self._entry(row): row for row in self.state}.values())
+
+    def _compacted(self) -> list[dict[str, Any]]:
+        """As `engine.compact.fold` has it."""
+        forgets = core.forgets_the_gone(self.stage)
+        return [row for row in self.newest() if not forgets or _is_there(row)]
 
     def _entry(self, row: dict[str, Any]) -> Any:
         home = (row["topic"], row["partition"]) if self.stage.bound else ()
@@ -127,6 +134,8 @@ class Kernel:
                 elif row["kind"] == core.COUNTS:
                     self.counts.update(json.loads(row["counts"]))
         self.state += [{**row, "updated_seq": self.seq} for row in changed]
+        if self.compacting:
+            self.state = self._compacted()
         emitted.sort(key=lambda row: (row["key"], row["ordinal"]))
         self.emissions += [_emission(row) for row in emitted]
 
@@ -148,6 +157,14 @@ class Kernel:
 
 def _starts(batch: pa.RecordBatch, size: int) -> range:
     return range(0, max(batch.num_rows, 1), size)
+
+
+def _is_there(row: dict[str, Any]) -> bool:
+    if row["timestamp"] < 0 and row["emitted_timestamp"] is not None:
+        return True
+    return bool(row["pending"]) or any(
+        row[name] is not None for name in ("held", "emitted", "hash", "due_at")
+    )
 
 
 def _emission(row: dict[str, Any]) -> Emission:

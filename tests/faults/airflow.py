@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.fault import Case
-from tests.faults.history import DOCTOR, Scene
+from tests.faults.history import DOCTOR, MAINTAINED, Scene
 from tests.faults.processes import Child, fork, in_child
 from tests.faults.steps import LEASE_HELD, NOTHING_TO_DO, STEPS, Task
 from tests.faults.warm import WarmSpark
 
 RETRIES = 3
 _PERMANENT = 2
+_PERSON = {DOCTOR: ("gap", "plan", "drop", "status"), MAINTAINED: ("maintain",)}
+"""What is done before the second batch, by history."""
 _MOST_RUNS = 12
 _MOST_TRIES = 200
 _RESCHEDULED_S = 0.4
@@ -53,12 +55,13 @@ class Airflow:
                 self.zombie.kill()
 
     def _attend(self) -> None:
-        """What a person does before the second batch, in the history in which there is something to do."""
-        if self.scene.history != DOCTOR or self._attended or self.scene.databases.head() != 1:
+        """What a person does before the second batch, in the histories in which there is something to do."""
+        if self.scene.history not in _PERSON or self._attended or self.scene.databases.head() != 1:
             return
         self._attended = True
-        in_child(self.scene.lose_records, self.scene.log)
-        for command in ("gap", "plan", "drop", "status"):
+        if self.scene.history == DOCTOR:
+            in_child(self.scene.lose_records, self.scene.log)
+        for command in _PERSON[self.scene.history]:
             while self._tried(f"person-{command}", 2, [command]) is None:
                 pass  # it does not answer: once more
 

@@ -23,11 +23,18 @@ ELSEWHERE = {
     ("rich", 2, "validate"): {"validate.read": 1},
     ("doctor", 2, "gap"): {"ledger.accept_gap": 1},
     ("doctor", 2, "drop"): {"ledger.drop_plan": 1, "ledger.streams": 1},
+    ("maintained", 2, "maintain"): {
+        **dict.fromkeys(
+            ("compact.read", "compact.write_state", "maintenance.delete", "maintenance.vacuum"), 2
+        ),
+        **dict.fromkeys(("compact.session", "ledger.add_snapshot", "ledger.give_up", "ledger.head_at"), 1),
+        **dict.fromkeys(("ledger.known_names", "ledger.snapshots", "ledger.spec_texts"), 1),
+    },
     ("doctor", 2, "status"): {"ledger.lease_holder": 1, "ledger.streams": 1},
 }
 """What the plain history does not meet: (history, batch, step) -> failpoint -> how often."""
 
-TOLD_TO_PEOPLE = {"kafka.open_transactions", "kafka.configs"}
+TOLD_TO_PEOPLE = {"kafka.open_transactions", "kafka.configs", "ledger.committed"}
 """Questions whose answers change nothing of a batch: no history asks them."""
 
 OF_LARGE_OUTBOXES = {"publish.start_producers", "publish.await_producers"}

@@ -4,7 +4,8 @@ Two batches of records, cut by `max_records`, a drain, and a run that finds noth
 source topic; what a run writes is its own.
 
 There are other histories: `rich` has a lookup and a quality suite; in `doctor` retention takes records before
-they are read, and a plan is dropped; `single` has one batch and one stage.
+they are read, and a plan is dropped; `single` has one batch and one stage; in `maintained` the first batch's
+state is folded, given up and removed before the second: nothing that is seen may differ from the plain one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tidegate import steps
 from tidegate.demo.topics import committed_records
 
 NOW_MS = 1_800_000_000_000
-RICH, DOCTOR, SINGLE = "rich", "doctor", "single"
+RICH, DOCTOR, SINGLE, MAINTAINED = "rich", "doctor", "single", "maintained"
 BATCHES = 3
 """The last one is the drain."""
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ class Task:
             engine.stage.failpoint = InWorker(f"{os.getpid()}", self.faults, str(self.scene.fired))
 
     def _run(self, spark: WarmSpark) -> int:
+        if self.names[0] == "maintain":
+            return self._maintain(spark)
         if self.names[0] in COMMANDS:
             return self._command(*COMMANDS[self.names[0]])
         app = steps.App.from_environment()
@@ -94,6 +97,14 @@ class Task:
                 getattr(steps, f"{name}_batch")(app, plan, self.run_id)
             if name == "publish":
                 app.ledger.metrics(plan.stream, plan.seq)
+        return 0
+
+    def _maintain(self, spark: WarmSpark) -> int:
+        """Fold the state; then, as if it were long after, give up and remove all that is older."""
+        app = steps.App.from_environment()
+        stream = steps.stream_of(app.pipeline(self.scene.name))
+        steps.compact_state(app, stream, lambda: _session(spark))
+        steps.clean(app, stream, time.time() + 100 * 86_400, timedelta(0))
         return 0
 
     def _command(self, command: str, *options: str) -> int:

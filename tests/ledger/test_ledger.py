@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, create_engine, inspect, text
 
-from tidegate.errors import Fenced, LeaseHeld, LedgerUnavailable, SettingsInvalid
+from tidegate.errors import Fenced, LeaseHeld, LedgerUnavailable, SettingsInvalid, StateGivenUp
 from tidegate.ledger import (
     LEASE_SECONDS,
     Attempt,
@@ -23,6 +23,7 @@ from tidegate.ledger import (
     OffsetRange,
     Plan,
     Run,
+    Snapshot,
     Stream,
     Times,
     database,
@@ -115,6 +116,7 @@ STALE_WRITES: dict[str, Callable[[LeasedLedger], object]] = {
     "set_sink_identity": lambda held: held.set_sink_identity("kafka:t", "id"),
     "set_metrics": lambda held: held.set_metrics(1, "", {"x": 1.0}),
     "drop_plan": lambda held: held.drop_plan(),
+    "give_up": lambda held: held.give_up(1),
     "accept_gap": lambda held: held.accept_gap([OffsetRange("t", 0, 0, 5)]),
 }
 
@@ -230,6 +232,102 @@ def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledg
     assert ledger.last_published(STREAM, "kafka:t", more_than=8) == 3
     assert ledger.last_published(STREAM, "kafka:t", more_than=8, up_to=2) == 0
     assert ledger.last_published(STREAM, "kafka:t", up_to=3) == 3
+
+
+def committed(ledger: Ledger, *seqs: int) -> LeasedLedger:
+    """A stream with these batches."""
+    held = ledger.acquire(STREAM, "r1")
+    for seq in seqs:
+        held.commit(plan(seq), attempt(seq, f"a{seq}"))
+    return held
+
+
+def test_state_is_a_snapshot_and_the_attempts_after_it(ledger: Ledger) -> None:
+    committed(ledger, 1, 2, 3)
+    assert ledger.state_attempts(STREAM) == ["a1", "a2", "a3"]
+    assert ledger.add_snapshot(Snapshot(STREAM, 2, "s2"), after=0)
+    assert [ledger.state_attempts(STREAM, seq) for seq in (0, 1, 2, 3)] == [[], ["a1"], ["s2"], ["s2", "a3"]]
+    assert ledger.committed(STREAM, 3) == [(1, "a1"), (2, "a2"), (3, "a3")]
+    assert ledger.add_snapshot(Snapshot(STREAM, 3, "s3"), after=2)
+    assert ledger.state_attempts(STREAM) == ["s3"]
+    assert ledger.state_attempts(STREAM, 2) == ["s2"]
+
+
+def test_a_snapshot_is_noted_only_upon_the_one_that_it_was_made_from(ledger: Ledger, clock: Clock) -> None:
+    committed(ledger, 1, 2, 3)
+    assert ledger.add_snapshot(Snapshot(STREAM, 2, "s2"), after=0)
+    for late in (Snapshot(STREAM, 2, "other"), Snapshot(STREAM, 3, "other"), Snapshot(STREAM, 1, "older")):
+        assert not ledger.add_snapshot(late, after=0)
+    assert not ledger.add_snapshot(Snapshot(STREAM, 2, "again"), after=2)
+    assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, "s2", made_at=clock.now)]
+    assert ledger.snapshots(Stream("p", 2)) == []
+
+
+def test_of_many_snapshots_at_once_exactly_one_is_noted(url: str) -> None:
+    committed(Ledger.open(url), 1, 2, 3, 4)
+    noted: list[bool] = []
+    barrier = threading.Barrier(4)
+
+    def note(seq: int) -> None:
+        mine = Ledger.open(url)
+        barrier.wait(60)
+        noted.append(mine.add_snapshot(Snapshot(STREAM, seq, f"s{seq}"), after=0))
+
+    threads = [threading.Thread(target=note, args=(seq,)) for seq in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(noted) == [False, False, False, True]
+
+
+def test_a_snapshot_takes_no_lease_and_moves_no_epoch(ledger: Ledger) -> None:
+    held = committed(ledger, 1)
+    assert ledger.add_snapshot(Snapshot(STREAM, 1, "s1"), after=0)
+    held.add_plan(plan(2, "r2"))
+    assert ledger.head(STREAM).seq == 1
+
+
+def test_state_before_what_was_given_up_is_refused_and_the_oldest_is_named(
+    ledger: Ledger, clock: Clock
+) -> None:
+    held = committed(ledger, 1, 2, 3)
+    ledger.add_snapshot(Snapshot(STREAM, 2, "s2"), after=0)
+    held.give_up(2)
+    given_up = clock.now
+    clock.now += 5
+    held.give_up(2)
+    assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, "s2", given_up, given_up)]
+    with pytest.raises(StateGivenUp, match=r"batch 1 is no longer kept.*that after batch 2"):
+        ledger.state_attempts(STREAM, 1)
+    assert [ledger.state_attempts(STREAM, seq) for seq in (0, 2, 3)] == [[], ["s2"], ["s2", "a3"]]
+
+
+def test_which_batch_was_the_head_at_an_instant(ledger: Ledger, clock: Clock) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    for seq in (1, 2):
+        clock.now += 10
+        held.commit(plan(seq), attempt(seq, f"a{seq}"))
+    assert [ledger.head_at(STREAM, at) for at in (1009.0, 1010.0, 1019.0, 5000.0)] == [0, 1, 1, 2]
+
+
+def test_the_files_of_a_pipeline_come_each_once_and_the_newest_last(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    for seq, text_ in enumerate(("one", "two", "one"), start=1):
+        held.add_plan(replace(plan(seq, f"r{seq}"), spec_text=text_))
+        held.commit(plan(seq), attempt(seq, f"a{seq}"))
+    assert ledger.spec_texts(STREAM) == ["two", "one"]
+
+
+def test_the_names_that_count_are_the_committed_the_next_batchs_and_the_snapshots(ledger: Ledger) -> None:
+    held = committed(ledger, 1)
+    ledger.add_snapshot(Snapshot(STREAM, 1, "s1"), after=0)
+    for name in ("b1", "b2"):
+        held.add_attempt(attempt(2, name))
+    known = ledger.known_names(STREAM)
+    assert (known.head, known.epoch, known.committed) == (1, held.lease.epoch, {1: "a1"})
+    assert (known.computed, [each.name for each in known.snapshots]) == ({"b1", "b2"}, ["s1"])
+    assert ledger.known_names(Stream("p", 2)).epoch == 0
 
 
 def test_metrics_of_a_later_try_replace_those_of_an_earlier(ledger: Ledger) -> None:
@@ -359,6 +457,8 @@ def _assert_upgraded(ledger: Ledger) -> None:
     held.add_plan(replace(plan(2, "r2"), drain=True))
     held.add_attempt(attempt(2, "a2"))
     assert ledger.open_plan(STREAM) == replace(plan(2, "r2"), drain=True)
+    assert ledger.add_snapshot(Snapshot(STREAM, 1, "s1"), after=0)
+    assert ledger.state_attempts(STREAM) == ["s1"]
 
 
 def test_a_ledger_of_the_first_release_is_migrated_with_its_batches(url: str) -> None:

@@ -19,3 +19,17 @@ def test_the_heap_of_spark_s_driver_reaches_spark_submit(
     monkeypatch.setenv("TIDEGATE_SPARK_MEMORY", set_to)
     computed = pipeline_dags()["availability"].get_task("compute")
     assert computed._get_hook()._driver_memory == handed_on
+
+
+def test_maintenance_compacts_every_pipeline_by_spark_and_cleans_all(tmp_path: Path) -> None:
+    from dags import maintenance
+
+    from tidegate_airflow.maintenance import maintenance_dag
+
+    dag = maintenance_dag()
+    assert maintenance.dag.dag_id == dag.dag_id == "tidegate_maintenance"
+    compacting = dag.get_task("compact_availability")
+    assert compacting.application.endswith("spark_jobs/compact.py")
+    assert compacting.application_args == ["availability", "1"]
+    assert {"compact_visitor_batches", "clean"} < set(dag.task_ids)
+    assert dag.max_active_tasks == 1

@@ -12,7 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tidegate.errors import Fenced, LeaseHeld
-from tidegate.ledger import LEASE_SECONDS, Attempt, Head, Lease, OffsetRange, Plan, Run, Stream, Times
+from tidegate.ledger import (
+    LEASE_SECONDS,
+    Attempt,
+    Head,
+    KnownNames,
+    Lease,
+    OffsetRange,
+    Plan,
+    Run,
+    Snapshot,
+    Stream,
+    Times,
+)
+from tidegate.ledger.reader import require_kept
 
 Result = TypeVar("Result")
 Effect = Callable[[str, Callable[[], Any]], Any]
@@ -39,6 +52,8 @@ class Tables:
     runs: dict[str, Run] = field(default_factory=dict)
     attempts: dict[tuple[int, str], tuple[int, Attempt]] = field(default_factory=dict)
     commits: dict[int, str] = field(default_factory=dict)
+    committed_at: dict[int, float] = field(default_factory=dict)
+    snapshots: dict[int, Snapshot] = field(default_factory=dict)
     publications: dict[tuple[int, str], int] = field(default_factory=dict)
     sinks: dict[str, str] = field(default_factory=dict)
     metrics: dict[tuple[int, str, str], float] = field(default_factory=dict)
@@ -54,6 +69,7 @@ class Checks:
     lease_at_acquire = True
     epoch_rises = True
     one_plan_per_batch = True
+    base_of_snapshot = True
 
 
 @dataclass
@@ -141,6 +157,49 @@ class SimReader:
 
         return self._read("committed", act)
 
+    def state_attempts(self, stream: Stream, up_to: int | None = None) -> list[str]:
+        def act() -> list[str]:
+            tables, until = self._store.streams[stream], 2**62 if up_to is None else up_to
+            snapshots = self._snapshots(stream)
+            require_kept(stream, snapshots, until)
+            usable = [each for each in snapshots if each.seq <= until][-1:]
+            after = usable[0].seq if usable else 0
+            attempts = [name for seq, name in sorted(tables.commits.items()) if after < seq <= until]
+            return [*(each.name for each in usable), *attempts]
+
+        return self._read("state_attempts", act)
+
+    def _snapshots(self, stream: Stream) -> list[Snapshot]:
+        return [each for _, each in sorted(self._store.streams[stream].snapshots.items())]
+
+    def snapshots(self, stream: Stream) -> list[Snapshot]:
+        return self._read("snapshots", lambda: self._snapshots(stream))
+
+    def head_at(self, stream: Stream, instant: float) -> int:
+        def act() -> int:
+            times = self._store.streams[stream].committed_at.items()
+            return max((seq for seq, at in times if at <= instant), default=0)
+
+        return self._read("head_at", act)
+
+    def spec_texts(self, stream: Stream) -> list[str]:
+        def act() -> list[str]:
+            plans = sorted(self._store.streams[stream].plans.items())
+            newest = {plan.spec_text: seq for seq, plan in plans}
+            return sorted(newest, key=newest.__getitem__)
+
+        return self._read("spec_texts", act)
+
+    def known_names(self, stream: Stream) -> KnownNames:
+        def act() -> KnownNames:
+            tables = self._store.streams[stream]
+            row = tables.head or Row()
+            computed = frozenset(name for seq, name in tables.attempts if seq > row.seq)
+            snapshots = tuple(self._snapshots(stream))
+            return KnownNames(row.seq, row.epoch, dict(tables.commits), computed, snapshots)
+
+        return self._read("known_names", act)
+
     def publications(self, stream: Stream, seq: int) -> dict[str, int]:
         def act() -> dict[str, int]:
             noted = self._store.streams[stream].publications.items()
@@ -186,6 +245,18 @@ class SimLedger(SimReader):
 
         taken: SimLeased = store.write("ledger.acquire", act)
         return taken
+
+    def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
+        def act() -> bool:
+            made = self._store.streams[snapshot.stream].snapshots
+            stale = max(made, default=0) != after or snapshot.seq <= after
+            if stale and self._store.checks.base_of_snapshot:
+                return False
+            made[snapshot.seq] = replace(snapshot, made_at=self._store.now())
+            return True
+
+        noted: bool = self._store.write("ledger.add_snapshot", act)
+        return noted
 
 
 class SimLeased(SimReader):
@@ -286,6 +357,7 @@ class SimLeased(SimReader):
             row.seq, row.topic_ids = plan.seq, dict(plan.topic_ids)
             row.offsets = row.offsets | plan.ends
             tables.commits[plan.seq] = attempt.name
+            tables.committed_at[plan.seq] = self._store.now()
             self._store.watch("commit", self.stream, self.lease.epoch, plan, attempt)
 
         self._store.write("ledger.commit", act)
@@ -313,6 +385,14 @@ class SimLeased(SimReader):
             }
 
         self._fenced("accept_gap", act, skipped)
+
+    def give_up(self, seq: int) -> None:
+        def act(tables: Tables) -> None:
+            known = tables.snapshots.get(seq)
+            if known is not None and known.given_up_at is None:
+                tables.snapshots[seq] = replace(known, given_up_at=self._store.now())
+
+        self._fenced("give_up", act)
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         def act(tables: Tables) -> None:

@@ -95,14 +95,14 @@ def a_dropped_plan_is_worked_on(ledger: Any, of: Any, run_id: str) -> Any:
 
 
 @planted((compute, "_before"))
-def state_misses_the_last_batch(held: Any) -> Any:
+def state_misses_the_last_batch(held: Any, of: Any) -> Any:
     from tidegate.engine import Before
 
     return Before(attempts=[attempt for _, attempt in held.committed(held.stream)][:-1])
 
 
 @planted((compute, "_before"))
-def state_is_read_from_uncommitted_attempts(held: Any) -> Any:
+def state_is_read_from_uncommitted_attempts(held: Any, of: Any) -> Any:
     """From whatever the tables have of the batches so far."""
     from tidegate.engine import Before
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulator.ledger import Checks, SimLeased, SimLedger, Store
 from tidegate.errors import TidegateError
-from tidegate.ledger import Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Run, Stream
+from tidegate.ledger import Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Run, Snapshot, Stream
 from tidegate.ledger.database import open_database
 
 SEQUENCES = 60
@@ -44,6 +44,8 @@ class Both:
         if not self.leases or self.dice.random() < 0.2:
             self._acquire()
         elif self.dice.random() < 0.1:
+            self._compact()
+        elif self.dice.random() < 0.1:
             self.clock[0] += self.dice.choice((1.0, 60.0, 120.0, 121.0))
         else:
             lease = self.dice.choice(self.leases[-3:])
@@ -57,6 +59,14 @@ class Both:
             assert sim.lease == real.lease
             self.leases.append((real, sim))
 
+    def _compact(self) -> None:
+        """Note a snapshot, mostly on the newest one; anybody may."""
+        head, made = self.sim.head(self.stream).seq, self.sim.snapshots(self.stream)
+        after = made[-1].seq if made and self.dice.random() < 0.7 else self.dice.choice(SEQS)
+        seq = head if self.dice.random() < 0.7 else self.dice.choice(SEQS) + 1
+        snapshot = Snapshot(self.stream, seq, f"snapshot{seq}-{self.dice.randint(1, 3)}")
+        self.same(lambda ledger: ledger.add_snapshot(snapshot, after))
+
     def _write(self, lease: tuple[Any, Any]) -> Callable[[Any], Any]:
         dice, seq = self.dice, self.dice.choice(SEQS) + 1
         if dice.random() < 0.6:  # what a step would do next
@@ -68,6 +78,7 @@ class Both:
             lambda held: held.add_run(Run(dice_run, None, "nothing")),
             lambda held: held.set_validated(attempt, passed),
             lambda held: held.drop_plan(),
+            lambda held: held.give_up(seq),
             lambda held: held.accept_gap([OffsetRange("t", 1, 0, seq)]),
             lambda held: held.add_publication(seq, f"sink{seq % 2}", seq % 3),
             lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
@@ -94,7 +105,9 @@ class Both:
         end = self.dice.randint(0, 9)
         ranges = (OffsetRange("t", 0, 0, end), OffsetRange("u", seq % 2, 0, seq))
         run_id = f"p{self.dice.randint(1, 30)}"
-        return Plan(self.stream, seq, run_id, 100 - end, end, ranges, {"t": f"id{end}"}, "text", "hash")
+        return Plan(
+            self.stream, seq, run_id, 100 - end, end, ranges, {"t": f"id{end}"}, f"text{end % 3}", "hash"
+        )
 
     def _read(self) -> Callable[[Any], Any]:
         return self.dice.choice(reads(self.stream, self.dice.choice(SEQS), self.dice.randint(1, 6)))
@@ -112,6 +125,11 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.attempt(stream, seq),
         lambda ledger: ledger.times(stream),
         lambda ledger: (ledger.committed(stream), ledger.committed(stream, seq)),
+        lambda ledger: ledger.state_attempts(stream),
+        lambda ledger: ledger.state_attempts(stream, seq),
+        lambda ledger: (ledger.snapshots(stream), ledger.known_names(stream)),
+        lambda ledger: ledger.head_at(stream, 1000.0 + 20.0 * seq),
+        lambda ledger: ledger.spec_texts(stream),
         lambda ledger: ledger.publications(stream, seq),
         lambda ledger: ledger.last_published(stream, f"sink{seq % 2}"),
         lambda ledger: ledger.sink_identity(stream, f"sink{seq % 2}"),

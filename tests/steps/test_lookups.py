@@ -11,9 +11,9 @@ from deltalake import write_deltalake
 
 from tests.steps.committed import Committed
 from tidegate.errors import LookupMissing
-from tidegate.ledger import Attempt, Stream
+from tidegate.ledger import Attempt, Snapshot, Stream
 from tidegate.spec import Pipeline, parse_pipeline
-from tidegate.steps.lookups import pinned_lookups
+from tidegate.steps.lookups import pinned_lookups, read_through
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_state_is_pinned_to_the_head_of_the_highest_generation_that_has_one(co
     committed.commit(1, {})
     committed.commit(2, {})
     pipeline = looking_up(committed, "visitors/second")
-    pinned = {"pipeline": "visitors", "generation": 1, "seq": 2, "stage": "second", "attempts": ["a1", "a2"]}
+    pinned = {"pipeline": "visitors", "generation": 1, "seq": 2, "stage": "second"}
     assert pinned_lookups(committed.app, pipeline) == {"visitors/second": pinned}
     newer = committed.app.ledger.acquire(Stream("visitors", 2), "test")
     plan = committed.app.ledger.plan(committed.stream, 1)
@@ -53,7 +53,22 @@ def test_a_state_is_pinned_to_the_head_of_the_highest_generation_that_has_one(co
     assert pinned_lookups(committed.app, pipeline) == {"visitors/second": pinned}
     newer.commit(plan, Attempt(newer.stream, 1, "b1", {}))
     found = pinned_lookups(committed.app, pipeline)["visitors/second"]
-    assert (found["generation"], found["seq"], found["attempts"]) == (2, 1, ["b1"])
+    assert (found["generation"], found["seq"]) == (2, 1)
+
+
+def test_a_pinned_state_is_read_through_whichever_snapshot_there_is(committed: Committed) -> None:
+    for seq in (1, 2, 3):
+        committed.commit(seq, {})
+    ledger = committed.app.ledger
+    plan = ledger.plan(committed.stream, 1)
+    assert plan is not None
+    pin = {"pipeline": "visitors", "generation": 1, "seq": 2, "stage": "second"}
+    pinned = replace(plan, lookups={"visitors/second": pin, "/a/table": {"version": 1}})
+    assert read_through(ledger, pinned) == {"visitors/second": ["a1", "a2"]}
+    ledger.add_snapshot(Snapshot(committed.stream, 2, "s2"), after=0)
+    assert read_through(ledger, pinned) == {"visitors/second": ["s2"]}
+    ledger.add_snapshot(Snapshot(committed.stream, 3, "s3"), after=2)
+    assert read_through(ledger, pinned) == {"visitors/second": ["s2"]}
 
 
 def test_a_pipeline_without_a_batch_is_an_error_that_says_to_run_it(committed: Committed) -> None:

@@ -24,6 +24,7 @@ _MODULES = {
     "emissions": "reading",
     "quarantine": "reading",
     "explain": "explain",
+    "compact": "compact",
     "doctor": "doctor",
 }
 

@@ -7,6 +7,7 @@ from tidegate.core.condition import Condition
 from tidegate.core.counts import Counts, outgoing
 from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimit, Update, WindowClose
 from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
+from tidegate.core.gone import forgets_the_gone
 from tidegate.core.kernel import decide, groups, order
 from tidegate.core.metrics import metrics, running_totals
 from tidegate.core.reduce import Aggregate, Aggregates, Collect, Latest, Reduce
@@ -66,6 +67,7 @@ __all__ = [
     "WindowClose",
     "Within",
     "decide",
+    "forgets_the_gone",
     "groups",
     "input_schema",
     "metrics",

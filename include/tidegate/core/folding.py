@@ -105,7 +105,8 @@ class Folding:
 
     def _told(self, row: int) -> str:
         """What came in, and what is known of its key before it is applied."""
-        known = [self._gate.described(entry) for entry in self._entries.of_key(row)]
+        described = map(self._gate.described, self._entries.of_key(row))
+        known = [each for each in described if each]
         return serialize({"value": self._columns.value(row), "known": known}).decode()
 
     def _count(self, row: int, fates: Sequence[str]) -> None:

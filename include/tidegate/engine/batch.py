@@ -56,13 +56,14 @@ _ROWS_PER_PARTITION = 500_000
 
 @dataclass(frozen=True)
 class Before:
-    """What the batches before this one left: committed attempts, stream times and counts per stage, the
-    largest clock (epoch ms)."""
+    """What the batches before this one left: the attempts that are the state, stream times and counts per
+    stage, the largest clock (epoch ms). `lookups`: the attempts that are the states which lookups read."""
 
     attempts: Sequence[str] = ()
     times: Mapping[str, Times] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     clock: int | None = None
+    lookups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Computation:
             F.count(F.when(empty, 1)).alias("empty"),
             F.count(F.when(F.col("__tombstone"), 1)).alias("deletions"),
         )
-        pinned = planned_tables(self._spark, self._plan.lookups, self._lake.root)
+        pinned = planned_tables(self._spark, self._plan.lookups, self._before.lookups, self._lake.root)
         return enrich(observed.where(~empty).drop("__empty"), self._pipeline, pinned)
 
     def _step(

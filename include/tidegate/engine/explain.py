@@ -17,10 +17,11 @@ from tidegate.engine.batch import Before, Computation
 from tidegate.engine.errors import translated
 from tidegate.engine.rows import Times, read_state_rows, state_rows
 from tidegate.engine.stage import KeyTypes, apply_kernel
-from tidegate.engine.steps import DEDUPLICATION, Step
+from tidegate.engine.steps import Step
 from tidegate.lake import Lake
 from tidegate.ledger.records import Plan
 from tidegate.spec import Pipeline
+from tidegate.spec.kernel import DEDUPLICATION
 
 TOLD_DEDUPLICATION = "deduplicate"
 """How people are told of the step that drops repeated values."""

@@ -51,15 +51,20 @@ def _require_unique(wanted: DataFrame, lookup: Lookup) -> None:
         )
 
 
-def planned_tables(spark: SparkSession, pinned: Mapping[str, Any], root: str) -> Open:
-    """Opens tables as the plan pinned them: a version of a Delta table, or attempts of a pipeline's state."""
+def planned_tables(
+    spark: SparkSession, pinned: Mapping[str, Any], attempts: Mapping[str, Sequence[str]], root: str
+) -> Open:
+    """Opens tables as the plan pinned them: a version of a Delta table, or a pipeline's state after a batch.
+
+    `attempts`: those that such a state is read through, by the lookup's text.
+    """
 
     def open_table(lookup: Lookup) -> DataFrame:
         pin = pinned[lookup.table]
         if "version" in pin:
             return spark.read.format("delta").option("versionAsOf", pin["version"]).load(lookup.table)
         lake = Lake(root, pin["pipeline"], pin["generation"])
-        return _state_table(spark, lake.state(pin["stage"]), pin["attempts"])
+        return _state_table(spark, lake.state(pin["stage"]), attempts[lookup.table])
 
     return open_table
 

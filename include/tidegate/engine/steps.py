@@ -11,10 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate import core
 from tidegate.engine.stage import KeyTypes
 from tidegate.spec import Pipeline, Stage
-from tidegate.spec.kernel import deduplication_stage, kernel_stage
-
-DEDUPLICATION = "_deduplicate"
-"""The name of the step before the first stage; no stage can be called so."""
+from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,15 @@ def write_all(tables: Sequence[Table], attempt: str) -> None:
 
 
 def _append(table: Table, attempt: str) -> None:
-    named = table.frame.withColumn("attempt", F.lit(attempt))
-    writer = named.write.format("delta").mode("append").partitionBy("attempt").option("mergeSchema", "true")
     with failpoint(f"compute.write_{table.kind}"):
-        writer.save(table.path)
+        append(table.frame, table.path, attempt)
+
+
+def append(frame: DataFrame, path: str, attempt: str) -> None:
+    """Append rows to a table under a name, as a partition of their own."""
+    named = frame.withColumn("attempt", F.lit(attempt))
+    writer = named.write.format("delta").mode("append").partitionBy("attempt").option("mergeSchema", "true")
+    writer.save(path)
 
 
 def changelog(decided: DataFrame, logic: core.Stage, seq: int) -> DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +36,7 @@ def read_attempts(
 ) -> pa.Table | None:
     """The rows of these attempts, in no order, or None when the table has none of them."""
     with lake_errors(path):
-        table = _open(path)
+        table = open_table(path)
         if table is None or not attempts:
             return None
         dataset = table.to_pyarrow_dataset()
@@ -54,21 +55,30 @@ class AttemptFiles:
 def attempt_files(path: str, attempts: Sequence[str]) -> AttemptFiles | None:
     """The files of these attempts, or None if there are none. Each key is in one file of an attempt."""
     with lake_errors(path):
-        table = _open(path)
+        table = open_table(path)
         if table is None:
             return None
         paths = tuple(f"{path}/{name}" for name in sorted(_files(table, attempts)["path"].to_pylist()))
         return AttemptFiles(paths, table.schema().to_json()) if paths else None
 
 
-def on_disk(path: str, attempts: Sequence[str]) -> tuple[int, int]:
-    """Rows and bytes of these attempts' files, as the table's log has them."""
+class OnDisk(NamedTuple):
+    """What some attempts take."""
+
+    rows: int
+    bytes: int
+    files: int
+
+
+def on_disk(path: str, attempts: Sequence[str]) -> OnDisk:
+    """What these attempts' files take, as the table's log has them."""
     with lake_errors(path):
-        table = _open(path)
+        table = open_table(path)
         if table is None:
-            return 0, 0
+            return OnDisk(0, 0, 0)
         files = _files(table, attempts)
-        return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
+        rows, size = (pc.sum(files[name]).as_py() or 0 for name in ("num_records", "size_bytes"))
+        return OnDisk(rows, size, files.num_rows)
 
 
 def _files(table: DeltaTable, attempts: Sequence[str]) -> pa.Table:
@@ -113,7 +123,8 @@ def _with_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _open(path: str) -> DeltaTable | None:
+def open_table(path: str) -> DeltaTable | None:
+    """The table, or None when there is none."""
     try:
         return DeltaTable(path)
     except TableNotFoundError:

@@ -2,13 +2,26 @@
 
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Head, Lease, OffsetRange, Offsets, Plan, Run, Stream, Times
+from tidegate.ledger.records import (
+    Attempt,
+    Head,
+    KnownNames,
+    Lease,
+    OffsetRange,
+    Offsets,
+    Plan,
+    Run,
+    Snapshot,
+    Stream,
+    Times,
+)
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 __all__ = [
     "LEASE_SECONDS",
     "Attempt",
     "Head",
+    "KnownNames",
     "Lease",
     "LeasedLedger",
     "Ledger",
@@ -17,6 +30,7 @@ __all__ = [
     "Offsets",
     "Plan",
     "Run",
+    "Snapshot",
     "Stream",
     "Times",
 ]

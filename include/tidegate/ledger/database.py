@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
 
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 _BUSY_TIMEOUT_MS = 30_000
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import LeaseHeld
 from tidegate.ledger import schema
 from tidegate.ledger.database import open_database
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Lease, Stream
+from tidegate.ledger.records import Lease, Snapshot, Stream
 from tidegate.ledger.rows import of
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
@@ -51,6 +51,26 @@ class Ledger(LedgerReader):
                 f"Wait for it; its lease ends by itself {LEASE_SECONDS:.0f} s after its last sign of life.",
             )
         return LeasedLedger(self._engine, self._now, Lease(stream, holder, row.epoch + 1))
+
+    def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
+        """Note a snapshot whose files are complete, if the newest is still the one that it was made from.
+
+        That is the one of batch `after`, 0: none. False when another was faster: then this one never counts.
+
+        It takes no lease, so batches go on; only the noting itself is one at a time.
+        """
+        table, heads, stream = schema.snapshots, schema.heads, snapshot.stream
+        with self._transaction("add_snapshot") as connection:
+            connection.execute(
+                update(heads).where(of(heads, stream)).values(seq=heads.c.seq)
+            )  # the row's lock
+            newest = connection.execute(select(func.max(table.c.seq)).where(of(table, stream))).scalar() or 0
+            if newest != after or snapshot.seq <= after:
+                return False
+            row = {"seq": snapshot.seq, "name": snapshot.name, "made_at": self._now()}
+            mine = {"pipeline": stream.pipeline, "generation": stream.generation}
+            connection.execute(insert(table).values(mine | row))
+        return True
 
     def _free_for(self, holder: str) -> Any:
         table = schema.heads

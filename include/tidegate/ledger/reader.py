@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, and_, func, select
 
+from tidegate.errors import StateGivenUp
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.database import answering
-from tidegate.ledger.records import Attempt, Head, Plan, Run, Stream, Times
-from tidegate.ledger.rows import attempt_in, of, partitions_in, plan_in
+from tidegate.ledger.records import Attempt, Head, KnownNames, Plan, Run, Snapshot, Stream, Times
+from tidegate.ledger.rows import attempt_in, of, partitions_in, plan_in, snapshot_in
 
 
 class LedgerReader:
@@ -105,6 +106,61 @@ class LedgerReader:
         with self._transaction("committed") as connection:
             return [(row.seq, row.attempt) for row in connection.execute(query)]
 
+    def state_attempts(self, stream: Stream, up_to: int | None = None) -> list[str]:
+        """Whose rows are the state after batch `up_to` (default the head), oldest first.
+
+        The newest snapshot up to there, and the attempts committed after it: an entry's newest row counts.
+
+        Raises StateGivenUp when that is before what is kept.
+        """
+        until = 2**62 if up_to is None else up_to
+        commits = schema.commits
+        with self._transaction("state_attempts") as connection:
+            snapshots = _snapshots(connection, stream)
+            require_kept(stream, snapshots, until)
+            usable = [each for each in snapshots if each.seq <= until][-1:]
+            after = usable[0].seq if usable else 0
+            query = select(commits.c.attempt).where(
+                of(commits, stream), commits.c.seq > after, commits.c.seq <= until
+            )
+            found = connection.execute(query.order_by(commits.c.seq)).scalars()
+            return [*(each.name for each in usable), *found]
+
+    def snapshots(self, stream: Stream) -> list[Snapshot]:
+        """The snapshots of a stream's state, oldest first."""
+        with self._transaction("snapshots") as connection:
+            return _snapshots(connection, stream)
+
+    def head_at(self, stream: Stream, instant: float) -> int:
+        """The batch that was the head at an instant (epoch seconds); 0 before the first commit."""
+        table = schema.commits
+        query = select(func.max(table.c.seq)).where(of(table, stream), table.c.committed_at <= instant)
+        with self._transaction("head_at") as connection:
+            return connection.execute(query).scalar() or 0
+
+    def spec_texts(self, stream: Stream) -> list[str]:
+        """The pipeline files that batches were planned with, each once, the newest last."""
+        table = schema.plans
+        query = select(table.c.spec_text).where(of(table, stream)).group_by(table.c.spec_text)
+        with self._transaction("spec_texts") as connection:
+            return list(connection.execute(query.order_by(func.max(table.c.seq))).scalars())
+
+    def known_names(self, stream: Stream) -> KnownNames:
+        """Whose files count, read at once."""
+        commits, attempts = schema.commits, schema.attempts
+        with self._transaction("known_names") as connection:
+            row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+            head, epoch = (row.seq, row.epoch) if row else (0, 0)
+            decided = connection.execute(select(commits.c.seq, commits.c.attempt).where(of(commits, stream)))
+            waiting = select(attempts.c.name).where(of(attempts, stream), attempts.c.seq > head)
+            return KnownNames(
+                head,
+                epoch,
+                {each.seq: each.attempt for each in decided},
+                frozenset(connection.execute(waiting).scalars()),
+                tuple(_snapshots(connection, stream)),
+            )
+
     def publications(self, stream: Stream, seq: int) -> dict[str, int]:
         """Sink -> records, for the sinks that have the whole of a batch."""
         table = schema.publications
@@ -137,3 +193,23 @@ class LedgerReader:
         with self._transaction("metrics") as connection:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {(row.stage, row.name): row.value for row in rows}
+
+
+def _snapshots(connection: Connection, stream: Stream) -> list[Snapshot]:
+    table = schema.snapshots
+    query = select(table).where(of(table, stream)).order_by(table.c.seq)
+    return [snapshot_in(stream, row) for row in connection.execute(query)]
+
+
+def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> None:
+    """Raise StateGivenUp when the state after batch `up_to` is no longer kept. After batch 0 there is none.
+
+    `snapshots`: all of the stream's.
+    """
+    oldest = max((each.seq for each in snapshots if each.given_up_at is not None), default=0)
+    if 0 < up_to < oldest:
+        raise StateGivenUp(
+            f"The state of {stream} after batch {up_to} is no longer kept",
+            f"The oldest that is kept is that after batch {oldest}. TIDEGATE_TIME_TRAVEL says how many days "
+            "it goes back.",
+        )

@@ -49,7 +49,7 @@ class Plan:
     `clock_ms` is the instant that the batch takes as now; a record from after `believed_until_ms` is not
     believed (quarantined). Both are epoch ms. A batch with `drain` reads nothing and lets out what is held
     back. `lookups` pins each lookup table, by its text in the pipeline file, to what it was at planning:
-    `{"version": n}` of a Delta table, or `{"pipeline", "generation", "seq", "stage", "attempts"}`.
+    `{"version": n}` of a Delta table, or `{"pipeline", "generation", "seq", "stage"}` of a state.
     """
 
     stream: Stream
@@ -112,6 +112,34 @@ class Attempt:
     def stage_counts(self, stage: str) -> Mapping[str, float]:
         """Metric -> number of one stage, or of the whole batch (""); nothing if it has none."""
         return self.counts.get(stage, self.counts.get(ANY_STAGE, {}))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of all stages after batch `seq`, folded; its rows carry its name. Times in epoch seconds.
+
+    `given_up_at`: since when the state before it can no longer be read; None: it can.
+    """
+
+    stream: Stream
+    seq: int
+    name: str
+    made_at: float = 0.0
+    given_up_at: float | None = None
+
+
+@dataclass(frozen=True)
+class KnownNames:
+    """Whose files count, at one instant. An attempt of an older epoch that is not here never will be.
+
+    `committed` is seq -> attempt, `computed` are those of the batch after the head, `snapshots` oldest first.
+    """
+
+    head: int
+    epoch: int
+    committed: Mapping[int, str]
+    computed: frozenset[str]
+    snapshots: tuple[Snapshot, ...]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, Table, and_
 
-from tidegate.ledger.records import ANY_STAGE, Attempt, OffsetRange, Plan, Stream
+from tidegate.ledger.records import ANY_STAGE, Attempt, OffsetRange, Plan, Snapshot, Stream
 
 ByPartition = Mapping[tuple[str, int], int]
 _Stored = Mapping[str, Mapping[str, int]]
@@ -57,6 +57,11 @@ def plan_out(plan: Plan) -> dict[str, Any]:
         "topic_ids": dict(plan.topic_ids),
         "lookups": dict(plan.lookups),
     }
+
+
+def snapshot_in(stream: Stream, row: Row[Any]) -> Snapshot:
+    """A snapshot."""
+    return Snapshot(stream, row.seq, row.name, row.made_at, row.given_up_at)
 
 
 def attempt_in(stream: Stream, row: Row[Any]) -> Attempt:

@@ -77,6 +77,13 @@ commits = _table(
     Column("attempt", String(100), nullable=False),
     Column("committed_at", Float, nullable=False),
 )
+snapshots = _table(
+    "snapshots",
+    [_seq()],
+    Column("name", String(100), nullable=False),
+    Column("made_at", Float, nullable=False),
+    Column("given_up_at", Float),  # since when nothing before it can be read
+)
 publications = _table(
     "publications",
     [_seq(), Column("sink", String(300), primary_key=True)],

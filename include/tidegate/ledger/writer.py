@@ -119,6 +119,16 @@ class LeasedLedger(LedgerReader):
             run_id = f"gap__epoch_{self.lease.epoch}"
             connection.execute(insert(schema.runs).values(self._key(run_id=run_id, seq=None, note=note)))
 
+    def give_up(self, seq: int) -> None:
+        """From now on no state before that of batch `seq`, which has a snapshot, can be read.
+
+        A computation that began on an older list of attempts is fenced, for this lease raised the epoch.
+        """
+        table = schema.snapshots
+        mine = and_(self._row(table, seq), table.c.given_up_at.is_(None))
+        with self._fenced("give_up") as connection:
+            connection.execute(update(table).where(mine).values(given_up_at=self._now()))
+
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         """Note that a sink has the whole of a batch. Noting it twice is harmless."""
         table = schema.publications

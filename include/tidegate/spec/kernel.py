@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from tidegate import core
@@ -20,6 +21,22 @@ from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.stage import Stage
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
+
+DEDUPLICATION = "_deduplicate"
+"""The name of the step before the first stage; no stage can be called so."""
+
+
+def state_names(pipelines: Iterable[Pipeline]) -> list[str]:
+    """The steps that keep state in any of these pipelines, each once."""
+    names = [
+        name
+        for pipeline in pipelines
+        for name in (
+            *((DEDUPLICATION,) if deduplication_stage(pipeline) is not None else ()),
+            *(stage.name for stage in pipeline.stages),
+        )
+    ]
+    return list(dict.fromkeys(names))
 
 
 def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:

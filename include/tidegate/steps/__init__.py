@@ -1,7 +1,9 @@
 """The batch protocol: plan, compute, validate, commit, publish. Each step can be run again at any time."""
 
 from tidegate.steps.app import App, planned_for, planned_pipeline, stream_of
+from tidegate.steps.cleaning import SAFE_AGE, Cleaned, clean
 from tidegate.steps.commit import commit_batch
+from tidegate.steps.compaction import Compaction, compact_state
 from tidegate.steps.compute import check_still_there, compute_batch
 from tidegate.steps.narrow import narrow_topics
 from tidegate.steps.plan import Outcome, Trigger, draft, plan_batch
@@ -21,12 +23,17 @@ from tidegate.steps.stalled import stalled_transactions
 from tidegate.steps.validate import validate_batch
 
 __all__ = [
+    "SAFE_AGE",
     "App",
     "BatchReport",
+    "Cleaned",
+    "Compaction",
     "Outcome",
     "Trigger",
     "batch_report",
+    "clean",
     "commit_batch",
+    "compact_state",
     "compute_batch",
     "draft",
     "lag",

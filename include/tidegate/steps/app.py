@@ -55,7 +55,7 @@ class App:
     def state_bytes(self, stream: Stream, stage: str, attempts: Sequence[str]) -> int:
         """How large a stage's state is on disk, in these attempts."""
         with failpoint("compute.state_bytes"):
-            return on_disk(self.lake(stream).state(stage), attempts)[1]
+            return on_disk(self.lake(stream).state(stage), attempts).bytes
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
         """What a stage sends out in one attempt of a batch. Raises Halted when it is gone."""
@@ -71,6 +71,21 @@ class App:
             session = open_session()
         pipeline, kafka = planned_pipeline(plan), self.settings.require_kafka()
         return engine.compute_batch(session, plan, pipeline, kafka, self.lake(plan.stream), before, attempt)
+
+    def fold(
+        self,
+        stream: Stream,
+        pipelines: Sequence[Pipeline],
+        attempts: Sequence[str],
+        name: str,
+        open_session: Callable[[], SparkSession],
+    ) -> None:
+        """Fold a stream's state in Spark, under a snapshot's name. `pipelines`: all that wrote it."""
+        from tidegate.engine.compact import write_snapshot  # late: only this needs Spark
+
+        with failpoint("compact.session"):
+            session = open_session()
+        write_snapshot(session, pipelines, self.lake(stream), attempts, name)
 
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline by its name (of the file, without .yaml) or by the path of its file."""
@@ -104,6 +119,12 @@ def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan:
     if plan is None:
         raise Halted(f"Run {run_id} of {stream} has no planned batch", "Run its plan step first (clear it).")
     return plan
+
+
+def planned_pipelines(app: App, stream: Stream) -> list[Pipeline]:
+    """The pipeline as each batch was planned with it, each version once, the newest last."""
+    name = f"{stream.pipeline}.yaml as planned"
+    return [parse_pipeline(text, name) for text in app.ledger.spec_texts(stream)]
 
 
 def planned_pipeline(plan: Plan) -> Pipeline:

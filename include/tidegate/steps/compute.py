@@ -10,6 +10,7 @@ from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.steps.app import App
 from tidegate.steps.lease import leased_for, timed
+from tidegate.steps.lookups import read_through
 from tidegate.steps.ranges import check_planned
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
             return done
         check_still_there(app, plan)
         name = attempt_name(plan.seq, held.lease.epoch)
-        before = _before(held)
+        before = _before(held, plan)
         computed = app.compute(plan, before, name, open_session)
         attempt = Attempt(plan.stream, plan.seq, name, computed.counts, times=computed.times)
         held.add_attempt(attempt)
@@ -61,15 +62,16 @@ def _note_metrics(app: App, held: LeasedLedger, plan: Plan, attempt: Attempt, be
         held.set_metrics(plan.seq, stage, found)
 
 
-def _before(held: LeasedLedger) -> Before:
+def _before(held: LeasedLedger, plan: Plan) -> Before:
     """What the committed batches have left."""
     from tidegate import engine
 
     head = held.head(held.stream)
     last = held.attempt(held.stream, head.seq) if head.seq else None
     return engine.Before(
-        attempts=[attempt for _, attempt in held.committed(held.stream)],
+        attempts=held.state_attempts(held.stream),
         times=held.times(held.stream),
         counts=last.counts if last is not None else {},
         clock=held.latest_clock(held.stream),
+        lookups=read_through(held, plan),
     )

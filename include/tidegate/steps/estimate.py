@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tidegate.lake import on_disk
+from tidegate.lake import OnDisk, on_disk
 from tidegate.ledger import Plan
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
@@ -47,7 +47,7 @@ def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstima
     head = app.ledger.head(plan.stream)
     last = app.ledger.plan(plan.stream, head.seq) if head.seq else None
     known = {stage.name for stage in planned_pipeline(last).stages} if last is not None else set()
-    attempts = [name for _, name in app.ledger.committed(plan.stream)]
+    attempts = app.ledger.state_attempts(plan.stream)
     lake = app.lake(plan.stream)
     return [
         _estimate(
@@ -61,24 +61,21 @@ def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstima
     ]
 
 
-def _estimate(
-    pipeline: Pipeline, stage: Stage, rows: int, stored: tuple[int, int], waiting: int
-) -> StateEstimate:
-    stored_rows, stored_bytes = stored
-    measured = stored_rows >= MEASURED_ROWS
+def _estimate(pipeline: Pipeline, stage: Stage, rows: int, stored: OnDisk, waiting: int) -> StateEstimate:
+    measured = stored.rows >= MEASURED_ROWS
     keeps_values = kernel_stage(pipeline, stage).keeps_values
     default = DEFAULT_BYTES_PER_ROW if keeps_values else DEFAULT_BYTES_PER_HASH
-    per_row = stored_bytes / stored_rows if measured else default
+    per_row = stored.bytes / stored.rows if measured else default
     more = waiting * _windows_per_record(stage)
     return StateEstimate(
         stage=stage.name,
         rows=rows,
-        stored_rows=stored_rows,
-        bytes=stored_bytes,
+        stored_rows=stored.rows,
+        bytes=stored.bytes,
         bytes_per_row=per_row,
         measured=measured,
         rows_at_most=rows + more,
-        bytes_at_most=stored_bytes + math.ceil(more * per_row),
+        bytes_at_most=stored.bytes + math.ceil(more * per_row),
     )
 
 

@@ -13,6 +13,7 @@ from tidegate.lake import read_attempts
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.spec import Pipeline
 from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.lookups import read_through
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,23 +175,25 @@ def _before(app: App, pipeline: Pipeline, plan: Plan) -> Before:
     from tidegate import engine
 
     ledger, stream = app.ledger, plan.stream
-    earlier = ledger.committed(stream, plan.seq - 1)
-    last = ledger.attempt(stream, plan.seq - 1) if earlier else None
+    last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
     clocks: list[int] = []
     if any(stage.emit.clock == "run" for stage in pipeline.stages):
-        plans = [ledger.plan(stream, seq) for seq, _ in earlier]
+        plans = [ledger.plan(stream, seq) for seq in range(1, plan.seq)]
         clocks = [each.clock_ms for each in plans if each is not None]
     return engine.Before(
-        attempts=[name for _, name in earlier],
+        attempts=ledger.state_attempts(stream, plan.seq - 1),
         times=last.times if last is not None else {},
         counts=last.counts if last is not None else {},
         clock=max(clocks, default=None),
+        lookups=read_through(ledger, plan),
     )
 
 
 def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, key: str) -> tuple[int, ...]:
-    """The batches that changed the key's state, in one stage or in any."""
-    attempts = [name for _, name in app.ledger.committed(stream)]
+    """The batches that changed the key's state, in one stage or in any: all whose changelogs are kept, and of
+    those before them the last."""
+    changelogs = [name for _, name in app.ledger.committed(stream)]
+    attempts = [*changelogs, *app.ledger.state_attempts(stream)]
     names = [stage] if stage is not None else [each.name for each in pipeline.stages]
     found: set[int] = set()
     for name in names:
@@ -203,7 +206,7 @@ def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, ke
 def _example(app: App, stream: Stream, plan: Plan) -> str:
     """A key that there is, to show how keys are written."""
     for stage in planned_pipeline(plan).stages:
-        attempts = [name for _, name in app.ledger.committed(stream)]
+        attempts = app.ledger.state_attempts(stream)
         rows = read_attempts(app.lake(stream).state(stage.name), attempts, ["key"])
         if rows is not None and rows.num_rows:
             return f" (such as {rows['key'][0].as_py()})"

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from tidegate.errors import LookupMissing
 from tidegate.failpoints import failpoint
 from tidegate.lake.reader import lake_errors
-from tidegate.ledger import LedgerReader, Stream
+from tidegate.ledger import LedgerReader, Plan, Stream
 from tidegate.spec import Pipeline
 from tidegate.steps.app import App, planned_pipeline
 
@@ -24,6 +24,19 @@ def pinned_lookups(app: App, pipeline: Pipeline) -> dict[str, Any]:
         if lookup.state is None
         else _pinned_stage(app.ledger, lookup.table, *lookup.state)
         for lookup in pipeline.lookup
+    }
+
+
+def read_through(ledger: LedgerReader, plan: Plan) -> dict[str, list[str]]:
+    """The attempts through which the plan's pinned states are read now, by the lookup's text.
+
+    The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp: a plan
+    that is not open any more keeps nothing from being given up.
+    """
+    return {
+        table: ledger.state_attempts(Stream(pin["pipeline"], pin["generation"]), pin["seq"])
+        for table, pin in plan.lookups.items()
+        if "seq" in pin
     }
 
 
@@ -51,7 +64,6 @@ def _pinned_stage(ledger: LedgerReader, table: str, pipeline: str, stage: str) -
         "generation": newest.stream.generation,
         "seq": newest.seq,
         "stage": stage,
-        "attempts": [name for _, name in ledger.committed(newest.stream, newest.seq)],
     }
 
 

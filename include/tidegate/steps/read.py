@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -42,13 +42,14 @@ def read_state(app: App, stream: Stream, as_of: int | None = None, stage: str | 
     Columns: `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (what is held) and
     `emitted` (what last went out) or, in a stage that keeps hashes only, `hash`; how many records are held
     back (`pending`) and until when (`due_at`); the position that last changed it. `as_of` is a batch's seq,
-    default the head. `stage`: default the last. Raises SettingsInvalid.
+    default the head. `stage`: default the last. Raises SettingsInvalid, StateGivenUp.
     """
     found = _stage(app, stream, stage)
     if found is None:
         return pa.table({})
     pipeline, chosen = found
-    rows = _committed_rows(app, stream, app.lake(stream).state(chosen.name), as_of)
+    attempts = app.ledger.state_attempts(stream, as_of)
+    rows = read_attempts(app.lake(stream).state(chosen.name), attempts)
     if rows is None:
         return pa.table({})
     by_partition = kernel_stage(pipeline, chosen).bound is not None
@@ -69,7 +70,7 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
             f"The emissions of the stage {chosen.name} are not kept: no sink of {stream} gets them",
             f"Add a sink with `stage: {chosen.name}`; its next batches are kept.",
         )
-    rows = _committed_rows(app, stream, app.lake(stream).outbox(chosen.name), seq, only=seq is not None)
+    rows = _committed_rows(app, stream, app.lake(stream).outbox(chosen.name), seq)
     if rows is None:
         return pa.table({})
     order = [("seq", "ascending"), ("key", "ascending"), ("ordinal", "ascending")]
@@ -78,7 +79,7 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
 
 def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
     """Input that could not be used, whole, by position."""
-    rows = _committed_rows(app, stream, app.lake(stream).quarantine, seq, only=seq is not None)
+    rows = _committed_rows(app, stream, app.lake(stream).quarantine, seq)
     if rows is None:
         return pa.table({})
     return rows.drop_columns(["attempt"]).sort_by(
@@ -127,9 +128,7 @@ def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage]
     return pipeline, stages[name] if name is not None else pipeline.stages[-1]
 
 
-def _committed_rows(
-    app: App, stream: Stream, path: str, seq: int | None, only: bool = False
-) -> pa.Table | None:
-    chosen: Callable[[int], bool] = (lambda each: each == seq) if only else (lambda _: True)
-    attempts = [name for each, name in app.ledger.committed(stream, seq) if chosen(each)]
+def _committed_rows(app: App, stream: Stream, path: str, seq: int | None) -> pa.Table | None:
+    """What batch `seq` wrote, or all batches."""
+    attempts = [name for each, name in app.ledger.committed(stream, seq) if seq in (None, each)]
     return read_attempts(path, attempts)

@@ -1,0 +1,95 @@
+"""compact: fold state, give up what is old, remove what nobody reads."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tidegate import steps
+from tidegate.cli.show import as_json, show, steps_shown
+from tidegate.ledger import Stream
+
+
+@click.command()
+@click.argument("pipelines", nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, do nothing.")
+@as_json
+def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Fold the state of PIPELINES now, or of all where it is due; then remove files that nobody reads.
+
+    Safe beside running batches. State can be read as of any batch of the last TIDEGATE_TIME_TRAVEL days.
+    """
+    app = steps.App.from_environment()
+    named = [steps.stream_of(app.pipeline(name)) for name in pipelines]
+    streams = named or app.ledger.streams()
+    with steps_shown(quiet=as_json) as progress:
+        done = [_maintained(app, stream, bool(named), dry_run, progress) for stream in streams]
+    if as_json:
+        print(json.dumps([_object(*each) for each in done]))
+    else:
+        title = "What would be done" if dry_run else ""
+        show([_row(*each) for each in done], False, title, empty="No batch was planned yet.")
+
+
+def _maintained(
+    app: steps.App, stream: Stream, now: bool, dry_run: bool, progress: Callable[[str], None]
+) -> tuple[steps.Compaction, steps.Cleaned]:
+    from tidegate.engine import open_session
+
+    settings = app.settings
+    progress(f"compact {stream}")
+    compaction = steps.compact_state(
+        app,
+        stream,
+        lambda: open_session(settings.jars, settings.spark_master, settings.spark_memory),
+        only_if_due=not now,
+        dry_run=dry_run,
+    )
+    progress(f"clean {stream}")
+    return compaction, steps.clean(app, stream, time.time(), dry_run=dry_run)
+
+
+def _row(compaction: steps.Compaction, cleaned: steps.Cleaned) -> dict[str, Any]:
+    before, after = compaction.before, compaction.after
+    return {
+        "stream": str(compaction.stream),
+        "batch": compaction.seq,
+        "rows": _change(before.rows, after.rows),
+        "files": _change(before.files, after.files),
+        "MB": _change(round(before.bytes / 1e6, 1), round(after.bytes / 1e6, 1)),
+        "removed": _removed(cleaned),
+        "note": "; ".join(filter(None, (compaction.note, _given_up(cleaned), cleaned.note))),
+    }
+
+
+def _change(before: float, after: float) -> str:
+    return f"{before:,}" if before == after else f"{before:,} → {after:,}"
+
+
+def _removed(cleaned: steps.Cleaned) -> str:
+    parts = {"names": len(cleaned.names), "rows": cleaned.removed.rows, "files": cleaned.files}
+    return ", ".join(f"{number:,} {what}" for what, number in parts.items() if number) or "nothing"
+
+
+def _given_up(cleaned: steps.Cleaned) -> str:
+    return "" if cleaned.given_up is None else f"state before batch {cleaned.given_up} is given up"
+
+
+def _object(compaction: steps.Compaction, cleaned: steps.Cleaned) -> dict[str, Any]:
+    return {
+        "pipeline": compaction.stream.pipeline,
+        "generation": compaction.stream.generation,
+        "batch": compaction.seq,
+        "note": compaction.note,
+        "snapshot": compaction.snapshot,
+        "before": compaction.before._asdict(),
+        "after": compaction.after._asdict(),
+        "given_up_before": cleaned.given_up,
+        "removed": {"names": list(cleaned.names), **cleaned.removed._asdict()},
+        "deleted_files": cleaned.files,
+        "cleaning": cleaned.note,
+    }

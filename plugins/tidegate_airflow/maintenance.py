@@ -1,0 +1,38 @@
+"""The DAG that folds state and removes what nobody reads. It runs beside the pipelines' DAGs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, task
+
+from tidegate.spec import load_pipelines
+from tidegate_airflow import tasks
+from tidegate_airflow.factory import START, parse_settings, spark_task
+
+MAINTENANCE = "tidegate_maintenance"
+
+
+def maintenance_dag() -> DAG:
+    """One task per pipeline file compacts its stream if that is due, one cleans all streams of the ledger.
+
+    Cleaning does not wait for the others: what it removes was given up a day ago. One task at a time, so that
+    the pipelines keep most of the machine.
+    """
+    settings = parse_settings()
+    pipelines, _ = load_pipelines(settings.pipelines)
+    with DAG(
+        dag_id=MAINTENANCE,
+        schedule="@daily",
+        start_date=START,
+        catchup=False,
+        max_active_runs=1,
+        max_active_tasks=1,
+        default_args={"retries": 3, "retry_delay": timedelta(minutes=1)},
+        tags=["tidegate"],
+        doc_md=maintenance_dag.__doc__,
+    ) as dag:
+        for name, pipeline in pipelines.items():
+            spark_task(f"compact_{name}", "compact.py", pipeline, settings)
+        task(task_id="clean")(tasks.clean)()
+    return dag
