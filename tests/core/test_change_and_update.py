@@ -88,6 +88,16 @@ def test_a_suppressed_record_writes_no_state() -> None:
     assert kernel.counts["idempotent-update-skip"] == 1
 
 
+@pytest.mark.parametrize("emit", [core.Change(core.Exact(BOTH)), core.Update()], ids=["change", "update"])
+def test_a_deleted_key_is_no_state_until_it_comes_back(emit: core.Emit) -> None:
+    kernel = Kernel(emit)
+    rows = []
+    for number, each in enumerate([value(1), None, None, value(2)]):
+        kernel.apply([Record("k", each, 0, number, number)])
+        rows.append(kernel.counts["state-rows"])
+    assert rows == [1, 0, 0, 1]
+
+
 def test_update_sends_every_value() -> None:
     kernel = Kernel(core.Update())
     kernel.apply(history(value(1), value(1), None, None, value(1)))

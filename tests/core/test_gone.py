@@ -27,10 +27,10 @@ def _functions_of_the_tests_may_be_called() -> Iterator[None]:
 
 
 def outcome(kernel: Kernel, batches: Sequence[Batch], drained: bool = False) -> str:
-    """All that a history gives; the number of state rows is the one thing that compaction changes."""
+    """All that a history gives."""
     if filled(kernel, batches, drained):
         return "full"
-    counts = {name: number for name, number in kernel.counts.items() if number and name != "state-rows"}
+    counts = {name: number for name, number in kernel.counts.items() if number}
     return repr((by_key(kernel.emissions), sorted(counts.items()), kernel.buffered()))
 
 

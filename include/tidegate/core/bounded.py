@@ -21,6 +21,10 @@ class Buffer:
         self._peak_records = 0
         self._peak_bytes = 0
 
+    def begin(self) -> None:
+        """All is restored: peaks are counted from here, whatever superseded rows told before."""
+        self._peak_records, self._peak_bytes = len(self._held), self._bytes
+
     def update(self, entry: Entry) -> None:
         """Take note of what an entry holds back now."""
         if self._bound.max_bytes is None and entry.pending and entry in self._held:

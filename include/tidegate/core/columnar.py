@@ -55,10 +55,15 @@ def fold_columns(
     yield _emissions(schema, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
     keeps_all = isinstance(stage.emit, Update)
     changed = _keep_everything(rows, emitted) if keeps_all else _keep_emitted(emitted)
-    stored = rows.column("key").filter(pc.equal(rows.column("kind"), STATE))
+    stored = rows.column("key").filter(pc.and_(pc.equal(rows.column("kind"), STATE), _is_there(rows)))
     known = pc.is_in(changed.column("key"), value_set=stored)
-    counts["state-rows"] += changed.num_rows - (pc.sum(known).as_py() or 0)
+    counts["state-rows"] += (pc.sum(_is_there(changed)).as_py() or 0) - (pc.sum(known).as_py() or 0)
     yield _states(schema, changed, counts)
+
+
+def _is_there(states: pa.RecordBatch) -> pa.BooleanArray:
+    """False at the row of a deleted key: nothing is left of it."""
+    return pc.or_(states.column("value").is_valid(), states.column("emitted").is_valid())
 
 
 def _goes_out(stage: Stage, now: pa.StructArray, has_last: pa.BooleanArray) -> pa.BooleanArray:

@@ -52,6 +52,7 @@ class Entries:
         gone = self._gone.pop((entry.key, entry.window), None)
         if gone is not None:
             entry.stored, gone.stored = True, False
+            entry.counted, gone.counted = gone.counted, False
 
     def of_key(self, row: int) -> list[Entry]:
         """All entries of a row's key."""
@@ -81,6 +82,7 @@ class Entries:
         entry.waited = bool(stored["waited"][row])
         entry.emitted_timestamp = stored["emitted_timestamp"][row]
         entry.flushed_at = stored["flushed_at"][row]
+        entry.counted = entry.is_there
         self._fences.restore(entry, row)
         self._restore_timer(entry, stored["due_at"][row])
 

@@ -22,6 +22,7 @@ class Entry:
         "bytes",
         "changed",
         "close",
+        "counted",
         "due",
         "emitted",
         "emitted_timestamp",
@@ -66,10 +67,19 @@ class Entry:
         """The record that set the fence: what was exploded from it is no repetition."""
         self.stored = False
         """Whether a state row tells of it."""
+        self.counted = False
+        """Whether that row counts as state: nothing is left of a deleted key but its row."""
         self.stored_pending = 0
         self.stored_bytes = 0
         self.changed = False
         self.gone = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything is left of it, as `lake.newest_per_key` has it."""
+        if self.held is not None or self.emitted is not None or self.pending:
+            return True
+        return self.timestamp < 0 and self.emitted_timestamp is not None
 
     def empty(self) -> None:
         """Nothing is held back any more."""

@@ -75,16 +75,23 @@ class Folding:
 
     def _apply(self, start: int, end: int) -> None:
         """A group's rows, its state first."""
-        row = start
+        first = row = self._restore(start, end)
         try:
-            for row in range(start, end):
-                if self._columns.kind[row] == STATE:
-                    self._entries.restore(row)
-                else:
-                    self._record(row)
+            for row in range(first, end):
+                self._record(row)
         except (UserFunctionFailed, ConditionFailed) as error:
             where = "/".join(map(str, self._columns.position(row)))
             raise type(error)(f"{error.what} (at the record {where})", error.fix) from error
+
+    def _restore(self, start: int, end: int) -> int:
+        """Take up a group's state; gives the row at which its records begin."""
+        row = start
+        while row < end and self._columns.kind[row] == STATE:
+            self._entries.restore(row)
+            row += 1
+        if self._buffer is not None:
+            self._buffer.begin()
+        return row
 
     # records
 
@@ -362,7 +369,7 @@ class Folding:
             self._outcome.remember(entry, self._gate.hashed)
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
-        counts["state-rows"] += (not entry.gone) - entry.stored
+        counts["state-rows"] += (not entry.gone and entry.is_there) - entry.counted
 
 
 @contextmanager
