@@ -1,19 +1,22 @@
-"""A program with a cluster of two executors that computes one batch three times: undisturbed, beside a worker
-that stands still, and with an executor that is killed. Prints what it found, as JSON. See `test_executors`.
+"""A program with a cluster of two executors that computes one batch twice: undisturbed, and with an executor
+that is killed while it computes. Prints what it found, as JSON. See `test_executors`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pyspark
 
 from tests.world import NOW_MS, World
 from tidegate import steps
@@ -24,9 +27,6 @@ PAUSE = "compute.kernel=pause"
 CONF = {
     "spark.executor.memory": "512m",
     "spark.python.worker.reuse": "false",  # so that each task meets the failpoint anew
-    "spark.speculation": "true",
-    "spark.speculation.interval": "200ms",
-    "spark.speculation.task.duration.threshold": "2s",
 }
 
 
@@ -51,33 +51,31 @@ def stopped_worker() -> int | None:
 
 
 @contextmanager
-def disturbed(fired: Path, do: Callable[[int], None]) -> Iterator[list[int]]:
-    """One worker stops in the kernel; `do` is called with it. Gives a list that has it then."""
+def executor_killed(fired: Path) -> Iterator[list[bool]]:
+    """One worker stops in the kernel, and its executor is killed. Gives a list that tells so."""
     fired.unlink()
-    seen: list[int] = []
+    killed: list[bool] = []
 
     def watch() -> None:
-        deadline = time.monotonic() + 120
-        while not seen and time.monotonic() < deadline:
-            found = stopped_worker()
-            if found is None:
-                time.sleep(0.05)
-            else:
-                do(found)
-                seen.append(found)
+        deadline = time.monotonic() + 300
+        while (worker := stopped_worker()) is None:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+        daemon = state_and_parent(worker)[1]  # it forks the workers
+        executor = state_and_parent(daemon)[1]
+        killed.append("CoarseGrainedExecutor" in Path(f"/proc/{executor}/cmdline").read_text())
+        os.kill(executor, signal.SIGKILL)
+        os.kill(worker, signal.SIGKILL)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    yield seen
+    yield killed
     watcher.join()
-    for pid in seen:
-        if Path(f"/proc/{pid}").exists():
-            os.kill(pid, signal.SIGKILL)
-    fired.write_text(PAUSE)
 
 
 def main(servers: str, jars: str, folder: str) -> None:
-    """The three computations; their rows, and what happened in between."""
+    """Both computations; their rows, and what happened in between."""
     fired, home = Path(folder) / "fired", Path(folder)
     fired.write_text(PAUSE)
     (home / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in CONF.items()))
@@ -101,20 +99,15 @@ def main(servers: str, jars: str, folder: str) -> None:
         found = [read_attempts(path, [attempt]) for path in tables]
         return [sorted(repr(row) for row in table.drop(["attempt"]).to_pylist()) for table in found if table]
 
-    def kill_executor(worker: int) -> None:
-        daemon = state_and_parent(worker)[1]  # it forks the workers
-        executor = state_and_parent(daemon)[1]
-        killed.append("CoarseGrainedExecutor" in Path(f"/proc/{executor}/cmdline").read_text())
-        os.kill(executor, signal.SIGKILL)
-
-    killed: list[bool] = []
     told: dict[str, Any] = {"calm": rows_of("calm")}
-    with disturbed(fired, lambda _: None) as stopped:
-        told["beside a copy"] = rows_of("beside")
-    with disturbed(fired, kill_executor) as lost:
+    with executor_killed(fired) as killed:
         told["executor lost"] = rows_of("lost")
-    print(json.dumps(told | {"stopped": len(stopped), "lost": len(lost), "killed": killed}))
+    print(json.dumps(told | {"killed": killed}))
+    application = spark.sparkContext.applicationId
     spark.stop()
+    shutil.rmtree(
+        Path(pyspark.__file__).parent / "work" / application, ignore_errors=True
+    )  # the executors' logs
 
 
 if __name__ == "__main__":

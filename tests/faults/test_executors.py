@@ -1,4 +1,4 @@
-"""Executors that stand still or die in the middle of a batch: a program of its own, with a real cluster."""
+"""An executor that dies in the middle of a batch: a program of its own, with a real cluster."""
 
 from __future__ import annotations
 
@@ -34,10 +34,3 @@ def test_a_batch_whose_executor_is_killed_has_the_rows_of_an_undisturbed_one(fou
     assert found["killed"] == [True]
     assert [len(rows) for rows in found["calm"]] == [20, 53, 1]
     assert found["executor lost"] == found["calm"]
-
-
-def test_a_task_that_is_computed_a_second_time_beside_one_that_stands_still_gives_the_same_rows(
-    found: dict[str, Any],
-) -> None:
-    assert found["stopped"] == 1, "without a second copy the batch would wait for the stopped worker for ever"
-    assert found["beside a copy"] == found["calm"]
