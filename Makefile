@@ -34,7 +34,7 @@ test: ## Check style and types, and run all tests, two at a time
 
 faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (an hour and more)
 	@$(BOOTSTRAP) --dev
-	$(VENV)/pytest tests/faults tests/e2e -m long
+	$(VENV)/pytest -m long
 	$(VENV)/python -m tests.faults
 
 lint: ## Check style and types only

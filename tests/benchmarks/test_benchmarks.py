@@ -92,6 +92,7 @@ def test_an_outbox_is_published_through_each_number_of_producers_and_by_the_peer
 
 @pytest.mark.spark
 @pytest.mark.broker
+@pytest.mark.long
 def test_a_batch_and_its_peer_are_measured_on_the_same_records() -> None:
     load = Load(events=2_000, keys=100)
     result = measure_batches(load, more=0, repeat=1, master="local[2]", say=_ignore)

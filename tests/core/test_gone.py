@@ -46,7 +46,7 @@ def read_once(batches: Sequence[Batch]) -> list[Batch]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases(), histories(), st.booleans(), st.booleans())
 def test_with_a_snapshot_after_every_batch_everything_is_as_without(
     case: Case, batches: Sequence[Batch], sparing: bool, drained: bool

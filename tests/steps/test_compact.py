@@ -128,7 +128,14 @@ def _write(world: World, span: Mapping[str, Any], generation: int) -> None:
     (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
 
 
-@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a bounded buffer",
+        pytest.param("repeated values and sessions", marks=pytest.mark.long),
+        pytest.param("final windows by root", marks=pytest.mark.long),
+    ],
+)
 def test_with_a_snapshot_after_every_batch_emissions_and_state_are_those_without(
     world: World, name: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_the_first_use_of_the_parts_can_stop_between_any_two(
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_a_lost_record_of_any_part_halts_and_is_rebuilt_from_the_topic(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
