@@ -6,10 +6,12 @@ import deltalake
 import kafka
 import kafka.admin
 import pandas
+import psycopg
 import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
 import pyspark.sql.functions
+import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 
 import tidegate.engine
@@ -22,6 +24,7 @@ __all__ = [
     "deltalake",
     "kafka",
     "pandas",
+    "psycopg",
     "pyarrow",
     "pyspark",
     "sqlalchemy",

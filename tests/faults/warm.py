@@ -16,8 +16,17 @@ if TYPE_CHECKING:
 
 MASTER = "local[2]"
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# Hadoop starts a program for each file that it makes or renames: none beside each one for its checksum.
+_NO_CHECKSUMS = (
+    "--conf spark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem "
+    "--conf spark.hadoop.fs.AbstractFileSystem.file.impl=org.apache.hadoop.fs.local.RawLocalFs pyspark-shell"
+)
 # Thirty rows are computed sooner than code for them is generated.
-_FOR_SMALL_BATCHES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_FOR_SMALL_BATCHES = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
+}
 
 
 @dataclass
@@ -68,7 +77,7 @@ class WarmSpark:
 def _keep(jars: Path, told: int) -> int:
     from tidegate.engine import open_session
 
-    os.environ["JAVA_TOOL_OPTIONS"] = _JVM
+    os.environ |= {"JAVA_TOOL_OPTIONS": _JVM, "PYSPARK_SUBMIT_ARGS": _NO_CHECKSUMS}
     session = open_session(jars, MASTER, "1g")
     session.range(1).count()
     gateway = session.sparkContext._gateway
