@@ -16,6 +16,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 from tests.e2e.processes import command_of, kill, parent_of, running, stopped, until
+from tests.faults.databases import sqlite_files
 from tests.faults.history import Scene, create_topics
 from tidegate import steps
 from tidegate.local.airflow import AirflowStack
@@ -199,11 +200,11 @@ def line(installed: Path, home: Path) -> Iterator[Line]:
     with KafkaBroker(home) as broker:
         servers, jars = broker.bootstrap_servers, home / "jars" / "spark"
         send_waves(servers, "source")
-        scenes = [Scene(home / name, servers, jars, "source") for name in ("killed", "calm")]
+        folders = [home / name for name in ("killed", "calm")]
+        scenes = [Scene(each, servers, jars, "source", sqlite_files(each)) for each in folders]
         for scene in scenes:
             scene.create()
         env = environment(home, REPOSITORY, servers) | scenes[0].environment | IMPATIENT | SHORT_LIVED
-        env["TIDEGATE_LEDGER"] = f"sqlite:///{scenes[0].folder / 'ledger.db'}"
         env |= {"TIDEGATE_FAILPOINTS": ",".join(POINTS), "TIDEGATE_FAILPOINTS_FIRED": str(fired)}
         with AirflowStack(home, REPOSITORY / "dags", REPOSITORY / "plugins", env) as airflow:
             airflow.wait_dag(scenes[0].name)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.kills import EFFECTS, FIRST, WAVES, Line, go_on, play_calmly
 from tests.e2e.processes import until
+from tests.faults.databases import sqlite_files
 from tests.faults.history import SINGLE, Scene, create_topics, read_topic
 from tidegate import steps
 from tidegate.ledger import Stream
@@ -29,9 +30,8 @@ OF_THE_BATCH = {"stream", "batch", "ordinal"}
 def test_a_backfill_and_a_scheduled_run_at_once_wait_for_each_other_and_nothing_is_doubled(
     stack: Line, spark: SparkSession
 ) -> None:
-    twin = Scene(
-        stack.scene.folder.with_name("twin"), stack.scene.servers, stack.scene.jars, "source", history=SINGLE
-    )
+    folder, killed = stack.scene.folder.with_name("twin"), stack.scene
+    twin = Scene(folder, killed.servers, killed.jars, "source", sqlite_files(folder), SINGLE)
     twin.create()
     play_calmly(twin, lambda: spark, WAVES - 1)
     _add_scheduled(stack, twin)

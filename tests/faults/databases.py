@@ -37,6 +37,11 @@ class Databases:
             return connection.execute(text(query)).all()
 
 
+def sqlite_files(folder: Path) -> Databases:
+    """Files in a run's folder."""
+    return Databases(f"sqlite:///{folder}/ledger.db", f"sqlite:///{folder}/sink.db")
+
+
 class SqliteFiles:
     """Each run has its own files; its ledger is a copy of an empty one."""
 
@@ -50,7 +55,7 @@ class SqliteFiles:
         """An empty ledger, and a sink without tables."""
         if self._empty.exists():
             shutil.copy(self._empty, folder / "ledger.db")
-        return Databases(f"sqlite:///{folder}/ledger.db", f"sqlite:///{folder}/sink.db")
+        return sqlite_files(folder)
 
     def drop(self, name: str) -> None:
         """The files go with their folder."""
