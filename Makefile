@@ -32,7 +32,7 @@ test: ## Check style and types, and run all tests, two at a time
 	$(VENV)/mypy
 	$(VENV)/pytest -n 2 --dist loadfile
 
-faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (an hour and more)
+faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (two hours)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest -m long
 	$(VENV)/python -m tests.faults
