@@ -124,6 +124,7 @@ def shorten(progress: str, late_s: float, lease_s: float) -> None:
     """Make small what would take long: chunks, leases, waiting; and progress a topic of the run's own."""
     for module in (broker.config, broker.log, broker.publisher):
         module.PROGRESS_TOPIC = progress
+    broker.log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
     for module in (ledger.writer, ledger.ledger, steps.lease):
         module.LEASE_SECONDS = lease_s
     steps.outbox.CHUNK_ROWS = CHUNK

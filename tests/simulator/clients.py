@@ -100,6 +100,9 @@ class SimProducer(Client):
         sent.append(Sent())
         return sent[-1]
 
+    def partitions_for(self, topic: str) -> set[int]:
+        return set(range(len(self._broker.topics[topic])))
+
     def flush(self, timeout: float) -> None:
         waiting, self._waiting = self._waiting, {}
         for at, (records, sent) in waiting.items():
@@ -129,6 +132,9 @@ class SimConsumer(Client):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         (self._at,) = partitions
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(range(len(self._broker.topics.get(topic, []))))
 
     def seek_to_beginning(self, at: TopicPartition) -> None:
         self._position = 0
@@ -186,7 +192,7 @@ class SimAdmin(Client):
     def list_topics(self) -> list[str]:
         return self._ask("list_topics", lambda: list(self._broker.topics))
 
-    def create_topics(self, topics: list[Any], raise_errors: bool) -> None:
+    def create_topics(self, topics: list[Any], raise_errors: bool, wait_for_metadata: bool) -> None:
         def act() -> None:
             if topics[0].name in self._broker.topics:
                 raise TopicAlreadyExistsError

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
+
+from kafka import TopicPartition
 
 from tests.simulator.app import here
 from tests.simulator.clients import SimConsumer, SimProducer
 from tests.simulator.planted import planted
-from tidegate.broker import PROGRESS_TOPIC
 from tidegate.broker import publisher as kafka
 from tidegate.broker.publisher import KafkaPublisher, Progress
 from tidegate.errors import Fenced, OutcomeUnknown
@@ -86,7 +86,7 @@ def progress_is_a_transaction_of_its_own(self: Any, producer: Any, chunk: Any, p
     futures = [self._send_one(producer, message) for message in chunk]
     _complete(producer, futures)
     producer.begin_transaction()
-    _complete(producer, [_send_progress(self, producer, progress)])
+    _complete(producer, [self._send_progress(producer, progress)])
 
 
 @planted((KafkaPublisher, "_send"))
@@ -94,14 +94,9 @@ def progress_is_committed_before_the_records(
     self: Any, producer: Any, chunk: Any, progress: Progress
 ) -> None:
     producer.begin_transaction()
-    _complete(producer, [_send_progress(self, producer, progress)])
+    _complete(producer, [self._send_progress(producer, progress)])
     producer.begin_transaction()
     _complete(producer, [self._send_one(producer, message) for message in chunk])
-
-
-def _send_progress(self: Any, producer: Any, progress: Progress) -> Any:
-    body = json.dumps(asdict(progress)).encode()
-    return producer.send(PROGRESS_TOPIC, value=body, key=self._shard.encode(), partition=0)
 
 
 def _complete(producer: Any, futures: list[Any]) -> None:
@@ -167,7 +162,7 @@ def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, **settings:
     _init_consumer(self, world, broker, **{**settings, "isolation_level": "read_uncommitted"})
 
 
-@planted((KafkaPublisher, "_progress_end"))
-def progress_ends_at_the_last_stable_offset(self: Any) -> int:
+@planted((KafkaPublisher, "_end"))
+def progress_ends_at_the_last_stable_offset(self: Any, at: TopicPartition) -> int:
     """Which a transaction of any other pipeline holds back."""
-    return here().broker.log((PROGRESS_TOPIC, 0)).stable_end
+    return here().broker.log((at.topic, at.partition)).stable_end

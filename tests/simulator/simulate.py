@@ -85,7 +85,7 @@ class Scenario:
         for topic in ("input", "output", "others"):
             self.places.broker.create(topic, 2)
         if self.dice.random() < 0.7:
-            self.places.broker.create(PROGRESS_TOPIC, 1)
+            self.places.broker.create(PROGRESS_TOPIC, self.dice.randint(1, 2))
         self._lanes = 0
 
     def run(self) -> Counter[str]:
@@ -137,9 +137,10 @@ class Scenario:
             self.world.at(self._some_time(), lambda number=number: self._neighbour(number))  # type: ignore[misc]
 
     def _neighbour(self, number: int) -> None:
-        if PROGRESS_TOPIC in self.places.broker.topics:
+        if logs := self.places.broker.topics.get(PROGRESS_TOPIC):
+            at = (PROGRESS_TOPIC, self.dice.randrange(len(logs)))
             record = Record(b"neighbour", b"{}", 0)
-            self._transaction(f"neighbour-{number}", (PROGRESS_TOPIC, 0), [record], self.dice.random() < 0.5)
+            self._transaction(f"neighbour-{number}", at, [record], self.dice.random() < 0.5)
 
     def _transaction(self, name: str, at: tuple[str, int], records: list[Record], commits: bool) -> None:
         """Somebody else's transaction: committed after a while, or left to its timeout."""

@@ -29,6 +29,7 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 PROGRESS_TOPIC = "tidegate-progress"
+PROGRESS_PARTITIONS = 16
 # Kafka's default max.message.bytes is 1 MiB, batch overhead included.
 MAX_RECORD_BYTES = 1_000_000
 

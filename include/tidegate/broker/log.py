@@ -17,7 +17,7 @@ from kafka.errors import (
 )
 from kafka.protocol.consumer import IsolationLevel
 
-from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.transactions import OpenTransaction, open_transactions
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
 from tidegate.failpoints import failpoint
@@ -146,16 +146,21 @@ class KafkaLog:
             return str(found["topic"][topic][name]["value"])
 
     def ensure_progress_topic(self) -> None:
-        """Create the compacted topic of progress records, with one partition, unless it is there."""
+        """Create the compacted topic of progress records unless it is there, and wait until it can be used.
+
+        Partitions are not to be added later: a shard would look for its record where it is not.
+        """
         with self._admin() as admin:
             with failpoint("kafka.list_topics"):
                 there = PROGRESS_TOPIC in admin.list_topics()
             if there:
                 return
-            wanted = NewTopic(PROGRESS_TOPIC, 1, -1, topic_configs={"cleanup.policy": "compact"})
+            wanted = NewTopic(
+                PROGRESS_TOPIC, PROGRESS_PARTITIONS, -1, topic_configs={"cleanup.policy": "compact"}
+            )
             try:
                 with failpoint("kafka.create_progress_topic"):
-                    admin.create_topics([wanted], raise_errors=True)
+                    admin.create_topics([wanted], raise_errors=True, wait_for_metadata=True)
             except TopicAlreadyExistsError:
                 return
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
+from zlib import crc32
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
@@ -129,7 +130,7 @@ class KafkaPublisher:
         progress = self._read_progress()
         if progress is None or last_published < seq:
             progress = self.check(progress, last_published)
-        if progress.seq > seq or (progress.seq == seq and progress.done):
+        if not progress.lacks(seq):
             return 0
         already = progress.sent if progress.seq == seq else 0
         sent = already
@@ -155,8 +156,7 @@ class KafkaPublisher:
         with failpoint("publish.send"):
             futures = [self._send_one(producer, message) for message in chunk]
         with failpoint("publish.send_progress"):
-            body = json.dumps(asdict(progress)).encode()
-            futures.append(producer.send(PROGRESS_TOPIC, value=body, key=self._shard.encode(), partition=0))
+            futures.append(self._send_progress(producer, progress))
         with failpoint("publish.flush"):
             producer.flush(timeout=_ANSWER_SECONDS)
         with failpoint("publish.acknowledge"):
@@ -174,31 +174,46 @@ class KafkaPublisher:
             timestamp_ms=message.timestamp_ms,
         )
 
+    def _send_progress(self, producer: Any, progress: Progress) -> Any:
+        at = self._place(producer.partitions_for(PROGRESS_TOPIC))
+        body = json.dumps(asdict(progress)).encode()
+        return producer.send(at.topic, value=body, key=self._shard.encode(), partition=at.partition)
+
+    def _place(self, partitions: Collection[int]) -> TopicPartition:
+        """Where the shard's progress records are, in a partition that it shares with others by chance only.
+
+        A transaction that another shard left open hides all that comes after it in a partition, for as long
+        as a minute. Raises KafkaError where the topic has no partitions yet.
+        """
+        if not partitions:
+            raise KafkaError(f"{PROGRESS_TOPIC} has no partitions yet")
+        return TopicPartition(PROGRESS_TOPIC, crc32(self._shard.encode()) % len(partitions))
+
     def _read_progress(self) -> Progress | None:
         with failpoint("publish.read_progress"):
             return self.progress()
 
     def progress(self) -> Progress | None:
         """The shard's last committed progress record, or None when there is none."""
-        at = TopicPartition(PROGRESS_TOPIC, 0)
         found = None
         with committed_reader(self._config) as consumer:
+            at = self._place(consumer.partitions_for_topic(PROGRESS_TOPIC))
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            for record in read_until(consumer, at, self._progress_end(), _SETTLED_SECONDS):
+            for record in read_until(consumer, at, self._end(at), _SETTLED_SECONDS):
                 if record.key == self._shard.encode():
                     found = Progress(**json.loads(record.value))
         return found
 
-    def _progress_end(self) -> int:
-        """Where the topic of progress records ends: the high watermark.
+    def _end(self, at: TopicPartition) -> int:
+        """Where a partition of progress records ends: the high watermark.
 
         Not the consumer's own end, which under `read_committed` is the last stable offset: a transaction that
         another shard has open holds that back, below records of this shard that are committed. What was
         published would then be unknown, and published again.
         """
         with KafkaLog(self._config) as log:
-            return log.end(PROGRESS_TOPIC, 0)
+            return log.end(at.topic, at.partition)
 
     def _producer(self) -> Any:
         return KafkaProducer(
