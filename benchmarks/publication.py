@@ -107,7 +107,7 @@ def _outbox(home: Path, records: int) -> Outbox:
     pq.write_table(pa.table(columns), file)
     pipeline = _pipeline()
     plan = Plan(Stream("published", 1), 1, "benchmark", 0, 0, (), {}, pipeline.text, pipeline.hash)
-    return Outbox(plan, pipeline.stages[0], records, (str(file),))
+    return Outbox(plan, pipeline.stages[0], "measured", records, (str(file),))
 
 
 def _pipeline() -> Pipeline:

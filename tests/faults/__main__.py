@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from tests.faults.catalogue import all_cases, failpoint_names, matrix, pairs
+from tests.faults.catalogue import TOLD_TO_PEOPLE, all_cases, failpoint_names, matrix, pairs
 from tests.faults.fault import Case, case_text, parse_case
 from tests.faults.pool import Pool
 from tests.faults.worker import Result
@@ -69,10 +69,11 @@ def main(
             results = pool.run(cases, Progress(len(cases)))
     wrong = [each for each in results if each.wrong]
     if results:
-        print(_table(cases, results, (time.monotonic() - began) / 60))
+        print(_table(results, (time.monotonic() - began) / 60))
     if not wrong:
         shutil.rmtree(home)
-    sys.exit(1 if wrong else 0)
+    too_few = bool(results) and not only and (len(results) < runs or bool(_missed(results)))
+    sys.exit(1 if wrong or too_few else 0)
 
 
 def _chosen(known: list[Case], only: Sequence[str]) -> list[Case]:
@@ -107,16 +108,25 @@ def again(result: Result) -> str:
     return f"python -m tests.faults --jobs 1 --databases {result.databases} --only '{result.case}'"
 
 
-def _table(cases: list[Case], results: list[Result], minutes: float) -> str:
-    actions = Counter(each.action for case in cases for each in case)
+def _fired(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """(failpoint, action) of each fault that fired."""
+    entries = [entry for each in results for entry in each.fired]
+    return [(name, action.partition("@")[0]) for name, _, action in (each.partition("=") for each in entries)]
+
+
+def _missed(results: Sequence[Result]) -> list[str]:
+    return sorted(failpoint_names() - TOLD_TO_PEOPLE - {name for name, _ in _fired(results)})
+
+
+def _table(results: Sequence[Result], minutes: float) -> str:
+    actions = Counter(action for _, action in _fired(results))
     stores = Counter(each.databases for each in results)
-    met = {each.name for case in cases for each in case}
-    missed = sorted(failpoint_names() - met)
     rows = {
-        "failpoints": f"{len(met)} of {len(met | failpoint_names())}",
-        "not met": ", ".join(missed) or "none",
+        "failpoints": len({name for name, _ in _fired(results)}),
+        "not met": ", ".join(_missed(results)) or "none",
+        "only told to people": ", ".join(sorted(TOLD_TO_PEOPLE)),
         "runs": len(results),
-        "of them with two faults": sum(len(case) > 1 for case in cases),
+        "of them with two faults": sum(len(parse_case(each.case)) > 1 for each in results),
         "faults fired": sum(len(each.fired) for each in results),
         "by action": ", ".join(f"{name} {count}" for name, count in sorted(actions.items())),
         "by databases": ", ".join(f"{name} {count}" for name, count in sorted(stores.items())),

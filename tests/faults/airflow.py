@@ -32,6 +32,7 @@ class Airflow:
         self.zombie_said = ""
         self.codes: list[int | None] = []
         self.runs = 0
+        self.halted = False
         self._succeeded = self._attended = False
         self._spark = spark
         self._case = case
@@ -62,8 +63,10 @@ class Airflow:
         if self.scene.history == DOCTOR:
             in_child(self.scene.lose_records, self.scene.log)
         for command in _PERSON[self.scene.history]:
-            while self._tried(f"person-{command}", 2, [command]) is None:
+            while (code := self._tried(f"person-{command}", 2, [command])) is None:
                 pass  # it does not answer: once more
+            if code != 0 and (command, code) != ("plan", _PERMANENT):
+                raise AssertionError(f"{command} ends with {code}: {self.codes}")
 
     def _is_done(self, batches: int) -> bool:
         return self.runs > 0 and self._succeeded and self.scene.databases.head() >= batches
@@ -77,6 +80,7 @@ class Airflow:
         run_id = f"run-{self.runs}"
         for names in self._processes(batch):
             code = self._tried(run_id, batch, names)
+            self.halted |= code == _PERMANENT
             if code == NOTHING_TO_DO:
                 break
             if code != 0:
@@ -134,11 +138,10 @@ class Airflow:
     def _armed(self, batch: int, names: Sequence[str]) -> str:
         """The faults that wait in a process."""
         fired = self.fired()
-        for number, each in enumerate(self._case):
+        for each in self._case:
             if each.entry in fired:
                 continue
-            here = number > 0 or (each.batch == batch and each.step in names)
-            return each.entry if here else ""
+            return each.entry if each.batch == batch and each.step in names else ""
         return ""
 
     def fired(self) -> list[str]:

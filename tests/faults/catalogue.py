@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tests.faults.fault import ACTIONS, Case, Fault
+from tests.faults.fault import ACTIONS, PLAIN, Case, Fault
 from tests.faults.steps import STEPS
 
 SOURCE = Path(__file__).resolve().parents[2] / "include" / "tidegate"
@@ -21,6 +21,15 @@ ELSEWHERE = {
     ("rich", 2, "plan"): {"plan.lookup": 1},
     ("rich", 1, "validate"): {"validate.read": 1},
     ("rich", 2, "validate"): {"validate.read": 1},
+    ("rich", 2, "publish"): dict.fromkeys(
+        ("sql.advance", "sql.write", "sql.commit", "ledger.add_publication"), 1
+    ),
+    ("sharded", 1, "publish"): dict.fromkeys(("publish.start_producers", "publish.await_producers"), 1),
+    ("sharded", 2, "publish"): {
+        **dict.fromkeys(("publish.start_producers", "publish.await_producers", "publish.init"), 1),
+        **dict.fromkeys(("publish.read_progress", "publish.acknowledge", "publish.commit"), 1),
+        **dict.fromkeys(("publish.begin", "publish.send"), 1),
+    },
     ("doctor", 2, "gap"): {"ledger.accept_gap": 1},
     ("doctor", 2, "drop"): {"ledger.drop_plan": 1, "ledger.streams": 1},
     ("maintained", 2, "maintain"): {
@@ -36,9 +45,6 @@ ELSEWHERE = {
 
 TOLD_TO_PEOPLE = {"kafka.open_transactions", "kafka.configs", "ledger.committed"}
 """Questions whose answers change nothing of a batch: no history asks them."""
-
-OF_LARGE_OUTBOXES = {"publish.start_producers", "publish.await_producers"}
-"""No history has so many emissions: `tests/steps/test_producers.py` meets them."""
 
 Hits = Mapping[tuple[int, str], Mapping[str, int]]
 """(batch, step) -> failpoint -> how often the step's process meets it in the undisturbed history."""
@@ -89,7 +95,7 @@ def all_cases(hits: Hits) -> list[Case]:
         for name, count in sorted(counts.items())
         for hit in range(1, min(count, 2) + 1)
         for action in ACTIONS
-        if _can_be(name, action, batch)
+        if _can_be(name, action, batch, step)
     ]
     elsewhere = [
         (Fault(batch, step, name, action, hit, history),)
@@ -106,19 +112,21 @@ def _order(item: tuple[tuple[int, str], object]) -> tuple[int, int]:
     return batch, STEPS.index(step)
 
 
-def _can_be(name: str, action: str, batch: int) -> bool:
+def _can_be(name: str, action: str, batch: int, step: str) -> bool:
     if action != "pause":
         return True
     # A stopped worker of Spark does not stop the step, which keeps the lease: no other run can begin. And a
     # drain that wakes up before it has planned is a drain of its own: one batch more.
-    return name != "compute.kernel" and batch < 3
+    return name != "compute.kernel" and (batch < 3 or step != "plan")
 
 
 def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
-    """Each failpoint by action by hit once or more, over all places in turn; so many runs, if there are."""
+    """Each failpoint by action by hit once or more, in each kind of history, over all places in turn; so many
+    runs, if there are.
+    """
     places = defaultdict(list)
     for case in cases:
-        places[case[0].name, case[0].action, case[0].hit].append(case)
+        places[case[0].history, case[0].name, case[0].action, case[0].hit].append(case)
     rng = random.Random(seed)
     for number, each in enumerate(places.values()):
         turn = number % len(each)
@@ -133,17 +141,28 @@ def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
 
 
 def pairs(hits: Hits, cases: list[Case], count: int, seed: int) -> list[Case]:
-    """A crash, then a crash in what comes after it: of a step that is yet to be done again."""
+    """A crash, then a crash in the recovery: where the next try meets what the first one had before it.
+
+    That is what it died before, and all that comes after that in the step.
+    """
     rng = random.Random(seed)
-    known = with_hidden(hits)
-    first = [case[0] for case in cases if case[0].action in ("kill", "kill_after", "lose", "raise")]
-    chosen = []
+    first = [
+        case[0]
+        for case in cases
+        if case[0].action in ("kill", "raise")
+        and case[0].hit == 1
+        and case[0].name in hits.get((case[0].batch, case[0].step), {})
+        and case[0].history == PLAIN
+    ]
+    chosen: list[Case] = []
     while len(chosen) < count:
-        fault = rng.choice([each for each in first if each.batch == 1])
-        again = sorted(name for name, times in known[2, fault.step].items() if times)
-        name = rng.choice([each for each in again if each not in ("ledger.renew", fault.name)])
-        action = rng.choice(("kill", "kill_after"))
-        chosen.append((fault, Fault(2, fault.step, name, action, 1)))
+        fault = rng.choice(first)
+        met = list(hits[fault.batch, fault.step])
+        name = rng.choice([fault.name, *met[met.index(fault.name) :]])
+        action = rng.choice([each for each in ("kill", "kill_after", "lose") if each != fault.action])
+        pair = (fault, Fault(fault.batch, fault.step, name, action, 1))
+        if pair not in chosen:
+            chosen.append(pair)
     return chosen
 
 

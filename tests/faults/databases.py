@@ -21,14 +21,15 @@ class Databases:
         """The last committed batch, asked without any of tidegate's code."""
         return self._ask(self.ledger, "SELECT max(seq) FROM tidegate_heads")[0][0] or 0
 
-    def levels(self) -> list[tuple[Any, ...]]:
-        """The rows of the sink's table, in the order in which they came."""
-        found = self._ask(self.sink, f"SELECT * FROM levels ORDER BY {self._arrival}")
-        return [tuple(row) for row in found]
+    def levels(self, in_order: bool) -> list[tuple[Any, ...]]:
+        """The rows of the sink's table, in the order in which they came if there is one."""
+        order = f" ORDER BY {self._arrival}" if in_order else ""
+        found = [tuple(row) for row in self._ask(self.sink, f"SELECT * FROM levels{order}")]
+        return found if in_order else sorted(found, key=repr)
 
     @property
     def _arrival(self) -> str:
-        # nothing is ever updated or deleted there
+        # nothing is updated or deleted where rows are appended
         return "rowid" if make_url(self.sink).get_backend_name() == "sqlite" else "ctid"
 
     def _ask(self, url: str, query: str) -> Any:

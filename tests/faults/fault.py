@@ -46,7 +46,7 @@ class Fault:
 
 
 Case = tuple[Fault, ...]
-"""The faults of one run: one; or a second one, which waits in every process after the first has fired."""
+"""The faults of one run: one; or a second one, which waits in the tries that follow the first."""
 
 
 def case_text(case: Case) -> str:

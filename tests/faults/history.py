@@ -3,9 +3,11 @@
 Two batches of records, cut by `max_records`, a drain, and a run that finds nothing to do. All runs read one
 source topic; what a run writes is its own.
 
-There are other histories: `rich` has a lookup and a quality suite; in `doctor` retention takes records before
-they are read, and a plan is dropped; `single` has one batch and one stage; in `maintained` the first batch's
-state is folded, given up and removed before the second: nothing that is seen may differ from the plain one.
+There are other histories: `rich` has a lookup, a quality suite, and a SQL table that is upserted; in `doctor`
+retention takes records before they are read, and a plan is dropped; `single` has one batch and one stage; in
+`maintained` the first batch's state is folded, given up and removed before the second: nothing that is seen
+may differ from the plain one; in `sharded` each batch goes to the topic through several producers, and the
+same holds.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from uuid import uuid4
 from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
 from tidegate import steps
+from tidegate.broker import PROGRESS_TOPIC
 from tidegate.demo.topics import committed_records
 
 NOW_MS = 1_800_000_000_000
-RICH, DOCTOR, SINGLE, MAINTAINED = "rich", "doctor", "single", "maintained"
+RICH, DOCTOR, SINGLE, MAINTAINED, SHARDED = "rich", "doctor", "single", "maintained", "sharded"
 BATCHES = 3
 """The last one is the drain."""
 
@@ -37,16 +40,25 @@ source:
   key: [shop, id]
   max_records: {most}
 {lookup}stages:
-  - {{name: level, select: {{open: "quantity > 0", quantity: quantity}}, emit: {{on: change}}}}
+  - {{name: level, select: {{open: "quantity > 0", quantity: quantity{region}}}, emit: {{on: change}}}}
 {bundle}sinks:
   - {{kind: kafka, topic: {levels}, with_key: true, stage: level}}
-  - {{kind: sql, table: levels, with_key: true, stage: level}}
+  - {{kind: sql, table: levels, mode: {mode}, with_key: true, stage: level}}
   - {{kind: table}}
 {quality}"""
 BUNDLE = "  - {name: bundle, reduce: collect, emit: {on: threshold, count: 2, after: 1h}}\n"
 LOOKUP = "lookup: [{{table: {table}, on: [shop], columns: [region]}}]\n"
 QUALITY = "quality: {suite: strict, on_failure: stop}\n"
-SUITE = {"name": "strict", "meta": {}, "expectations": []}
+SUITE = {
+    "name": "strict",
+    "meta": {},
+    "expectations": [
+        {
+            "type": "expect_column_values_to_be_in_set",
+            "kwargs": {"column": "quantity", "value_set": [0, 1, 2, 3]},
+        }
+    ],
+}
 
 
 def new_name() -> str:
@@ -68,7 +80,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         (self.folder / "pipelines").mkdir(parents=True)
-        self.levels, self.progress = f"levels-{self.name}", f"progress-{self.name}"
+        self.levels = f"levels-{self.name}"
+        # producers that are processes of their own know only one
+        self.progress = PROGRESS_TOPIC if self.history == SHARDED else f"progress-{self.name}"
         self.log = self.folder / "log"
         if self.history == DOCTOR:
             self.source = f"source-{self.name}"
@@ -80,6 +94,8 @@ class Scene:
                 levels=self.levels,
                 most=13 if self.stages == ("level", "bundle") else 1000,
                 bundle=BUNDLE if "bundle" in self.stages else "",
+                region=", region: region" if self.history == RICH else "",
+                mode="upsert" if self.history == RICH else "append",
                 lookup=LOOKUP.format(table=self.folder / "shops") if self.history == RICH else "",
                 quality=QUALITY if self.history == RICH else "",
             )
@@ -125,8 +141,8 @@ class Scene:
 
         admin = KafkaAdminClient(bootstrap_servers=self.servers)
         try:
-            own = [self.source] if self.history == DOCTOR else []
-            admin.delete_topics([self.levels, self.progress, *own])
+            own = {self.source} if self.history == DOCTOR else set()
+            admin.delete_topics(list({self.levels, self.progress, *own} - {PROGRESS_TOPIC}))
         finally:
             admin.close()
 
@@ -147,7 +163,7 @@ class Scene:
         head = app.ledger.head(stream)
         seen = {
             "topic": read_topic(self.servers, self.levels),
-            "rows": self.databases.levels(),
+            "rows": self.databases.levels(in_order=self.history != RICH),
             "table": self._table(app.lake(stream).table_sink(None)),
             "state": {stage: steps.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages},
             "quarantine": steps.read_quarantine(app, stream).to_pylist(),

@@ -19,6 +19,7 @@ def test_of_two_runs_at_once_one_waits_and_nothing_is_doubled(pool: Pool) -> Non
     assert len(results) == TIMES
     assert [each for each in results if each.wrong] == []
     assert all(NOTHING_TO_DO in each.codes for each in results)
+    assert {code for each in results for code in each.codes} <= {0, NOTHING_TO_DO, LEASE_HELD}
     assert sum(LEASE_HELD in each.codes for each in results) > TIMES / 2
 
 

@@ -19,7 +19,7 @@ from tests.faults import imports as _imports  # noqa: F401  # before the first f
 from tests.faults.airflow import Airflow, hits_file, overlap
 from tests.faults.databases import PostgresDatabases, SqliteFiles
 from tests.faults.fault import PLAIN, Case, case_text, parse_case
-from tests.faults.history import BATCHES, MAINTAINED, SINGLE, Scene, new_name, send_input
+from tests.faults.history import BATCHES, MAINTAINED, SHARDED, SINGLE, Scene, new_name, send_input
 from tests.faults.processes import die_with, in_child
 from tests.faults.steps import NOTHING_TO_DO, STEPS
 from tests.faults.warm import WarmSpark
@@ -73,16 +73,16 @@ class Worker:
         for batch in range(1, (1 if history == SINGLE else BATCHES) + 1):
             calm.play(batch)
             self.expected[history, batch] = self.observe(scene)
-        if history == MAINTAINED:
-            self._require_nobody_can_tell()
+        if history in (MAINTAINED, SHARDED):
+            self._require_nobody_can_tell(history)
         if history == PLAIN:
             calm.run(BATCHES + 1)
         return scene
 
-    def _require_nobody_can_tell(self) -> None:
-        """Maintenance changes nothing but how many rows the state is counted to have."""
+    def _require_nobody_can_tell(self, history: str) -> None:
+        """It changes nothing but how many rows the state is counted to have."""
         for batch in range(1, BATCHES + 1):
-            plain, seen = self.expected[PLAIN, batch], self.expected[MAINTAINED, batch]
+            plain, seen = self.expected[PLAIN, batch], self.expected[history, batch]
             differs = [part for part in plain if part != "counts" and seen[part] != plain[part]]
             assert not differs, (batch, {part: (plain[part], seen[part]) for part in differs})
 
@@ -116,6 +116,10 @@ class Worker:
         try:
             airflow.play(batches)
             wrong = self._differences(scene)
+            if airflow.halted:
+                wrong.append("a run has halted, as if only a person could help")
+            if _is_retried(case) and airflow.runs != max(2, case[0].batch):
+                wrong.append(f"it took {airflow.runs} runs: tries were not enough")
         except Exception as error:
             wrong = [f"{type(error).__name__}: {error}"]
         fired = airflow.fired()
@@ -161,6 +165,11 @@ class Worker:
             shutil.rmtree(scene.folder, ignore_errors=True)
             self._databases.drop(scene.name)
             in_child(scene.delete_topics, self.home / "delete.log")
+
+
+def _is_retried(case: Case) -> bool:
+    """Whether retries must be enough, without a later run: nobody stops, and nobody loses a lease."""
+    return not any(each.action == "pause" or each.name == "ledger.renew" for each in case)
 
 
 def main(home: str, servers: str, jars: str) -> int:

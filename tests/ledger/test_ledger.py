@@ -94,6 +94,13 @@ def test_a_renewed_lease_does_not_run_out(ledger: Ledger, clock: Clock) -> None:
         ledger.acquire(STREAM, "r2")
 
 
+def test_a_lease_that_a_clock_far_ahead_has_taken_keeps_nobody_waiting(ledger: Ledger, clock: Clock) -> None:
+    clock.now += 5 * 3600
+    stale = ledger.acquire(STREAM, "r1")
+    clock.now -= 5 * 3600
+    assert ledger.acquire(STREAM, "r2").lease.epoch == stale.lease.epoch + 1
+
+
 def test_a_released_lease_is_free(ledger: Ledger) -> None:
     ledger.acquire(STREAM, "r1").release()
     assert ledger.lease_holder(STREAM) is None

@@ -232,5 +232,6 @@ def _check_progress(places: Places, tables: Tables, shard: str, emitted: list[in
         if record.key == shard.encode()
     ]
     found = json.loads(records[-1] or b"") if records else None
-    expected = {"seq": last, "sent": emitted[last - 1], "done": True} if last else None
+    attempt = tables.commits[last] if last else ""
+    expected = {"seq": last, "sent": emitted[last - 1], "done": True, "attempt": attempt} if last else None
     require(found == expected, f"the progress of {shard} is {found}, not {expected}")

@@ -176,4 +176,4 @@ def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) ->
     rows = lake.outbox.get((stage.name, attempt.name), [])
     if len(rows) < emitted:
         raise Violation(f"the outbox of {attempt.name} has {len(rows)} of {emitted} emissions")
-    return SimOutbox(plan, stage, emitted, (), world=world, rows=rows)
+    return SimOutbox(plan, stage, attempt.name, emitted, (), world=world, rows=rows)

@@ -22,15 +22,15 @@ _init_consumer = SimConsumer.__init__
 
 
 def _published(
-    self: Any, producer: Any, found: Progress | None, seq: int, messages: Any, already: int, skip: int
+    self: Any, producer: Any, found: Progress | None, none: Progress, messages: Any, already: int, skip: int
 ) -> int:
     """The rest of `_publish`, from the progress on."""
-    if found is not None and (found.seq > seq or (found.seq == seq and found.done)):
+    if found is not None and not found.lacks(none.seq):
         return 0
     sent = already
-    for chunk, is_last in kafka._chunks(messages(skip), self._chunk_records):
+    for chunk, is_last in kafka.chunks(messages(skip), self._chunk_records):
         sent += len(chunk)
-        self._send(producer, chunk, Progress(seq, sent, is_last))
+        self._send(producer, chunk, replace(none, sent=sent, done=is_last))
     return sent - already
 
 
@@ -40,51 +40,53 @@ def _sent(found: Progress | None, seq: int) -> int:
 
 @planted((KafkaPublisher, "_publish"))
 def progress_is_read_before_init_transactions(
-    self: Any, producer: Any, seq: int, messages: Any, last: int
+    self: Any, producer: Any, none: Progress, messages: Any, last: int
 ) -> int:
     found = self.progress()
     producer.init_transactions()
-    return _published(self, producer, found, seq, messages, _sent(found, seq), _sent(found, seq))
+    return _published(self, producer, found, none, messages, _sent(found, none.seq), _sent(found, none.seq))
 
 
 @planted((KafkaPublisher, "_publish"))
-def progress_forgets_how_much_was_sent(self: Any, producer: Any, seq: int, messages: Any, last: int) -> int:
+def progress_forgets_how_much_was_sent(
+    self: Any, producer: Any, none: Progress, messages: Any, last: int
+) -> int:
     """An interrupted batch begins again with its first chunk."""
     producer.init_transactions()
-    return _published(self, producer, self.progress(), seq, messages, 0, 0)
+    return _published(self, producer, self.progress(), none, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_publish"))
-def a_retry_skips_nothing(self: Any, producer: Any, seq: int, messages: Any, last: int) -> int:
+def a_retry_skips_nothing(self: Any, producer: Any, none: Progress, messages: Any, last: int) -> int:
     """It counts from where it was, but sends from the first message on."""
     producer.init_transactions()
     found = self.progress()
-    return _published(self, producer, found, seq, messages, _sent(found, seq), 0)
+    return _published(self, producer, found, none, messages, _sent(found, none.seq), 0)
 
 
 @planted((KafkaPublisher, "_publish"))
 def a_later_batch_in_the_progress_is_overlooked(
-    self: Any, producer: Any, seq: int, messages: Any, last: int
+    self: Any, producer: Any, none: Progress, messages: Any, last: int
 ) -> int:
     producer.init_transactions()
     found = self.progress()
-    known = found if found is not None and found.seq == seq else None
-    return _published(self, producer, known, seq, messages, _sent(found, seq), _sent(found, seq))
+    known = found if found is not None and found.seq == none.seq else None
+    return _published(self, producer, known, none, messages, _sent(found, none.seq), _sent(found, none.seq))
 
 
 @planted((KafkaPublisher, "_publish"))
 def only_the_ledger_says_what_was_published(
-    self: Any, producer: Any, seq: int, messages: Any, last: int
+    self: Any, producer: Any, none: Progress, messages: Any, last: int
 ) -> int:
     producer.init_transactions()
-    return 0 if last >= seq else _published(self, producer, None, seq, messages, 0, 0)
+    return 0 if last >= none.seq else _published(self, producer, None, none, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_send"))
 def progress_is_a_transaction_of_its_own(self: Any, producer: Any, chunk: Any, progress: Progress) -> None:
-    producer.begin_transaction()
-    futures = [self._send_one(producer, message) for message in chunk]
-    _complete(producer, futures)
+    if chunk:
+        producer.begin_transaction()
+        _complete(producer, [self._send_one(producer, message) for message in chunk])
     producer.begin_transaction()
     _complete(producer, [self._send_progress(producer, progress)])
 
@@ -95,8 +97,9 @@ def progress_is_committed_before_the_records(
 ) -> None:
     producer.begin_transaction()
     _complete(producer, [self._send_progress(producer, progress)])
-    producer.begin_transaction()
-    _complete(producer, [self._send_one(producer, message) for message in chunk])
+    if chunk:
+        producer.begin_transaction()
+        _complete(producer, [self._send_one(producer, message) for message in chunk])
 
 
 def _complete(producer: Any, futures: list[Any]) -> None:
@@ -143,9 +146,11 @@ def messages_are_not_waited_for(self: Any, timeout: float) -> None:
 
 
 @planted((KafkaPublisher, "publish"))
-def being_fenced_is_taken_for_done(self: Any, seq: int, messages: Callable[..., Any], last: int) -> int:
+def being_fenced_is_taken_for_done(
+    self: Any, seq: int, attempt: str, messages: Callable[..., Any], last: int
+) -> int:
     try:
-        return _publish(self, seq, messages, last)
+        return _publish(self, seq, attempt, messages, last)
     except Fenced:
         return 0
 

@@ -55,6 +55,8 @@ def append_batch(shelf: Shelf, path: str, application: str, seq: int, rows: Sequ
     """As `lake.table_sink.append_batch`: a version that moved meanwhile is a conflict."""
     effect, table = shelf.world.effect, shelf.table(application)
     found = effect("table.version", lambda: table.progress, LakeUnavailable)
+    if found > seq:
+        raise Fenced(f"{application} is at batch {seq}, but batch {found} is in already")
     if found < seq:
         act = partial(shelf.append, application, found, seq, rows)
         effect("table.append", act, LakeUnavailable)
@@ -72,7 +74,7 @@ class SimSqlPublisher:
     shelf: Shelf
     shard: str
 
-    def publish(self, seq: int, emissions: Iterable[Batch], last_published: int) -> int:
+    def publish(self, seq: int, attempt: str, emissions: Iterable[Batch], last_published: int) -> int:
         effect, table = self.shelf.world.effect, self.shelf.table(self.shard)
         found = effect("sql.progress", lambda: table.progress, SinkUnavailable)
         if found < last_published:

@@ -38,7 +38,7 @@ def test_a_database_takes_and_refuses_the_same_batches(tmp_path: Path) -> None:
         rows = [Emission(key, "", 1, "") for key in keys]
         sent = _outcome(lambda: real.publish(seq, [emission(key, 1) for key in keys], last))  # noqa: B023
         told.append(sent)
-        assert _outcome(lambda: sim.publish(seq, [Batch(rows, ())], last)) == sent  # noqa: B023
+        assert _outcome(lambda: sim.publish(seq, "first", [Batch(rows, ())], last)) == sent  # noqa: B023
     assert [key for key, _ in real.values()] == [row.key for row in table.rows]
     assert len(set(map(str, told))) >= 5  # all sizes, none, and both errors
 
@@ -48,8 +48,10 @@ def test_a_delta_table_takes_and_passes_over_the_same_batches(tmp_path: Path) ->
     for number in range(PUBLICATIONS // 4):
         seq = max(1, shelf.table("me").progress + dice.choice((-1, 0, 1, 2)))
         batch = pa.RecordBatch.from_pydict({"key": [f"{number}"]})
-        append_batch(path, "me", seq, pa.RecordBatchReader.from_batches(batch.schema, [batch]))
-        sinks.append_batch(shelf, path, "me", seq, [Emission(f"{number}", "", 1, "")])
+        rows = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+        outcome = _outcome(lambda: append_batch(path, "me", seq, rows))  # noqa: B023
+        row = Emission(f"{number}", "", 1, "")
+        assert _outcome(lambda: sinks.append_batch(shelf, path, "me", seq, [row])) == outcome  # noqa: B023
     assert _keys(path) == sorted(row.key for row in shelf.table("me").rows)
 
 

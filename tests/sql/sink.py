@@ -73,9 +73,11 @@ class Sink:
     def publisher(self, database: Database) -> SqlPublisher:
         return SqlPublisher(database, Shard(self.shard, self.stream), self.layout())
 
-    def publish(self, seq: int, emissions: Sequence[Any], last_published: int = 0) -> int:
+    def publish(
+        self, seq: int, emissions: Sequence[Any], last_published: int = 0, attempt: str = "first"
+    ) -> int:
         with self.database() as database:
-            return self.publisher(database).publish(seq, self.batches(emissions), last_published)
+            return self.publisher(database).publish(seq, attempt, self.batches(emissions), last_published)
 
     def query(self, statement: str) -> list[Any]:
         engine = create_engine(self.url)

@@ -151,7 +151,7 @@ def _in_the_middle_of(sink: Sink, seq: int, emissions: list[Any]) -> tuple[_Paus
     def publish() -> None:
         try:
             with sink.database() as database:
-                outcome.append(sink.publisher(database).publish(seq, paused, 0))
+                outcome.append(sink.publisher(database).publish(seq, "first", paused, 0))
         except TidegateError as error:
             outcome.append(error)
 
@@ -260,12 +260,12 @@ def test_what_a_database_has_lost_is_found_without_publishing(url: str) -> None:
     sink.publish(2, [emission("a", 2)], 1)
     with sink.database() as database:
         publisher = sink.publisher(database)
-        publisher.check(2)
+        publisher.check(2, head=2)
         with pytest.raises(ProgressLost, match=r"progress row says batch 2.*--reconcile"):
-            publisher.check(3)
+            publisher.check(3, head=3)
         sink.query("DROP TABLE visitor_batches")
         with pytest.raises(ProgressLost, match="does not exist"):
-            publisher.check(2)
+            publisher.check(2, head=2)
 
 
 def test_progress_is_rebuilt_from_what_the_table_holds_of_this_stream(url: str) -> None:
@@ -398,3 +398,13 @@ def test_a_database_in_memory_is_refused() -> None:
 def test_what_is_no_url_says_what_one_looks_like() -> None:
     with pytest.raises(SettingsInvalid, match="postgresql\\+psycopg://"):
         Database("not a url", VARIABLE)
+
+
+def test_another_attempt_of_a_batch_that_is_in_is_not_taken_for_it(url: str) -> None:
+    sink = Sink(url)
+    sink.publish(1, [emission("a", 1)], attempt="first")
+    assert sink.publish(1, [emission("a", 1)], attempt="first") == 0
+    with pytest.raises(Fenced, match="attempt first"):
+        sink.publish(1, [emission("a", 1)], attempt="of another ledger")
+    with sink.database() as database, pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
+        sink.publisher(database).check(0, head=0)

@@ -41,6 +41,7 @@ class Committed:
         self.file.parent.mkdir(exist_ok=True)
         self.file.write_text(PIPELINE.format(sinks=sinks))
         self.sql = sql
+        self.prefix = "a"  # of the names of attempts
         self.environment = {
             "TIDEGATE_HOME": str(folder),
             "TIDEGATE_PIPELINES": str(self.file.parent),
@@ -73,7 +74,7 @@ class Committed:
             spec_hash=loaded.hash,
         )
         self.held.add_plan(plan)
-        name = f"a{seq}"
+        name = f"{self.prefix}{seq}"
         for stage, rows in of_stages.items():
             if rows:
                 write_deltalake(

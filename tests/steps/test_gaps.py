@@ -18,7 +18,7 @@ from tests.world import NOW_MS, World, key_of
 from tidegate import steps
 from tidegate.broker.publisher import read_until
 from tidegate.cli import cli
-from tidegate.errors import BrokerUnavailable, OffsetsLost
+from tidegate.errors import BrokerUnavailable, Halted, OffsetsLost
 from tidegate.local.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -90,6 +90,23 @@ def test_records_deleted_after_the_plan_halt_and_an_accepted_gap_plans_anew(worl
     world.run("after")
     assert world.published() == {key_of(): [True, False]}
     assert world.counts(2)["read"] == 2
+
+
+def test_a_batch_that_has_read_its_records_is_not_given_up_for_a_gap(world: World) -> None:
+    world.stock(1)
+    world.run()
+    world.stock(0, 0, 1, 0)
+    plan = steps.plan_batch(world.app, world.pipeline, steps.Trigger("r", NOW_MS)).plan
+    assert plan is not None
+    steps.compute_batch(world.app, plan, "r", world.open_session)
+    world.delete_records({(world.source, 0): 3})
+    result = CliRunner().invoke(cli, ["doctor", "availability", "--accept-gap"], env=world.environment)
+    assert isinstance(result.exception, Halted)
+    assert "Batch 2 of availability/1 has read its records already" in str(result.exception)
+    found = CliRunner().invoke(cli, ["doctor", "availability", "--json"], env=world.environment)
+    assert "OffsetsLost" not in found.output
+    world.run("r")
+    assert world.published() == {key_of(): [True, False, True, False]}
 
 
 def test_a_broker_that_is_gone_when_spark_reads_is_transient_and_the_next_try_computes(

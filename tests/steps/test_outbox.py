@@ -25,7 +25,7 @@ def outbox(folder: Path, *files: list[tuple[str, int]]) -> Outbox:
         paths.append(path)
     committed = Committed(folder, "  - {kind: table}", SQLITE)
     plan = committed.compute(1, {})
-    return Outbox(plan, committed.pipeline.stages[-1], 1, tuple(paths))
+    return Outbox(plan, committed.pipeline.stages[-1], "first", 1, tuple(paths))
 
 
 def rows(found: Outbox, skip: int = 0) -> list[tuple[str, int]]:

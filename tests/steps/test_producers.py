@@ -182,6 +182,18 @@ def test_lost_records_of_all_parts_halt_the_publication_and_are_rebuilt(sending:
 
 
 @pytest.mark.broker
+def test_a_part_without_messages_in_the_newest_batch_is_rebuilt_from_older_ones(sending: Sending) -> None:
+    of_one_key: list[tuple[str, int | None]] = [("00", 10 + number) for number in range(KEYS + 1)]
+    sending.publish(1, *rows(0))
+    sending.publish(2, *of_one_key)
+    sending.lose_progress()
+    assert "nothing" not in told(sending.doctor("--reconcile"))
+    assert sending.sent() == once(*rows(0), *of_one_key)
+    sending.publish(3, *rows(30))
+    assert sending.sent() == once(*rows(0), *of_one_key, *rows(30))
+
+
+@pytest.mark.broker
 def test_a_producer_that_outlives_its_try_is_fenced_by_the_next(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from kafka import KafkaProducer
 
-from tests.steps.sending import SEVERAL, Sending, once
+from tests.steps.sending import PARTITIONS, SEVERAL, Sending, once
 from tidegate import steps
-from tidegate.errors import ProgressLost
+from tidegate.errors import Fenced, ProgressLost
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.local.broker import KafkaBroker
 from tidegate.steps import topic_progress
@@ -166,3 +168,32 @@ def test_another_stream_with_the_same_source_and_topic_makes_it_unclear(
             plan.stream,
             sending.batches.pipeline.sinks[0],  # type: ignore[arg-type]
         )
+
+
+def test_what_is_committed_behind_an_open_transaction_of_somebody_else_is_found(sending: Sending) -> None:
+    stranger = KafkaProducer(
+        bootstrap_servers=sending.servers, transactional_id=sending.topic, transaction_timeout_ms=3000
+    )
+    stranger.init_transactions()
+    stranger.begin_transaction()
+    for partition in range(PARTITIONS):
+        stranger.send(sending.topic, b"", b"", [("other", b"other")], partition=partition).get(timeout=10)
+    sending.publish(1, *SEVERAL)
+    sending.lose_progress()
+    assert "the topic has batches up to 1; nothing was missing" in told(sending.doctor("--reconcile"))
+    stranger.close(timeout=1)
+    assert sending.sent() == once(*SEVERAL)
+
+
+def test_a_ledger_that_is_older_than_its_topic_publishes_nothing(sending: Sending) -> None:
+    sending.publish(1, *SEVERAL)
+    ledger = sending.batches.environment["TIDEGATE_LEDGER"].removeprefix("sqlite:///")
+    shutil.copy(ledger, f"{ledger}.backup")
+    sending.publish(2, ("5", 2))
+    sending.batches.app.ledger._engine.dispose()
+    shutil.copy(f"{ledger}.backup", ledger)
+    sending.batches.prefix = "again"
+    sending.batch(2, ("5", 3), ("6", 3))
+    with pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
+        sending.batches.publish(2)
+    assert sending.sent() == once(*SEVERAL, ("5", 2))

@@ -82,7 +82,7 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
         try:
             first = KafkaPublisher(config, shard, sending.topic, 1)
             first.begin(1)
-            first.publish(1, slowly, 0)
+            first.publish(1, "first", slowly, 0)
         except TidegateError as error:
             outcome.append(type(error))
 
@@ -90,7 +90,7 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
     zombie.start()
     assert begun.wait(60)
     newer = KafkaPublisher(config, shard, sending.topic, 1)
-    assert newer.publish(1, lambda skip: iter(messages("1", "2", "3", "4")[skip:]), 0) == 3
+    assert newer.publish(1, "first", lambda skip: iter(messages("1", "2", "3", "4")[skip:]), 0) == 3
     go_on.set()
     zombie.join()
     assert outcome == [Fenced]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 
 from tidegate.broker.config import KafkaConfig
-from tidegate.broker.publisher import CHUNK_RECORDS, Message, committed_reader, read_until
+from tidegate.broker.log import KafkaLog
+from tidegate.broker.publisher import SETTLED_SECONDS, Message, chunks, committed_reader, read_until
 
 
 class Mark(NamedTuple):
@@ -28,6 +29,7 @@ class Mark(NamedTuple):
     identity: bytes
     key: bytes
     is_deletion: bool
+    size: int = 0
 
 
 @dataclass
@@ -50,27 +52,33 @@ class Unclear(Exception):
 
 def mark_of(message: Message) -> Mark:
     """How a message is known again."""
-    return _mark(message.key, message.value, message.headers)
+    return _mark(message.key, message.value, message.headers, message.size)
 
 
 def look_for(config: KafkaConfig, topic: str, marks: Iterable[Mark], compacted: bool) -> Traces:
-    """Read a topic up to its last stable offset. Raises KafkaError."""
+    """Read a topic whole, up to the high watermark: an open transaction, of anybody, hides what is committed
+    after it, until it is over.
+
+    Raises KafkaError, also where one stays open.
+    """
     traces = Traces(compacted)
     wanted = {mark.identity for mark in marks}
+    with KafkaLog(config) as log:
+        ends = log.view(topic).ends
     with committed_reader(config) as consumer:
-        for partition in sorted(consumer.partitions_for_topic(topic) or ()):
+        for partition, end in sorted(ends.items()):
             at = TopicPartition(topic, partition)
             consumer.assign([at])
-            _look_in(consumer, at, wanted, traces)
+            _look_in(consumer, at, end, wanted, traces)
     return traces
 
 
-def _look_in(consumer: Any, at: TopicPartition, wanted: set[bytes], traces: Traces) -> None:
+def _look_in(consumer: Any, at: TopicPartition, end: int, wanted: set[bytes], traces: Traces) -> None:
     start = consumer.beginning_offsets([at])[at]
     consumer.seek(at, start)
     seen = False
     others: set[bytes] = set()
-    for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
+    for record in read_until(consumer, at, end, SETTLED_SECONDS):
         mark = _mark(record.key or b"", record.value, record.headers)
         if mark.identity in wanted:
             traces.times[mark.identity] += 1
@@ -108,7 +116,7 @@ def check_unsent(marks: Sequence[Mark], traces: Traces) -> None:
     if traces.cut:
         raise Unclear(f"records were deleted from its partitions {', '.join(map(str, traces.cut))}")
     if traces.compacted and not any(
-        not mark.is_deletion and mark.key not in traces.others for mark in _newest(marks[:CHUNK_RECORDS])
+        not mark.is_deletion and mark.key not in traces.others for mark in _newest(next(chunks(marks))[0])
     ):
         raise Unclear("it is compacted, and may have lost them because newer records have their keys")
 
@@ -117,9 +125,9 @@ def _newest(marks: Sequence[Mark]) -> Iterator[Mark]:
     yield from {mark.key: mark for mark in marks}.values()
 
 
-def _mark(key: bytes, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> Mark:
+def _mark(key: bytes, value: bytes | None, headers: Iterable[tuple[str, bytes]], size: int = 0) -> Mark:
     digest = blake2b(digest_size=16)
     named = (part for name, content in headers for part in (name.encode(), content))
     for part in (key, value, *named):
         digest.update(b"-" if part is None else b"%d:%b" % (len(part), part))
-    return Mark(digest.digest(), key, value is None)
+    return Mark(digest.digest(), key, value is None, size)

@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -31,9 +31,11 @@ from tidegate.errors import Fenced, OutcomeUnknown, ProgressLost
 from tidegate.failpoints import failpoint
 
 CHUNK_RECORDS = 10_000
+CHUNK_BYTES = 8 * 1024 * 1024
+"""A transaction has to be through within a minute, and is held in memory: it takes at most so much."""
 _TRANSACTION_TIMEOUT_MS = 60_000
 _ANSWER_SECONDS = 45.0
-_SETTLED_SECONDS = _TRANSACTION_TIMEOUT_MS / 1000 + 30.0
+SETTLED_SECONDS = _TRANSACTION_TIMEOUT_MS / 1000 + 30.0
 """Any transaction that is open now is over after this: its timeout, and the broker's time to notice."""
 _FENCED = (ProducerFencedError, InvalidProducerEpochError)
 
@@ -47,14 +49,33 @@ class Message:
     timestamp_ms: int
     headers: tuple[tuple[str, bytes], ...]
 
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        return (
+            len(self.key) + len(self.value or b"") + sum(len(name) + len(told) for name, told in self.headers)
+        )
+
+
+class _Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+Sized = TypeVar("Sized", bound=_Sized)
+
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a shard is: `sent` records of batch `seq`, and whether that was all of them."""
+    """How far a shard is: `sent` records of batch `seq`, and whether that was all of them.
+
+    `attempt` is the name of the computation that they are of; "" if nothing was sent yet.
+    """
 
     seq: int
     sent: int
     done: bool
+    attempt: str = ""
 
     def lacks(self, seq: int) -> bool:
         """Whether something of batch `seq` is not sent yet."""
@@ -79,30 +100,40 @@ class KafkaPublisher:
         """Write a shard's first progress record, unless it has one: batch `seq` will be its first.
 
         Only for a shard that the ledger does not know yet, hence one that has sent nothing; the ledger is
-        told afterwards. Raises Fenced, OutcomeUnknown, BrokerUnavailable.
+        told afterwards. Raises Fenced where the shard has sent what this ledger knows nothing of,
+        OutcomeUnknown, BrokerUnavailable.
         """
+        first = Progress(seq - 1, 0, done=True)
         with self._instance() as producer:
-            if self._read_progress() is None:
-                self._send(producer, [], Progress(seq - 1, 0, done=True))
+            progress = self._read_progress()
+            if progress is None:
+                self._send(producer, [], first)
+            elif progress != first:
+                raise self._ahead(seq, progress)
 
-    def publish(self, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int) -> int:
-        """Send a batch, or what is left of it. Returns how many records this call sent.
+    def publish(
+        self, seq: int, attempt: str, messages: Callable[[int], Iterator[Message]], last_published: int
+    ) -> int:
+        """Send a batch as an attempt computed it, or what is left of it. Returns how many records that was.
 
         `messages(n)` gives the batch's messages from the n-th on, always in the same order.
         `last_published` is the newest batch that the ledger says this shard has sent some of, 0 if none.
-        Raises ProgressLost, Fenced, OutcomeUnknown, BrokerUnavailable.
+        Raises ProgressLost; Fenced also where the shard is further than this ledger, or has sent another
+        attempt of the batch; OutcomeUnknown, BrokerUnavailable.
         """
         with self._instance() as producer:
-            return self._publish(producer, seq, messages, last_published)
+            return self._publish(producer, Progress(seq, 0, False, attempt), messages, last_published)
 
-    def rewrite_progress(self, find: Callable[[], Progress]) -> Progress:
-        """Put what `find` tells in the place of a lost progress record.
+    def rewrite_progress(self, find: Callable[[Progress | None], Progress]) -> Progress:
+        """Put what `find` tells, who is given the record that is there, in the place of a lost one.
 
         It is asked when nobody else can write any more. Raises Fenced, OutcomeUnknown, BrokerUnavailable.
         """
         with self._instance() as producer:
-            progress = find()
-            self._send(producer, [], progress)
+            there = self._read_progress()
+            progress = find(there)
+            if progress != there:
+                self._send(producer, [], progress)
         return progress
 
     @contextmanager
@@ -125,19 +156,41 @@ class KafkaPublisher:
                 producer.close(timeout=2)
 
     def _publish(
-        self, producer: Any, seq: int, messages: Callable[[int], Iterator[Message]], last_published: int
+        self,
+        producer: Any,
+        none: Progress,
+        messages: Callable[[int], Iterator[Message]],
+        last_published: int,
     ) -> int:
+        """`none` is the progress of the batch before anything of it is sent."""
         progress = self._read_progress()
-        if progress is None or last_published < seq:
+        if progress is None or last_published < none.seq:
             progress = self.check(progress, last_published)
-        if not progress.lacks(seq):
+        if progress.seq > none.seq or (
+            progress.seq == none.seq and progress.attempt not in ("", none.attempt)
+        ):
+            raise self._ahead(none.seq, progress)
+        if not progress.lacks(none.seq):
             return 0
-        already = progress.sent if progress.seq == seq else 0
+        already = progress.sent if progress.seq == none.seq else 0
         sent = already
-        for chunk, is_last in _chunks(messages(already), self._chunk_records):
+        for chunk, is_last in chunks(messages(already), self._chunk_records):
             sent += len(chunk)
-            self._send(producer, chunk, Progress(seq, sent, is_last))
+            self._send(producer, chunk, replace(none, sent=sent, done=is_last))
         return sent - already
+
+    def check_known(self, progress: Progress, head: int) -> None:
+        """Raises Fenced where a shard has sent batches that come after the ledger's head."""
+        if progress.seq > head:
+            raise self._ahead(head, progress)
+
+    def _ahead(self, seq: int, progress: Progress) -> Fenced:
+        return Fenced(
+            f"{self._shard} is at batch {seq}, but topic {PROGRESS_TOPIC} says that it has sent "
+            f"{progress.sent} records of attempt {progress.attempt or '(none)'} of batch {progress.seq}",
+            "A newer publisher went ahead. If there is none, this ledger is not the one that was published "
+            "from, or is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation`.",
+        )
 
     def check(self, progress: Progress | None, last_published: int) -> Progress:
         """The same. Raises ProgressLost where it is gone, or does not have all that the ledger knows."""
@@ -200,7 +253,7 @@ class KafkaPublisher:
             at = self._place(consumer.partitions_for_topic(PROGRESS_TOPIC))
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            for record in read_until(consumer, at, self._end(at), _SETTLED_SECONDS):
+            for record in read_until(consumer, at, self._end(at), SETTLED_SECONDS):
                 if record.key == self._shard.encode():
                     found = Progress(**json.loads(record.value))
         return found
@@ -235,6 +288,7 @@ def committed_reader(config: KafkaConfig) -> Iterator[Any]:
     """A consumer of no group that sees what is committed, and leaves no trace."""
     consumer = KafkaConsumer(
         **config.for_python(),
+        auto_offset_reset="none",  # records that go while they are read are an error, and not passed over
         isolation_level="read_committed",
         enable_auto_commit=False,
         group_id=None,
@@ -249,7 +303,7 @@ def committed_reader(config: KafkaConfig) -> Iterator[Any]:
 def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.0) -> Iterator[Any]:
     """The records of an assigned partition up to offset `end`; KafkaError after `seconds` of silence."""
     deadline = time.monotonic() + seconds
-    while consumer.position(at) < end:
+    while (position := consumer.position(at)) is None or position < end:
         records = consumer.poll(timeout_ms=500).get(at, [])
         if records:
             deadline = time.monotonic() + seconds
@@ -258,13 +312,17 @@ def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.
         yield from (record for record in records if record.offset < end)
 
 
-def _chunks(messages: Iterator[Message], size: int) -> Iterator[tuple[list[Message], bool]]:
-    """Chunks of `size`, each with whether it is the last; one empty chunk when there is nothing."""
-    chunk: list[Message] = []
+def chunks(
+    messages: Iterable[Sized], records: int = CHUNK_RECORDS, size: int = CHUNK_BYTES
+) -> Iterator[tuple[list[Sized], bool]]:
+    """Chunks of at most so many records and bytes, each with whether it is the last; one at least."""
+    chunk: list[Sized] = []
+    full = 0
     for message in messages:
-        if len(chunk) == size:
+        full += message.size
+        if chunk and (len(chunk) == records or full > size):
             yield chunk, False
-            chunk = []
+            chunk, full = [], message.size
         chunk.append(message)
     yield chunk, True
 

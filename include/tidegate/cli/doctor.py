@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import click
 
 from tidegate import steps
 from tidegate.cli.show import as_json, out, show
-from tidegate.errors import SetupFailed, TidegateError, TopicMissing
-from tidegate.ledger import LeasedLedger, OffsetRange, Stream
+from tidegate.errors import Halted, SetupFailed, TidegateError, TopicMissing
+from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Stream
 from tidegate.local.java import find_java
 from tidegate.settings import Settings
 from tidegate.spec import KafkaSink, Pipeline, load_pipelines
@@ -158,12 +159,24 @@ def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
         if isinstance(sink, KafkaSink):
             steps.check_topic(app, app.ledger, steps.stream_of(pipeline), sink)
     head = app.ledger.head(steps.stream_of(pipeline))
-    draft = steps.draft(app, pipeline, head, steps.Trigger("doctor", clock_ms=0))
     waiting = app.ledger.open_plan(head.stream)
-    if waiting and app.ledger.attempt(head.stream, waiting.seq) is None:
+    has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
+    draft = steps.draft(
+        app,
+        pipeline,
+        _after(head, waiting) if waiting and has_read else head,
+        steps.Trigger("doctor", clock_ms=0),
+    )
+    if waiting and not has_read:
         steps.check_still_there(app, waiting)
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}"
+
+
+def _after(head: Head, plan: Plan) -> Head:
+    """Where the stream will be when a planned batch is through that has read its records already."""
+    ends = {(each.topic, each.partition): each.end for each in plan.ranges}
+    return replace(head, offsets={**head.offsets, **ends}, topic_ids={**head.topic_ids, **plan.topic_ids})
 
 
 def _sinks(app: steps.App, stream: Stream) -> str:
@@ -175,6 +188,12 @@ def _accept_gap(name: str) -> None:
     with _leased(name) as (app, held):
         head = held.head(held.stream)
         plan = held.open_plan(held.stream)  # the first one reads what no head knows of yet
+        if plan is not None and held.attempt(held.stream, plan.seq) is not None:
+            raise Halted(
+                f"Batch {plan.seq} of {held.stream} has read its records already: none of them is lost",
+                f"Let it go through: run the pipeline again; then, if `tidegate doctor {name}` still finds a "
+                f"gap, accept it. To give the batch up all the same: tidegate doctor {name} --drop-plan",
+            )
         ranges = plan.ranges if plan else ()
         known = {(each.topic, each.partition): each.start for each in ranges if each.span}
         known.update(head.offsets)
@@ -188,8 +207,8 @@ def _accept_gap(name: str) -> None:
         ]
         dropped = None
         if gaps:
-            held.accept_gap(gaps)
             dropped = held.drop_plan()  # it was to read what is lost
+            held.accept_gap(gaps)
         for gap in gaps:
             out.print(f"Accepted as lost: {gap.topic}[{gap.partition}] offsets {gap.start} to {gap.end - 1}.")
         if not gaps:
@@ -222,8 +241,6 @@ def _reconcile(name: str, said: Mapping[str, int]) -> None:
 def _leased(name: str) -> Iterator[tuple[steps.App, LeasedLedger]]:
     """The lease of a pipeline's stream, for a person, given back at once."""
     app = steps.App.from_environment()
-    held = app.ledger.acquire(steps.stream_of(app.pipeline(name)), f"doctor__{uuid4().hex[:8]}")
-    try:
+    with steps.leased(app.ledger, steps.stream_of(app.pipeline(name)), f"doctor__{uuid4().hex[:8]}") as held:
         yield app, held
-    finally:
         held.release()

@@ -18,12 +18,20 @@ from tidegate.lake.reader import lake_errors
 def append_batch(path: str, application: str, seq: int, rows: pa.RecordBatchReader) -> None:
     """Append a batch, unless the table has it.
 
-    Raises Fenced when another publisher was faster, LakeUnavailable.
+    Raises Fenced when another publisher was faster, or the table is further than this ledger;
+    LakeUnavailable.
     """
     with lake_errors(path), failpoint("table.create"):
         DeltaTable.create(path, rows.schema, mode="ignore")
     table = DeltaTable(path)
-    if (table.transaction_version(application) or 0) >= seq:
+    found = table.transaction_version(application) or 0
+    if found > seq:
+        raise Fenced(
+            f"{application} is at batch {seq}, but batch {found} is in {path} already",
+            "A newer publisher went ahead. If there is none, this ledger is not the one that was published "
+            "from, or is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation`.",
+        )
+    if found == seq:
         return
     mark = CommitProperties(app_transactions=[Transaction(application, seq)])
     try:

@@ -19,6 +19,9 @@ from tidegate.ledger.records import Lease, Snapshot, Stream
 from tidegate.ledger.rows import of
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
+_NO_LEASE_SECONDS = 3600.0
+"""A lease that ends later than this was taken by a clock that has jumped: nobody has to wait for it."""
+
 
 class Ledger(LedgerReader):
     """Reads, and the way to a lease."""
@@ -73,8 +76,11 @@ class Ledger(LedgerReader):
         return True
 
     def _free_for(self, holder: str) -> Any:
-        table = schema.heads
-        return or_(table.c.holder.is_(None), table.c.holder == holder, table.c.lease_until <= self._now())
+        until, now = schema.heads.c.lease_until, self._now()
+        of_a_clock_that_was_wrong = until > now + _NO_LEASE_SECONDS
+        is_over = until <= now
+        mine = schema.heads.c.holder == holder
+        return or_(schema.heads.c.holder.is_(None), mine, is_over, of_a_clock_that_was_wrong)
 
 
 def _create_head(connection: Connection, stream: Stream) -> None:

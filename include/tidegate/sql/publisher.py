@@ -44,20 +44,25 @@ class SqlPublisher:
         self._layout = layout
         self._table = layout.table
 
-    def publish(self, seq: int, emissions: Iterable[pa.RecordBatch], last_published: int) -> int:
+    def publish(
+        self, seq: int, attempt: str, emissions: Iterable[pa.RecordBatch], last_published: int
+    ) -> int:
         """Put a batch into the table, unless it is there. Returns how many emissions this call sent.
 
-        `emissions` come in order, as many at a time as fit into memory. `last_published` is the newest
-        batch that the ledger says this sink has rows of, 0 if none.
-        Raises ProgressLost, Fenced, SinkUnavailable, SinkRefused, OutcomeUnknown.
+        `attempt` is the name of the computation that they are of. `emissions` come in order, as many at a
+        time as fit into memory. `last_published` is the newest batch that the ledger says this sink has rows
+        of, 0 if none.
+        Raises ProgressLost; Fenced also where the table is further than this ledger, or has another attempt
+        of the batch; SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
         self._prepare(last_published)
         with self._database.transaction() as connection:
-            found = self._checked(self._progress(connection), seq, last_published)
+            found, whose = self._progress(connection)
+            self._check(found, whose, seq, attempt, last_published)
             if found == seq:
                 return 0
             with failpoint("sql.advance"):
-                self._advance(connection, found, seq)
+                self._advance(connection, found, seq, attempt)
             sent = 0
             for chunk in emissions:
                 rows = self._layout.rows(chunk, self._shard.stream, seq, sent)
@@ -73,13 +78,17 @@ class SqlPublisher:
         """The newest batch that the database says is in; 0 if none, or if nothing was ever published."""
         with self._database.transaction() as connection:
             there = inspect(connection).has_table(progress.name)
-            return (self._progress(connection) or 0) if there else 0
+            return (self._progress(connection)[0] or 0) if there else 0
 
-    def check(self, last_published: int) -> None:
-        """Raises ProgressLost where the database does not have all that the ledger knows."""
+    def check(self, last_published: int, head: int) -> None:
+        """Raises ProgressLost where the database does not have all that the ledger knows, Fenced where it has
+        batches that come after the ledger's head.
+        """
         found = self.progress()
         if found < last_published:
             raise self._lost(f"the progress row says batch {found}", last_published)
+        if found > head:
+            raise self._ahead(head, f"batch {found}")
         with self._database.transaction() as connection:
             if not exists(connection, self._layout):
                 raise self._lost(f"the table {self._layout.target.table} does not exist", last_published)
@@ -96,7 +105,7 @@ class SqlPublisher:
             found = self._newest_batch(connection)
             connection.execute(delete(progress).where(progress.c.shard == self._shard.name))
             if found:
-                self._advance(connection, None, found)
+                self._advance(connection, None, found, attempt=None)
         return found
 
     def _newest_batch(self, connection: Connection) -> int:
@@ -114,22 +123,31 @@ class SqlPublisher:
                 raise self._lost(f"the table {self._layout.target.table} does not exist", last_published)
             make_or_extend(connection, self._layout)
 
-    def _progress(self, connection: Connection) -> int | None:
+    def _progress(self, connection: Connection) -> tuple[int | None, str | None]:
+        """The newest batch, and the name of the attempt that it is of, if that is known."""
         mine = progress.c.shard == self._shard.name
         with failpoint("sql.read_progress"):
-            return connection.execute(select(progress.c.seq).where(mine)).scalar()
+            row = connection.execute(select(progress.c.seq, progress.c.attempt).where(mine)).first()
+        return (row.seq, row.attempt) if row else (None, None)
 
-    def _checked(self, found: int | None, seq: int, last_published: int) -> int | None:
+    def _check(
+        self, found: int | None, whose: str | None, seq: int, attempt: str, last_published: int
+    ) -> None:
         if (found or 0) < last_published:
             says = "there is no progress row" if found is None else f"the progress row says batch {found}"
             raise self._lost(says, last_published)
         if found is not None and found > seq:
-            raise Fenced(
-                f"{self._shard.name} is to publish batch {seq}, but batch {found} is in already",
-                "A newer publisher went ahead. If there is none, the ledger is older than the sink: "
-                f"restore it, or raise `generation` of {self._shard.pipeline}.",
-            )
-        return found
+            raise self._ahead(seq, f"batch {found}")
+        if found == seq and whose not in (None, attempt):
+            raise self._ahead(seq, f"attempt {whose} of it")
+
+    def _ahead(self, seq: int, says: str) -> Fenced:
+        return Fenced(
+            f"{self._shard.name} is at batch {seq}, but {says} is in already",
+            "A newer publisher went ahead. If there is none, this ledger is not the one that was published "
+            f"from, or is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation` of "
+            f"{self._shard.pipeline}.",
+        )
 
     def _lost(self, says: str, last_published: int) -> ProgressLost:
         return ProgressLost(
@@ -139,10 +157,10 @@ class SqlPublisher:
             f"tidegate doctor {self._shard.pipeline} --reconcile",
         )
 
-    def _advance(self, connection: Connection, found: int | None, seq: int) -> None:
+    def _advance(self, connection: Connection, found: int | None, seq: int, attempt: str | None) -> None:
         """Compare-and-set: from what was found to `seq`. Waits for whoever else is about to do the same."""
         now = func.current_timestamp()
-        values = {"seq": seq, "rows": 0, "updated_at": now}
+        values = {"seq": seq, "attempt": attempt, "rows": 0, "updated_at": now}
         try:
             if found is None:
                 connection.execute(insert(progress).values(shard=self._shard.name, **values))

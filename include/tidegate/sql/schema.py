@@ -30,6 +30,7 @@ progress = Table(
     MetaData(),
     Column("shard", String(700), primary_key=True),
     Column("seq", BigInteger, nullable=False),  # the newest batch that is in
+    Column("attempt", String(300)),  # whose name the rows were computed under; null where that is not known
     Column("rows", BigInteger, nullable=False),  # of that batch
     Column("updated_at", DateTime(timezone=True), nullable=False),
 )

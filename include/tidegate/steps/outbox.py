@@ -23,10 +23,14 @@ _ORDER = ("key", "ordinal")
 
 @dataclass(frozen=True)
 class Outbox:
-    """What a stage emitted in one batch for its sinks: how many emissions, and the files that they are in."""
+    """What a stage emitted in one batch for its sinks: how many emissions, and the files that they are in.
+
+    `attempt` is the name of the computation that they are of.
+    """
 
     plan: Plan
     stage: Stage
+    attempt: str
     emitted: int
     files: tuple[str, ...]
 
@@ -63,7 +67,7 @@ def open_outbox(lake: Lake, plan: Plan, stage: Stage, attempt: Attempt) -> Outbo
             f"The outbox of batch {plan.seq} of {plan.stream} is gone: {emitted} emissions of {stage.name}",
             "Restore the lake and run again, or raise `generation` to start over.",
         )
-    return Outbox(plan, stage, emitted, files.paths if files else ())
+    return Outbox(plan, stage, attempt.name, emitted, files.paths if files else ())
 
 
 def _in_order(file: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

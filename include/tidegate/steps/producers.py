@@ -68,7 +68,8 @@ class Share:
 
     def publish(self) -> int:
         """Send it, or what is left of it; how many records that was. Raises as `KafkaPublisher.publish`."""
-        return self.publisher.publish(self.outbox.plan.seq, self.messages, self.last_published)
+        outbox = self.outbox
+        return self.publisher.publish(outbox.plan.seq, outbox.attempt, self.messages, self.last_published)
 
     def messages(self, skip: int) -> Iterator[Message]:
         """Its messages from the `skip`-th on."""

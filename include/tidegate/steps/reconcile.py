@@ -64,7 +64,7 @@ def check_progress(app: App, stream: Stream) -> None:
             published = sent_to(app, app.ledger, stream, sink.name, last)
             if published is not None:
                 with sql_database(app, sink) as database:
-                    sql_publisher(database, sink, published[1]).check(last)
+                    sql_publisher(database, sink, published[1]).check(last, app.ledger.head(stream).seq)
 
 
 def _check_topic_progress(app: App, stream: Stream, sink: KafkaSink) -> None:
@@ -75,7 +75,8 @@ def _check_topic_progress(app: App, stream: Stream, sink: KafkaSink) -> None:
         with reconcilable(stream):
             for part in parts:
                 last = last_of_part(app.ledger, stream, sink.name, part)
-                publishers[part].check(publishers[part].progress(), last)
+                progress = publishers[part].check(publishers[part].progress(), last)
+                publishers[part].check_known(progress, app.ledger.head(stream).seq)
 
 
 def _reconcile_table(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> str:
@@ -98,20 +99,42 @@ def _reconcile_topic(app: App, held: LeasedLedger, sink: KafkaSink, head: int, s
     publishers = topic_publishers(app, held.stream, sink, max(parts) + 1)
     progress, told = {}, []
     for part in parts:
+        last = last_of_part(held, held.stream, sink.name, part)
         record = publishers[part].progress()
-        if record is None or record.lacks(last_of_part(held, held.stream, sink.name, part)):
-            find = partial(find_progress, app, held, held.stream, sink, part)
-            if said is not None:
-                _check_said(sink, said, record, head)
-                find = partial(Progress, said, 0, done=True)
+        if _is_lost(record, last):
+            find = partial(_lost_progress, app, held, sink, part, last, said, head)
             record = publishers[part].rewrite_progress(find)
             told.append(_told(record, part, len(parts)))
+        assert record is not None
         progress[part] = record
     if not told:
         return f"{sink.name}: its progress record is there, and was left as it is."
     least = min(each.seq if each.done else each.seq - 1 for each in progress.values())
     sent = _send_again(app, held, sink, range(least + 1, head + 1), progress)
     return f"{sink.name}: {'; '.join(told)}; {sent}."
+
+
+def _is_lost(record: Progress | None, last: int) -> bool:
+    return record is None or record.lacks(last)
+
+
+def _lost_progress(
+    app: App,
+    held: LeasedLedger,
+    sink: KafkaSink,
+    part: int,
+    last: int,
+    said: int | None,
+    head: int,
+    there: Progress | None,
+) -> Progress:
+    """What belongs in the place of a part's record: what somebody else has put there meanwhile stays."""
+    if there is not None and not _is_lost(there, last):
+        return there
+    if said is None:
+        return find_progress(app, held, held.stream, sink, part)
+    _check_said(sink, said, there, head)
+    return Progress(said, 0, done=True)
 
 
 def _told(progress: Progress, part: int, of: int) -> str:
@@ -139,8 +162,9 @@ def _send_again(
         if missing is None:
             continue
         of = producers_for(missing[1].emitted) if isinstance(sink, KafkaSink) else 1
-        if any(part not in progress or progress[part].lacks(seq) for part in range(of)):
-            send(app, held, *missing, known)
+        parts = [part for part in range(of) if part not in progress or progress[part].lacks(seq)]
+        if parts:
+            send(app, held, *missing, known, parts)
             held.add_publication(seq, sink.name, missing[1].emitted)
             again.append(seq)
         known = seq

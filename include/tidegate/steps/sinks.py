@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -18,22 +18,39 @@ from tidegate.settings import sql_variable
 from tidegate.spec import KafkaSink, Pipeline, SqlSink, Stage, TableSink
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.outbox import Outbox
-from tidegate.steps.producers import Share, last_of_part, part_name, producers_for, publish_shares
+from tidegate.steps.producers import (
+    MOST_PRODUCERS,
+    Share,
+    last_of_part,
+    part_name,
+    producers_for,
+    publish_shares,
+)
 
 AnySink: TypeAlias = KafkaSink | TableSink | SqlSink
 
 
-def send(app: App, held: LeasedLedger, sink: AnySink, outbox: Outbox, last_published: int) -> None:
+def send(
+    app: App,
+    held: LeasedLedger,
+    sink: AnySink,
+    outbox: Outbox,
+    last_published: int,
+    parts: Collection[int] = range(MOST_PRODUCERS),
+) -> None:
     """Send a batch's emissions, or what is left of them. `last_published` as the ledger knows it.
+
+    `parts` are those of a topic's parts that are asked to.
 
     Raises ProgressLost, Fenced, OutcomeUnknown, TopicRecreated, SinkRefused, …Unavailable.
     """
     if isinstance(sink, KafkaSink):
-        _to_topic(app, held, sink, outbox, last_published)
+        _to_topic(app, held, sink, outbox, last_published, parts)
     elif isinstance(sink, SqlSink):
         with sql_database(app, sink) as database:
             publisher = sql_publisher(database, sink, outbox)
-            publisher.publish(outbox.plan.seq, outbox.batches(sql.OUTBOX), last_published)
+            emissions = outbox.batches(sql.OUTBOX)
+            publisher.publish(outbox.plan.seq, outbox.attempt, emissions, last_published)
     else:
         _to_table(app, sink, outbox)
 
@@ -146,11 +163,20 @@ def reconcilable(stream: Stream) -> Iterator[None]:
         ) from error
 
 
-def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, last_published: int) -> None:
+def _to_topic(
+    app: App,
+    held: LeasedLedger,
+    sink: KafkaSink,
+    outbox: Outbox,
+    last_published: int,
+    parts: Collection[int],
+) -> None:
     stream, of = outbox.plan.stream, producers_for(outbox.emitted)
     identity = check_topic(app, held, stream, sink)
     shares = []
     for part, publisher in enumerate(topic_publishers(app, stream, sink, of)):
+        if part not in parts:
+            continue
         _begin(held, publisher, part_name(sink.name, part), outbox.plan.seq, identity)
         last = last_of_part(held, stream, sink.name, part, last_published) if part else last_published
         shares.append(Share(publisher, sink, outbox, last, part, of))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
 from tidegate.broker.publisher import Progress
 from tidegate.errors import ProgressLost
@@ -52,18 +54,23 @@ def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, part
             check_unsent(_next_missing(batches, sent), traces)
         if sent >= len(batches[0][1]):
             break
-    return _progress(batches, sent)
+    progress = _progress(batches, sent)
+    attempt = ledger.attempt(stream, progress.seq)
+    return replace(progress, attempt=attempt.name) if attempt else progress
 
 
 def _marks(
     app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int, part: int
 ) -> list[Mark] | None:
-    """Of all that a part has of a batch; None when the batch was too small for it."""
+    """Of all that a part has of a batch; None when that is nothing."""
     had = sent_to(app, ledger, stream, sink, seq)
     if had is None or not isinstance(had[0], KafkaSink):
         return None
     of = producers_for(had[1].emitted)
-    return [mark_of(each) for each in topic_messages(had[0], had[1], 0, part, of)] if part < of else None
+    # a share without messages tells nothing, not even that it is there
+    return (
+        [mark_of(each) for each in topic_messages(had[0], had[1], 0, part, of)] or None if part < of else None
+    )
 
 
 def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark]:
