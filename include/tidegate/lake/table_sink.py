@@ -22,8 +22,10 @@ def append_batch(path: str, application: str, seq: int, rows: pa.RecordBatchRead
     """
     with lake_errors(path), failpoint("table.create"):
         DeltaTable.create(path, rows.schema, mode="ignore")
-    table = DeltaTable(path)
-    if (table.transaction_version(application) or 0) >= seq:
+    with lake_errors(path), failpoint("table.read_progress"):
+        table = DeltaTable(path)
+        done = table.transaction_version(application) or 0
+    if done >= seq:
         return
     mark = CommitProperties(app_transactions=[Transaction(application, seq)])
     try:
