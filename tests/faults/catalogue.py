@@ -43,8 +43,19 @@ ELSEWHERE = {
 }
 """What the plain history does not meet: (history, batch, step) -> failpoint -> how often."""
 
-TOLD_TO_PEOPLE = {"kafka.open_transactions", "kafka.configs", "ledger.committed"}
-"""Questions whose answers change nothing of a batch: no history asks them."""
+TOLD_TO_PEOPLE = {
+    "kafka.open_transactions",
+    "kafka.configs",
+    "ledger.committed",
+    "ledger.failure",
+    "ledger.note_failure",
+}
+"""What is only told to people: questions whose answers change nothing of a batch, which no history asks, and
+the note of a failed step, which decides nothing, and which an undisturbed history does not make.
+"""
+
+OF_OLD_LEDGERS = {"ledger.migrate"}
+"""A history begins with a ledger of the newest schema: `tests/ledger/test_ledger.py` meets it."""
 
 Hits = Mapping[tuple[int, str], Mapping[str, int]]
 """(batch, step) -> failpoint -> how often the step's process meets it in the undisturbed history."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "local[2]"
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+_JVM = "-XX:+UseSerialGC -Xshare:auto"
 # Hadoop starts a program for each file that it makes or renames: none beside each one for its checksum.
 _NO_CHECKSUMS = (
     "--conf spark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem "
@@ -78,7 +78,7 @@ def _keep(jars: Path, told: int) -> int:
     from tidegate.engine import open_session
 
     os.environ |= {"JAVA_TOOL_OPTIONS": _JVM, "PYSPARK_SUBMIT_ARGS": _NO_CHECKSUMS}
-    session = open_session(jars, MASTER, "1g")
+    session = open_session(jars, MASTER, "3g")  # killed processes cannot let go of what they held in it
     session.range(1).count()
     gateway = session.sparkContext._gateway
     assert gateway is not None

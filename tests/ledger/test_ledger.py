@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -14,10 +18,19 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, create_engine, inspect, text
 
-from tidegate.errors import Fenced, LeaseHeld, LedgerUnavailable, SettingsInvalid, StateGivenUp
+from tidegate.errors import (
+    Fenced,
+    LakeUnavailable,
+    LeaseHeld,
+    LedgerUnavailable,
+    QualityFailed,
+    SettingsInvalid,
+    StateGivenUp,
+)
 from tidegate.ledger import (
     LEASE_SECONDS,
     Attempt,
+    Failure,
     LeasedLedger,
     Ledger,
     OffsetRange,
@@ -122,6 +135,7 @@ STALE_WRITES: dict[str, Callable[[LeasedLedger], object]] = {
     "add_publication": lambda held: held.add_publication(1, "kafka:t", 1),
     "set_sink_identity": lambda held: held.set_sink_identity("kafka:t", "id"),
     "set_metrics": lambda held: held.set_metrics(1, "", {"x": 1.0}),
+    "note_failure": lambda held: held.note_failure(1, "compute", QualityFailed("what")),
     "drop_plan": lambda held: held.drop_plan(),
     "give_up": lambda held: held.give_up(1),
     "accept_gap": lambda held: held.accept_gap([OffsetRange("t", 0, 0, 5)]),
@@ -344,6 +358,36 @@ def test_metrics_of_a_later_try_replace_those_of_an_earlier(ledger: Ledger) -> N
     assert ledger.metrics(STREAM, 1) == {("s", "a"): 3.0, ("s", "b"): 2.0}
 
 
+def test_the_last_failure_of_a_batch_is_remembered_whatever_its_text(ledger: Ledger, clock: Clock) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    assert ledger.failure(STREAM, 1) is None
+    held.note_failure(1, "compute", LakeUnavailable("first", "fix"))
+    clock.now += 1
+    held.note_failure(1, "validate", QualityFailed("nul \0, half \ud800, é", "a fix"))
+    noted = Failure(STREAM, 1, "validate", "QualityFailed", "nul , half ?, é", "a fix", 1_001_000)
+    assert ledger.failure(STREAM, 1) == noted
+    assert ledger.failure(STREAM, 2) is ledger.failure(Stream("p", 2), 1) is None
+
+
+def test_a_stale_epoch_leaves_the_note_of_its_successor(ledger: Ledger) -> None:
+    stale, newer = ledger.acquire(STREAM, "r1"), ledger.acquire(STREAM, "r1")
+    newer.note_failure(1, "compute", QualityFailed("newer"))
+    with pytest.raises(Fenced):
+        stale.note_failure(1, "compute", LakeUnavailable("stale"))
+    noted = ledger.failure(STREAM, 1)
+    assert noted is not None
+    assert noted.what == "newer"
+
+
+def test_the_failure_of_a_dropped_plan_is_not_that_of_the_next(ledger: Ledger) -> None:
+    held = committed(ledger, 1)
+    for seq in (1, 2):
+        held.note_failure(seq, "publish", QualityFailed("what"))
+    held.drop_plan()
+    assert ledger.failure(STREAM, 1) is not None
+    assert ledger.failure(STREAM, 2) is None
+
+
 def test_a_dropped_plan_leaves_room_for_another(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_plan(plan())
@@ -470,6 +514,27 @@ def _assert_upgraded(ledger: Ledger) -> None:
 
 def test_a_ledger_of_the_first_release_is_migrated_with_its_batches(url: str) -> None:
     _at_the_first_schema(create_engine(url))
+    _assert_upgraded(Ledger.open(url))
+
+
+@pytest.mark.parametrize("action", ["kill", "kill_after"])
+def test_a_process_that_dies_as_it_migrates_leaves_a_ledger_that_the_next_one_opens(
+    url: str, action: str, tmp_path: Path
+) -> None:
+    engine = create_engine(url)
+    _at_the_first_schema(engine)
+    armed = {
+        "TIDEGATE_FAILPOINTS": f"ledger.migrate={action}",
+        "TIDEGATE_FAILPOINTS_FIRED": str(tmp_path / "fired"),
+    }
+    opens = "import sys; from tidegate.ledger import Ledger; Ledger.open(sys.argv[1])"
+    for code in (-signal.SIGKILL, 0):  # what has fired does not fire again
+        died = subprocess.run([sys.executable, "-c", opens, url], env=os.environ | armed, check=False)
+        assert died.returncode == code
+        migrated = code == 0 or action == "kill_after"
+        with engine.connect() as connection:
+            revision = connection.execute(text("SELECT version_num FROM tidegate_schema")).scalar()
+        assert revision == (database.SCHEMA_REVISION if migrated else "0001")
     _assert_upgraded(Ledger.open(url))
 
 

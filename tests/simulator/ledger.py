@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from tidegate.errors import Fenced, LeaseHeld
+from tidegate.errors import Fenced, LeaseHeld, TidegateError
 from tidegate.ledger import (
     LEASE_SECONDS,
     Attempt,
+    Failure,
     Head,
     KnownNames,
     Lease,
@@ -54,6 +55,7 @@ class Tables:
     commits: dict[int, str] = field(default_factory=dict)
     committed_at: dict[int, float] = field(default_factory=dict)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
     publications: dict[tuple[int, str], int] = field(default_factory=dict)
     sinks: dict[str, str] = field(default_factory=dict)
     metrics: dict[tuple[int, str, str], float] = field(default_factory=dict)
@@ -199,6 +201,9 @@ class SimReader:
             return KnownNames(row.seq, row.epoch, dict(tables.commits), computed, snapshots)
 
         return self._read("known_names", act)
+
+    def failure(self, stream: Stream, seq: int) -> Failure | None:
+        return self._read("failure", lambda: self._store.streams[stream].failures.get(seq))
 
     def publications(self, stream: Stream, seq: int) -> dict[str, int]:
         def act() -> dict[str, int]:
@@ -369,6 +374,7 @@ class SimLeased(SimReader):
                 for key in [key for key in table if key[0] == seq]:
                     del table[key]  # type: ignore[attr-defined]
             tables.runs = {name: run for name, run in tables.runs.items() if run.seq != seq}
+            tables.failures.pop(seq, None)
             return seq if tables.plans.pop(seq, None) else None
 
         return self._fenced("drop_plan", act)
@@ -408,3 +414,11 @@ class SimLeased(SimReader):
             tables.metrics |= {(seq, stage, name): value for name, value in values.items()}
 
         self._fenced("set_metrics", act)
+
+    def note_failure(self, seq: int, step: str, error: TidegateError) -> None:
+        def act(tables: Tables) -> None:
+            at_ms = int(self._store.now() * 1000)
+            name = type(error).__name__
+            tables.failures[seq] = Failure(self.stream, seq, step, name, error.what, error.fix, at_ms)
+
+        self._fenced("note_failure", act)

@@ -78,9 +78,11 @@ def tries_share_the_name_of_their_tables(seq: int, epoch: int) -> str:
 
 @planted((compute, "leased_for"))
 @contextmanager
-def compute_does_not_look_again_under_the_lease(ledger: Any, of: Any, run_id: str) -> Iterator[Any]:
+def compute_does_not_look_again_under_the_lease(
+    ledger: Any, of: Any, run_id: str, step: str
+) -> Iterator[Any]:
     """Whether somebody computed the batch while it waited for the lease."""
-    with lease.leased_for(ledger, of, run_id) as held:
+    with lease.leased_for(ledger, of, run_id, step) as held:
         held.attempt = lambda stream, seq: None if seq == of.seq else _attempt(held, stream, seq)
         yield held
 
@@ -90,7 +92,7 @@ def _on_any_plan(ledger: Any, of: Any, run_id: str) -> Any:
 
 
 @planted((compute, "leased_for"), (validate, "leased_for"), (commit, "leased_for"))
-def a_dropped_plan_is_worked_on(ledger: Any, of: Any, run_id: str) -> Any:
+def a_dropped_plan_is_worked_on(ledger: Any, of: Any, run_id: str, step: str) -> Any:
     return _on_any_plan(ledger, of, run_id)
 
 
@@ -116,7 +118,7 @@ def state_is_read_from_uncommitted_attempts(held: Any, of: Any) -> Any:
 @planted((steps, "commit_batch"), (run, "commit_batch"))
 def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
     if app.ledger.head(of.stream).seq < of.seq:
-        with lease.leased_for(app.ledger, of, run_id) as held:
+        with lease.leased_for(app.ledger, of, run_id, "commit") as held:
             attempt = held.attempt(of.stream, of.seq)
             if attempt is None:
                 raise Halted("not computed")
@@ -129,7 +131,7 @@ def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str) -> None:
     if attempt is None:
         raise Halted("not computed")
     if not attempt.validated:
-        with lease.leased_for(app.ledger, of, run_id) as held:
+        with lease.leased_for(app.ledger, of, run_id, "validate") as held:
             held.set_validated(attempt, True)
             if not validate._check(app, of, None, attempt)[0]:  # type: ignore[arg-type]
                 raise QualityFailed("it does not pass")

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.simulator.ledger import Checks, SimLeased, SimLedger, Store
-from tidegate.errors import TidegateError
+from tidegate.errors import QualityFailed, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Run, Snapshot, Stream
 from tidegate.ledger.database import open_database
 
@@ -82,6 +82,7 @@ class Both:
             lambda held: held.accept_gap([OffsetRange("t", 1, 0, seq)]),
             lambda held: held.add_publication(seq, f"sink{seq % 2}", seq % 3),
             lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
+            lambda held: held.note_failure(seq, "compute", QualityFailed(f"what {seq}", "fix")),
             lambda held: held.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
         ]
         dice_run, passed = f"r{dice.randint(1, 6)}", dice.random() < 0.7
@@ -130,6 +131,7 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: (ledger.snapshots(stream), ledger.known_names(stream)),
         lambda ledger: ledger.head_at(stream, 1000.0 + 20.0 * seq),
         lambda ledger: ledger.spec_texts(stream),
+        lambda ledger: ledger.failure(stream, seq),
         lambda ledger: ledger.publications(stream, seq),
         lambda ledger: ledger.last_published(stream, f"sink{seq % 2}"),
         lambda ledger: ledger.sink_identity(stream, f"sink{seq % 2}"),

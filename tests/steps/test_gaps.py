@@ -100,6 +100,7 @@ def test_a_batch_that_has_read_its_records_is_not_given_up_for_a_gap(world: Worl
     assert plan is not None
     steps.compute_batch(world.app, plan, "r", world.open_session)
     world.delete_records({(world.source, 0): 3})
+    world.app.ledger.acquire(world.stream, "r").release()
     result = CliRunner().invoke(cli, ["doctor", "availability", "--accept-gap"], env=world.environment)
     assert isinstance(result.exception, Halted)
     assert "Batch 2 of availability/1 has read its records already" in str(result.exception)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -185,13 +186,18 @@ def test_what_is_committed_behind_an_open_transaction_of_somebody_else_is_found(
     assert sending.sent() == once(*SEVERAL)
 
 
+def copy(from_file: str, to_file: str) -> None:
+    with closing(sqlite3.connect(from_file)) as source, closing(sqlite3.connect(to_file)) as target:
+        source.backup(target)
+
+
 def test_a_ledger_that_is_older_than_its_topic_publishes_nothing(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     ledger = sending.batches.environment["TIDEGATE_LEDGER"].removeprefix("sqlite:///")
-    shutil.copy(ledger, f"{ledger}.backup")
+    copy(ledger, f"{ledger}.backup")
     sending.publish(2, ("5", 2))
     sending.batches.app.ledger._engine.dispose()
-    shutil.copy(f"{ledger}.backup", ledger)
+    copy(f"{ledger}.backup", ledger)
     sending.batches.prefix = "again"
     sending.batch(2, ("5", 3), ("6", 3))
     with pytest.raises(Fenced, match="TIDEGATE_LEDGER"):

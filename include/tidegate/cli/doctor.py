@@ -105,13 +105,22 @@ def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator
         return
     except TidegateError as error:
         yield {"check": f"pipeline {name}", "ok": WRONG, "found": _told(error)}
+        yield from _unfinished(app, stream, name, but=type(error).__name__)
         return
+    yield from _unfinished(app, stream, name)
     if app.ledger.head(stream).seq:
         yield _check(f"sinks of {name}", partial(_sinks, app, stream))
     for told in steps.stalled_transactions(app, pipeline):
         yield {"check": f"source of {name}", "ok": "wait", "found": told}
     for told in steps.narrow_topics(app, pipeline):
         yield {"check": f"sinks of {name}", "ok": "wait", "found": told}
+
+
+def _unfinished(app: steps.App, stream: Stream, name: str, but: str = "") -> Iterator[Finding]:
+    """What keeps a batch from going through, `but` an error that is told already."""
+    for each in steps.unfinished_batches(app, stream):
+        if not each.error or each.error != but:
+            yield {"check": f"batches of {name}", "ok": WRONG if each.halts else "wait", "found": each.told}
 
 
 def _check(name: str, examine: Callable[[], str]) -> Finding:

@@ -175,7 +175,8 @@ def _conformed(state: DataFrame, name: str, target: StructType) -> Column:
             now = wanted[column].simpleString() if column in wanted else "gone"
             raise SchemaChanged(
                 f"The column {column} was {stored[column].simpleString()} in the state and is {now}",
-                "Raise `generation` in the pipeline file: it starts with a state of its own.",
+                "Raise `generation` in the pipeline file: it starts with a state of its own. Or give the "
+                "column its type back, then `tidegate doctor PIPELINE --drop-plan` and run again.",
             )
     parts = [
         F.col(name)[column] if column in stored else F.lit(None).cast(type_)

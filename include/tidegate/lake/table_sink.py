@@ -23,8 +23,9 @@ def append_batch(path: str, application: str, seq: int, rows: pa.RecordBatchRead
     """
     with lake_errors(path), failpoint("table.create"):
         DeltaTable.create(path, rows.schema, mode="ignore")
-    table = DeltaTable(path)
-    found = table.transaction_version(application) or 0
+    with lake_errors(path), failpoint("table.read_progress"):
+        table = DeltaTable(path)
+        found = table.transaction_version(application) or 0
     if found > seq:
         raise Fenced(
             f"{application} is at batch {seq}, but batch {found} is in {path} already",

@@ -4,6 +4,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import (
     Attempt,
+    Failure,
     Head,
     KnownNames,
     Lease,
@@ -20,6 +21,7 @@ from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 __all__ = [
     "LEASE_SECONDS",
     "Attempt",
+    "Failure",
     "Head",
     "KnownNames",
     "Lease",

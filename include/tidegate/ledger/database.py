@@ -13,8 +13,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_u
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
+from tidegate.failpoints import failpoint
 
-SCHEMA_REVISION = "0003"
+SCHEMA_REVISION = "0004"
 _BUSY_TIMEOUT_MS = 30_000
 
 
@@ -109,12 +110,14 @@ def _migrate(engine: Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    with engine.begin() as connection:
+    with engine.connect() as connection, connection.begin() as transaction:
         if engine.dialect.name == "postgresql":
             # Two first users at once: the second waits here and finds the work done.
             connection.execute(text("SELECT pg_advisory_xact_lock(745369)"))
         config.attributes["connection"] = connection
         command.upgrade(config, SCHEMA_REVISION)
+        with failpoint("ledger.migrate"):
+            transaction.commit()
 
 
 def _revision(connection: Connection) -> str | None:

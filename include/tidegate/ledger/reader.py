@@ -12,8 +12,8 @@ from tidegate.errors import StateGivenUp
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.database import answering
-from tidegate.ledger.records import Attempt, Head, KnownNames, Plan, Run, Snapshot, Stream, Times
-from tidegate.ledger.rows import attempt_in, of, partitions_in, plan_in, snapshot_in
+from tidegate.ledger.records import Attempt, Failure, Head, KnownNames, Plan, Run, Snapshot, Stream, Times
+from tidegate.ledger.rows import attempt_in, failure_in, of, partitions_in, plan_in, snapshot_in
 
 
 class LedgerReader:
@@ -160,6 +160,13 @@ class LedgerReader:
                 frozenset(connection.execute(waiting).scalars()),
                 tuple(_snapshots(connection, stream)),
             )
+
+    def failure(self, stream: Stream, seq: int) -> Failure | None:
+        """The last noted failure of a batch, which may have gone through since."""
+        table = schema.failures
+        with self._transaction("failure") as connection:
+            row = connection.execute(select(table).where(of(table, stream), table.c.seq == seq)).first()
+        return failure_in(stream, row) if row else None
 
     def publications(self, stream: Stream, seq: int) -> dict[str, int]:
         """Sink -> records, for the sinks that have the whole of a batch."""

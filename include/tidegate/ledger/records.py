@@ -143,6 +143,19 @@ class KnownNames:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """The last failure of a step of a batch: the error's class and its two sentences. `at_ms`: epoch ms."""
+
+    stream: Stream
+    seq: int
+    step: str
+    error: str
+    what: str
+    fix: str
+    at_ms: int
+
+
+@dataclass(frozen=True)
 class Run:
     """What a trigger came to: the batch it works on, or the reason why there is none."""
 

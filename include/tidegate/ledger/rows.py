@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, Table, and_
 
-from tidegate.ledger.records import ANY_STAGE, Attempt, OffsetRange, Plan, Snapshot, Stream
+from tidegate.ledger.records import ANY_STAGE, Attempt, Failure, OffsetRange, Plan, Snapshot, Stream
 
 ByPartition = Mapping[tuple[str, int], int]
 _Stored = Mapping[str, Mapping[str, int]]
@@ -62,6 +62,16 @@ def plan_out(plan: Plan) -> dict[str, Any]:
 def snapshot_in(stream: Stream, row: Row[Any]) -> Snapshot:
     """A snapshot."""
     return Snapshot(stream, row.seq, row.name, row.made_at, row.given_up_at)
+
+
+def failure_in(stream: Stream, row: Row[Any]) -> Failure:
+    """A failure."""
+    return Failure(stream, row.seq, row.step, row.error, row.what, row.fix, row.at_ms)
+
+
+def storable(text: str) -> str:
+    """What a database takes as text: an error may quote a record, and that may hold anything."""
+    return text.replace("\0", "").encode(errors="replace").decode()
 
 
 def attempt_in(stream: Stream, row: Row[Any]) -> Attempt:

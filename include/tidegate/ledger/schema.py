@@ -84,6 +84,16 @@ snapshots = _table(
     Column("made_at", Float, nullable=False),
     Column("given_up_at", Float),  # since when nothing before it can be read
 )
+# Of each batch the last failure of a step; what comes of it is told to people, and decides nothing.
+failures = _table(
+    "failures",
+    [_seq()],
+    Column("step", String(20), nullable=False),
+    Column("error", String(100), nullable=False),
+    Column("what", Text, nullable=False),
+    Column("fix", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+)
 publications = _table(
     "publications",
     [_seq(), Column("sink", String(300), primary_key=True)],

@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.errors import Fenced
+from tidegate.errors import Fenced, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Lease, OffsetRange, Plan, Run
-from tidegate.ledger.rows import attempt_out, of, partitions_in, partitions_out, plan_out
+from tidegate.ledger.rows import attempt_out, of, partitions_in, partitions_out, plan_out, storable
 
 LEASE_SECONDS = 120.0
 
@@ -99,7 +99,7 @@ class LeasedLedger(LedgerReader):
         """
         with self._fenced("drop_plan") as connection:
             head = connection.execute(select(schema.heads.c.seq).where(self._is_current())).scalar_one()
-            for table in (schema.attempts, schema.metrics, schema.runs):
+            for table in (schema.attempts, schema.failures, schema.metrics, schema.runs):
                 connection.execute(delete(table).where(self._row(table, head + 1)))
             dropped = connection.execute(delete(schema.plans).where(self._row(schema.plans, head + 1)))
         return head + 1 if dropped.rowcount else None
@@ -148,6 +148,14 @@ class LeasedLedger(LedgerReader):
         rows = [self._key(seq=seq, stage=stage, name=name, value=value) for name, value in values.items()]
         with self._fenced("set_metrics") as connection:
             _replace(connection, table, mine, rows)
+
+    def note_failure(self, seq: int, step: str, error: TidegateError) -> None:
+        """Remember what a step of a batch failed of, in place of what was noted before."""
+        table = schema.failures
+        row = self._key(seq=seq, step=step, error=type(error).__name__, at_ms=int(self._now() * 1000))
+        row |= {"what": storable(error.what), "fix": storable(error.fix)}
+        with self._fenced("note_failure") as connection:
+            _replace(connection, table, self._row(table, seq), [row])
 
     def _after(self, connection: Connection, plan: Plan) -> dict[tuple[str, int], int]:
         """The head's offsets once this plan is in: partitions that the plan does not read stay."""

@@ -21,6 +21,7 @@ from tidegate.steps.reconcile import check_progress, reconcile
 from tidegate.steps.run import run_batch
 from tidegate.steps.sinks import check_sql_sinks, check_topic, sql_connections
 from tidegate.steps.stalled import stalled_transactions
+from tidegate.steps.unfinished import Unfinished, unfinished_batches
 from tidegate.steps.validate import validate_batch
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Compaction",
     "Outcome",
     "Trigger",
+    "Unfinished",
     "batch_report",
     "clean",
     "commit_batch",
@@ -56,5 +58,6 @@ __all__ = [
     "sql_connections",
     "stalled_transactions",
     "stream_of",
+    "unfinished_batches",
     "validate_batch",
 ]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tidegate.errors import Fenced, Transient
+from tidegate.errors import Fenced, LedgerUnavailable, TidegateError, Transient
 from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, Plan, Stream
 
 
@@ -34,8 +34,10 @@ def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger
 
 
 @contextmanager
-def leased_for(ledger: Ledger, plan: Plan, run_id: str) -> Iterator[LeasedLedger]:
+def leased_for(ledger: Ledger, plan: Plan, run_id: str, step: str) -> Iterator[LeasedLedger]:
     """The lease for one step on a planned batch. Raises Fenced when that plan is no longer the ledger's.
+
+    What the step fails of is noted.
 
     A step reads its plan before it has the lease. If somebody drops the plan in between, and the batch is
     planned anew, then what the step would do with the old one must not pass for the new one's.
@@ -46,7 +48,8 @@ def leased_for(ledger: Ledger, plan: Plan, run_id: str) -> Iterator[LeasedLedger
                 f"The plan of batch {plan.seq} of {plan.stream} was dropped meanwhile",
                 "Nothing was written; trigger a new run.",
             )
-        yield held
+        with failures_noted(held, plan.seq, step):
+            yield held
 
 
 def _keep(held: LeasedLedger, stop: threading.Event) -> None:
@@ -57,6 +60,19 @@ def _keep(held: LeasedLedger, stop: threading.Event) -> None:
             return  # the step learns it at its next write
         except Transient:
             continue  # the ledger may be back at the next beat
+
+
+@contextmanager
+def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
+    """Let the ledger remember what a step of a batch failed of, so that `doctor` can tell without a run."""
+    try:
+        yield
+    except (Fenced, LedgerUnavailable):
+        raise  # the ledger would not take the note either
+    except TidegateError as error:
+        with suppress(Exception):  # whatever keeps it from being noted, the first error is the one to tell
+            held.note_failure(seq, step, error)
+        raise
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.spec import Pipeline
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.lease import leased, timed
+from tidegate.steps.lease import failures_noted, leased, timed
 from tidegate.steps.sinks import AnySink, send
 
 
@@ -24,11 +24,19 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
 
 
 def publish_decided(app: App, held: LeasedLedger) -> None:
-    """Finish the head's batch. Earlier ones are out: no batch is planned before its predecessor is."""
+    """Finish the head's batch. Earlier ones are out: no batch is planned before its predecessor is.
+
+    What that fails of is noted.
+    """
     head = held.head(held.stream)
     plan = held.plan(held.stream, head.seq) if head.seq else None
     if plan is None or _has_all(app, plan):
         return
+    with failures_noted(held, plan.seq, "publish"):
+        _publish(app, held, plan)
+
+
+def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
     attempt = held.attempt(plan.stream, plan.seq)
     assert attempt is not None, "a committed batch has an attempt"
     pipeline = planned_pipeline(plan)

@@ -34,7 +34,7 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
     if attempt.validated:
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
-    with leased_for(app.ledger, plan, run_id) as held, timed(held, plan.seq, "validate"):
+    with leased_for(app.ledger, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
         with failpoint("validate.sinks"):
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):

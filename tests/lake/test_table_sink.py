@@ -1,0 +1,26 @@
+"""The table sink: what the table itself knows decides what is appended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tidegate.errors import LakeUnavailable
+from tidegate.lake.table_sink import append_batch
+
+
+@pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append"])
+def test_a_store_that_does_not_answer_is_a_typed_error_and_the_next_try_appends_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{point}=lose")
+    with pytest.raises(LakeUnavailable, match=f"answer of {point} was lost"):
+        append_batch(path, "app", 1, rows.to_reader())
+    append_batch(path, "app", 1, rows.to_reader())
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 1
