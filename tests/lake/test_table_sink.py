@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tidegate.errors import LakeUnavailable
+from tidegate.errors import Fenced, LakeUnavailable, ProgressLost
 from tidegate.lake.table_sink import append_batch
 
 
@@ -21,6 +21,16 @@ def test_a_store_that_does_not_answer_is_a_typed_error_and_the_next_try_appends_
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{point}=lose")
     with pytest.raises(LakeUnavailable, match=f"answer of {point} was lost"):
-        append_batch(path, "app", 1, rows.to_reader())
-    append_batch(path, "app", 1, rows.to_reader())
+        append_batch(path, "app", 1, rows.to_reader(), 0)
+    append_batch(path, "app", 1, rows.to_reader(), 0)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 1
+
+
+def test_a_table_that_is_not_what_the_ledger_has_published_to_gets_nothing(tmp_path: Path) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    with pytest.raises(ProgressLost, match="batch 4 of app"):
+        append_batch(path, "app", 5, rows.to_reader(), 4)
+    append_batch(path, "app", 5, rows.to_reader(), 0)
+    with pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
+        append_batch(path, "app", 3, rows.to_reader(), 2)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1

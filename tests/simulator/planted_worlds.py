@@ -52,7 +52,7 @@ def progress_moves_from_wherever_it_is(self: Any, shard: str, found: int, seq: i
 
 @planted((sinks, "append_batch"))
 def a_table_is_not_asked_for_its_version(
-    shelf: Shelf, path: str, application: str, seq: int, rows: Any
+    shelf: Shelf, path: str, application: str, seq: int, rows: Any, last_published: int
 ) -> None:
     shelf.world.effect("table.append", partial(shelf.write, application, seq, rows))
 

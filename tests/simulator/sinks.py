@@ -51,10 +51,14 @@ class Shelf:
         table.progress = seq
 
 
-def append_batch(shelf: Shelf, path: str, application: str, seq: int, rows: Sequence[Emission]) -> None:
+def append_batch(
+    shelf: Shelf, path: str, application: str, seq: int, rows: Sequence[Emission], last_published: int
+) -> None:
     """As `lake.table_sink.append_batch`: a version that moved meanwhile is a conflict."""
     effect, table = shelf.world.effect, shelf.table(application)
     found = effect("table.version", lambda: table.progress, LakeUnavailable)
+    if found < last_published:
+        raise ProgressLost(f"the table says batch {found}, the ledger {last_published}", "Restore")
     if found > seq:
         raise Fenced(f"{application} is at batch {seq}, but batch {found} is in already")
     if found < seq:

@@ -47,11 +47,12 @@ def test_a_delta_table_takes_and_passes_over_the_same_batches(tmp_path: Path) ->
     dice, path, shelf = random.Random(1), str(tmp_path / "table"), Shelf(World(1))
     for number in range(PUBLICATIONS // 4):
         seq = max(1, shelf.table("me").progress + dice.choice((-1, 0, 1, 2)))
+        last = max(0, min(shelf.table("me").progress + dice.choice((-1, 0, 0, 1)), seq))
         batch = pa.RecordBatch.from_pydict({"key": [f"{number}"]})
         rows = pa.RecordBatchReader.from_batches(batch.schema, [batch])
-        outcome = _outcome(lambda: append_batch(path, "me", seq, rows))  # noqa: B023
+        outcome = _outcome(lambda: append_batch(path, "me", seq, rows, last))  # noqa: B023
         row = Emission(f"{number}", "", 1, "")
-        assert _outcome(lambda: sinks.append_batch(shelf, path, "me", seq, [row])) == outcome  # noqa: B023
+        assert _outcome(lambda: sinks.append_batch(shelf, path, "me", seq, [row], last)) == outcome  # noqa: B023
     assert _keys(path) == sorted(row.key for row in shelf.table("me").rows)
 
 

@@ -180,8 +180,8 @@ def test_publishing_a_table_batch_again_adds_nothing(world: World) -> None:
 
     rows = pa.table({"key": ["k"], "n": [1]})
     path = str(world.folder / "sink")
-    for seq in (1, 1, 2, 1):
-        append_batch(path, "app", seq, rows.to_reader())
+    for seq in (1, 1, 2, 2):
+        append_batch(path, "app", seq, rows.to_reader(), 0)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 2
 
 

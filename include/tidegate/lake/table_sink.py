@@ -10,13 +10,15 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tidegate.errors import Fenced, LakeUnavailable
+from tidegate.errors import Fenced, LakeUnavailable, ProgressLost
 from tidegate.failpoints import failpoint
 from tidegate.lake.reader import lake_errors
 
 
-def append_batch(path: str, application: str, seq: int, rows: pa.RecordBatchReader) -> None:
-    """Append a batch, unless the table has it.
+def append_batch(
+    path: str, application: str, seq: int, rows: pa.RecordBatchReader, last_published: int
+) -> None:
+    """Append a batch, unless the table has it. `last_published` is the newest batch that it must have.
 
     Raises Fenced when another publisher was faster, or the table is further than this ledger;
     LakeUnavailable.
@@ -26,6 +28,12 @@ def append_batch(path: str, application: str, seq: int, rows: pa.RecordBatchRead
     with lake_errors(path), failpoint("table.read_progress"):
         table = DeltaTable(path)
         found = table.transaction_version(application) or 0
+    if found < last_published:
+        raise ProgressLost(
+            f"The table {path} is not what batch {last_published} of {application} was published to: "
+            f"it says batch {found}",
+            "Restore it; or raise `generation`: it fills the table from the start.",
+        )
     if found > seq:
         raise Fenced(
             f"{application} is at batch {seq}, but batch {found} is in {path} already",

@@ -52,7 +52,7 @@ def send(
             emissions = outbox.batches(sql.OUTBOX)
             publisher.publish(outbox.plan.seq, outbox.attempt, emissions, last_published)
     else:
-        _to_table(app, sink, outbox)
+        _to_table(app, sink, outbox, last_published)
 
 
 def shard_name(stream: Stream, sink: str) -> str:
@@ -193,10 +193,11 @@ def _begin(held: LeasedLedger, publisher: KafkaPublisher, name: str, seq: int, i
         held.set_sink_identity(name, identity)
 
 
-def _to_table(app: App, sink: TableSink, outbox: Outbox) -> None:
+def _to_table(app: App, sink: TableSink, outbox: Outbox, last_published: int) -> None:
     plan = outbox.plan
     path = app.lake(plan.stream).table_sink(sink.path)
-    append_batch(path, shard_name(plan.stream, sink.name), plan.seq, _table_rows(sink, outbox))
+    rows = _table_rows(sink, outbox)
+    append_batch(path, shard_name(plan.stream, sink.name), plan.seq, rows, last_published)
 
 
 def _table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
