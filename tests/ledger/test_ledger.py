@@ -553,3 +553,18 @@ def test_a_password_in_the_url_is_not_in_the_error() -> None:
     with pytest.raises(LedgerUnavailable) as caught:
         Ledger.open("postgresql+psycopg://tidegate:hunter2@127.0.0.1:1/ledger?connect_timeout=1")
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_that_has_become_read_only_is_a_transient_error(url: str) -> None:
+    if not url.startswith("postgresql"):
+        pytest.skip("SQLite has no replicas")
+    ledger = Ledger.open(url)
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(
+            text(f"ALTER DATABASE {engine.url.database} SET default_transaction_read_only = on")
+        )
+    engine.dispose()
+    ledger._engine.dispose()
+    with pytest.raises(LedgerUnavailable, match="read-only"):
+        ledger.acquire(STREAM, "r1")

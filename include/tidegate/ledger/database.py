@@ -53,15 +53,14 @@ def answering(name: str) -> Iterator[None]:
     """Turn the database's failures into LedgerUnavailable; constraint violations pass."""
     try:
         yield
-    except OperationalError as error:
+    except DBAPIError as error:
+        is_read_only = getattr(error.orig, "sqlstate", None) == _READ_ONLY
+        if not (isinstance(error, OperationalError) or error.connection_invalidated or is_read_only):
+            raise
         raise LedgerUnavailable(
             f"The ledger {name} does not answer: {str(error.orig).splitlines()[0]}",
             "Check that the database runs, is writable and not full; then run again, nothing is lost.",
         ) from error
-    except DBAPIError as error:
-        if not error.connection_invalidated and getattr(error.orig, "sqlstate", None) != _READ_ONLY:
-            raise
-        raise LedgerUnavailable(f"The connection to the ledger {name} broke", "Run again.") from error
 
 
 def _options(url: URL) -> dict[str, Any]:
