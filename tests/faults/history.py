@@ -52,12 +52,7 @@ QUALITY = "quality: {suite: strict, on_failure: stop}\n"
 SUITE = {
     "name": "strict",
     "meta": {},
-    "expectations": [
-        {
-            "type": "expect_column_values_to_be_in_set",
-            "kwargs": {"column": "quantity", "value_set": [0, 1, 2, 3]},
-        }
-    ],
+    "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}],
 }
 
 
