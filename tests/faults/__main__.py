@@ -61,7 +61,7 @@ def main(
         known = all_cases(pool.hits)
         cases = _chosen(known, only) if only else matrix(known, runs, seed)
         if not only:
-            cases += pairs(pool.hits, known, pair_count, seed)
+            cases = pairs(pool.hits, known, pair_count, seed) + cases
         if only_list:
             print("\n".join(map(case_text, cases)))
             results = []
