@@ -44,6 +44,15 @@ class PostgresServer:
         ready = [str(self._programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
         self._process.wait_ready(lambda: subprocess.run(ready, check=False).returncode == 0, 60)
 
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Killed while the body runs; up again after it, also when that fails."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
     def stop(self) -> None:
         """Down at once, as in a crash."""
         self._process.kill()

@@ -1,6 +1,7 @@
 """The batch protocol against an in-memory world, in every order that a seed can think of.
 
 The real steps, the real publisher and the real reader of the logs' ends run against hand-written stand-ins:
-`ledger` (held against the real one by a contract test), `broker` with `clients`, `compute`, and the clock and
-scheduler of `world`. Nothing here reads the machine's time or randomness: a seed says everything.
+`ledger` and `sinks` (SQL and Delta tables: their real publishers do not run here), both held against the real
+ones by contract tests; `broker` with `clients`, `compute`, and the clock and scheduler of `world`. Nothing
+here reads the machine's time or randomness: a seed says everything.
 """

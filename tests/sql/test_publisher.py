@@ -289,13 +289,12 @@ def test_a_database_that_is_down_is_a_transient_error_and_up_again_is_enough(
     sink = Sink(postgres.new_database())
     sink.publish(1, [emission("a", 1)])
     paused, publisher, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
-    postgres.stop()
-    paused.go_on.set()
-    publisher.join()
-    assert [type(each) for each in outcome] == [SinkUnavailable]
-    with pytest.raises(SinkUnavailable, match="nothing is lost"):
-        sink.publish(2, [emission("a", 2)], 1)
-    postgres.start()
+    with postgres.down():
+        paused.go_on.set()
+        publisher.join()
+        assert [type(each) for each in outcome] == [SinkUnavailable]
+        with pytest.raises(SinkUnavailable, match="nothing is lost"):
+            sink.publish(2, [emission("a", 2)], 1)
     assert sink.publish(2, [emission("a", 2)], 1) == 1
     assert sink.values() == [("a", 1), ("a", 2)]
 
@@ -316,10 +315,8 @@ def test_a_commit_without_an_answer_is_an_outcome_unknown(postgres: PostgresServ
     with sink.database() as database:
         dying = database.transaction()
         dying.__enter__()
-        postgres.stop()
-        with pytest.raises(OutcomeUnknown, match="progress row"):
+        with postgres.down(), pytest.raises(OutcomeUnknown, match="progress row"):
             dying.__exit__(None, None, None)
-    postgres.start()
     assert sink.publish(2, [emission("a", 2)], 1) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -79,15 +80,13 @@ def test_a_ledger_server_that_dies_between_and_in_steps_loses_nothing(
 ) -> None:
     committed = Committed(tmp_path, TABLE, ledger=postgres.new_database())
     plan = committed.compute(1, {"first": [("1", 1)], "second": []})
-    postgres.stop()
-    for step in (steps.validate_batch, steps.commit_batch, steps.publish_batch):
-        with pytest.raises(LedgerUnavailable):
-            step(committed.app, plan, "test")
-    postgres.start()
+    with postgres.down():
+        for step in (steps.validate_batch, steps.commit_batch, steps.publish_batch):
+            with pytest.raises(LedgerUnavailable):
+                step(committed.app, plan, "test")
     steps.validate_batch(committed.app, plan, "test")
     with pytest.raises(Transient):
         _die_in_the_commit(committed, postgres)
-    postgres.start()
     assert committed.app.ledger.head(committed.stream).seq == 0
     steps.commit_batch(committed.app, plan, "test")
     assert committed.publish(1) == {"table": 1}
@@ -96,9 +95,9 @@ def test_a_ledger_server_that_dies_between_and_in_steps_loses_nothing(
 
 def _die_in_the_commit(committed: Committed, postgres: PostgresServer) -> None:
     held = committed.app.ledger.acquire(committed.stream, "test")
-    with held._transaction("commit") as connection:
+    with ExitStack() as stack, held._transaction("commit") as connection:
         connection.exec_driver_sql("UPDATE tidegate_heads SET seq = 1")
-        postgres.stop()
+        stack.enter_context(postgres.down())
 
 
 @pytest.mark.spark
