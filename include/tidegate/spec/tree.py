@@ -155,13 +155,13 @@ class _Reading:
                 self.refuse(key, route, "a field's name must be text", "Put the name in quotes.")
                 continue
             name: str = key.value
+            here = (*route, name)
             if name in result:
-                first = self.lines[(*route, name)]
-                fix = f"Keep one of the two; the first is on line {first}."
-                self.refuse(key, (*route, name), "written twice", fix)
+                fix = f"Keep one of the two; the first is on line {self.lines[here]}."
+                self.refuse(key, here, "written twice", fix)
                 continue
-            self.lines[(*route, name)] = _line(key)
-            result[name] = self.value(item, (*route, name))
+            self.lines[here] = _line(key)
+            result[name] = self.value(item, here)
         return result
 
     def refuse(self, node: yaml.Node, route: Route, message: str, fix: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from tidegate import errors
 from tidegate.errors import Permanent
@@ -51,7 +51,7 @@ def _failed(ledger: LedgerReader, plan: Plan) -> Unfinished | None:
     noted = ledger.failure(plan.stream, plan.seq)
     if noted is None or _is_past(ledger, noted):
         return None
-    at = datetime.fromtimestamp(noted.at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    at = datetime.fromtimestamp(noted.at_ms / 1000, timezone.utc).isoformat(sep=" ", timespec="seconds")
     told = f"batch {noted.seq} failed in {noted.step} at {at}: {noted.error}: {noted.what.rstrip('.')}."
     return Unfinished(f"{told} {noted.fix}".rstrip(), _halts(noted), noted.error)
 
