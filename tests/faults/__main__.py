@@ -25,7 +25,7 @@ from tidegate.settings import Settings
 
 
 @click.command()
-@click.option("--jobs", default=2, help="Workers side by side, each with a Spark of its own.")
+@click.option("--jobs", default=3, help="Workers side by side, each with a Spark of its own.")
 @click.option(
     "--databases",
     type=click.Choice(["both", "sqlite", "postgresql"]),
