@@ -30,7 +30,7 @@ test: ## Check style and types, and run all tests, two at a time
 	$(VENV)/ruff check
 	$(VENV)/ruff format --check
 	$(VENV)/mypy
-	$(VENV)/pytest -n 2 --dist loadfile
+	$(VENV)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (two hours)
 	@$(BOOTSTRAP) --dev
