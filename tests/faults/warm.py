@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 MASTER = "local[2]"
 _JVM = "-XX:+UseSerialGC -Xshare:auto"
+_QUICK_START = "-XX:TieredStopAtLevel=1"
+LONG = "TIDEGATE_FAULTS_LONG"
+"""Set for hundreds of runs: then it pays to compile well."""
 # Hadoop starts a program for each file that it makes or renames: none beside each one for its checksum.
 _NO_CHECKSUMS = (
     "--conf spark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem "
@@ -77,7 +80,10 @@ class WarmSpark:
 def _keep(jars: Path, told: int) -> int:
     from tidegate.engine import open_session
 
-    os.environ |= {"JAVA_TOOL_OPTIONS": _JVM, "PYSPARK_SUBMIT_ARGS": _NO_CHECKSUMS}
+    os.environ |= {
+        "JAVA_TOOL_OPTIONS": _JVM if LONG in os.environ else f"{_JVM} {_QUICK_START}",
+        "PYSPARK_SUBMIT_ARGS": _NO_CHECKSUMS,
+    }
     session = open_session(jars, MASTER, "3g")  # killed processes cannot let go of what they held in it
     session.range(1).count()
     gateway = session.sparkContext._gateway
