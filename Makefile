@@ -50,6 +50,7 @@ simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (so
 bench: setup ## Measure: a large batch beside a hand-written job, the kernel, a run under Airflow (half an hour)
 	$(VENV)/python -m benchmarks.kernel
 	$(VENV)/python -m benchmarks.airflow_run
+	$(VENV)/python -m benchmarks.publication
 	$(VENV)/python -m benchmarks.batch
 
 lock: setup ## Write the lock files anew from pyproject.toml
