@@ -57,8 +57,14 @@ the note of a failed step, which decides nothing, and which an undisturbed histo
 OF_OLD_LEDGERS = {"ledger.migrate"}
 """A history begins with a ledger of the newest schema: `tests/ledger/test_ledger.py` meets it."""
 
-AFTER_THE_EFFECT = {"ledger.set_metrics", "compute.state_bytes"}
-"""What comes when a step's effect has happened: the next try finds it, and does not come by here again."""
+EFFECTS = {
+    "plan": "ledger.add_plan",
+    "compute": "ledger.add_attempt",
+    "validate": "ledger.set_validated",
+    "commit": "ledger.commit",
+    "publish": "ledger.add_publication",
+}
+"""What each step is there for: when it has happened, the next try finds it, and does little more."""
 
 Hits = Mapping[tuple[int, str], Mapping[str, int]]
 """(batch, step) -> failpoint -> how often the step's process meets it in the undisturbed history."""
@@ -157,7 +163,7 @@ def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
 def pairs(hits: Hits, cases: list[Case], count: int, seed: int) -> list[Case]:
     """A crash, then a crash in the recovery: where the next try meets what the first one had before it.
 
-    That is what it died before, and all that comes after that in the step.
+    That is what it died before, and all that comes after that in the step, unless the effect had happened.
     """
     rng = random.Random(seed)
     first = [
@@ -165,9 +171,7 @@ def pairs(hits: Hits, cases: list[Case], count: int, seed: int) -> list[Case]:
         for case in cases
         if case[0].action in ("kill", "raise")
         and case[0].hit == 1
-        and case[0].name in hits.get((case[0].batch, case[0].step), {})
-        and case[0].history == PLAIN
-        and case[0].name not in AFTER_THE_EFFECT
+        and _comes_before_the_effect(case[0], hits)
     ]
     chosen: list[Case] = []
     while len(chosen) < count:
@@ -179,6 +183,13 @@ def pairs(hits: Hits, cases: list[Case], count: int, seed: int) -> list[Case]:
         if pair not in chosen:
             chosen.append(pair)
     return chosen
+
+
+def _comes_before_the_effect(fault: Fault, hits: Hits) -> bool:
+    met = list(hits.get((fault.batch, fault.step), {}))
+    if fault.history != PLAIN or fault.name not in met or EFFECTS[fault.step] not in met:
+        return False
+    return fault.name != "ledger.renew" and met.index(fault.name) <= met.index(EFFECTS[fault.step])
 
 
 def sample(cases: list[Case], count: int, seed: int) -> list[Case]:
