@@ -90,6 +90,13 @@ class Fenced(Transient):
     """A newer try raised the epoch; whatever this one still does must have no effect."""
 
 
+SINK_IS_AHEAD = (
+    "A newer publisher went ahead. If there is none, this ledger is not the one that was published from, or "
+    "is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation`"
+)
+"""What to do about Fenced where a sink is further than the ledger."""
+
+
 class OutcomeUnknown(Transient):
     """A commit may or may not have happened; the next try finds out."""
 

@@ -48,6 +48,10 @@ def open_transaction(config: KafkaConfig, partition: int, timeout_ms: int = 3000
     return neighbour
 
 
+def one_message(skip: int) -> Iterator[Message]:
+    yield Message(b"key", b"value", 1_800_000_000_000, ())
+
+
 def place_of(publisher: KafkaPublisher) -> int:
     return publisher._place(range(PROGRESS_PARTITIONS)).partition
 
@@ -76,14 +80,11 @@ def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_pub
 def test_a_publisher_that_dies_holds_up_only_those_whose_progress_is_in_its_partition(
     config: KafkaConfig, publisher: KafkaPublisher
 ) -> None:
-    def messages(skip: int) -> Iterator[Message]:
-        yield Message(b"key", b"value", 1_800_000_000_000, ())
-
     place = place_of(publisher)
     dead = open_transaction(config, (place + 1) % PROGRESS_PARTITIONS, timeout_ms=600_000)
     publisher.begin(1)
-    assert publisher.publish(1, "first", messages, last_published=0) == 1
-    assert publisher.publish(2, "first", messages, last_published=1) == 1
+    assert publisher.publish(1, "first", one_message, last_published=0) == 1
+    assert publisher.publish(2, "first", one_message, last_published=1) == 1
     with KafkaLog(config) as log:
         view = log.view(PROGRESS_TOPIC)
     assert [at for at, end in view.ends.items() if view.stable_ends[at] < end] == [
@@ -91,10 +92,6 @@ def test_a_publisher_that_dies_holds_up_only_those_whose_progress_is_in_its_part
     ]
     dead.abort_transaction()
     dead.close(timeout=1)
-
-
-def one_message(skip: int) -> Iterator[Message]:
-    yield Message(b"key", b"value", 1_800_000_000_000, ())
 
 
 def test_a_shard_that_is_further_than_the_ledger_is_not_taken_for_done(publisher: KafkaPublisher) -> None:

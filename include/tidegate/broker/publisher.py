@@ -27,7 +27,7 @@ from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedEr
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.log import KafkaLog, broker_errors
-from tidegate.errors import Fenced, OutcomeUnknown, ProgressLost
+from tidegate.errors import SINK_IS_AHEAD, Fenced, OutcomeUnknown, ProgressLost
 from tidegate.failpoints import failpoint
 
 CHUNK_RECORDS = 10_000
@@ -188,8 +188,7 @@ class KafkaPublisher:
         return Fenced(
             f"{self._shard} is at batch {seq}, but topic {PROGRESS_TOPIC} says that it has sent "
             f"{progress.sent} records of attempt {progress.attempt or '(none)'} of batch {progress.seq}",
-            "A newer publisher went ahead. If there is none, this ledger is not the one that was published "
-            "from, or is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation`.",
+            f"{SINK_IS_AHEAD}.",
         )
 
     def check(self, progress: Progress | None, last_published: int) -> Progress:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tidegate.errors import Fenced, LakeUnavailable, ProgressLost
+from tidegate.errors import SINK_IS_AHEAD, Fenced, LakeUnavailable, ProgressLost
 from tidegate.failpoints import failpoint
 from tidegate.lake.reader import lake_errors
 
@@ -20,7 +20,7 @@ def append_batch(
 ) -> None:
     """Append a batch, unless the table has it. `last_published` is the newest batch that it must have.
 
-    Raises Fenced when another publisher was faster, or the table is further than this ledger;
+    Raises ProgressLost; Fenced when another publisher was faster, or the table is further than this ledger;
     LakeUnavailable.
     """
     with lake_errors(path), failpoint("table.create"):
@@ -37,8 +37,7 @@ def append_batch(
     if found > seq:
         raise Fenced(
             f"{application} is at batch {seq}, but batch {found} is in {path} already",
-            "A newer publisher went ahead. If there is none, this ledger is not the one that was published "
-            "from, or is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation`.",
+            f"{SINK_IS_AHEAD}.",
         )
     if found == seq:
         return

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, and_, delete, func, insert, inspect, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.errors import Fenced, ProgressLost
+from tidegate.errors import SINK_IS_AHEAD, Fenced, ProgressLost
 from tidegate.failpoints import failpoint
 from tidegate.sql.database import Database
 from tidegate.sql.layout import Layout
@@ -144,9 +144,7 @@ class SqlPublisher:
     def _ahead(self, seq: int, says: str) -> Fenced:
         return Fenced(
             f"{self._shard.name} is at batch {seq}, but {says} is in already",
-            "A newer publisher went ahead. If there is none, this ledger is not the one that was published "
-            f"from, or is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation` of "
-            f"{self._shard.pipeline}.",
+            f"{SINK_IS_AHEAD} of {self._shard.pipeline}.",
         )
 
     def _lost(self, says: str, last_published: int) -> ProgressLost:

@@ -14,7 +14,7 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
 
     A batch that every sink has is a verified no-op. Raises ProgressLost, Fenced, OutcomeUnknown, …
     """
-    if _has_all(app, plan):
+    if not lacking_sinks(app, plan):
         return app.ledger.publications(plan.stream, plan.seq)
     with leased(app.ledger, plan.stream, run_id) as held:
         with timed(held, plan.seq, "publish"):
@@ -30,7 +30,7 @@ def publish_decided(app: App, held: LeasedLedger) -> None:
     """
     head = held.head(held.stream)
     plan = held.plan(held.stream, head.seq) if head.seq else None
-    if plan is None or _has_all(app, plan):
+    if plan is None or not lacking_sinks(app, plan):
         return
     with failures_noted(held, plan.seq, "publish"):
         _publish(app, held, plan)
@@ -47,9 +47,10 @@ def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
             held.add_publication(plan.seq, sink.name, records)
 
 
-def _has_all(app: App, plan: Plan) -> bool:
+def lacking_sinks(app: App, plan: Plan) -> list[str]:
+    """The sinks of which the ledger does not know that they have a committed batch."""
     done = app.ledger.publications(plan.stream, plan.seq)
-    return all(sink.name in done for sink in planned_pipeline(plan).sinks)
+    return [sink.name for sink in planned_pipeline(plan).sinks if sink.name not in done]
 
 
 def _publish_to(
@@ -61,4 +62,4 @@ def _publish_to(
     return outbox.emitted
 
 
-__all__ = ["publish_batch", "publish_decided"]
+__all__ = ["lacking_sinks", "publish_batch", "publish_decided"]

@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from tidegate import errors
 from tidegate.errors import Permanent
 from tidegate.ledger import Failure, LedgerReader, Plan, Stream
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App
+from tidegate.steps.publish import lacking_sinks
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def unfinished_batches(app: App, stream: Stream) -> Iterator[Unfinished]:
     head = app.ledger.head(stream)
     decided = app.ledger.plan(stream, head.seq) if head.seq else None
     if decided is not None:
-        lacking = _lacking(app.ledger, decided)
+        lacking = lacking_sinks(app, decided)
         if lacking:
             yield _failed(app.ledger, decided) or Unfinished(
                 f"batch {decided.seq} is committed and not published to {', '.join(lacking)}; "
@@ -40,11 +41,6 @@ def unfinished_batches(app: App, stream: Stream) -> Iterator[Unfinished]:
     failed = _failed(app.ledger, planned) if planned is not None else None
     if failed is not None:
         yield failed
-
-
-def _lacking(ledger: LedgerReader, plan: Plan) -> list[str]:
-    done = ledger.publications(plan.stream, plan.seq)
-    return [sink.name for sink in planned_pipeline(plan).sinks if sink.name not in done]
 
 
 def _failed(ledger: LedgerReader, plan: Plan) -> Unfinished | None:
