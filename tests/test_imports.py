@@ -13,7 +13,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 
 # A part may import those of lower layers, and itself. Parts of one layer do not know each other.
 LAYERS = [
-    {"errors", "failpoints"},
+    {"errors", "failpoints", "postgres"},
     {"core"},
     {"spec"},
     {"ledger", "broker", "lake", "sql", "quality", "local"},

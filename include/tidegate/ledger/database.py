@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
 from tidegate.failpoints import failpoint
+from tidegate.postgres import connect_options
 
 SCHEMA_REVISION = "0004"
 _BUSY_TIMEOUT_MS = 30_000
@@ -29,7 +30,7 @@ def open_database(url: str) -> Engine:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed, pool_pre_ping=True, connect_args=_options(parsed))
+        engine = create_engine(parsed, pool_pre_ping=True, connect_args=connect_options(parsed))
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise SettingsInvalid(
             "TIDEGATE_LEDGER is not a database URL",
@@ -61,15 +62,6 @@ def answering(name: str) -> Iterator[None]:
             f"The ledger {name} does not answer: {str(error.orig).splitlines()[0]}",
             "Check that the database runs, is writable and not full; then run again, nothing is lost.",
         ) from error
-
-
-def _options(url: URL) -> dict[str, Any]:
-    """A server that is gone without a word is noticed within a minute: what the URL does not say itself."""
-    if url.drivername != "postgresql+psycopg":
-        return {}
-    options: dict[str, Any] = {"connect_timeout": 15, "tcp_user_timeout": 60_000}
-    options |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-    return {name: value for name, value in options.items() if name not in url.query}
 
 
 def _make_sqlite_transactional(engine: Engine) -> None:

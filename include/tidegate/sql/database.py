@@ -12,8 +12,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchMod
 
 from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
 from tidegate.failpoints import failpoint
+from tidegate.postgres import connect_options
 
-_CONNECT_SECONDS = 15
 _WAIT_SECONDS = 30.0
 # PostgreSQL's classes of errors that pass: connection, rollback, resources, operator's doing, system; and
 # single ones: the server is read-only, a session was idle for too long, a lock was not to be had
@@ -149,15 +149,7 @@ def _not_a_url(variable: str) -> SettingsInvalid:
 
 
 def _options(url: URL, wait_s: float) -> dict[str, Any]:
-    """A server that is gone is noticed: what the URL does not say itself."""
-    if url.get_backend_name() == "sqlite":
-        return {"timeout": wait_s}
-    if url.drivername != "postgresql+psycopg":
-        return {}
-    options: dict[str, Any] = {"connect_timeout": _CONNECT_SECONDS, "application_name": "tidegate"}
-    options |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-    options["tcp_user_timeout"] = 60_000
-    return {name: value for name, value in options.items() if name not in url.query}
+    return {"timeout": wait_s} if url.get_backend_name() == "sqlite" else connect_options(url)
 
 
 def _secret_options(url: URL) -> Iterator[str]:
