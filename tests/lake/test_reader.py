@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from deltalake.fs import DeltaStorageHandler
 
 from tidegate.errors import LakeUnavailable
 from tidegate.lake import attempt_files, newest_per_key, read_attempts
@@ -163,3 +164,21 @@ def test_a_table_that_is_broken_is_a_typed_error_with_its_path(tmp_path: Path) -
         file.write_text("{oops")
     with pytest.raises(LakeUnavailable, match="state cannot be used"):
         read_attempts(str(tmp_path / "state"), ["a1"])
+
+
+def test_rows_are_read_without_calling_python_from_arrows_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a call at the interpreter's end aborts the process, after its work was done."""
+    path = str(tmp_path / "a table")
+    write_deltalake(path, pa.table({"attempt": ["a 1", "b"], "n": [1, 2]}), partition_by=["attempt"])
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("read through a file system that is written in Python")
+
+    monkeypatch.setattr(DeltaStorageHandler, "open_input_file", never)
+    with pytest.raises(AssertionError):
+        DeltaTable(path).to_pyarrow_table()
+    rows = read_attempts(path, ["a 1"])
+    assert rows is not None
+    assert rows["n"].to_pylist() == [1]

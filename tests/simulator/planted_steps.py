@@ -24,6 +24,7 @@ _attempt = SimLeased.attempt
 _shard_name = sinks.shard_name
 _batches = SimOutbox.batches
 _outbox = SimApp.outbox
+_lacking_sinks = publish.lacking_sinks
 _publish_to = publish._publish_to
 _publish_decided = publish.publish_decided
 
@@ -182,9 +183,9 @@ def the_first_outbox_is_published(self: Any, of: Any, stage: Any, attempt: Any) 
     return _outbox(self, of, stage, replace(attempt, name=min(mine)))
 
 
-@planted((publish, "_has_all"))
-def one_sink_is_enough(app: Any, of: Any) -> bool:
-    return bool(app.ledger.publications(of.stream, of.seq))
+@planted((publish, "lacking_sinks"))
+def one_sink_is_enough(app: Any, of: Any) -> list[str]:
+    return [] if app.ledger.publications(of.stream, of.seq) else _lacking_sinks(app, of)
 
 
 @planted((sinks, "shard_name"))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import FileSystem, SubTreeFileSystem
 
 from tidegate.errors import LakeUnavailable
 
@@ -39,9 +40,19 @@ def read_attempts(
         table = open_table(path)
         if table is None or not attempts:
             return None
-        dataset = table.to_pyarrow_dataset()
+        dataset = table.to_pyarrow_dataset(filesystem=_file_system(path))
         wanted = None if columns is None else list(columns)
         return dataset.to_table(columns=wanted, filter=pc.field("attempt").isin(list(attempts)))
+
+
+def _file_system(path: str) -> FileSystem:
+    """Arrow's own file system, rooted at the table.
+
+    The one that deltalake makes calls Python from Arrow's threads; if one of them is still about to do so
+    when the interpreter ends, the process aborts ("terminate called without an active exception").
+    """
+    system, root = FileSystem.from_uri(path if "://" in path else str(Path(path).absolute()))
+    return SubTreeFileSystem(root, system)
 
 
 @dataclass(frozen=True)
