@@ -7,7 +7,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.faults.processes import Child, fork
 
@@ -34,11 +34,15 @@ _FOR_SMALL_BATCHES = {
 
 @dataclass
 class WarmSpark:
-    """The JVM and how to reach it. It ends with the process that keeps it, which ends with this one."""
+    """The JVM and how to reach it. It ends with the process that keeps it, which ends with this one.
+
+    `kept` are the names of the objects that py4j held for that process before all others.
+    """
 
     keeper: Child
     port: int
     secret: str
+    kept: tuple[str, ...]
 
     @classmethod
     def start(cls, jars: Path, log: Path) -> WarmSpark:
@@ -48,24 +52,39 @@ class WarmSpark:
         os.close(theirs)
         with os.fdopen(mine) as told:
             line = told.readline().split()
-        if len(line) != 2:
+        if len(line) < 3:
             keeper.kill()
             raise RuntimeError(f"Spark did not start; see {log}: {log.read_text()[-2000:]}")
-        return cls(keeper, int(line[0]), line[1])
+        return cls(keeper, int(line[0]), line[1], tuple(line[2:]))
 
     def stop(self) -> None:
         """End it."""
         self.keeper.kill()
 
+    def let_go(self) -> None:
+        """Free what processes that have ended still hold in the JVM. None that lives may need anything of it.
+
+        py4j keeps an object until its process says that it is done with it; a killed one never does.
+        """
+        gateway = self._gateway()
+        keep = gateway.jvm.java.util.HashSet()
+        for name in self.kept:
+            keep.add(name)
+        _bindings(gateway).retainAll(keep)
+
+    def _gateway(self) -> Any:
+        from pyspark.java_gateway import launch_gateway
+
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+        return launch_gateway()
+
     def connect(self) -> SparkSession:
         """A session of this process's own on the one Spark context."""
         from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
-        gateway = launch_gateway()
+        gateway = self._gateway()
         jvm = gateway.jvm
         context = jvm.org.apache.spark.SparkContext.getOrCreate()
         java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(context)
@@ -84,12 +103,17 @@ def _keep(jars: Path, told: int) -> int:
         "JAVA_TOOL_OPTIONS": _JVM if LONG in os.environ else f"{_JVM} {_QUICK_START}",
         "PYSPARK_SUBMIT_ARGS": _NO_CHECKSUMS,
     }
-    session = open_session(jars, MASTER, "3g")  # killed processes cannot let go of what they held in it
+    session = open_session(jars, MASTER, "3g")
     session.range(1).count()
     gateway = session.sparkContext._gateway
     assert gateway is not None
     parameters = gateway.java_parameters  # type: ignore[attr-defined]
     with os.fdopen(told, "w") as file:
-        file.write(f"{parameters.port} {parameters.auth_token}\n")
+        print(parameters.port, parameters.auth_token, *_bindings(gateway), file=file)
     threading.Event().wait()
     return 0
+
+
+def _bindings(gateway: Any) -> Any:
+    """The names of what py4j holds for Python, as a Java set; what is taken out of it can be collected."""
+    return gateway.java_gateway_server.getGateway().getBindings().keySet()

@@ -159,6 +159,7 @@ class Worker:
 
     def _put_away(self, scene: Scene, wrong: list[str]) -> None:
         """What went wrong is kept, to be looked at."""
+        in_child(self.spark.let_go, self.home / "let_go.log")
         if wrong:
             wrong.append(f"log: {scene.log}")
         else:
