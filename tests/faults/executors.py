@@ -1,33 +1,66 @@
-"""A program with a cluster of two executors that computes one batch twice: undisturbed, and with an executor
-that is killed while it computes. Prints what it found, as JSON. See `test_executors`.
+"""A program with a cluster of two executors that computes one batch three times: undisturbed, with an
+executor that is killed while it computes, and with a worker that stands still, so that Spark starts its
+task a second time beside it (speculation). Prints what it found, as JSON. See `test_executors`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark.sql import SparkSession
 
 from tests.world import NOW_MS, World
 from tidegate import steps
 from tidegate.engine import Before, compute_batch, open_session
 from tidegate.lake.reader import read_attempts
+from tidegate.local.java import find_java, java_home
+from tidegate.local.processes import Supervised, free_port
 
 PAUSE = "compute.kernel=pause"
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 CONF = {
     "spark.executor.memory": "512m",
     "spark.python.worker.reuse": "false",  # so that each task meets the failpoint anew
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.cores": "1",
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "10s",
+    "spark.speculation.task.duration.threshold": "10s",  # where there is no other task to compare with
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
 }
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """Spark's own cluster with a worker on each of two addresses: a second copy of a task goes to another
+    host only. Gives the master's URL."""
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    java = {"JAVA_HOME": str(java_home(find_java())), "SPARK_DAEMON_MEMORY": "256m"}
+    commands = {"Master": ["--host", "127.0.0.1", "--port", str(port)]}
+    for host in ("127.0.0.1", "127.0.0.2"):
+        work = ("--cores", "1", "--memory", "512m", "--work-dir", str(folder / f"work-{host}"))
+        commands[f"Worker {host}"] = ["--host", host, *work, url]
+    with ExitStack() as stack:
+        for name, arguments in commands.items():
+            role = name.split()[0]
+            main_class = f"org.apache.spark.deploy.{role.lower()}.{role}"
+            command = [str(SPARK_CLASS), main_class, *arguments, "--webui-port", "0"]
+            log = folder / f"{name}.log"
+            stack.enter_context(Supervised(name, command, log, os.environ | java, grace_s=2))
+        yield url
 
 
 def state_and_parent(pid: int) -> tuple[str, int]:
@@ -74,18 +107,36 @@ def executor_killed(fired: Path) -> Iterator[list[bool]]:
     watcher.join()
 
 
+def speculated(events: Path) -> int:
+    """How many second copies of tasks came to their end, by Spark's event log."""
+    lines = [line for log in events.rglob("*events*") if log.is_file() for line in log.open()]
+    ended = [each for each in map(json.loads, lines) if each["Event"] == "SparkListenerTaskEnd"]
+    return sum(
+        each["Task Info"]["Speculative"] and each["Task End Reason"]["Reason"] == "Success" for each in ended
+    )
+
+
 def main(servers: str, jars: str, folder: str) -> None:
-    """Both computations; their rows, and what happened in between."""
-    fired, home = Path(folder) / "fired", Path(folder)
+    """The computations; their rows, and what happened in between."""
+    fired, home, events = Path(folder) / "fired", Path(folder), Path(folder) / "events"
     fired.write_text(PAUSE)
-    (home / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in CONF.items()))
+    events.mkdir()
+    conf = CONF | {"spark.eventLog.dir": events.as_uri()}
+    (home / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
     os.environ |= {
         "SPARK_CONF_DIR": folder,
         "TIDEGATE_FAILPOINTS": PAUSE,
         "TIDEGATE_FAILPOINTS_FIRED": str(fired),
     }
-    spark = open_session(Path(jars), "local-cluster[2,1,512]")
-    world = World(servers, home, Path(jars), lambda: spark)
+    with cluster(home) as master:
+        spark = open_session(Path(jars), master)
+        told = computed(spark, World(servers, home, Path(jars), lambda: spark), fired)
+        spark.stop()
+    print(json.dumps(told | {"copies": speculated(events)}))
+
+
+def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
+    """The rows of one batch, of each way to compute it, and which faults there were."""
     for product in range(20):
         world.stock(product % 3, 0, 5, product=product, partition=product % 2)
     world.send({"value": b"{no json", "key": b"x"})
@@ -102,12 +153,9 @@ def main(servers: str, jars: str, folder: str) -> None:
     told: dict[str, Any] = {"calm": rows_of("calm")}
     with executor_killed(fired) as killed:
         told["executor lost"] = rows_of("lost")
-    print(json.dumps(told | {"killed": killed}))
-    application = spark.sparkContext.applicationId
-    spark.stop()
-    shutil.rmtree(
-        Path(pyspark.__file__).parent / "work" / application, ignore_errors=True
-    )  # the executors' logs
+    fired.unlink()
+    told["speculated"] = rows_of("slow")
+    return told | {"killed": killed, "stood still": fired.exists()}
 
 
 if __name__ == "__main__":

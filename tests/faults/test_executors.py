@@ -1,4 +1,4 @@
-"""An executor that dies in the middle of a batch: a program of its own, with a real cluster."""
+"""Executors that die or stand still in the middle of a batch: a program of its own, with a real cluster."""
 
 from __future__ import annotations
 
@@ -34,3 +34,11 @@ def test_a_batch_whose_executor_is_killed_has_the_rows_of_an_undisturbed_one(fou
     assert found["killed"] == [True]
     assert [len(rows) for rows in found["calm"]] == [20, 53, 1]
     assert found["executor lost"] == found["calm"]
+
+
+def test_a_batch_with_a_task_that_spark_ran_twice_at_once_has_the_rows_of_an_undisturbed_one(
+    found: dict[str, Any],
+) -> None:
+    assert found["stood still"] is True
+    assert found["copies"] >= 1
+    assert found["speculated"] == found["calm"]
