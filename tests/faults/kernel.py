@@ -8,23 +8,30 @@ from dataclasses import dataclass
 
 from tidegate import failpoints
 
-_last = ""
-
 
 @dataclass(frozen=True)
 class InWorker:
-    """Stands in place of `failpoint` in the function that is sent to the workers; `owner` tells the process
-    that sent it, by which hits are counted."""
+    """Stands in place of `failpoint` in the function that is sent to the workers.
+
+    Which worker gets which task is chance, so hits are counted over all of them, for each `owner`: the
+    process that sent it.
+    """
 
     owner: str
     faults: str
     fired: str
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
-        global _last
-        if self.owner != _last:
-            failpoints._hits.clear()
-            _last = self.owner
+        failpoints._hits[name] = self._hits_before()
         os.environ["TIDEGATE_FAILPOINTS"] = self.faults
         os.environ["TIDEGATE_FAILPOINTS_FIRED"] = self.fired
         return failpoints.failpoint(name)
+
+    def _hits_before(self) -> int:
+        """A byte for each hit; where the own one went tells how many there were, whoever else writes."""
+        hits = os.open(f"{self.fired}.{self.owner}", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        try:
+            os.write(hits, b".")
+            return os.lseek(hits, 0, os.SEEK_CUR) - 1
+        finally:
+            os.close(hits)
