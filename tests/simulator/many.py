@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -39,9 +41,18 @@ def simulate_some(seeds: range) -> Sum:
     return found
 
 
-def _collect_seldom() -> None:
-    """A seed leaves little behind: to look through all that is imported would cost a tenth of the time."""
+def _begin() -> None:
+    # a seed leaves little behind: to look through all that is imported would cost a tenth of the time
     gc.freeze()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end its pool."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def simulate_many(seeds: range, processes: int) -> Iterator[Sum]:
@@ -50,7 +61,7 @@ def simulate_many(seeds: range, processes: int) -> Iterator[Sum]:
     so_far = Sum()
     # not forked: a fork would share what the caller has open
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(parts)), context, _collect_seldom) as pool:
+    with ProcessPoolExecutor(min(processes, len(parts)), context, _begin) as pool:
         for part in pool.map(simulate_some, parts):
             so_far.include(part)
             yield so_far
