@@ -4,8 +4,7 @@ export TIDEGATE_HOME ?= $(CURDIR)/.tidegate
 
 VENV := .venv/bin
 BOOTSTRAP := $(PYTHON) scripts/bootstrap.py
-COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-emit-index-url --no-header \
-	--generate-hashes --quiet
+COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header --generate-hashes --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up down test lint faults simulate bench lock clean

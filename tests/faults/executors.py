@@ -48,18 +48,17 @@ def cluster(folder: Path) -> Iterator[str]:
     host only. Gives the master's URL."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
-    java = {"JAVA_HOME": str(java_home(find_java())), "SPARK_DAEMON_MEMORY": "256m"}
-    commands = {"Master": ["--host", "127.0.0.1", "--port", str(port)]}
+    environment = os.environ | {"JAVA_HOME": str(java_home(find_java())), "SPARK_DAEMON_MEMORY": "256m"}
+    processes = [("Master", "127.0.0.1", ["--port", str(port)])]
     for host in ("127.0.0.1", "127.0.0.2"):
-        work = ("--cores", "1", "--memory", "512m", "--work-dir", str(folder / f"work-{host}"))
-        commands[f"Worker {host}"] = ["--host", host, *work, url]
+        work = ["--cores", "1", "--memory", "512m", "--work-dir", str(folder / f"work-{host}")]
+        processes.append(("Worker", host, [*work, url]))
     with ExitStack() as stack:
-        for name, arguments in commands.items():
-            role = name.split()[0]
+        for role, host, arguments in processes:
             main_class = f"org.apache.spark.deploy.{role.lower()}.{role}"
-            command = [str(SPARK_CLASS), main_class, *arguments, "--webui-port", "0"]
-            log = folder / f"{name}.log"
-            stack.enter_context(Supervised(name, command, log, os.environ | java, grace_s=2))
+            command = [str(SPARK_CLASS), main_class, "--host", host, "--webui-port", "0", *arguments]
+            log = folder / f"{role}-{host}.log"
+            stack.enter_context(Supervised(role, command, log, environment, grace_s=2))
         yield url
 
 
