@@ -4,10 +4,11 @@ export TIDEGATE_HOME ?= $(CURDIR)/.tidegate
 
 VENV := .venv/bin
 BOOTSTRAP := $(PYTHON) scripts/bootstrap.py
+PYTEST := $(VENV)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header --generate-hashes --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test lint faults simulate bench lock clean
+.PHONY: help setup demo up down check test lint faults simulate bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,12 +25,11 @@ up: setup ## Start Kafka and Airflow in the background
 down: ## End what `make up` started
 	@$(VENV)/tidegate down
 
-test: ## Check style and types, and run all tests, two at a time
-	@$(BOOTSTRAP) --dev
-	$(VENV)/ruff check
-	$(VENV)/ruff format --check
-	$(VENV)/mypy
-	$(VENV)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+check: lint ## Check style and types, and run the tests that need no Spark, broker or Airflow (two minutes)
+	$(PYTEST) -m "not (spark or broker or airflow or long)"
+
+test: lint ## Check style and types, and run all tests, two at a time
+	$(PYTEST)
 
 faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (two hours)
 	@$(BOOTSTRAP) --dev
