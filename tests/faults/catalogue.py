@@ -13,7 +13,7 @@ from tests.faults.fault import ACTIONS, PLAIN, Case, Fault
 from tests.faults.steps import STEPS
 
 SOURCE = Path(__file__).resolve().parents[2] / "include" / "tidegate"
-_LEDGER_CALLS = ("_transaction", "_fenced")
+_LEDGER_CALLS = ("_transaction", "_writing", "_fenced")
 _TABLE_KINDS = ("state", "outbox", "quarantine")
 
 ELSEWHERE = {

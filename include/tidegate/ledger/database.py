@@ -64,8 +64,20 @@ def answering(name: str) -> Iterator[None]:
         ) from error
 
 
+def for_reading(engine: Engine) -> Engine:
+    """The same engine, whose transactions see one state of the database throughout and cannot change it.
+
+    They wait for no writer, and no writer waits for them.
+    """
+    return engine.execution_options(tidegate_reads=True)
+
+
 def _make_sqlite_transactional(engine: Engine) -> None:
-    """Real transactions, DDL included, and one writer at a time from BEGIN on: not the driver's default."""
+    """Real transactions, DDL included, and one writer at a time from BEGIN on: not the driver's default.
+
+    Who only reads takes no lock: in WAL mode its first read fixes what it sees. It is kept from writing,
+    which would fail as soon as somebody else has written meanwhile.
+    """
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
@@ -76,7 +88,9 @@ def _make_sqlite_transactional(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        reads = _reads(connection)
+        connection.exec_driver_sql(f"PRAGMA query_only={reads:d}")
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
 def _make_postgresql_impatient(engine: Engine) -> None:
@@ -84,8 +98,14 @@ def _make_postgresql_impatient(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
+        if _reads(connection):
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_BUSY_TIMEOUT_MS}")
         connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {2 * _BUSY_TIMEOUT_MS}")
+
+
+def _reads(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("tidegate_reads"))
 
 
 def _write_ahead(connection: Any) -> None:
@@ -102,7 +122,7 @@ def _write_ahead(connection: Any) -> None:
 
 
 def _migrate(engine: Engine) -> None:
-    with engine.connect() as connection:
+    with for_reading(engine).connect() as connection:
         if _revision(connection) == SCHEMA_REVISION:
             return
     # Imported late: only the first use of a database needs it.

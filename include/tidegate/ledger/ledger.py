@@ -38,7 +38,7 @@ class Ledger(LedgerReader):
         Raises LeaseHeld.
         """
         table = schema.heads
-        with self._transaction("acquire") as connection:
+        with self._writing("acquire") as connection:
             row = connection.execute(select(table).where(of(table, stream))).first()
             if row is None:
                 _create_head(connection, stream)
@@ -63,7 +63,7 @@ class Ledger(LedgerReader):
         It takes no lease, so batches go on; only the noting itself is one at a time.
         """
         table, heads, stream = schema.snapshots, schema.heads, snapshot.stream
-        with self._transaction("add_snapshot") as connection:
+        with self._writing("add_snapshot") as connection:
             connection.execute(
                 update(heads).where(of(heads, stream)).values(seq=heads.c.seq)
             )  # the row's lock

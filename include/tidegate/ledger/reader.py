@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, and_, func, select
 from tidegate.errors import StateGivenUp
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
-from tidegate.ledger.database import answering
+from tidegate.ledger.database import answering, for_reading
 from tidegate.ledger.records import Attempt, Failure, Head, KnownNames, Plan, Run, Snapshot, Stream, Times
 from tidegate.ledger.rows import attempt_in, failure_in, of, partitions_in, plan_in, snapshot_in
 
@@ -21,12 +21,22 @@ class LedgerReader:
 
     def __init__(self, engine: Engine, now: Callable[[], float] = time.time) -> None:
         self._engine = engine
+        self._reading = for_reading(engine)
         self._name = engine.url.render_as_string(hide_password=True)
         self._now = now
 
     @contextmanager
     def _transaction(self, name: str) -> Iterator[Connection]:
-        """One transaction; `ledger.<name>` is the failpoint around it."""
+        """One transaction that only reads: all of it sees the ledger as it is at one instant.
+
+        `ledger.<name>` is the failpoint around it.
+        """
+        with answering(self._name), failpoint(f"ledger.{name}"), self._reading.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[Connection]:
+        """The same for what may write: one at a time on SQLite, from its beginning on."""
         with answering(self._name), failpoint(f"ledger.{name}"), self._engine.begin() as connection:
             yield connection
 

@@ -30,7 +30,7 @@ class LeasedLedger(LedgerReader):
 
     def renew(self) -> None:
         """Show life: the lease ends LEASE_SECONDS from now."""
-        with self._transaction("renew") as connection:
+        with self._writing("renew") as connection:
             until = {"lease_until": self._now() + LEASE_SECONDS}
             held = connection.execute(update(schema.heads).where(self._is_current()).values(until))
             if held.rowcount != 1:
@@ -38,7 +38,7 @@ class LeasedLedger(LedgerReader):
 
     def release(self) -> None:
         """Let others in at once. Silent when somebody already is."""
-        with self._transaction("release") as connection:
+        with self._writing("release") as connection:
             connection.execute(
                 update(schema.heads).where(self._is_current()).values(holder=None, lease_until=None)
             )
@@ -76,7 +76,7 @@ class LeasedLedger(LedgerReader):
     def commit(self, plan: Plan, attempt: Attempt) -> None:
         """Decide the batch: the head moves from `seq - 1` to `seq`; Fenced if a newer lease exists."""
         table = schema.heads
-        with self._transaction("commit") as connection:
+        with self._writing("commit") as connection:
             moved = connection.execute(
                 update(table)
                 .where(self._is_current(), table.c.seq == plan.seq - 1)
@@ -176,7 +176,7 @@ class LeasedLedger(LedgerReader):
     def _fenced(self, name: str) -> Iterator[Connection]:
         """A transaction that holds the head's row, so that no newer epoch can begin before it ends."""
         try:
-            with self._transaction(name) as connection:
+            with self._writing(name) as connection:
                 held = connection.execute(
                     update(schema.heads)
                     .where(self._is_current())
