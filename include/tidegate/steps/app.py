@@ -117,7 +117,9 @@ def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan:
     run = app.ledger.run(stream, run_id)
     plan = app.ledger.plan(stream, run.seq) if run is not None and run.seq is not None else None
     if plan is None:
-        raise Halted(f"Run {run_id} of {stream} has no planned batch", "Run its plan step first (clear it).")
+        raise Halted(
+            f"Run {run_id} of {stream} has no planned batch", "Clear `plan`, and what comes after it."
+        )
     return plan
 
 

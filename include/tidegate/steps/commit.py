@@ -18,9 +18,11 @@ def commit_batch(app: App, plan: Plan, run_id: str) -> str:
     with leased_for(app.ledger, plan, run_id, "commit") as held, timed(held, plan.seq, "commit"):
         attempt = held.attempt(plan.stream, plan.seq)
         if attempt is None or not attempt.validated:
-            missing = "computed" if attempt is None else "validated"
+            missing, step = ("computed", "compute") if attempt is None else ("validated", "validate")
             raise Halted(
-                f"Batch {plan.seq} is not {missing}", "Run the steps before this one (clear them in Airflow)."
+                f"Batch {plan.seq} of {plan.stream} is not {missing}",
+                f"Clear `{step}`, if that was only marked as a success; or trigger a new run, which goes on "
+                "with the batch.",
             )
         held.commit(plan, attempt)
     return f"batch {plan.seq} is committed as {attempt.name}"

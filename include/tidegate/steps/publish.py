@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.errors import Halted
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.spec import Pipeline
 from tidegate.steps.app import App, planned_pipeline
@@ -12,8 +13,15 @@ from tidegate.steps.sinks import AnySink, send
 def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
     """Publish a committed batch to the sinks that do not have it yet. Returns sink -> records.
 
-    A batch that every sink has is a verified no-op. Raises ProgressLost, Fenced, OutcomeUnknown, …
+    A batch that every sink has is a verified no-op. Raises Halted when the batch is not committed (a head
+    never goes back, so nobody has to look again), ProgressLost, Fenced, OutcomeUnknown, …
     """
+    if app.ledger.head(plan.stream).seq < plan.seq:
+        raise Halted(
+            f"Batch {plan.seq} of {plan.stream} is not committed, so nothing of it is published",
+            "Clear `commit`, if that was only marked as a success; or trigger a new run, which goes on with "
+            "the batch.",
+        )
     if not lacking_sinks(app, plan):
         return app.ledger.publications(plan.stream, plan.seq)
     with leased(app.ledger, plan.stream, run_id) as held:

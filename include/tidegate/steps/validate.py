@@ -30,7 +30,11 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
     if attempt is None:
-        raise Halted(f"Batch {plan.seq} is not computed", "Run the compute step first (clear it in Airflow).")
+        raise Halted(
+            f"Batch {plan.seq} of {plan.stream} is not computed",
+            "Clear `compute`, if that was only marked as a success; or trigger a new run, which goes on with "
+            "the batch.",
+        )
     if attempt.validated:
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
