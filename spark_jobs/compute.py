@@ -1,6 +1,7 @@
 """spark-submit entry of the compute step: `compute.py PIPELINE GENERATION RUN_ID`.
 
-Settings, secrets among them, come from the environment. Exit codes: 0 done, 1 a retry can help, 2 it cannot.
+Settings, secrets among them, come from the environment. Exit codes: 0 done, 1 a retry can help, 2 it cannot,
+3 another run holds the lease.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ TidegateError
 │   ├── LakeUnavailable
 │   ├── SinkUnavailable
 │   ├── SparkLost             Spark's JVM ended in the middle of a batch
-│   ├── LeaseHeld             another run works on this pipeline; wait for it
+│   ├── LeaseHeld             another run works on this pipeline; wait for it, which is no try: exit code 3
 │   ├── Fenced                a newer try has taken over; this one must not go on
 │   └── OutcomeUnknown        a commit was sent and no answer came; the next try reads what is true
 └── Permanent                 a retry cannot help until someone acts, exit code 2
@@ -83,7 +83,9 @@ class SparkLost(Transient):
 
 
 class LeaseHeld(Transient):
-    """Another run holds the pipeline's lease."""
+    """Another run holds the pipeline's lease. Whoever meets it waits: it costs no retry."""
+
+    exit_code: ClassVar[int] = 3
 
 
 class Fenced(Transient):

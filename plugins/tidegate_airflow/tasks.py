@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _WAIT_FOR_LEASE = timedelta(seconds=5)
-_PERMANENT_EXIT_CODE = 2
 Result = TypeVar("Result")
 
 
@@ -124,27 +123,58 @@ def _run(work: Callable[[], Result]) -> Result:
         return work()
     except LeaseHeld as error:
         log.info("%s", error)
-        raise AirflowRescheduleException(datetime.now(timezone.utc) + _WAIT_FOR_LEASE) from error
+        raise _reschedule() from error
     except Permanent as error:
         raise AirflowFailException(str(error)) from error
 
 
+def _check_lease(pipeline: str, generation: str, run: str) -> None:
+    """Whether the compute step would have to wait: Spark takes long to start, only to find that out."""
+    from tidegate import steps
+
+    app = steps.App.from_environment()
+    plan = steps.planned_for(app, pipeline, int(generation), run)
+    if app.ledger.attempt(plan.stream, plan.seq) is None:
+        steps.check_lease(app.ledger, plan.stream, run)
+
+
 class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
-    """A script of `spark_jobs`, such as step 2: its exit code tells whether a retry can help."""
+    """A script of `spark_jobs`, such as step 2: its exit code tells whether a retry can help, or to wait."""
 
     def execute(self, context: Any) -> Any:
         # Into the environment, which spark-submit inherits: not into arguments, and not into
         # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
         export_connections()
+        pipeline, generation, *run = self.application_args
+        if run:  # compaction takes no lease
+            _run(lambda: _check_lease(pipeline, generation, *run))
         try:
             return super().execute(context)
         except AirflowException as error:
-            code = re.search(r"Error code is: (\d+)", str(error))
-            if code and int(code.group(1)) == _PERMANENT_EXIT_CODE:
-                raise AirflowFailException(
-                    "The Spark job failed for a reason that a retry does not cure; it stands above."
-                ) from error
-            raise
+            outcome = _outcome_by_exit_code(error)
+            if outcome is None:
+                raise
+            raise outcome from error
+
+
+def _outcome_by_exit_code(error: AirflowException) -> AirflowException | None:
+    """To wait or to fail, as the script that failed has it; None: a retry can help."""
+    from tidegate.errors import LeaseHeld, Permanent
+
+    match = re.search(r"Error code is: (\d+)", str(error))
+    code = int(match.group(1)) if match else None
+    if code == LeaseHeld.exit_code:
+        return _reschedule()
+    if code == Permanent.exit_code:
+        return AirflowFailException(
+            "The Spark job failed for a reason that a retry does not cure; it stands above."
+        )
+    return None
+
+
+def _reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
+    """The task gives its slot back, and is started again later. That is no try."""
+    return AirflowRescheduleException(datetime.now(timezone.utc) + wait)
 
 
 def _epoch_ms(instant: datetime) -> int:

@@ -26,7 +26,7 @@ from tidegate.ledger import (
     Stream,
     Times,
 )
-from tidegate.ledger.reader import require_kept
+from tidegate.ledger.reader import NO_LEASE_SECONDS, require_kept
 
 Result = TypeVar("Result")
 Effect = Callable[[str, Callable[[], Any]], Any]
@@ -113,7 +113,8 @@ class SimReader:
     def lease_holder(self, stream: Stream) -> str | None:
         def act() -> str | None:
             row = self._store.streams[stream].head
-            return row.holder if row and row.lease_until > self._store.now() else None
+            seconds_left = row.lease_until - self._store.now() if row else 0.0
+            return row.holder if row and 0 < seconds_left <= NO_LEASE_SECONDS else None
 
         return self._read("lease_holder", act)
 

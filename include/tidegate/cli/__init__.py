@@ -12,7 +12,7 @@ from tidegate.errors import TidegateError
 
 
 def main() -> None:
-    """Entry point: exit code 0 done, 1 a retry can help, 2 it cannot, 130 interrupted."""
+    """Entry point; exit codes: 0 done, 1 a retry can help, 2 it cannot, 3 another run works, 130 Ctrl-C."""
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:

@@ -1,6 +1,6 @@
 """Plans, heads, leases, progress and metrics, in a SQL database."""
 
-from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.ledger import Ledger, lease_held
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import (
     Attempt,
@@ -35,4 +35,5 @@ __all__ = [
     "Snapshot",
     "Stream",
     "Times",
+    "lease_held",
 ]

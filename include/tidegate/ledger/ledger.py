@@ -14,13 +14,10 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.errors import LeaseHeld
 from tidegate.ledger import schema
 from tidegate.ledger.database import open_database
-from tidegate.ledger.reader import LedgerReader
+from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Lease, Snapshot, Stream
 from tidegate.ledger.rows import of
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
-
-_NO_LEASE_SECONDS = 3600.0
-"""A lease that ends later than this was taken by a clock that has jumped: nobody has to wait for it."""
 
 
 class Ledger(LedgerReader):
@@ -49,10 +46,7 @@ class Ledger(LedgerReader):
                 .values(epoch=row.epoch + 1, holder=holder, lease_until=self._now() + LEASE_SECONDS)
             )
         if taken.rowcount != 1:
-            raise LeaseHeld(
-                f"{stream} is being worked on by {row.holder}",
-                f"Wait for it; its lease ends by itself {LEASE_SECONDS:.0f} s after its last sign of life.",
-            )
+            raise lease_held(stream, row.holder)
         return LeasedLedger(self._engine, self._now, Lease(stream, holder, row.epoch + 1))
 
     def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
@@ -77,10 +71,18 @@ class Ledger(LedgerReader):
 
     def _free_for(self, holder: str) -> Any:
         until, now = schema.heads.c.lease_until, self._now()
-        of_a_clock_that_was_wrong = until > now + _NO_LEASE_SECONDS
+        of_a_clock_that_was_wrong = until > now + NO_LEASE_SECONDS
         is_over = until <= now
         mine = schema.heads.c.holder == holder
         return or_(schema.heads.c.holder.is_(None), mine, is_over, of_a_clock_that_was_wrong)
+
+
+def lease_held(stream: Stream, holder: str | None) -> LeaseHeld:
+    """What whoever finds the lease taken is told."""
+    return LeaseHeld(
+        f"{stream} is being worked on by {holder}",
+        f"Wait for it; its lease ends by itself {LEASE_SECONDS:.0f} s after its last sign of life.",
+    )
 
 
 def _create_head(connection: Connection, stream: Stream) -> None:

@@ -15,6 +15,9 @@ from tidegate.ledger.database import answering, for_reading
 from tidegate.ledger.records import Attempt, Failure, Head, KnownNames, Plan, Run, Snapshot, Stream, Times
 from tidegate.ledger.rows import attempt_in, failure_in, of, partitions_in, plan_in, snapshot_in
 
+NO_LEASE_SECONDS = 3600.0
+"""A lease that ends later than this was taken by a clock that has jumped: nobody has to wait for it."""
+
 
 class LedgerReader:
     """Reads. `now` gives epoch seconds; it only times leases and timestamps rows."""
@@ -59,11 +62,13 @@ class LedgerReader:
         return Head(stream, row.seq, partitions_in(row.offsets), row.topic_ids)
 
     def lease_holder(self, stream: Stream) -> str | None:
-        """Who holds a lease that has not run out, if anyone."""
+        """Who holds a lease that others have to wait for, if anyone."""
         with self._transaction("lease_holder") as connection:
             row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
-        held = row is not None and row.holder is not None and row.lease_until > self._now()
-        return str(row.holder) if row is not None and held else None
+        if row is None or row.holder is None:
+            return None
+        seconds_left = row.lease_until - self._now()
+        return str(row.holder) if 0 < seconds_left <= NO_LEASE_SECONDS else None
 
     def plan(self, stream: Stream, seq: int) -> Plan | None:
         """The plan of a batch."""

@@ -5,7 +5,7 @@ from tidegate.steps.cleaning import SAFE_AGE, Cleaned, clean
 from tidegate.steps.commit import commit_batch
 from tidegate.steps.compaction import Compaction, compact_state
 from tidegate.steps.compute import check_still_there, compute_batch
-from tidegate.steps.lease import leased
+from tidegate.steps.lease import check_lease, leased
 from tidegate.steps.narrow import narrow_topics
 from tidegate.steps.plan import Outcome, Trigger, draft, plan_batch
 from tidegate.steps.publish import publish_batch
@@ -50,6 +50,7 @@ __all__ = [
     "read_quarantine",
     "read_state",
     "reconcile",
+    "check_lease",
     "check_progress",
     "check_sql_sinks",
     "check_still_there",

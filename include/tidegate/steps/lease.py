@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from tidegate.errors import Fenced, LedgerUnavailable, TidegateError, Transient
-from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, Plan, Stream
+from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, LedgerReader, Plan, Stream, lease_held
+
+
+def check_lease(ledger: LedgerReader, stream: Stream, run_id: str) -> None:
+    """Raise LeaseHeld if another run is at work. For who can wait before something that takes long to start:
+    only `leased` says for certain.
+    """
+    holder = ledger.lease_holder(stream)
+    if holder not in (None, run_id):
+        raise lease_held(stream, holder)
 
 
 @contextmanager

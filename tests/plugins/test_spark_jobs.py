@@ -1,0 +1,132 @@
+"""What a script of `spark_jobs` comes to in Airflow: done, a retry, a failure, or to wait (no try)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from spark_jobs import compute
+
+from tests.steps.committed import Committed
+
+pytestmark = pytest.mark.airflow
+
+ROWS: dict[str, list[tuple[str, int | None]]] = {"first": [("1", 10)]}
+SubmitStub = Callable[[int], Path]
+
+
+@pytest.fixture
+def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
+    """A batch that run-1 has planned; nobody has computed it, and nobody holds the lease."""
+    committed = Committed(tmp_path, "  - {kind: table}", kafka="127.0.0.1:1")
+    for name, value in committed.environment.items():
+        monkeypatch.setenv(name, value)
+    plan = committed.compute(1, ROWS)
+    committed.held.drop_plan()
+    committed.held.add_plan(plan)
+    committed.held.release()
+    return committed
+
+
+@pytest.fixture
+def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmitStub:
+    """A `spark-submit` that only ends with an exit code; the result is a file that is there once it ran."""
+
+    def install(exit_code: int) -> Path:
+        program, ran = tmp_path / "bin" / "spark-submit", tmp_path / "ran"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\ntouch {ran}\nexit {exit_code}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
+        return ran
+
+    return install
+
+
+def execute(*arguments: str) -> None:
+    from tidegate_airflow.tasks import SparkJobOperator
+
+    job = SparkJobOperator(
+        task_id="compute",
+        application="compute.py",
+        application_args=["visitors", "1", *arguments],
+        conn_id="spark_default",
+        durable=False,
+    )
+    job.execute({})
+
+
+def outcome_of(*arguments: str) -> str:
+    """The name of what Airflow gets."""
+    from airflow.sdk.exceptions import AirflowException
+
+    with pytest.raises(AirflowException) as raised:
+        execute(*arguments)
+    return type(raised.value).__name__
+
+
+def test_exit_code_0_is_done(batches: Committed, spark_submit: SubmitStub) -> None:
+    ran = spark_submit(0)
+    execute("run-1")
+    assert ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "outcome"),
+    [(1, "AirflowException"), (2, "AirflowFailException"), (3, "AirflowRescheduleException")],
+)
+def test_the_exit_code_tells_a_retry_from_a_failure_and_from_waiting(
+    batches: Committed, spark_submit: SubmitStub, exit_code: int, outcome: str
+) -> None:
+    ran = spark_submit(exit_code)
+    assert outcome_of("run-1") == outcome
+    assert ran.exists()
+
+
+def test_the_exit_code_of_compute_where_another_run_holds_the_lease_is_that_of_waiting(
+    batches: Committed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches.app.ledger.acquire(batches.stream, "run-2")
+    assert compute.main("visitors", "1", "run-1") == 3
+    assert "visitors/1 is being worked on by run-2" in capsys.readouterr().err
+
+
+def test_compute_waits_for_a_lease_before_spark_is_started(
+    batches: Committed, spark_submit: SubmitStub
+) -> None:
+    ran = spark_submit(0)
+    lease = batches.app.ledger.acquire(batches.stream, "run-2")
+    assert outcome_of("run-1") == "AirflowRescheduleException"
+    assert not ran.exists()
+    lease.release()
+    execute("run-1")
+    assert ran.exists()
+
+
+def test_compute_goes_on_under_the_lease_of_its_own_run(batches: Committed, spark_submit: SubmitStub) -> None:
+    ran = spark_submit(0)
+    batches.app.ledger.acquire(batches.stream, "run-1")
+    execute("run-1")
+    assert ran.exists()
+
+
+def test_compute_of_a_batch_that_is_computed_already_needs_no_lease(
+    batches: Committed, spark_submit: SubmitStub
+) -> None:
+    ran = spark_submit(0)
+    batches.app.ledger.acquire(batches.stream, "test").drop_plan()
+    batches.compute(1, ROWS)
+    batches.held.release()
+    batches.app.ledger.acquire(batches.stream, "run-2")
+    execute("run-1")
+    assert ran.exists()
+
+
+def test_compaction_waits_for_no_lease(batches: Committed, spark_submit: SubmitStub) -> None:
+    ran = spark_submit(0)
+    batches.app.ledger.acquire(batches.stream, "run-2")
+    execute()
+    assert ran.exists()
