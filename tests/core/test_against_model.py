@@ -74,6 +74,7 @@ def assert_alike(kernel: Kernel, model: Model, ordered: bool) -> None:
         left, right = emitted.get(key, []), expected.get(key, [])
         assert same([*map(plain, left)], [*map(plain, right)]), f"{key}: {left} instead of {right}"
     assert counted(kernel.counts) == counted(model.counts)
+    assert kernel.counts["emitted-tombstones"] == [each.value for each in model.emissions].count(None)
     assert kernel.buffered() == model.buffered()
 
 

@@ -50,6 +50,29 @@ def test_a_later_stage_sees_the_window_of_the_one_before_it_as_milliseconds() ->
     ]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "takes"),
+    [
+        ({}, {}, True),
+        ({}, {"key": ["id"]}, True),
+        (NAMED, {"key": ["name"]}, False),
+        (NAMED, {"key": ["id", "name"]}, False),
+        (HOUR, {}, False),
+        (HOUR, {"key": ["id"]}, False),
+    ],
+)
+def test_a_later_stage_takes_deletions_of_its_own_key_and_of_no_member_or_window_of_it(
+    before: dict[str, Any], after: dict[str, Any], takes: bool
+) -> None:
+    pipeline = made(before, {"select": {"m": "1"}, **after})
+    assert [pipeline.takes_deletions(stage) for stage in pipeline.stages] == [True, takes]
+
+
+def test_a_stage_whose_key_is_regrouped_passes_deletions_of_the_new_key_on() -> None:
+    pipeline = made(NAMED, {"key": ["name"], "select": {"m": "n"}}, {"select": {"m": "m"}})
+    assert [pipeline.takes_deletions(stage) for stage in pipeline.stages] == [True, False, True]
+
+
 def test_a_later_stage_does_not_see_the_source() -> None:
     ((field, message, _),) = refused(COUNT, {"select": {"x": "price"}})
     assert (field, message) == ("stages.1.select.x", "the column `price` does not exist")

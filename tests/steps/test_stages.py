@@ -243,6 +243,22 @@ def test_two_stages_regroup_without_a_topic_between_them(world: World, write: Wr
     }
 
 
+def test_a_deletion_is_none_to_a_stage_of_groups_and_is_counted_there(world: World, write: Write) -> None:
+    robots = {"select": {"x": "x"}, "emit": {"on": "update"}}
+    sites = {"key": ["site"], "select": {"x": "x"}, "emit": {"on": "change"}}
+    write([robots, sites], columns="site string, robot string, x bigint", key=["site", "robot"])
+    r1, r2 = ({"site": "north", "robot": name} for name in ("r1", "r2"))
+    world.send(event("r1", 0, **r1, x=1), event("r2", 1, **r2, x=2))
+    world.send(event(json.dumps(r1, separators=(",", ":")), 2))
+    world.run()
+    world.send(event(json.dumps(r2, separators=(",", ":")), 3), event("r2", 4, **r2, x=2))
+    world.run()
+    assert out(world) == {"north": [{"x": 1}, {"x": 2}]}
+    for seq, used in ((1, 2), (2, 1)):
+        counts = {name: number for (stage, name), number in _metrics(world, seq) if stage == "stage1"}
+        assert (counts["tombstones-ignored"], counts["used"]) == (1, used)
+
+
 def test_a_lookup_adds_columns_as_they_were_when_the_batch_was_planned(
     world: World, write: Write, tmp_path: Path
 ) -> None:

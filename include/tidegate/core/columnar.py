@@ -124,6 +124,7 @@ def _emissions(
     for entry in pc.value_counts(reason).to_pylist():
         counts["emitted." + entry["values"]] += entry["counts"]
     counts["emitted"] += rows.num_rows
+    counts["emitted-tombstones"] += rows.column("value").null_count
     start = starts(rows.column("key"))
     first = last_where(start, start)
     columns = {

@@ -99,6 +99,7 @@ class Outcome:
         if self._emissions:
             counts["emitted"] += len(self._emissions)
             columns = self._columns(_EMISSION, self._emissions)
+            counts["emitted-tombstones"] += columns["value"].count(None)
             counts.include({"emitted." + reason: n for reason, n in Counter(columns["reason"]).items()})
             yield self._as_rows(EMISSION, columns)
         if self._states:

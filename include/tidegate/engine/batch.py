@@ -31,6 +31,7 @@ from tidegate.engine.source import decode, read_ranges
 from tidegate.engine.stage import KeyTypes, apply_kernel, emission_frame
 from tidegate.engine.steps import (
     Step,
+    forwarded,
     keeps_time,
     packed,
     published_stages,
@@ -173,7 +174,7 @@ class Computation:
         emissions = decided.where(F.col("kind") == core.EMISSION)
         if step.is_deduplication:
             return unpacked(emissions, whole), keys
-        return emission_frame(emissions, keys, following.key)
+        return emission_frame(forwarded(emissions, following), keys, following.key)
 
     # deciding
 
@@ -245,14 +246,18 @@ class Computation:
 
     def _account_for(self, seen: Mapping[str, int]) -> None:
         whole = core.Counts({"read": seen["records"], "exploded": seen["rows"] - seen["records"]})
-        came_in = seen["rows"] - seen["empty"]
+        came_in, deletions = seen["rows"] - seen["empty"], 0
         for step in self._steps:
             counts = self._counts[step.name]
             passed_by = seen["deletions"] if step.is_deduplication else 0
+            if not step.takes_deletions:
+                counts["tombstones-ignored"] = deletions
+                came_in -= deletions
             _require_equal(step, came_in - passed_by, counts)
             if step is self._steps[0] or self._steps[0].is_deduplication:
                 whole.include({name: counts[name] for name in _OF_SOURCE})
             came_in = counts["emitted"] + passed_by
+            deletions = counts["emitted-tombstones"]
         self._counts[""] = whole
 
 
@@ -282,11 +287,7 @@ _OF_SOURCE = ("quarantined", "deduplicated", "expired-window-record-drop")
 
 
 def _require_equal(step: Step, came_in: int, counts: core.Counts) -> None:
-    # a deletion may lose its key where a later stage regroups: it is counted by what is missing
-    lost = came_in - counts.accounted
-    if step.key is not None and lost > 0:
-        counts["tombstones-without-key"] = lost
-    elif lost:
+    if came_in != counts.accounted:
         raise CountMismatch(
             f"{came_in} records came into {step.name}, but {counts.accounted} are accounted for "
             f"({counts['used']} used + {counts['quarantined']} quarantined + {counts['deduplicated']} "

@@ -26,6 +26,7 @@ from tidegate.engine.source import RECORD_SCHEMA, decode
 from tidegate.engine.stage import KeyTypes, emission_frame
 from tidegate.engine.steps import (
     Step,
+    forwarded,
     packed,
     repeated_columns,
     source_keys,
@@ -193,7 +194,9 @@ class Replay:
         emissions = self._spark.createDataFrame(pa.concat_tables(emitted).combine_chunks())
         if step.is_deduplication:
             return unpacked(emissions, whole), keys
-        following_frame, keys = emission_frame(emissions, keys, following.key, ("run",), "batch")
+        following_frame, keys = emission_frame(
+            forwarded(emissions, following), keys, following.key, ("run",), "batch"
+        )
         return timed(following_frame, {}, ("run",)), keys
 
     def _run_step(self, step: Step, number: int, run: _Run, rows: pa.Table) -> pa.Table:

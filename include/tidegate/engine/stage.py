@@ -53,9 +53,8 @@ def emission_frame(
 ) -> tuple[DataFrame, KeyTypes]:
     """Emissions as the frame that the next stage reads, and the columns of its key.
 
-    Its columns are the emitted ones, the key's, `window_start` and `window_end`. A deletion from which the
-    new key cannot be told is left out: it would belong to no key. `runs` names columns that tell apart what
-    is computed side by side, and `batch` the number of the batch; they are kept.
+    Its columns are the emitted ones, the key's, `window_start` and `window_end`. `runs` names columns that
+    tell apart what is computed side by side, and `batch` the number of the batch; they are kept.
     """
     value = emissions.schema["value"].dataType
     assert isinstance(value, StructType)
@@ -70,7 +69,7 @@ def emission_frame(
         key = canonical_key({name: known[name] for name in regrouped})
         new_keys = {name: value[name].dataType if name in emitted else keys[name] for name in regrouped}
     window = {name: F.col(name) for name in ("window_start", "window_end") if name not in known}
-    frame = emissions.select(
+    return emissions.select(
         *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
         _turn(runs, batch).alias("__turn"),
         F.lit(0).alias("__part"),
@@ -80,8 +79,7 @@ def emission_frame(
         *_unkeyed(key),
         *[name for name in (*runs, batch) if name],
         *[column.alias(name) for name, column in (window | known).items()],
-    )
-    return frame.where(F.col("__key").isNotNull() | F.col("__reason").isNotNull()), new_keys
+    ), new_keys
 
 
 def _turn(runs: Sequence[str], batch: str) -> Column:
@@ -95,8 +93,8 @@ def _turn(runs: Sequence[str], batch: str) -> Column:
 
 
 def _unkeyed(key: Column) -> list[Column]:
-    """`__reason` and `__input` of an emission whose key is null; a deletion has neither."""
-    unkeyed = key.isNull() & F.col("value").isNotNull()
+    """`__reason` and `__input` of an emission whose key is null."""
+    unkeyed = key.isNull()
     whole = F.struct(
         F.col("key").cast("binary"),
         F.to_json("value").cast("binary"),

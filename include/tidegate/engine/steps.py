@@ -16,7 +16,10 @@ from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stag
 
 @dataclass(frozen=True)
 class Step:
-    """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups what comes in."""
+    """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups what comes in.
+
+    `takes_deletions`: those of the step before reach it, see `Pipeline.takes_deletions`.
+    """
 
     name: str
     logic: core.Stage
@@ -24,6 +27,7 @@ class Step:
     where: str | None = None
     key: tuple[str, ...] | None = None
     stage: Stage | None = None
+    takes_deletions: bool = True
 
     @property
     def is_deduplication(self) -> bool:
@@ -36,7 +40,15 @@ def steps_of(pipeline: Pipeline) -> list[Step]:
     once = deduplication_stage(pipeline)
     first = [] if once is None else [Step(DEDUPLICATION, once, {"frame": "`__packed`"})]
     return first + [
-        Step(stage.name, kernel_stage(pipeline, stage), stage.values, _of_record(stage), stage.key, stage)
+        Step(
+            stage.name,
+            kernel_stage(pipeline, stage),
+            stage.values,
+            _of_record(stage),
+            stage.key,
+            stage,
+            pipeline.takes_deletions(stage),
+        )
         for stage in pipeline.stages
     ]
 
@@ -82,6 +94,11 @@ def packed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     whole = F.struct(*[F.col(f"`{name}`") for name in frame.columns])
     kept = frame.where(~F.col("__tombstone"))
     return kept.withColumn("__packed", whole).withColumn("__key", F.when(F.col("__reason").isNull(), key))
+
+
+def forwarded(emissions: DataFrame, following: Step) -> DataFrame:
+    """The emissions that the next step reads: without deletions that are none to it."""
+    return emissions if following.takes_deletions else emissions.where(F.col("value").isNotNull())
 
 
 def unpacked(emissions: DataFrame, frame: DataFrame) -> DataFrame:

@@ -81,3 +81,16 @@ class Pipeline(Written):
         """The columns that make up a stage's key: its own, or those of the stage before it."""
         keys = [each.key for each in self.stages[: self.stages.index(stage) + 1] if each.key is not None]
         return keys[-1] if keys else self.key_columns
+
+    def takes_deletions(self, stage: Stage) -> bool:
+        """Whether a deletion that the stage before emits deletes a key of this one.
+
+        What is deleted there is a key, or one window of a key. A stage whose key is another, or without the
+        window, holds groups of those, and a group may have other members: no deletion reaches it.
+        """
+        number = self.stages.index(stage)
+        if number == 0:
+            return True
+        before = self.stages[number - 1]
+        same_key = stage.key is None or set(stage.key) == set(self.key_of(before))
+        return same_key and before.window is None
