@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tidegate.broker import PROGRESS_TOPIC, KafkaConfig, KafkaLog
+from tidegate.broker import publisher as publisher_module
 from tidegate.broker.config import PROGRESS_PARTITIONS
-from tidegate.broker.publisher import KafkaPublisher, Message, Progress, chunks
+from tidegate.broker.progress_topic import FIRST_WINDOW, SETTINGS, shortcomings
+from tidegate.broker.publisher import (
+    KafkaPublisher,
+    Message,
+    Progress,
+    chunks,
+    committed_reader,
+    read_until,
+)
 from tidegate.errors import Fenced
 from tidegate.local.broker import KafkaBroker
 
@@ -130,6 +143,125 @@ def test_a_progress_record_that_somebody_else_has_rebuilt_stays(publisher: Kafka
 
     assert publisher.rewrite_progress(find) == Progress(1, 1, done=True, attempt="first")
     assert seen == [Progress(1, 1, done=True, attempt="first")]
+
+
+@dataclass
+class Counted:
+    """Consumers of committed records, and how many records they have given."""
+
+    records: int = 0
+
+    @contextmanager
+    def reader(self, config: KafkaConfig) -> Iterator[KafkaConsumer]:
+        with committed_reader(config) as consumer:
+            poll = consumer.poll
+
+            def counting(**options: Any) -> Any:
+                polled = poll(**options)
+                self.records += sum(map(len, polled.values()))
+                return polled
+
+            consumer.poll = counting
+            yield consumer
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    counted = Counted()
+    monkeypatch.setattr(publisher_module, "committed_reader", counted.reader)
+    return counted
+
+
+def write(config: KafkaConfig, key: bytes, place: int, *transactions: tuple[int, bool]) -> None:
+    """Transactions of so many progress records, batch after batch, each committed or aborted."""
+    name = f"writer-{uuid4().hex[:8]}"
+    producer = KafkaProducer(**config.for_python(), transactional_id=name, linger_ms=5)
+    producer.init_transactions()
+    seq = 0
+    for records, commits in transactions:
+        producer.begin_transaction()
+        for _ in range(records):
+            seq += 1
+            body = json.dumps(asdict(Progress(seq, 1, done=True, attempt=name))).encode()
+            producer.send(PROGRESS_TOPIC, value=body, key=key, partition=place)
+        (producer.commit_transaction if commits else producer.abort_transaction)()
+    producer.close()
+
+
+def newest_seq(publisher: KafkaPublisher) -> int:
+    progress = publisher.progress()
+    assert progress is not None
+    return progress.seq
+
+
+def test_reading_progress_does_not_grow_with_the_batches_that_a_shard_has_published(
+    config: KafkaConfig, publisher: KafkaPublisher, counted: Counted
+) -> None:
+    shard, place = publisher._shard.encode(), place_of(publisher)
+    write(config, shard, place, *[(1, True)] * 100)
+    assert newest_seq(publisher) == 100
+    in_the_beginning, counted.records = counted.records, 0
+    write(config, shard, place, *[(1, True)] * 900)
+    assert newest_seq(publisher) == 900
+    assert counted.records == in_the_beginning <= FIRST_WINDOW
+
+
+@pytest.mark.parametrize("others", [0, FIRST_WINDOW, 5 * FIRST_WINDOW, 12 * FIRST_WINDOW])
+def test_a_record_far_behind_those_of_others_is_the_newest(
+    config: KafkaConfig, publisher: KafkaPublisher, others: int
+) -> None:
+    shard, place = publisher._shard.encode(), place_of(publisher)
+    write(config, shard, place, (3, True), (FIRST_WINDOW // 2, False))
+    write(config, b"neighbour", place, (others // 2, True), (others // 2, False))
+    assert newest_seq(publisher) == 3
+
+
+@pytest.mark.parametrize("aborted", [FIRST_WINDOW - 1, 2 * FIRST_WINDOW, 10 * FIRST_WINDOW])
+def test_an_aborted_record_is_not_taken_where_a_window_begins_inside_its_transaction(
+    config: KafkaConfig, publisher: KafkaPublisher, aborted: int
+) -> None:
+    write(config, publisher._shard.encode(), place_of(publisher), (2, True), (aborted, False))
+    assert newest_seq(publisher) == 2
+
+
+def test_a_shard_without_a_record_has_none(config: KafkaConfig, publisher: KafkaPublisher) -> None:
+    write(config, b"neighbour", place_of(publisher), (FIRST_WINDOW + 1, True))
+    assert publisher.progress() is None
+
+
+def test_the_topic_is_created_so_that_its_segments_close_and_compact(config: KafkaConfig) -> None:
+    with KafkaLog(config) as log:
+        assert log._configs_of(PROGRESS_TOPIC, list(SETTINGS)) == SETTINGS
+        assert log.progress_topic_shortcomings() == []
+
+
+def test_a_topic_that_is_compacted_late_or_not_at_all_is_told() -> None:
+    by_default = {**SETTINGS, "segment.ms": "604800000", "max.compaction.lag.ms": str(2**63 - 1)}
+    (late,) = shortcomings(by_default, "topic")
+    assert "168 hours" in late
+    assert "--add-config segment.ms=3600000,max.compaction.lag.ms=3600000" in late
+    (deletes,) = shortcomings({**SETTINGS, "cleanup.policy": "compact,delete"}, "topic")
+    assert "--add-config cleanup.policy=compact" in deletes
+
+
+@pytest.mark.long
+def test_what_is_in_the_topic_does_not_grow_with_history(
+    config: KafkaConfig, publisher: KafkaPublisher
+) -> None:
+    """The broker's cleaner comes by every 15 seconds."""
+    place = place_of(publisher)
+    megabytes = [(4000, True)] * 6
+    write(config, publisher._shard.encode(), place, *megabytes)
+    for _ in range(120):
+        with committed_reader(config) as consumer:
+            at = TopicPartition(PROGRESS_TOPIC, place)
+            consumer.assign([at])
+            consumer.seek_to_beginning(at)
+            records = sum(1 for _ in read_until(consumer, at, publisher._end(at)))
+        if records < 16_000:
+            break
+    assert newest_seq(publisher) == 24_000
+    assert records < 16_000
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,8 @@ REPLACED: dict[str, Any] = {
     "tidegate.broker.publisher.KafkaConsumer": _client(clients.SimConsumer),
     "tidegate.broker.publisher._answered": lambda call: call(),
     "tidegate.broker.publisher.time": _TIME,
+    "tidegate.broker.progress_topic.FIRST_WINDOW": 2,
+    "tidegate.broker.progress_topic.WIDENING": 2,
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
     "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
     "tidegate.cli.doctor._leased": _leased,

@@ -75,6 +75,18 @@ class Log:
             if record is not None and transaction not in self.aborted:
                 yield offset, record
 
+    def compact(self, until: int) -> int:
+        """As the log's cleaner does: drop what a later record of its key has replaced before offset `until`,
+        and what was aborted. Returns how many records that was."""
+        until = min(until, self.stable_end)
+        newest = {record.key: offset for offset, record in self.committed(0, until)}
+        dropped = 0
+        for offset, (record, transaction) in enumerate(self.entries[:until]):
+            if record is not None and newest.get(record.key) != offset:
+                self.entries[offset] = None, transaction
+                dropped += 1
+        return dropped
+
 
 @dataclass
 class Producer:

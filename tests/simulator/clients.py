@@ -136,8 +136,11 @@ class SimConsumer(Client):
     def partitions_for_topic(self, topic: str) -> set[int]:
         return set(range(len(self._broker.topics.get(topic, []))))
 
-    def seek_to_beginning(self, at: TopicPartition) -> None:
-        self._position = 0
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self._broker.log((at.topic, at.partition)).start for at in partitions}
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        self._position = offset
 
     def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {at: self._ask("consumer.end", lambda at=at: self._end(at)) for at in partitions}  # type: ignore[misc]

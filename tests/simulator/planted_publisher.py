@@ -11,6 +11,7 @@ from kafka import TopicPartition
 from tests.simulator.app import here
 from tests.simulator.clients import SimConsumer, SimProducer
 from tests.simulator.planted import planted
+from tidegate.broker import progress_topic
 from tidegate.broker import publisher as kafka
 from tidegate.broker.publisher import KafkaPublisher, Progress
 from tidegate.errors import Fenced, OutcomeUnknown
@@ -171,3 +172,24 @@ def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, **settings:
 def progress_ends_at_the_last_stable_offset(self: Any, at: TopicPartition) -> int:
     """Which a transaction of any other pipeline holds back."""
     return here().broker.log((at.topic, at.partition)).stable_end
+
+
+@planted((kafka, "newest_record"))
+def progress_is_looked_for_in_the_newest_window_only(
+    consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
+) -> Any:
+    """What lies behind the records of others is not there."""
+    consumer.seek(at, max(0, end - progress_topic.FIRST_WINDOW))
+    return max(
+        (record for record in read_until(consumer, at, end) if record.key == key),
+        key=lambda record: record.offset,
+        default=None,
+    )
+
+
+@planted((kafka, "newest_record"))
+def the_oldest_progress_of_a_window_is_taken(
+    consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
+) -> Any:
+    consumer.seek(at, 0)
+    return next((record for record in read_until(consumer, at, end) if record.key == key), None)

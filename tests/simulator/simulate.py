@@ -139,8 +139,14 @@ class Scenario:
     def _neighbour(self, number: int) -> None:
         if logs := self.places.broker.topics.get(PROGRESS_TOPIC):
             at = (PROGRESS_TOPIC, self.dice.randrange(len(logs)))
-            record = Record(b"neighbour", b"{}", 0)
-            self._transaction(f"neighbour-{number}", at, [record], self.dice.random() < 0.5)
+            records = [Record(b"neighbour", b"{}", 0)] * self.dice.choice((1, 1, 10))
+            self._transaction(f"neighbour-{number}", at, records, self.dice.random() < 0.5)
+
+    def _compact_progress(self) -> None:
+        """The log's cleaner comes by: behind a part of a log, since it leaves alone what is written to."""
+        if logs := self.places.broker.topics.get(PROGRESS_TOPIC):
+            log = self.dice.choice(logs)
+            self.world.counts["progress compacted"] += log.compact(self.dice.randint(0, log.end)) > 0
 
     def _transaction(self, name: str, at: tuple[str, int], records: list[Record], commits: bool) -> None:
         """Somebody else's transaction: committed after a while, or left to its timeout."""
@@ -202,6 +208,9 @@ class Scenario:
                 self.world.at(self._some_time(), self.airflow.drop_plan)
         if self.dice.random() < 0.25:
             self.world.at(self._some_time(), self._delete_old)
+        if self.dice.random() < 0.3:
+            for _ in range(self.dice.randint(1, 3)):
+                self.world.at(self._some_time(), self._compact_progress)
 
     def _delete_old(self) -> None:
         """Retention deletes a part of a partition that was read before, and often what was not read yet."""

@@ -112,3 +112,26 @@ def test_a_late_record_of_a_transaction_that_is_over_is_refused(broker: Broker, 
     broker.append("p", epoch, 2, 60.0, AT, [RECORD])
     with pytest.raises(InvalidProducerEpochError):
         broker.append("p", epoch, 1, 60.0, AT, [RECORD])
+
+
+def test_a_compacted_log_has_the_newest_record_of_each_key(broker: Broker) -> None:
+    log = broker.log(AT)
+    log.append([RECORD, Record(b"other", b"1", 0), RECORD, RECORD._replace(value=b"newest")])
+    assert log.compact(3) == 1
+    assert [(offset, record.key) for offset, record in log.committed(0, log.end)] == [
+        (1, b"other"),
+        (2, b"k"),
+        (3, b"k"),
+    ]
+
+
+def test_what_a_transaction_has_aborted_replaces_nothing_in_a_compacted_log(
+    broker: Broker, events: Events
+) -> None:
+    broker.log(AT).append([RECORD])
+    begun(broker)
+    assert broker.log(AT).compact(2) == 0
+    broker.init_producer("p")
+    events.happen()
+    assert broker.log(AT).compact(3) == 1
+    assert seen(broker) == 1

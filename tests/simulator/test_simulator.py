@@ -33,6 +33,7 @@ SEEDS_WITH = {
     "retention passed the head": 100,
     "gaps accepted": 100,
     "append fenced": 5,
+    "progress compacted": 150,
 }
 """How many of the ten thousand must have had it: about half as many as do."""
 REPOSITORY = Path(__file__).resolve().parents[2]

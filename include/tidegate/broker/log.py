@@ -11,13 +11,16 @@ from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import (
     AuthorizationError,
+    InvalidConfigurationError,
     KafkaError,
+    PolicyViolationError,
     SaslAuthenticationFailedError,
     TopicAlreadyExistsError,
 )
 from kafka.protocol.consumer import IsolationLevel
 
 from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.progress_topic import SETTINGS, shortcomings
 from tidegate.broker.transactions import OpenTransaction, open_transactions
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
 from tidegate.failpoints import failpoint
@@ -139,11 +142,30 @@ class KafkaLog:
             raise
 
     def _config_of(self, topic: str, name: str) -> str:
+        return self._configs_of(topic, [name])[name]
+
+    def _configs_of(self, topic: str, names: list[str]) -> dict[str, str]:
         with self._admin() as admin:
             with failpoint("kafka.configs"):
-                wanted = ConfigResource(ConfigResourceType.TOPIC, topic, [name])
-                found = admin.describe_configs([wanted], config_filter="all")
-            return str(found["topic"][topic][name]["value"])
+                requested = ConfigResource(ConfigResourceType.TOPIC, topic, names)
+                configs = admin.describe_configs([requested], config_filter="all")["topic"][topic]
+            return {name: str(configs[name]["value"]) for name in names}
+
+    def progress_topic_shortcomings(self) -> list[str]:
+        """A sentence for each setting of the topic of progress records that is not good for it.
+
+        Nothing where there is no such topic yet, or where the user may not ask.
+        """
+        with self._admin() as admin, failpoint("kafka.list_topics"):
+            if PROGRESS_TOPIC not in admin.list_topics():
+                return []
+        try:
+            settings = self._configs_of(PROGRESS_TOPIC, list(SETTINGS))
+        except SettingsInvalid as error:
+            if isinstance(error.__cause__, AuthorizationError):
+                return []
+            raise
+        return list(shortcomings(settings, PROGRESS_TOPIC))
 
     def ensure_progress_topic(self) -> None:
         """Create the compacted topic of progress records unless it is there, and wait until it can be used.
@@ -155,14 +177,20 @@ class KafkaLog:
                 there = PROGRESS_TOPIC in admin.list_topics()
             if there:
                 return
-            wanted = NewTopic(
-                PROGRESS_TOPIC, PROGRESS_PARTITIONS, -1, topic_configs={"cleanup.policy": "compact"}
-            )
+            topic = NewTopic(PROGRESS_TOPIC, PROGRESS_PARTITIONS, -1, topic_configs=dict(SETTINGS))
             try:
                 with failpoint("kafka.create_progress_topic"):
-                    admin.create_topics([wanted], raise_errors=True, wait_for_metadata=True)
+                    admin.create_topics([topic], raise_errors=True, wait_for_metadata=True)
             except TopicAlreadyExistsError:
                 return
+            except (InvalidConfigurationError, PolicyViolationError) as error:
+                raise SettingsInvalid(
+                    f"Kafka at {self._config.servers} refuses the settings of the topic {PROGRESS_TOPIC}: "
+                    f"{error}",
+                    f"Create it: compacted (cleanup.policy=compact), with {PROGRESS_PARTITIONS} partitions, "
+                    f"and, of {', '.join(name for name in SETTINGS if name != 'cleanup.policy')}, the "
+                    "smallest values that are allowed.",
+                ) from error
 
 
 def _offsets(

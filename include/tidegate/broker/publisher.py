@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
@@ -27,6 +28,7 @@ from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedEr
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.log import KafkaLog, broker_errors
+from tidegate.broker.progress_topic import newest_record
 from tidegate.errors import SINK_IS_AHEAD, Fenced, OutcomeUnknown, ProgressLost
 from tidegate.failpoints import failpoint
 
@@ -247,15 +249,12 @@ class KafkaPublisher:
 
     def progress(self) -> Progress | None:
         """The shard's last committed progress record, or None when there is none."""
-        found = None
+        read = partial(read_until, seconds=SETTLED_SECONDS)
         with committed_reader(self._config) as consumer:
             at = self._place(consumer.partitions_for_topic(PROGRESS_TOPIC))
             consumer.assign([at])
-            consumer.seek_to_beginning(at)
-            for record in read_until(consumer, at, self._end(at), SETTLED_SECONDS):
-                if record.key == self._shard.encode():
-                    found = Progress(**json.loads(record.value))
-        return found
+            record = newest_record(consumer, at, self._shard.encode(), self._end(at), read)
+        return Progress(**json.loads(record.value)) if record is not None else None
 
     def _end(self, at: TopicPartition) -> int:
         """Where a partition of progress records ends: the high watermark.

@@ -82,6 +82,7 @@ def _examine(only: str | None) -> Iterator[Finding]:
     if ledger["ok"] != "ok":
         return
     app = steps.App.from_environment()
+    yield from _progress_topic(app)
     good, broken = load_pipelines(settings.pipelines)
     for error in broken:
         for problem in error.problems:
@@ -89,6 +90,20 @@ def _examine(only: str | None) -> Iterator[Finding]:
     for name, each in good.items():
         if only in (None, name):
             yield from _examine_pipeline(app, name, each)
+
+
+def _progress_topic(app: steps.App) -> Iterator[Finding]:
+    """What is not good about the topic of progress records; nothing if all is, or no broker is set."""
+    if app.settings.kafka is None:
+        return
+    try:
+        with app.log() as log:
+            shortcomings = log.progress_topic_shortcomings()
+    except TidegateError as error:
+        yield {"check": "progress topic", "ok": WRONG, "found": _told(error)}
+        return
+    for shortcoming in shortcomings:
+        yield {"check": "progress topic", "ok": "wait", "found": shortcoming}
 
 
 def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
