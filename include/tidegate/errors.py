@@ -14,6 +14,7 @@ TidegateError
     ├── SettingsInvalid
     ├── PipelineInvalid       carries every problem found, each with file, line and fix
     ├── SchemaChanged
+    ├── PlanUnreadable        the ledger's form of a planned pipeline is damaged, or of a newer tidegate
     ├── StateGivenUp          the state after that batch is older than what is kept
     ├── TopicMissing
     ├── Halted                going on would lose or double records; names the range and the command
@@ -135,6 +136,10 @@ class PipelineInvalid(Permanent):
 
 class SchemaChanged(Permanent):
     """The columns no longer fit the state that this generation has written."""
+
+
+class PlanUnreadable(Permanent):
+    """The pipeline that a batch was planned with cannot be read from the ledger."""
 
 
 class StateGivenUp(Permanent):

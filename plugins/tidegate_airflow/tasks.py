@@ -65,18 +65,23 @@ def publish(pipeline: str, generation: int, run: str) -> str:
 
 
 def clean() -> None:
-    """Give up old state of every stream, and remove files that nobody reads."""
+    """Give up old state of every stream, and remove files that nobody reads; one stops no other."""
 
     def work() -> None:
         from tidegate import steps
 
         app = steps.App.from_environment()
-        for stream in app.ledger.streams():
+
+        def clean_stream(stream: Stream) -> None:
             cleaned = steps.clean(app, stream, datetime.now(timezone.utc).timestamp())
             log.info(
                 "%s: removed %d rows of %d names, deleted %d files. %s",
                 *(stream, cleaned.removed.rows, len(cleaned.names), cleaned.files, cleaned.note),
             )
+
+        _, error = steps.work_on_streams(app.ledger.streams(), clean_stream)
+        if error is not None:
+            raise error
 
     _run(work)
 

@@ -37,7 +37,9 @@ ELSEWHERE = {
             ("compact.read", "compact.write_state", "maintenance.delete", "maintenance.vacuum"), 2
         ),
         **dict.fromkeys(("compact.session", "ledger.add_snapshot", "ledger.give_up", "ledger.head_at"), 1),
-        **dict.fromkeys(("ledger.known_names", "ledger.snapshots", "ledger.spec_texts"), 1),
+        **dict.fromkeys(
+            ("ledger.known_names", "ledger.snapshots", "ledger.planned_specs", "ledger.open_lookups"), 1
+        ),
     },
     ("doctor", 2, "status"): {"ledger.lease_holder": 1, "ledger.streams": 1},
 }

@@ -20,6 +20,7 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from tidegate.errors import (
     Fenced,
+    Halted,
     LakeUnavailable,
     LeaseHeld,
     LedgerUnavailable,
@@ -35,6 +36,7 @@ from tidegate.ledger import (
     Ledger,
     OffsetRange,
     Plan,
+    PlannedSpec,
     Run,
     Snapshot,
     Stream,
@@ -69,7 +71,7 @@ def ledger(url: str, clock: Clock) -> Ledger:
 
 def plan(seq: int = 1, run_id: str = "r1", end: int = 10) -> Plan:
     ranges = (OffsetRange("t", 0, 0, end), OffsetRange("t", 1, 0, 0))
-    return Plan(STREAM, seq, run_id, 5, 6, ranges, {"t": "id-1"}, "pipeline: p", "hash")
+    return Plan(STREAM, seq, run_id, 5, 6, ranges, {"t": "id-1"}, "pipeline: p", "{}")
 
 
 def attempt(seq: int = 1, name: str = "a1", times: Times | None = None) -> Attempt:
@@ -338,7 +340,42 @@ def test_the_files_of_a_pipeline_come_each_once_and_the_newest_last(ledger: Ledg
     for seq, text_ in enumerate(("one", "two", "one"), start=1):
         held.add_plan(replace(plan(seq, f"r{seq}"), spec_text=text_))
         held.commit(plan(seq), attempt(seq, f"a{seq}"))
-    assert ledger.spec_texts(STREAM) == ["two", "one"]
+    assert ledger.planned_specs(STREAM) == [PlannedSpec("two", "{}"), PlannedSpec("one", "{}")]
+
+
+def test_a_pipeline_is_kept_once_however_many_batches_are_planned_with_it(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    plans = [
+        replace(plan(seq, f"r{seq}"), spec_text="long " * 1000, spec_compiled=f"form {seq // 4}")
+        for seq in range(1, 8)
+    ]
+    for each in plans:
+        held.add_plan(each)
+        held.commit(each, attempt(each.seq, f"a{each.seq}"))
+    with ledger._engine.begin() as connection:
+        (rows,) = connection.execute(text("SELECT count(*) FROM tidegate_pipelines")).one()
+    assert rows == 2
+    assert [ledger.plan(STREAM, each.seq) for each in plans] == plans
+
+
+def test_a_plan_whose_pipeline_the_ledger_has_lost_halts_and_its_pins_are_still_known(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.add_plan(replace(plan(), lookups={"a/b": {"seq": 3}}))
+    with ledger._engine.begin() as connection:
+        connection.execute(text("DELETE FROM tidegate_pipelines"))
+    with pytest.raises(Halted, match=r"batch 1 of p/1 .*tidegate_pipelines"):
+        ledger.plan(STREAM, 1)
+    assert ledger.open_lookups() == [{"a/b": {"seq": 3}}]
+
+
+def test_the_lookups_of_open_plans_are_those_of_every_stream(ledger: Ledger) -> None:
+    other = Stream("other", 2)
+    for stream in (STREAM, other):
+        held = ledger.acquire(stream, "r1")
+        held.add_plan(replace(plan(), stream=stream, lookups={"table": {"version": stream.generation}}))
+    assert ledger.open_lookups() == [{"table": {"version": 2}}, {"table": {"version": 1}}]
+    held.commit(replace(plan(), stream=other), attempt())
+    assert ledger.open_lookups() == [{"table": {"version": 1}}]
 
 
 def test_the_names_that_count_are_the_committed_the_next_batchs_and_the_snapshots(ledger: Ledger) -> None:
@@ -501,6 +538,7 @@ def _assert_upgraded(ledger: Ledger) -> None:
     first = ledger.plan(STREAM, 1)
     assert first is not None
     assert (first.drain, first.lookups, first.ranges) == (False, {}, (OffsetRange("t", 0, 0, 10),))
+    assert first.spec == PlannedSpec("pipeline: p", "")
     old = ledger.attempt(STREAM, 1)
     assert old is not None
     assert old.stage_counts("s") == old.stage_counts("") == {"read": 10}

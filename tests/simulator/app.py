@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulator import clients, sinks
+from tests.simulator import clients, grammar, sinks
 from tests.simulator.broker import Broker
 from tests.simulator.compute import Lake, compute, outbox_of
 from tests.simulator.ledger import SimLeased, SimLedger, Store
@@ -23,7 +23,7 @@ from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, Stage, parse_pipeline
+from tidegate.spec import Pipeline, Stage
 from tidegate.steps import App, planned_pipeline
 from tidegate.steps.outbox import Outbox
 
@@ -35,7 +35,6 @@ SETTINGS = Settings.from_environment(
         "TIDEGATE_SQL": "postgresql://simulated/sink",
     }
 )
-parsed = cache(parse_pipeline)
 
 
 @dataclass
@@ -179,7 +178,8 @@ REPLACED: dict[str, Any] = {
     "tidegate.cli.doctor.out": SimpleNamespace(print=lambda *_, **__: None),
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
-    "tidegate.steps.app.parse_pipeline": parsed,
+    "tidegate.steps.app.read_compiled": lambda *told: grammar.read_compiled(*told),
+    "tidegate.steps.plan.compile_pipeline": grammar.compiled,
     "tidegate.steps.lease.threading": _THREADING,
     "tidegate.steps.lease.time": _TIME,
     "tidegate.steps.plan.time": _TIME,

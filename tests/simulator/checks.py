@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-from tests.simulator.app import Places, parsed
+from tests.simulator.app import Places
 from tests.simulator.broker import Record
 from tests.simulator.compute import Emission, State, decide, read
 from tests.simulator.ledger import Tables
@@ -18,6 +18,7 @@ from tests.simulator.world import Violation
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.ledger import LEASE_SECONDS, Attempt, OffsetRange, Plan, Stream
 from tidegate.spec import KafkaSink
+from tidegate.steps import planned_pipeline
 from tidegate.steps.sinks import shard_name
 
 
@@ -110,8 +111,7 @@ def check_end(places: Places, watch: Watch, stream: Stream) -> Counter[str]:
     _check_ranges(places, plans, watch.skipped)
     expected = _expected(places, plans)
     _check_state(places, tables, expected.state, watch.skipped)
-    spec = parsed(plans[-1].spec_text, "committed").sinks
-    for sink in spec:
+    for sink in planned_pipeline(plans[-1]).sinks:
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
         if isinstance(sink, KafkaSink):
@@ -136,7 +136,7 @@ class Expected:
 
 
 def _expected(places: Places, plans: list[Plan]) -> Expected:
-    expected = Expected(last_stage=parsed(plans[-1].spec_text, "committed").stages[-1].name)
+    expected = Expected(last_stage=planned_pipeline(plans[-1]).stages[-1].name)
     for plan in plans:
         decided = decide(plan, read(places.broker, plan, settled=True), expected.state)
         expected.state |= decided.state

@@ -21,6 +21,7 @@ from tidegate.ledger import (
     Lease,
     OffsetRange,
     Plan,
+    PlannedSpec,
     Run,
     Snapshot,
     Stream,
@@ -185,13 +186,22 @@ class SimReader:
 
         return self._read("head_at", act)
 
-    def spec_texts(self, stream: Stream) -> list[str]:
-        def act() -> list[str]:
+    def open_lookups(self) -> list[Mapping[str, Any]]:
+        def act() -> list[Mapping[str, Any]]:
+            streams = sorted(self._store.streams, key=lambda stream: (stream.pipeline, stream.generation))
+            tables = [self._store.streams[stream] for stream in streams]
+            plans = [each.plans.get(each.head.seq + 1) for each in tables if each.head]
+            return [plan.lookups for plan in plans if plan]
+
+        return self._read("open_lookups", act)
+
+    def planned_specs(self, stream: Stream) -> list[PlannedSpec]:
+        def act() -> list[PlannedSpec]:
             plans = sorted(self._store.streams[stream].plans.items())
-            newest = {plan.spec_text: seq for seq, plan in plans}
+            newest = {plan.spec: seq for seq, plan in plans}
             return sorted(newest, key=newest.__getitem__)
 
-        return self._read("spec_texts", act)
+        return self._read("planned_specs", act)
 
     def known_names(self, stream: Stream) -> KnownNames:
         def act() -> KnownNames:

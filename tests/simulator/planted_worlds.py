@@ -7,13 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.simulator import sinks
+from tests.simulator import grammar, sinks
 from tests.simulator.app import here
 from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Shelf, SimSqlPublisher
+from tidegate.errors import PipelineInvalid, Problem
 from tidegate.ledger import Head, OffsetRange
+from tidegate.spec import Pipeline
 from tidegate.steps import plan
 
 _plan_ranges = plan.plan_ranges
@@ -55,6 +57,17 @@ def a_table_is_not_asked_for_its_version(
     shelf: Shelf, path: str, application: str, seq: int, rows: Any, last_published: int
 ) -> None:
     shelf.world.effect("table.append", partial(shelf.write, application, seq, rows))
+
+
+# the grammar
+
+
+@planted((grammar, "read_compiled"))
+def a_planned_text_is_parsed_again_under_todays_grammar(_: str, text: str, whose: str) -> Pipeline:
+    """Which refuses, from the first commit on, what it took before."""
+    if any(tables.commits for tables in here().store.streams.values()):
+        raise PipelineInvalid([Problem(whose, 1, "pipeline", "The grammar has grown stricter", "")])
+    return grammar.parsed(text, whose)
 
 
 # drained batches

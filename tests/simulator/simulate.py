@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulator.airflow import STEPS, Airflow, Run
-from tests.simulator.app import Places, enter, parsed, simulated
+from tests.simulator.app import Places, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import Watch, check_end
+from tests.simulator.grammar import parsed
 from tests.simulator.world import Event, Violation, World
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.ledger import Attempt

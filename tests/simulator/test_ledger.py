@@ -107,7 +107,15 @@ class Both:
         ranges = (OffsetRange("t", 0, 0, end), OffsetRange("u", seq % 2, 0, seq))
         run_id = f"p{self.dice.randint(1, 30)}"
         return Plan(
-            self.stream, seq, run_id, 100 - end, end, ranges, {"t": f"id{end}"}, f"text{end % 3}", "hash"
+            self.stream,
+            seq,
+            run_id,
+            100 - end,
+            end,
+            ranges,
+            {"t": f"id{end}"},
+            f"text{end % 3}",
+            f"form{end % 2}",
         )
 
     def _read(self) -> Callable[[Any], Any]:
@@ -130,7 +138,7 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.state_attempts(stream, seq),
         lambda ledger: (ledger.snapshots(stream), ledger.known_names(stream)),
         lambda ledger: ledger.head_at(stream, 1000.0 + 20.0 * seq),
-        lambda ledger: ledger.spec_texts(stream),
+        lambda ledger: (ledger.planned_specs(stream), ledger.open_lookups()),
         lambda ledger: ledger.failure(stream, seq),
         lambda ledger: ledger.publications(stream, seq),
         lambda ledger: ledger.last_published(stream, f"sink{seq % 2}"),

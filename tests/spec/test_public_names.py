@@ -37,6 +37,7 @@ def test_the_public_names_are_these() -> None:
         "UpdateEmit",
         "WindowCloseEmit",
         "Within",
+        "compile_pipeline",
         "deduplication_stage",
         "kernel_stage",
         "load_cases",
@@ -47,6 +48,7 @@ def test_the_public_names_are_these() -> None:
         "parse_pipeline",
         "quote",
         "read_cases",
+        "read_compiled",
     ]
 
 

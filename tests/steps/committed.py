@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 
 from tidegate import steps
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream
-from tidegate.spec import Pipeline, load_pipeline
+from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
 
 PIPELINE = """\
 pipeline: visitors
@@ -71,7 +71,7 @@ class Committed:
             ranges=(OffsetRange("events", 0, seq - 1, seq),),
             topic_ids={"events": "id"},
             spec_text=loaded.text,
-            spec_hash=loaded.hash,
+            spec_compiled=compile_pipeline(loaded),
         )
         self.held.add_plan(plan)
         name = f"{self.prefix}{seq}"

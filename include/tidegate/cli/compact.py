@@ -21,18 +21,23 @@ from tidegate.ledger import Stream
 def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Fold the state of PIPELINES now, or of all where it is due; then remove files that nobody reads.
 
-    Safe beside running batches. State can be read as of any batch of the last TIDEGATE_TIME_TRAVEL days.
+    Safe beside running batches; a pipeline that fails stops no other. State can be read as of any batch
+    of the last TIDEGATE_TIME_TRAVEL days.
     """
     app = steps.App.from_environment()
     named = [steps.stream_of(app.pipeline(name)) for name in pipelines]
     streams = named or app.ledger.streams()
     with steps_shown(quiet=as_json) as progress:
-        done = [_maintained(app, stream, bool(named), dry_run, progress) for stream in streams]
+        done, error = steps.work_on_streams(
+            streams, lambda stream: _maintained(app, stream, bool(named), dry_run, progress)
+        )
     if as_json:
         print(json.dumps([_object(*each) for each in done]))
     else:
         title = "What would be done" if dry_run else ""
         show([_row(*each) for each in done], False, title, empty="No batch was planned yet.")
+    if error is not None:
+        raise error
 
 
 def _maintained(

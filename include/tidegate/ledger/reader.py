@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy import Connection, Engine, and_, func, select
+from sqlalchemy import Connection, Engine, Select, and_, func, select
 
 from tidegate.errors import StateGivenUp
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.database import answering, for_reading
-from tidegate.ledger.records import Attempt, Failure, Head, KnownNames, Plan, Run, Snapshot, Stream, Times
+from tidegate.ledger.records import (
+    Attempt,
+    Failure,
+    Head,
+    KnownNames,
+    Plan,
+    PlannedSpec,
+    Run,
+    Snapshot,
+    Stream,
+    Times,
+)
 from tidegate.ledger.rows import attempt_in, failure_in, of, partitions_in, plan_in, snapshot_in
 
 NO_LEASE_SECONDS = 3600.0
@@ -72,9 +84,9 @@ class LedgerReader:
 
     def plan(self, stream: Stream, seq: int) -> Plan | None:
         """The plan of a batch."""
-        table = schema.plans
+        query = _plans_with_pipelines().where(of(schema.plans, stream), schema.plans.c.seq == seq)
         with self._transaction("plan") as connection:
-            row = connection.execute(select(table).where(of(table, stream), table.c.seq == seq)).first()
+            row = connection.execute(query).first()
         return plan_in(stream, row) if row else None
 
     def open_plan(self, stream: Stream) -> Plan | None:
@@ -153,12 +165,27 @@ class LedgerReader:
         with self._transaction("head_at") as connection:
             return connection.execute(query).scalar() or 0
 
-    def spec_texts(self, stream: Stream) -> list[str]:
-        """The pipeline files that batches were planned with, each once, the newest last."""
-        table = schema.plans
-        query = select(table.c.spec_text).where(of(table, stream)).group_by(table.c.spec_text)
-        with self._transaction("spec_texts") as connection:
-            return list(connection.execute(query.order_by(func.max(table.c.seq))).scalars())
+    def open_lookups(self) -> list[Mapping[str, Any]]:
+        """`Plan.lookups` of every plan of any stream that is not committed yet."""
+        plans, heads = schema.plans, schema.heads
+        is_open = and_(
+            plans.c.pipeline == heads.c.pipeline,
+            plans.c.generation == heads.c.generation,
+            plans.c.seq == heads.c.seq + 1,
+        )
+        query = select(plans.c.lookups).select_from(heads.join(plans, is_open))
+        with self._transaction("open_lookups") as connection:
+            return list(connection.execute(query.order_by(*heads.primary_key)).scalars())
+
+    def planned_specs(self, stream: Stream) -> list[PlannedSpec]:
+        """The pipelines that batches were planned with, each version once, the newest last."""
+        plans, pipelines = schema.plans, schema.pipelines
+        newest = select(plans.c.spec_hash, func.max(plans.c.seq).label("seq")).where(of(plans, stream))
+        used = newest.group_by(plans.c.spec_hash).subquery()
+        query = select(pipelines).join(used, pipelines.c.hash == used.c.spec_hash)
+        with self._transaction("planned_specs") as connection:
+            rows = connection.execute(query.where(of(pipelines, stream)).order_by(used.c.seq))
+            return [PlannedSpec(row.text, row.compiled) for row in rows]
 
     def known_names(self, stream: Stream) -> KnownNames:
         """Whose files count, read at once."""
@@ -215,6 +242,18 @@ class LedgerReader:
         with self._transaction("metrics") as connection:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {(row.stage, row.name): row.value for row in rows}
+
+
+def _plans_with_pipelines() -> Select[Any]:
+    """Plans, each with text and compiled form of its pipeline; null where the ledger has lost them."""
+    plans, pipelines = schema.plans, schema.pipelines
+    same = and_(
+        pipelines.c.pipeline == plans.c.pipeline,
+        pipelines.c.generation == plans.c.generation,
+        pipelines.c.hash == plans.c.spec_hash,
+    )
+    texts = pipelines.c.text.label("spec_text"), pipelines.c.compiled.label("spec_compiled")
+    return select(plans, *texts).select_from(plans.outerjoin(pipelines, same))
 
 
 def _snapshots(connection: Connection, stream: Stream) -> list[Snapshot]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,19 @@ class OffsetRange:
 
 
 @dataclass(frozen=True)
+class PlannedSpec:
+    """A pipeline as batches were planned with it: its file's text, and the compiled form of that day."""
+
+    text: str
+    compiled: str
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of both, in hex."""
+        return hashlib.sha256(f"{self.compiled}\n{self.text}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
 class Plan:
     """The immutable record of a batch, written before anything is read.
 
@@ -50,6 +64,7 @@ class Plan:
     believed (quarantined). Both are epoch ms. A batch with `drain` reads nothing and lets out what is held
     back. `lookups` pins each lookup table, by its text in the pipeline file, to what it was at planning:
     `{"version": n}` of a Delta table, or `{"pipeline", "generation", "seq", "stage"}` of a state.
+    `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see `spec.compiled`).
     """
 
     stream: Stream
@@ -60,9 +75,14 @@ class Plan:
     ranges: tuple[OffsetRange, ...]
     topic_ids: Mapping[str, str]
     spec_text: str
-    spec_hash: str
+    spec_compiled: str
     drain: bool = False
     lookups: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> PlannedSpec:
+        """The pipeline as it was when the batch was planned."""
+        return PlannedSpec(self.spec_text, self.spec_compiled)
 
     @property
     def span(self) -> int:

@@ -8,7 +8,17 @@ from typing import Any
 
 from sqlalchemy import Row, Table, and_
 
-from tidegate.ledger.records import ANY_STAGE, Attempt, Failure, OffsetRange, Plan, Snapshot, Stream
+from tidegate.errors import Halted
+from tidegate.ledger.records import (
+    ANY_STAGE,
+    Attempt,
+    Failure,
+    OffsetRange,
+    Plan,
+    PlannedSpec,
+    Snapshot,
+    Stream,
+)
 
 ByPartition = Mapping[tuple[str, int], int]
 _Stored = Mapping[str, Mapping[str, int]]
@@ -33,7 +43,12 @@ def partitions_out(numbers: ByPartition) -> dict[str, dict[str, int]]:
 
 
 def plan_in(stream: Stream, row: Row[Any]) -> Plan:
-    """A plan, word for word as it was written."""
+    """A plan, word for word as it was written. Raises Halted when its pipeline is not in the ledger."""
+    if row.spec_text is None or row.spec_compiled is None:
+        raise Halted(
+            f"The ledger does not have the pipeline that batch {row.seq} of {stream} was planned with",
+            "Restore the table tidegate_pipelines from a backup of the ledger.",
+        )
     return Plan(
         stream=stream,
         seq=row.seq,
@@ -43,20 +58,27 @@ def plan_in(stream: Stream, row: Row[Any]) -> Plan:
         ranges=tuple(OffsetRange(**each) for each in row.ranges),
         topic_ids=row.topic_ids,
         spec_text=row.spec_text,
-        spec_hash=row.spec_hash,
+        spec_compiled=row.spec_compiled,
         drain=row.drain,
         lookups=row.lookups,
     )
 
 
 def plan_out(plan: Plan) -> dict[str, Any]:
-    """A plan's columns, without the stream's."""
-    row = {name: value for name, value in vars(plan).items() if name != "stream"}
+    """A plan's columns, without the stream's. The pipeline is a row of its own: see `spec_out`."""
+    elsewhere = ("stream", "spec_text", "spec_compiled")
+    row = {name: value for name, value in vars(plan).items() if name not in elsewhere}
     return row | {
+        "spec_hash": plan.spec.hash,
         "ranges": [asdict(each) for each in plan.ranges],
         "topic_ids": dict(plan.topic_ids),
         "lookups": dict(plan.lookups),
     }
+
+
+def spec_out(spec: PlannedSpec) -> dict[str, Any]:
+    """A planned pipeline's columns, without the stream's."""
+    return {"hash": spec.hash, "text": spec.text, "compiled": spec.compiled}
 
 
 def snapshot_in(stream: Stream, row: Row[Any]) -> Snapshot:

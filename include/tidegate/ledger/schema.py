@@ -50,11 +50,17 @@ plans = _table(
     Column("believed_until_ms", BigInteger, nullable=False),
     Column("ranges", JSON, nullable=False),
     Column("topic_ids", JSON, nullable=False),
-    Column("spec_text", Text, nullable=False),
-    Column("spec_hash", String(64), nullable=False),
+    Column("spec_hash", String(64), nullable=False),  # of the row in `pipelines`
     Column("planned_at", Float, nullable=False),
     Column("drain", Boolean, nullable=False, server_default=false()),
     Column("lookups", JSON, nullable=False, server_default=text("'{}'")),
+)
+# What batches were planned with, each version once: the file's text, and the form in which it is read again.
+pipelines = _table(
+    "pipelines",
+    [Column("hash", String(64), primary_key=True)],
+    Column("text", Text, nullable=False),
+    Column("compiled", Text, nullable=False),
 )
 runs = _table(
     "runs",

@@ -14,8 +14,8 @@ from tidegate.errors import Fenced, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Lease, OffsetRange, Plan, Run
-from tidegate.ledger.rows import attempt_out, of, partitions_in, partitions_out, plan_out, storable
+from tidegate.ledger.records import Attempt, Lease, OffsetRange, Plan, PlannedSpec, Run
+from tidegate.ledger.rows import attempt_out, of, partitions_in, partitions_out, plan_out, spec_out, storable
 
 LEASE_SECONDS = 120.0
 
@@ -47,6 +47,7 @@ class LeasedLedger(LedgerReader):
         """Fix a batch, and that its run works on it."""
         row = self._key(**plan_out(plan), planned_at=self._now())
         with self._fenced("add_plan") as connection:
+            self._keep_spec(connection, plan.spec)
             connection.execute(insert(schema.plans).values(row))
             connection.execute(
                 insert(schema.runs).values(self._key(run_id=plan.run_id, seq=plan.seq, note=""))
@@ -156,6 +157,13 @@ class LeasedLedger(LedgerReader):
         row |= {"what": storable(error.what), "fix": storable(error.fix)}
         with self._fenced("note_failure") as connection:
             _replace(connection, table, self._row(table, seq), [row])
+
+    def _keep_spec(self, connection: Connection, spec: PlannedSpec) -> None:
+        """Write what a batch is planned with, unless an earlier one was planned with the same."""
+        table = schema.pipelines
+        same = and_(of(table, self.stream), table.c.hash == spec.hash)
+        if connection.execute(select(table.c.hash).where(same)).first() is None:
+            connection.execute(insert(table).values(self._key(**spec_out(spec))))
 
     def _after(self, connection: Connection, plan: Plan) -> dict[tuple[str, int], int]:
         """The head's offsets once this plan is in: partitions that the plan does not read stay."""

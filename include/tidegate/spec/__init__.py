@@ -11,6 +11,7 @@ from tidegate.spec.cases import (
     read_cases,
 )
 from tidegate.spec.columns import Column
+from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.emit import (
     Buffer,
@@ -65,6 +66,8 @@ __all__ = [
     "load_pipelines",
     "parse_pipeline",
     "parse_case_pipeline",
+    "compile_pipeline",
+    "read_compiled",
     "quote",
     "Case",
     "CaseRecord",

@@ -21,6 +21,7 @@ from tidegate.steps.reconcile import check_progress, reconcile
 from tidegate.steps.run import run_batch
 from tidegate.steps.sinks import check_sql_sinks, check_topic, sql_connections
 from tidegate.steps.stalled import stalled_transactions
+from tidegate.steps.streams import work_on_streams
 from tidegate.steps.unfinished import Unfinished, unfinished_batches
 from tidegate.steps.validate import validate_batch
 
@@ -61,4 +62,5 @@ __all__ = [
     "stream_of",
     "unfinished_batches",
     "validate_batch",
+    "work_on_streams",
 ]

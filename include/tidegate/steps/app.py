@@ -18,7 +18,7 @@ from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, on_disk
 from tidegate.ledger import Attempt, Ledger, Plan, Stream
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, Stage, load_pipeline, parse_pipeline
+from tidegate.spec import Pipeline, Stage, load_pipeline, read_compiled
 from tidegate.steps.outbox import Outbox, open_outbox
 
 if TYPE_CHECKING:
@@ -124,11 +124,16 @@ def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan:
 
 
 def planned_pipelines(app: App, stream: Stream) -> list[Pipeline]:
-    """The pipeline as each batch was planned with it, each version once, the newest last."""
-    name = f"{stream.pipeline}.yaml as planned"
-    return [parse_pipeline(text, name) for text in app.ledger.spec_texts(stream)]
+    """The pipeline as each batch was planned with it, each version once, the newest last.
+
+    Raises PlanUnreadable.
+    """
+    return [read_compiled(spec.compiled, spec.text, str(stream)) for spec in app.ledger.planned_specs(stream)]
 
 
 def planned_pipeline(plan: Plan) -> Pipeline:
-    """The pipeline as it was when the batch was planned, whatever the file says now."""
-    return parse_pipeline(plan.spec_text, f"{plan.stream.pipeline}.yaml as planned for batch {plan.seq}")
+    """The pipeline as it was when the batch was planned, whatever the file and the grammar say now.
+
+    Raises PlanUnreadable.
+    """
+    return read_compiled(plan.spec_compiled, plan.spec_text, f"batch {plan.seq} of {plan.stream}")

@@ -111,8 +111,8 @@ def oldest_kept(app: App, stream: Stream, now: float) -> int:
 
 def _pinned(app: App, stream: Stream) -> Iterator[int]:
     """The batches of the stream whose state open plans read."""
-    for plan in filter(None, map(app.ledger.open_plan, app.ledger.streams())):
-        for pin in plan.lookups.values():
+    for lookups in app.ledger.open_lookups():
+        for pin in lookups.values():
             if (pin.get("pipeline"), pin.get("generation")) == (stream.pipeline, stream.generation):
                 yield pin["seq"]
 

@@ -10,7 +10,7 @@ from tidegate.broker import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
-from tidegate.spec import Pipeline, Source
+from tidegate.spec import Pipeline, Source, compile_pipeline
 from tidegate.steps.app import App, stream_of
 from tidegate.steps.lease import leased
 from tidegate.steps.lookups import pinned_lookups
@@ -123,7 +123,7 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
         ranges=standing_still(head) if found is None else found.ranges,
         topic_ids=head.topic_ids if found is None else found.topic_ids,
         spec_text=pipeline.text,
-        spec_hash=pipeline.hash,
+        spec_compiled=compile_pipeline(pipeline),
         drain=trigger.drain,
         lookups=pinned_lookups(app, pipeline),
     )

@@ -1,0 +1,136 @@
+"""The compiled form of a pipeline: what a planned batch keeps of its file, whatever the grammar becomes.
+
+A JSON document `{"format": 1, "tidegate": "0.1.0", "pipeline": …}` of the checked pipeline: types are
+resolved, defaults filled in, conditions parsed. Reading one checks nothing against today's grammar, settings
+or modules. A part is `{"is": its class, "of": its fields}`; mappings and other values likewise.
+
+When the classes change, the golden file of the tests differs: then raise `FORMAT`, and let the reader of the
+format before give today's classes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from pydantic import BaseModel
+
+from tidegate import __version__
+from tidegate.core.condition import Condition
+from tidegate.errors import PlanUnreadable
+from tidegate.spec import emit, equal, sinks, window
+from tidegate.spec.columns import Column
+from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.lookup import Lookup
+from tidegate.spec.pipeline import Pipeline, Quality, Written
+from tidegate.spec.reduce import Aggregate
+from tidegate.spec.source import Source
+from tidegate.spec.stage import Stage
+
+FORMAT = 1
+"""The version of the form that is written."""
+
+_PARTS: tuple[type[Any], ...] = (
+    *(Written, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, Quality),
+    *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
+    *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
+    *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
+    *(equal.Within, equal.Amount, equal.SqlEqual, equal.PythonEqual, Condition),
+    *(sinks.KafkaSink, sinks.TableSink, sinks.SqlSink),
+)
+_BY_NAME = {part.__name__: part for part in _PARTS}
+_AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]] = {
+    "double": (float, repr, float),
+    "decimal": (Decimal, str, Decimal),
+    "instant": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": (date, date.isoformat, date.fromisoformat),
+}
+"""Tag -> type, and how it is written and read. JSON has one kind of number, and no time."""
+
+
+def compile_pipeline(pipeline: Pipeline) -> str:
+    """The compiled form, in the newest format. It has all of the pipeline but its text."""
+    written = {name: getattr(pipeline, name) for name in Written.model_fields}
+    body = {"is": Written.__name__, "of": {name: _dumped(value) for name, value in written.items()}}
+    return json.dumps({"format": FORMAT, "tidegate": __version__, "pipeline": body}, separators=(",", ":"))
+
+
+def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
+    """The pipeline of a compiled form and of the text that it was made from. Raises PlanUnreadable.
+
+    `whose` is what the error calls it, such as `batch 7 of levels/1`.
+    """
+    try:
+        document = json.loads(compiled)
+        reader = _READERS.get(document["format"])
+        if reader is not None:
+            return reader(document["pipeline"], text)
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        raise PlanUnreadable(
+            f"The pipeline of {whose} cannot be read from the ledger: {type(error).__name__}: {error}",
+            "Restore the ledger from a backup, or raise `generation` to begin anew.",
+        ) from error
+    raise PlanUnreadable(
+        f"The pipeline of {whose} was planned by tidegate {document.get('tidegate')} in format "
+        f"{document['format']}, which tidegate {__version__} does not know",
+        f"Run it with tidegate {document.get('tidegate')} or a newer one.",
+    )
+
+
+def _read_1(body: Any, text: str) -> Pipeline:
+    written = _loaded(body)
+    return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
+
+
+_READERS: Mapping[Any, Callable[[Any, str], Pipeline]] = {1: _read_1}
+
+
+def _dumped(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, tuple):
+        return [_dumped(item) for item in value]
+    if isinstance(value, dict):
+        return {"is": "map", "of": {name: _dumped(item) for name, item in value.items()}}
+    for tag, (type_, write, _) in _AS_TEXT.items():
+        if type(value) is type_:
+            return {"is": tag, "of": write(value)}
+    part = _BY_NAME[type(value).__name__]
+    return {"is": part.__name__, "of": {name: _dumped(getattr(value, name)) for name in _names(part)}}
+
+
+def _loaded(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_loaded(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    tag, content = value["is"], value["of"]
+    if tag in _AS_TEXT:
+        return _AS_TEXT[tag][2](content)
+    loaded = {name: _loaded(item) for name, item in content.items()}
+    return loaded if tag == "map" else _made(_BY_NAME[tag], loaded)
+
+
+def _made(part: type[Any], values: dict[str, Any]) -> Any:
+    """The part, with nothing checked but that it has all of its fields, and no others."""
+    names = _names(part)
+    if set(values) != set(names):
+        raise ValueError(f"{part.__name__} has {sorted(values)} and not {sorted(names)}")
+    if is_dataclass(part):
+        return part(**values)
+    made = part.model_construct(**{name: values[name] for name in part.model_fields})
+    for name in part.__private_attributes__:
+        setattr(made, name, values[name])
+    return made
+
+
+def _names(part: type[Any]) -> tuple[str, ...]:
+    """Its fields, and what it keeps beside them: the parsed condition of a stage."""
+    if is_dataclass(part):
+        return tuple(field.name for field in fields(part))
+    assert issubclass(part, BaseModel), f"{part.__name__} is a part of the grammar"
+    return (*part.model_fields, *part.__private_attributes__)

@@ -1,0 +1,175 @@
+"""The compiled form of a pipeline: all of it, exactly, and whatever becomes of the grammar."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.spec.files import GOOD, everything, made
+from tidegate import __version__
+from tidegate.core.condition import Condition
+from tidegate.core.condition.compiler import compiled
+from tidegate.errors import PipelineInvalid, PlanUnreadable
+from tidegate.spec import Pipeline, load_cases, load_pipeline, parse_case_pipeline, parse_pipeline
+from tidegate.spec import compiled as compiled_form
+from tidegate.spec.compiled import FORMAT, compile_pipeline, read_compiled
+from tidegate.spec.kernel import deduplication_stage, kernel_stage
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).resolve().parent / "compiled"
+SAMPLES = sorted((ROOT / "include" / "pipelines").glob("*.yaml"))
+CASES = [
+    *sorted((ROOT / "include" / "pipelines" / "cases").rglob("*.yaml")),
+    *sorted((ROOT / "tests" / "conformance").rglob("*.yaml")),
+    *sorted((ROOT / "tests" / "conformance").rglob("*.json")),
+]
+
+
+def again(pipeline: Pipeline) -> Pipeline:
+    return read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1 of p/1")
+
+
+def assert_same(pipeline: Pipeline) -> None:
+    """Equal, of the same classes throughout, and the same to the kernel."""
+    loaded = again(pipeline)
+    assert loaded == pipeline
+    assert repr(loaded) == repr(pipeline)
+    assert loaded.hash == pipeline.hash
+    assert compile_pipeline(loaded) == compile_pipeline(pipeline)
+    assert [stage.condition for stage in loaded.stages] == [stage.condition for stage in pipeline.stages]
+    assert [kernel_stage(loaded, stage) for stage in loaded.stages] == [
+        kernel_stage(pipeline, stage) for stage in pipeline.stages
+    ]
+    assert deduplication_stage(loaded) == deduplication_stage(pipeline)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=[path.stem for path in SAMPLES])
+def test_a_sample_pipeline_survives_being_compiled(path: Path) -> None:
+    assert_same(load_pipeline(path))
+
+
+def test_the_pipeline_of_every_case_survives_being_compiled() -> None:
+    pipelines = [case.pipeline for path in CASES for case in load_cases(path)]
+    assert len(pipelines) > 50
+    for pipeline in pipelines:
+        assert_same(pipeline)
+
+
+def with_everything() -> dict[str, Pipeline]:
+    """What between them has every class of the grammar."""
+    windows: list[dict[str, Any]] = [{"tumbling": "1h"}, {"session": "5m", "grace": "1m"}]
+    others = made(
+        {"window": windows[0], "emit": {"on": "window_close", "buffer": {"max_records": 5}}},
+        {"emit": {"on": "change", "equal": {"python": "shop.compare:same"}}},
+        {
+            "window": windows[1],
+            "reduce": {"n": "count(*)", "m": "max(price)"},
+            "where": "m > 1.50 and n > 1e3",
+        },
+        {"emit": {"on": "interval", "every": "10s"}},
+        source={"deduplicate": "root"},
+    )
+    return {
+        "everything": parse_case_pipeline(everything(), "p.yaml"),
+        "others": others,
+        "good": parse_pipeline(GOOD, "p.yaml"),
+    }
+
+
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    return monkeypatch
+
+
+def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.MonkeyPatch) -> None:
+    pipelines = with_everything()
+    for pipeline in pipelines.values():
+        assert_same(pipeline)
+    written = "".join(map(compile_pipeline, pipelines.values()))
+    assert [part for part in compiled_form._BY_NAME if f'{{"is":"{part}"' not in written] == []
+
+
+amounts = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
+
+
+@given(
+    amounts, st.decimals(-1000, 1000, places=3), st.text(st.characters(exclude_characters="'\\"), max_size=9)
+)
+def test_numbers_and_texts_survive_being_compiled(amount: float, number: Any, text: str) -> None:
+    within = {"on": "change", "equal": {"within": {"price": amount}}}
+    assert_same(made({"select": {"price": "price"}, "emit": within, "where": f"price > {abs(number)}"}))
+    with suppress(PipelineInvalid):  # such as a text with a character that no expression can have
+        assert_same(made({"where": f"name = '{text}'"}))
+
+
+def test_it_is_read_without_the_modules_and_the_grammar_of_its_day(trusted: pytest.MonkeyPatch) -> None:
+    pipelines = with_everything()
+    forms = {name: compile_pipeline(pipeline) for name, pipeline in pipelines.items()}
+    trusted.delenv("TIDEGATE_PYTHON_MODULES")
+    trusted.setattr("tidegate.spec.sql.parse", lambda *_: pytest.fail("SQL was parsed"))
+    trusted.setattr("tidegate.spec.condition.parse", lambda *_: pytest.fail("a condition was parsed"))
+    for name, form in forms.items():
+        loaded = read_compiled(form, pipelines[name].text, "batch 1")
+        assert loaded == pipelines[name]
+        for stage in loaded.stages:
+            kernel_stage(loaded, stage)
+
+
+def golden(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((GOLDEN / f"format_{FORMAT}.json").read_text())[name]
+    return document
+
+
+def test_the_golden_file_is_of_the_newest_format(trusted: pytest.MonkeyPatch) -> None:
+    """If this fails, classes have changed: raise FORMAT, keep the file for its reader, and add another."""
+    for name, pipeline in with_everything().items():
+        expected = {"format": FORMAT, "tidegate": __version__, "pipeline": golden(name)}
+        assert json.loads(compile_pipeline(pipeline)) == expected, name
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("format_*.json")), ids=lambda path: path.stem)
+def test_every_format_that_was_ever_written_is_read(path: Path, trusted: pytest.MonkeyPatch) -> None:
+    format_ = int(path.stem.removeprefix("format_"))
+    for name, body in json.loads(path.read_text()).items():
+        form = json.dumps({"format": format_, "tidegate": "0.0.1", "pipeline": body})
+        pipeline = with_everything()[name]
+        loaded = read_compiled(form, pipeline.text, "batch 1")
+        assert loaded == pipeline, name
+        for condition in filter(None, (stage.condition for stage in loaded.stages)):
+            assert callable(compiled(condition.tree))
+
+
+def test_every_condition_keeps_its_tree_and_is_not_parsed_again(trusted: pytest.MonkeyPatch) -> None:
+    (condition,) = [stage.condition for stage in again(with_everything()["everything"]).stages if stage.where]
+    assert condition == Condition("n < window_end", ("<", ("column", "n"), ("column", "window_end")))
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ('{"format": 99, "tidegate": "9.1", "pipeline": {}}', "planned by tidegate 9.1 in format 99"),
+        ("", "cannot be read"),
+        ("{}", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"format": 1, "tidegate": "0.1", "pipeline": null}', "cannot be read"),
+        ('{"format": 1, "pipeline": {"is": "Written", "of": {"pipeline": "p"}}}', "cannot be read"),
+        ('{"format": 1, "pipeline": {"is": "Nobody", "of": {}}}', "cannot be read"),
+    ],
+)
+def test_a_form_that_cannot_be_read_says_whose_it_is(form: str, says: str) -> None:
+    with pytest.raises(PlanUnreadable, match=f"batch 7 of p/1 .*{says}|{says}.*batch 7 of p/1") as caught:
+        read_compiled(form, "pipeline: p", "batch 7 of p/1")
+    assert caught.value.fix
+
+
+def test_what_is_no_part_of_the_grammar_is_not_written() -> None:
+    pipeline = parse_pipeline(GOOD, "p.yaml")
+    with pytest.raises(KeyError):
+        compile_pipeline(pipeline.model_copy(update={"lookup": [object()]}))

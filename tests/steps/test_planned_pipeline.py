@@ -1,0 +1,104 @@
+"""What was planned and decided goes on, whatever today's grammar, settings and modules say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from tests.steps.committed import Committed
+from tidegate import steps
+from tidegate.cli.compact import compact
+from tidegate.errors import LakeUnavailable, Permanent, PipelineInvalid, PlanUnreadable, Transient
+from tidegate.ledger import Stream
+from tidegate.steps.app import planned_pipelines
+from tidegate.steps.compaction import size_of
+
+ROWS = {"first": [("k1", 1)], "second": [("k1", 1)]}
+
+
+class Compared(Committed):
+    """A stream whose pipeline file calls a Python function."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "  - {kind: table}")
+        change = "emit: {on: change, equal: {python: shop.compare:same}}"
+        self.file.write_text(self.file.read_text().replace("emit: {on: change}", change))
+
+
+@pytest.fixture
+def decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compared:
+    """A batch that is decided and not published, of which the file is refused by now."""
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    decided = Compared(tmp_path)
+    decided.commit(1, ROWS)
+    monkeypatch.delenv("TIDEGATE_PYTHON_MODULES")
+    with pytest.raises(PipelineInvalid, match=r"shop\.compare"):
+        _ = decided.pipeline
+    return decided
+
+
+def test_a_decided_batch_is_published_although_its_module_may_not_be_called_now(
+    decided: Compared,
+) -> None:
+    assert decided.publish(1) == {"table": 1}
+
+
+def test_compaction_and_cleaning_go_on_although_a_module_may_not_be_called_now(
+    decided: Compared,
+) -> None:
+    (pipeline,) = planned_pipelines(decided.app, decided.stream)
+    assert [stage.name for stage in pipeline.stages] == ["first", "second"]
+    assert size_of(decided.app, decided.stream, ["a1"]).rows == 0
+    assert steps.clean(decided.app, decided.stream, now=1e9).removed.rows == 0
+
+
+def damage(committed: Committed, stream: Stream) -> None:
+    """Make what the stream was planned with unreadable."""
+    with committed.app.ledger._engine.begin() as connection:
+        statement = "UPDATE tidegate_pipelines SET compiled = :form WHERE pipeline = :pipeline"
+        form = '{"format": 7, "tidegate": "3.0.0", "pipeline": {}}'
+        connection.execute(text(statement), {"form": form, "pipeline": stream.pipeline})
+
+
+def test_a_batch_that_a_newer_tidegate_planned_says_which_one(decided: Compared) -> None:
+    damage(decided, decided.stream)
+    with pytest.raises(PlanUnreadable, match=r"batch 1 of visitors/1 was planned by tidegate 3\.0\.0"):
+        decided.publish(1)
+
+
+def test_one_unreadable_stream_stops_no_others_cleaning(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    plan = committed.commit(1, ROWS)
+    broken = committed.app.ledger.acquire(Stream("broken", 1), "test")  # comes before `visitors`
+    broken.add_plan(replace(plan, stream=broken.stream, lookups={"visitors/second": {"seq": 1}}))
+    damage(committed, broken.stream)
+    result = CliRunner().invoke(compact, ["--json"], env=committed.environment)
+    assert [cleaned["pipeline"] for cleaned in json.loads(result.stdout)] == ["visitors"]
+    assert isinstance(result.exception, PlanUnreadable)
+
+
+def failing(errors: dict[str, Exception]) -> Callable[[Stream], str]:
+    def work(stream: Stream) -> str:
+        if stream.pipeline in errors:
+            raise errors[stream.pipeline]
+        return stream.pipeline
+
+    return work
+
+
+def test_several_streams_that_fail_are_one_error_that_names_all_and_is_retried_if_one_can_be() -> None:
+    streams = [Stream(name, 1) for name in "abc"]
+    two = {"a": PlanUnreadable("a is broken"), "c": PlanUnreadable("c is broken")}
+    done, error = steps.work_on_streams(streams, failing(two))
+    assert (done, type(error)) == (["b"], Permanent)
+    assert "a/1: PlanUnreadable: a is broken" in str(error)
+    assert "c/1: PlanUnreadable: c is broken" in str(error)
+    _, error = steps.work_on_streams(streams, failing({**two, "c": LakeUnavailable("away")}))
+    assert type(error) is Transient
+    assert steps.work_on_streams(streams, failing({})) == (["a", "b", "c"], None)
