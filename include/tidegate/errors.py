@@ -163,7 +163,7 @@ class OffsetsLost(Halted):
 
 
 class LogTruncated(Halted):
-    """The log ends before the head."""
+    """The log was truncated below the head, or below what is planned; it may have grown again since."""
 
 
 class ProgressLost(Halted):

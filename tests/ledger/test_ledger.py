@@ -192,6 +192,18 @@ def test_the_commit_moves_head_offsets_and_topic_ids_together(ledger: Ledger) ->
     assert ledger.open_plan(STREAM) is None
 
 
+def test_the_head_has_the_epoch_of_the_last_record_that_was_read_in_each_partition(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    read, idle = OffsetRange("t", 0, 0, 10, 4), OffsetRange("t", 1, 0, 7, 2)
+    held.commit(replace(plan(), ranges=(read, idle)), attempt())
+    assert ledger.head(STREAM).epochs == {("t", 0): 4, ("t", 1): 2}
+    read, idle = OffsetRange("t", 0, 10, 12), OffsetRange("t", 1, 7, 7)
+    held.commit(replace(plan(seq=2), ranges=(read, idle)), attempt(seq=2))
+    assert ledger.head(STREAM).epochs == {("t", 1): 2}, "of what was read, nobody could tell"
+    held.accept_gap([OffsetRange("t", 1, 7, 9)])
+    assert ledger.head(STREAM).epochs == {}, "it was that of a record before the gap"
+
+
 def test_a_batch_is_committed_once(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.commit(plan(), attempt())

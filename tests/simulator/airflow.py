@@ -16,11 +16,13 @@ from tidegate.cli import doctor
 from tidegate.errors import (
     Halted,
     LeaseHeld,
+    LogTruncated,
     OffsetsLost,
     Permanent,
     QualityFailed,
     TidegateError,
     TopicMissing,
+    TopicRecreated,
 )
 from tidegate.spec import Pipeline
 
@@ -28,7 +30,7 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 RETRIES = 3
 RETRY_SECONDS = 10.0
 LEASE_WAIT_SECONDS = 10.0
-BEARABLE = (Halted, OffsetsLost, QualityFailed, TopicMissing)
+BEARABLE = (Halted, OffsetsLost, QualityFailed, TopicMissing, TopicRecreated, LogTruncated)
 """With these a run may end for good: somebody has to do something first, and nothing is lost by waiting."""
 
 
@@ -118,6 +120,7 @@ class Run:
     crashes: int = 0
     nothing_to_do: bool = False
     failed: bool = False
+    is_of_another_log: bool = False
 
     def start(self, delay: float = 0.0) -> None:
         """The next try of the step that is due."""
@@ -158,6 +161,9 @@ class Run:
             _bearable(process)
             if isinstance(error, OffsetsLost):
                 self.airflow.accept_gap()
+            if isinstance(error, (TopicRecreated, LogTruncated)):
+                self.is_of_another_log = True
+                self.airflow.drop_plan()
             self._over(failed=True)
         else:
             _bearable(process)

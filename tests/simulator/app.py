@@ -173,6 +173,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.broker.progress_topic.FIRST_WINDOW": 2,
     "tidegate.broker.progress_topic.WIDENING": 2,
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
+    "tidegate.broker.log.epoch_ends": lambda admin, epochs: admin.epoch_ends(epochs),
     "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
     "tidegate.cli.doctor._leased": _leased,
     "tidegate.cli.doctor.out": SimpleNamespace(print=lambda *_, **__: None),

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 
+from tidegate.broker import EpochEnd
+
 Partition = tuple[str, int]
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -47,6 +49,8 @@ class Log:
     aborted: set[Transaction] = field(default_factory=set)
     start: int = 0
     """What lies before was deleted by retention: it is kept here for the checks only."""
+    epochs: dict[int, int] = field(default_factory=lambda: {0: 0})
+    """Leader epoch -> the offset of its first record, as far as there is one; the newest is the leader's."""
 
     @property
     def end(self) -> int:
@@ -67,6 +71,28 @@ class Log:
         if not transaction.commits:
             self.aborted.add(transaction)
         self.entries.append((None, transaction))
+
+    def elect(self) -> None:
+        """A new leader, which has all that the one before had."""
+        newest = max(self.epochs)
+        self.epochs = {epoch: start for epoch, start in self.epochs.items() if start < self.end}
+        self.epochs[newest + 1] = self.end
+
+    def truncated(self, offset: int) -> Log:
+        """What a new leader has of it that lacks everything from an offset on."""
+        first = {transaction: at for transaction, at in self.open.items() if at < offset}
+        log = Log(self.entries[:offset], first, set(self.aborted), self.start, dict(self.epochs))
+        log.elect()
+        return log
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """As a leader answers who asks where an epoch ends."""
+        if epoch == max(self.epochs):
+            return EpochEnd(epoch, self.end)
+        newer = [start for known, start in self.epochs.items() if known > epoch]
+        if epoch < 0 or not newer:
+            return EpochEnd(-1, -1)
+        return EpochEnd(max((known for known in self.epochs if known <= epoch), default=epoch), min(newer))
 
     def committed(self, start: int, end: int) -> Iterator[tuple[int, Record]]:
         """Offset and record, as `read_committed` sees them."""
@@ -109,11 +135,24 @@ class Broker:
     at: Callable[[float, Callable[[], None]], None] = lambda *_: None
     watch: Callable[[str, Iterator[Record]], None] = lambda *_: None
     topics: dict[str, list[Log]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
     producers: dict[str, Producer] = field(default_factory=dict)
     fenced: int = 0
 
     def create(self, topic: str, partitions: int) -> None:
         self.topics.setdefault(topic, [Log() for _ in range(partitions)])
+        self.ids.setdefault(topic, f"id-{topic}")
+
+    def recreate(self, topic: str) -> None:
+        """Delete a topic and create it again. Who has its logs keeps those of before."""
+        self.topics[topic] = [Log() for _ in self.topics[topic]]
+        self.ids[topic] += "-again"
+
+    def truncate(self, at: Partition, offset: int) -> None:
+        """A leader takes over that lacks the end of a log. Who has the topic's logs keeps those of before."""
+        logs = list(self.topics[at[0]])
+        logs[at[1]] = logs[at[1]].truncated(offset)
+        self.topics[at[0]] = logs
 
     def log(self, at: Partition) -> Log:
         return self.topics[at[0]][at[1]]

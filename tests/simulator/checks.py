@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
 from tests.simulator.app import Places
-from tests.simulator.broker import Record
-from tests.simulator.compute import Emission, State, decide, read
+from tests.simulator.broker import Log, Record
+from tests.simulator.compute import INPUT, Emission, State, decide, read
 from tests.simulator.ledger import Tables
 from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
@@ -39,6 +39,9 @@ class Watch:
     passed: set[str] = field(default_factory=set)
     plans: dict[int, Plan] = field(default_factory=dict)
     skipped: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    logs: dict[int, list[Log]] = field(default_factory=dict)
+    """Seq -> the input's logs when the batch was planned."""
+    planned: Callable[[Plan], None] = lambda _: None
 
     def __call__(self, name: str, stream: Stream, epoch: int, *told: Any) -> None:
         now = self.places.store.now()
@@ -76,6 +79,8 @@ class Watch:
         require(plan.seq == self.seq + 1, f"batch {plan.seq} was planned after batch {self.seq}")
         require(plan.seq not in self.plans, f"batch {plan.seq} was planned again")
         self.plans[plan.seq] = plan
+        self.logs[plan.seq] = self.places.broker.topics[INPUT]
+        self.planned(plan)
 
     def _drop_plan(self) -> None:
         self.places.world.counts["plans dropped"] += self.plans.pop(self.seq + 1, None) is not None
@@ -104,13 +109,17 @@ class Watch:
         require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")
 
 
-def check_end(places: Places, watch: Watch, stream: Stream) -> Counter[str]:
-    """The whole of it, against one uninterrupted run over the committed plans. Counts what there was."""
+def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Counter[str]:
+    """The whole of it, against one uninterrupted run over the committed plans. Counts what there was.
+
+    `halted`: the stream goes on no more, since what it has read is not what its topic has now.
+    """
     tables = places.store.streams[stream]
     plans = _committed_plans(tables)
-    _check_ranges(places, plans, watch.skipped)
-    expected = _expected(places, plans)
-    _check_state(places, tables, expected.state, watch.skipped)
+    _check_logs(places, plans, watch.logs, halted)
+    _check_ranges(places, plans, watch.skipped, halted)
+    expected = _expected(watch, plans)
+    _check_state(watch, tables, plans, expected.state)
     for sink in planned_pipeline(plans[-1]).sinks:
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
@@ -135,10 +144,10 @@ class Expected:
     last_stage: str = ""
 
 
-def _expected(places: Places, plans: list[Plan]) -> Expected:
+def _expected(watch: Watch, plans: list[Plan]) -> Expected:
     expected = Expected(last_stage=planned_pipeline(plans[-1]).stages[-1].name)
     for plan in plans:
-        decided = decide(plan, read(places.broker, plan, settled=True), expected.state)
+        decided = decide(plan, read(watch.logs[plan.seq], plan, settled=True), expected.state)
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
     return expected
@@ -154,7 +163,33 @@ def _committed_plans(tables: Tables) -> list[Plan]:
     return [tables.plans[seq] for seq in seqs]
 
 
-def _check_ranges(places: Places, plans: list[Plan], skipped: Mapping[tuple[str, int, int], int]) -> None:
+def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, list[Log]], halted: bool) -> None:
+    """All batches are of one log; and it is the topic's, unless the stream has halted for that.
+
+    A drained batch reads nothing, so it does not matter to it.
+    """
+    plans = [plan for plan in plans if not plan.drain]
+    newest = logs[plans[-1].seq]
+    for plan in plans:
+        require(_is_there(plan, logs[plan.seq], newest), f"batch {plan.seq} is of another log than the last")
+    now, topic_id = places.broker.topics[INPUT], places.broker.ids[INPUT]
+    is_same = plans[-1].topic_ids[INPUT] == topic_id and _is_there(plans[-1], newest, now)
+    require(
+        is_same != halted, f"it has {'halted' if halted else 'gone on'}, and the log is the same: {is_same}"
+    )
+
+
+def _is_there(plan: Plan, logs: list[Log], others: list[Log]) -> bool:
+    """Whether other logs have all that was read up to the end of a batch."""
+    return all(
+        logs[each.partition].entries[: each.end] == others[each.partition].entries[: each.end]
+        for each in plan.ranges
+    )
+
+
+def _check_ranges(
+    places: Places, plans: list[Plan], skipped: Mapping[tuple[str, int, int], int], halted: bool
+) -> None:
     """Each partition whole: from its first offset to its end, without overlap, and without a gap that nobody
     has accepted.
     """
@@ -166,23 +201,18 @@ def _check_ranges(places: Places, plans: list[Plan], skipped: Mapping[tuple[str,
                 at[partition] = skipped.get((*partition, at[partition]), at[partition])
             require(each.start == at[partition], f"batch {plan.seq} starts at {each}, not at {at[partition]}")
             at[partition] = each.end
-    for partition, end in at.items():
+    for partition, end in at.items() if not halted else ():
         end = skipped.get((*partition, end), end)
         require(end == places.broker.log(partition).end, f"{partition} is read up to {end} only")
 
 
-def _check_state(
-    places: Places, tables: Tables, expected: State, skipped: Mapping[tuple[str, int, int], int]
-) -> None:
-    found = places.lake.state_of([tables.commits[seq] for seq in sorted(tables.commits)])
+def _check_state(watch: Watch, tables: Tables, plans: list[Plan], expected: State) -> None:
+    found = watch.places.lake.state_of([tables.commits[seq] for seq in sorted(tables.commits)])
     require(found == expected, f"the state is {found}, not {expected}")
     records: Counter[str] = Counter()
-    lost = {
-        (partition, offset) for (_, partition, start), end in skipped.items() for offset in range(start, end)
-    }
-    for partition, log in enumerate(places.broker.topics["input"]):
-        kept = (each for at, each in log.committed(0, log.end) if (partition, at) not in lost)
-        records.update(record.key.decode() for record in kept)
+    for plan in plans:
+        whole = read(watch.logs[plan.seq], plan, settled=True)
+        records.update(record.key.decode() for *_, record in whole)
     counted = {key: count for key, (_, count, _) in found.items()}
     require(counted == dict(records), f"the state counts {counted}, the input has {dict(records)}")
 

@@ -13,6 +13,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from tests.simulator.broker import Broker, Partition, Record
 from tests.simulator.world import World
+from tidegate.broker import EpochEnd
 from tidegate.errors import OutcomeUnknown
 
 Result = TypeVar("Result")
@@ -26,6 +27,7 @@ class Found(NamedTuple):
 
     offset: int
     timestamp: int
+    leader_epoch: int | None = None
 
 
 class Consumed(NamedTuple):
@@ -178,7 +180,8 @@ class SimAdmin(Client):
         def act() -> list[dict[str, Any]]:
             logs = self._broker.topics.get(topics[0], [])
             partitions = [{"partition_index": number} for number in range(len(logs))]
-            return [{"error_code": 0 if logs else 3, "partitions": partitions, "topic_id": f"id-{topics[0]}"}]
+            topic_id = self._broker.ids.get(topics[0])
+            return [{"error_code": 0 if logs else 3, "partitions": partitions, "topic_id": topic_id}]
 
         return self._ask("describe", act)
 
@@ -191,6 +194,14 @@ class SimAdmin(Client):
             return {at: self._offset(at, spec, committed) for at, spec in specs.items()}
 
         return self._ask("offsets", act)
+
+    def epoch_ends(self, epochs: Mapping[Partition, int]) -> dict[Partition, EpochEnd]:
+        """In place of the requests to the partitions' leaders."""
+
+        def act() -> dict[Partition, EpochEnd]:
+            return {at: self._broker.log(at).epoch_end(epoch) for at, epoch in epochs.items()}
+
+        return self._ask("epochs", act)
 
     def list_topics(self) -> list[str]:
         return self._ask("list_topics", lambda: list(self._broker.topics))
@@ -212,7 +223,7 @@ class SimAdmin(Client):
         if spec == OffsetSpec.EARLIEST:
             return Found(log.start, -1)
         if spec == OffsetSpec.LATEST:
-            return Found(log.stable_end if committed else log.end, -1)
+            return Found(log.stable_end if committed else log.end, -1, max(log.epochs))
         for offset, (record, _) in enumerate(log.entries[log.start :], log.start):
             if record is not None and record.timestamp_ms >= spec:
                 return Found(offset, record.timestamp_ms)

@@ -10,16 +10,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.simulator.broker import Broker, Record
+from tests.simulator.broker import Broker, Log, Record
 from tests.simulator.world import Violation, World
 from tidegate import core
 from tidegate.engine import Before, Computed
-from tidegate.errors import OffsetsLost
+from tidegate.errors import BrokerUnavailable, OffsetsLost
 from tidegate.ledger import Plan
 from tidegate.spec import Pipeline
 from tidegate.steps.outbox import Outbox
 
+INPUT = "input"
 FIRST, SECOND = "changes", "every_other"
+
+_START_SECONDS = 2.0
+"""From the last look at Kafka until Spark reads: it has to start."""
 
 Read = tuple[str, int, int, Record]
 """Topic, partition, offset and record."""
@@ -82,10 +86,14 @@ def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     return Decided(state, emissions)
 
 
-def read(broker: Broker, plan: Plan, settled: bool = False) -> Iterator[Read]:
-    """The records of the planned ranges, as Spark reads them; `settled` also finds those deleted since."""
+def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
+    """The records of the planned ranges, as Spark reads them from the input's logs, whichever topic that is
+    by now; `settled` also finds those deleted since.
+    """
     for each in plan.ranges:
-        log = broker.log((each.topic, each.partition))
+        log = logs[each.partition]
+        if log.stable_end < each.end and each.span:
+            raise BrokerUnavailable(f"{each.topic}[{each.partition}] has nothing up to {each.end}")
         if log.start > each.start and each.span and not settled:
             raise OffsetsLost(f"{each.topic}[{each.partition}] starts at {log.start}", "Accept the gap.")
         for offset, record in log.committed(each.start, each.end):
@@ -115,8 +123,9 @@ def compute(
 
     def job() -> Decided:
         lake.plans[attempt] = plan
-        return decide(plan, read(broker, plan), lake.state_of(before.attempts))
+        return decide(plan, read(broker.topics[INPUT], plan), lake.state_of(before.attempts))
 
+    world.sleep(_START_SECONDS)
     decided = world.effect("spark.read", job)
     rows = list(decided.state.items())
     for some in (rows[:1], rows[1:]):

@@ -43,6 +43,10 @@ class Row:
     seq: int = 0
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def head(self, stream: Stream) -> Head:
+        return Head(stream, self.seq, dict(self.offsets), dict(self.topic_ids), dict(self.epochs))
 
 
 @dataclass
@@ -107,7 +111,7 @@ class SimReader:
     def head(self, stream: Stream) -> Head:
         def act() -> Head:
             row = self._store.streams[stream].head
-            return Head(stream, row.seq, dict(row.offsets), dict(row.topic_ids)) if row else Head(stream)
+            return row.head(stream) if row else Head(stream)
 
         return self._read("head", act)
 
@@ -370,6 +374,7 @@ class SimLeased(SimReader):
                 raise self._lost()
             if row.seq != plan.seq - 1 and checks.seq_at_commit:
                 raise self._lost()
+            row.epochs = plan.epochs_after(row.head(self.stream))
             row.seq, row.topic_ids = plan.seq, dict(plan.topic_ids)
             row.offsets = row.offsets | plan.ends
             tables.commits[plan.seq] = attempt.name
@@ -397,9 +402,10 @@ class SimLeased(SimReader):
             )
             run_id = f"gap__epoch_{self.lease.epoch}"
             self._insert(tables.runs, run_id, Run(run_id, None, note))
-            self._row.offsets = self._row.offsets | {
-                (each.topic, each.partition): each.end for each in skipped
-            }
+            ends = {(each.topic, each.partition): each.end for each in skipped}
+            row = self._row
+            row.offsets = row.offsets | ends
+            row.epochs = {at: epoch for at, epoch in row.epochs.items() if at not in ends}
 
         self._fenced("accept_gap", act, skipped)
 

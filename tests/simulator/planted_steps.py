@@ -138,6 +138,21 @@ def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str) -> None:
                 raise QualityFailed("it does not pass")
 
 
+@planted((commit, "check_source"))
+def commit_does_not_look_at_the_source_again(app: Any, of: Any) -> None:
+    """Whether it is still the one that was planned."""
+
+
+@planted((compute, "check_still_there"), (commit, "check_source"))
+def only_the_plan_looks_at_the_source(app: Any, of: Any) -> None:
+    """Whatever becomes of it before it is read."""
+
+
+@planted((plan, "check_head_epochs"))
+def only_offsets_say_what_was_read(log: Any, head: Any, views: Any) -> None:
+    """A log that was truncated and has grown again passes for the one that was read."""
+
+
 @planted((SimLeased, "commit"))
 def publish_comes_before_commit(self: Any, of: Any, attempt: Any) -> None:
     app, pipeline = here().app(), steps.planned_pipeline(of)

@@ -106,3 +106,11 @@ def more_is_accepted_as_lost_than_is_lost(self: Any, skipped: Sequence[OffsetRan
 @planted((SimLeased, "drop_plan"))
 def a_plan_of_what_is_lost_is_kept(self: Any) -> None:
     """And stands in the way for good."""
+
+
+@planted((SimLeased, "accept_gap"))
+def an_accepted_gap_keeps_the_epoch_before_it(self: Any, skipped: Sequence[OffsetRange]) -> None:
+    """Of a record that lies before the head no more."""
+    before = dict(self._row.epochs)
+    _accept_gap(self, skipped)
+    self._row.epochs = before

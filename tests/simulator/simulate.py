@@ -10,10 +10,11 @@ from tests.simulator.airflow import STEPS, Airflow, Run
 from tests.simulator.app import Places, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import Watch, check_end
+from tests.simulator.compute import INPUT
 from tests.simulator.grammar import parsed
 from tests.simulator.world import Event, Violation, World
 from tidegate.broker import PROGRESS_TOPIC
-from tidegate.ledger import Attempt
+from tidegate.ledger import Attempt, Plan
 from tidegate.spec import Pipeline
 from tidegate.steps import Trigger
 
@@ -83,11 +84,12 @@ class Scenario:
         self.places.shelf.watch = self.watch.appended
         self.places.gate = self._gate
         self.airflow = Airflow(self.places, self.pipeline)
-        for topic in ("input", "output", "others"):
+        for topic in (INPUT, "output", "others"):
             self.places.broker.create(topic, 2)
         if self.dice.random() < 0.7:
             self.places.broker.create(PROGRESS_TOPIC, self.dice.randint(1, 2))
         self._lanes = 0
+        self._halted = False
 
     def run(self) -> Counter[str]:
         """All of it. Raises Violation."""
@@ -99,7 +101,7 @@ class Scenario:
         while not self._finish():
             pass
         self.world.settle()
-        found = check_end(self.places, self.watch, self.places.stream)
+        found = check_end(self.places, self.watch, self.places.stream, self._halted)
         return found + Counter({"publication fenced": self.places.broker.fenced})
 
     def _some_time(self) -> float:
@@ -120,8 +122,10 @@ class Scenario:
 
     def _append(self, number: int) -> None:
         """A few records to one partition, now and then in a transaction, which may be aborted."""
-        dice, at = self.dice, ("input", self.dice.randrange(2))
+        dice, at = self.dice, (INPUT, self.dice.randrange(2))
         records = [self._record(f"{number}.{each}", at[1]) for each in range(dice.randint(1, 3))]
+        if dice.random() < 0.1:
+            self.places.broker.log(at).elect()
         if dice.random() < 0.7:
             self.places.broker.log(at).append(records)
             return
@@ -209,13 +213,38 @@ class Scenario:
                 self.world.at(self._some_time(), self.airflow.drop_plan)
         if self.dice.random() < 0.25:
             self.world.at(self._some_time(), self._delete_old)
+        elif self.dice.random() < 0.2:
+            self.watch.planned = self._another_log_soon
         if self.dice.random() < 0.3:
             for _ in range(self.dice.randint(1, 3)):
                 self.world.at(self._some_time(), self._compact_progress)
 
+    def _another_log_soon(self, _: Plan) -> None:
+        """While a batch is at work, and once, the topic that it reads becomes another one."""
+        if not self.world.quiet and self.dice.random() < 0.5:
+            self.watch.planned = lambda _: None
+            self.world.at(self.world.now + self.dice.uniform(0, 5), self._another_log)
+
+    def _another_log(self) -> None:
+        """It is deleted and created again, or a leader takes over that has lost the end of a log; and whoever
+        produces goes on, until it is longer than it was.
+        """
+        broker, dice = self.places.broker, self.dice
+        before, number = [log.end for log in broker.topics[INPUT]], dice.randrange(2)
+        if dice.random() < 0.5:
+            broker.recreate(INPUT)
+            self.world.counts["topic recreated"] += 1
+        else:
+            log = broker.log((INPUT, number))
+            broker.truncate((INPUT, number), dice.randint(log.start, log.end))
+            self.world.counts["log truncated"] += 1
+        for partition, log in enumerate(broker.topics[INPUT]):
+            lost = before[partition] - log.end
+            log.append([self._record(f"other{each}", partition) for each in range(lost + bool(lost))])
+
     def _delete_old(self) -> None:
         """Retention deletes a part of a partition that was read before, and often what was not read yet."""
-        at = ("input", self.dice.randrange(2))
+        at = (INPUT, self.dice.randrange(2))
         row, log = self.places.store.streams[self.places.stream].head, self.places.broker.log(at)
         if row is not None and at in row.offsets:
             log.start = self.dice.randint(row.offsets[at], log.stable_end)
@@ -235,6 +264,8 @@ class Scenario:
         self.world.quiet = True
         self.world.settle()
         ended: list[Run] = []
+        tables = self.places.store.streams[self.places.stream]
+        is_planned = set(tables.plans) != set(tables.commits)
         self._finals = getattr(self, "_finals", 0) + 1
         now_ms = round(self.world.now * 1000)
         trigger = Trigger(f"final-{self._finals}", now_ms, None, now_ms)
@@ -242,7 +273,9 @@ class Scenario:
         self.world.run()
         if self._finals > 40:
             raise Violation("the end does not come")
-        return all(run.nothing_to_do for run in ended)
+        # with a plan open it may be that one's log which is another, and not the head's
+        self._halted = not is_planned and all(run.is_of_another_log for run in ended)
+        return self._halted or all(run.nothing_to_do for run in ended)
 
 
 def simulate(seed: int) -> Result:

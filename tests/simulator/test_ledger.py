@@ -79,7 +79,7 @@ class Both:
             lambda held: held.set_validated(attempt, passed),
             lambda held: held.drop_plan(),
             lambda held: held.give_up(seq),
-            lambda held: held.accept_gap([OffsetRange("t", 1, 0, seq)]),
+            lambda held: held.accept_gap([OffsetRange("t", seq % 2, 0, seq)]),
             lambda held: held.add_publication(seq, f"sink{seq % 2}", seq % 3),
             lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
             lambda held: held.note_failure(seq, "compute", QualityFailed(f"what {seq}", "fix")),
@@ -104,7 +104,7 @@ class Both:
         if known is not None and self.dice.random() < 0.7:
             return known  # type: ignore[no-any-return]
         end = self.dice.randint(0, 9)
-        ranges = (OffsetRange("t", 0, 0, end), OffsetRange("u", seq % 2, 0, seq))
+        ranges = (OffsetRange("t", 0, 0, end, end or None), OffsetRange("u", seq % 2, 0, seq))
         run_id = f"p{self.dice.randint(1, 30)}"
         return Plan(
             self.stream,

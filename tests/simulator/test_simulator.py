@@ -34,6 +34,8 @@ SEEDS_WITH = {
     "gaps accepted": 100,
     "append fenced": 5,
     "progress compacted": 150,
+    "topic recreated": 200,
+    "log truncated": 200,
 }
 """How many of the ten thousand must have had it: about half as many as do."""
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -68,7 +68,7 @@ class Committed:
             f"run-{seq}",
             clock_ms=seq * 1000,
             believed_until_ms=seq * 1000,
-            ranges=(OffsetRange("events", 0, seq - 1, seq),),
+            ranges=(OffsetRange("events", 0, seq, seq),),
             topic_ids={"events": "id"},
             spec_text=loaded.text,
             spec_compiled=compile_pipeline(loaded),

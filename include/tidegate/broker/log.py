@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -20,6 +20,7 @@ from kafka.errors import (
 from kafka.protocol.consumer import IsolationLevel
 
 from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.epochs import EpochEnd, Partition, epoch_ends, epochs_before
 from tidegate.broker.progress_topic import SETTINGS, shortcomings
 from tidegate.broker.transactions import OpenTransaction, open_transactions
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
@@ -30,13 +31,16 @@ _API_TIMEOUT_MS = 15_000
 
 @dataclass(frozen=True)
 class TopicView:
-    """A topic as it stands: its id, and per partition the first offset still kept and the last stable one."""
+    """A topic as it stands: its id, and per partition the first offset still kept, the last stable one, the
+    end, and the epoch of the leader (absent where the broker does not tell).
+    """
 
     topic: str
     topic_id: str
     starts: Mapping[int, int]
     stable_ends: Mapping[int, int]
     ends: Mapping[int, int]
+    leader_epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 @contextmanager
@@ -89,21 +93,59 @@ class KafkaLog:
     def view(self, topic: str) -> TopicView:
         """The topic as it stands. Raises TopicMissing, BrokerUnavailable."""
         with self._admin() as admin:
-            with failpoint("kafka.describe"):
-                described = admin.describe_topics([topic])[0]
-            if described["error_code"] != 0 or not described["partitions"]:
-                raise TopicMissing(
-                    f"The topic {topic} does not exist at {self._config.servers}",
-                    f"Create it, or correct the name: kafka-topics.sh --create --topic {topic}.",
-                )
+            described = self._describe(admin, topic)
             partitions = [TopicPartition(topic, each["partition_index"]) for each in described["partitions"]]
+            starts = _offsets(admin, partitions, OffsetSpec.EARLIEST)
+            stable_ends = _offsets(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+            ends = _listed(admin, partitions, OffsetSpec.LATEST)
             return TopicView(
                 topic=topic,
                 topic_id=str(described["topic_id"]),
-                starts=_offsets(admin, partitions, OffsetSpec.EARLIEST),
-                stable_ends=_offsets(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED),
-                ends=_offsets(admin, partitions, OffsetSpec.LATEST),
+                starts=starts,
+                stable_ends=stable_ends,
+                ends={partition: end.offset for partition, end in ends.items()},
+                leader_epochs={
+                    partition: end.leader_epoch
+                    for partition, end in ends.items()
+                    if end.leader_epoch is not None
+                },
             )
+
+    def topic_id(self, topic: str) -> str:
+        """Which topic it is: another one after it was deleted and created again. Raises as `view`."""
+        with self._admin() as admin:
+            return str(self._describe(admin, topic)["topic_id"])
+
+    def _describe(self, admin: Any, topic: str) -> Mapping[str, Any]:
+        with failpoint("kafka.describe"):
+            described: Mapping[str, Any] = admin.describe_topics([topic])[0]
+        if described["error_code"] != 0 or not described["partitions"]:
+            raise TopicMissing(
+                f"The topic {topic} does not exist at {self._config.servers}",
+                f"Create it, or correct the name: kafka-topics.sh --create --topic {topic}.",
+            )
+        return described
+
+    def epoch_ends(self, epochs: Mapping[Partition, int]) -> Mapping[Partition, EpochEnd]:
+        """Where a leader epoch of each partition ends now. Raises BrokerUnavailable."""
+        if not epochs:
+            return {}
+        with self._admin() as admin, failpoint("kafka.epochs"):
+            return epoch_ends(admin, epochs)
+
+    def epochs_before(
+        self, views: Iterable[TopicView], offsets: Mapping[Partition, int]
+    ) -> dict[Partition, int]:
+        """The leader epoch of the record before each offset; absent where the log has no such record, or
+        does not tell. Raises BrokerUnavailable.
+        """
+        newest = {
+            (view.topic, partition): epoch
+            for view in views
+            for partition, epoch in view.leader_epochs.items()
+            if offsets.get((view.topic, partition), 0) > view.starts[partition]
+        }
+        return epochs_before(self.epoch_ends, offsets, newest)
 
     def end(self, topic: str, partition: int) -> int:
         """The high watermark: the offset after the last record, whether its transaction is open or not."""
@@ -199,9 +241,18 @@ def _offsets(
     spec: OffsetSpec,
     isolation: Any = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[int, int]:
+    return {partition: at.offset for partition, at in _listed(admin, partitions, spec, isolation).items()}
+
+
+def _listed(
+    admin: Any,
+    partitions: list[TopicPartition],
+    spec: OffsetSpec,
+    isolation: Any = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[int, Any]:
     with failpoint("kafka.offsets"):
-        found = admin.list_partition_offsets(dict.fromkeys(partitions, spec), isolation_level=isolation)
-    return {at.partition: each.offset for at, each in found.items()}
+        listed = admin.list_partition_offsets(dict.fromkeys(partitions, spec), isolation_level=isolation)
+    return {at.partition: offset for at, offset in listed.items()}
 
 
 __all__ = ["KafkaLog", "TopicView", "broker_errors"]

@@ -185,6 +185,8 @@ def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
     head = app.ledger.head(steps.stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
     has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
+    if waiting and has_read:
+        steps.check_source(app, waiting)
     draft = steps.draft(
         app,
         pipeline,
@@ -200,7 +202,12 @@ def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
 def _after(head: Head, plan: Plan) -> Head:
     """Where the stream will be when a planned batch is through that has read its records already."""
     ends = {(each.topic, each.partition): each.end for each in plan.ranges}
-    return replace(head, offsets={**head.offsets, **ends}, topic_ids={**head.topic_ids, **plan.topic_ids})
+    return replace(
+        head,
+        offsets={**head.offsets, **ends},
+        topic_ids={**head.topic_ids, **plan.topic_ids},
+        epochs=plan.epochs_after(head),
+    )
 
 
 def _sinks(app: steps.App, stream: Stream) -> str:

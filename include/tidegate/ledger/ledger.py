@@ -90,6 +90,8 @@ def _create_head(connection: Connection, stream: Stream) -> None:
     row = {"pipeline": stream.pipeline, "generation": stream.generation, "epoch": 0, "seq": 0}
     try:
         with connection.begin_nested():
-            connection.execute(insert(schema.heads).values(row | {"offsets": {}, "topic_ids": {}}))
+            connection.execute(
+                insert(schema.heads).values(row | {"offsets": {}, "topic_ids": {}, "epochs": {}})
+            )
     except IntegrityError:
         return

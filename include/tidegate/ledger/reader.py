@@ -25,7 +25,7 @@ from tidegate.ledger.records import (
     Stream,
     Times,
 )
-from tidegate.ledger.rows import attempt_in, failure_in, of, partitions_in, plan_in, snapshot_in
+from tidegate.ledger.rows import attempt_in, failure_in, head_in, of, plan_in, snapshot_in
 
 NO_LEASE_SECONDS = 3600.0
 """A lease that ends later than this was taken by a clock that has jumped: nobody has to wait for it."""
@@ -71,7 +71,7 @@ class LedgerReader:
             row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
         if row is None:
             return Head(stream)
-        return Head(stream, row.seq, partitions_in(row.offsets), row.topic_ids)
+        return head_in(stream, row)
 
     def lease_holder(self, stream: Stream) -> str | None:
         """Who holds a lease that others have to wait for, if anyone."""

@@ -30,12 +30,16 @@ class Stream:
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Records of a topic-partition from `start` (inclusive) to `end` (exclusive)."""
+    """Records of a topic-partition from `start` (inclusive) to `end` (exclusive).
+
+    `end_epoch` is the leader epoch of the record before `end`; None where there is none, or nobody tells.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    end_epoch: int | None = None
 
     @property
     def span(self) -> int:
@@ -94,15 +98,32 @@ class Plan:
         """Where the head stands after this batch."""
         return {(each.topic, each.partition): each.end for each in self.ranges}
 
+    def epochs_after(self, head: Head) -> dict[tuple[str, int], int]:
+        """The leader epochs of the records before those offsets. Where a batch reads nothing and the record
+        is deleted since, the one that the head knows stays.
+        """
+        epochs = dict(head.epochs)
+        for each in self.ranges:
+            at = (each.topic, each.partition)
+            if each.span:
+                epochs.pop(at, None)
+            if each.end_epoch is not None:
+                epochs[at] = each.end_epoch
+        return epochs
+
 
 @dataclass(frozen=True)
 class Head:
-    """The last committed batch; `seq` 0 means that nothing is committed yet."""
+    """The last committed batch; `seq` 0 means that nothing is committed yet.
+
+    `epochs` are the leader epochs of the last records before `offsets`, as far as they are known.
+    """
 
     stream: Stream
     seq: int = 0
     offsets: Offsets = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    epochs: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

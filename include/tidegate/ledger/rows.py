@@ -13,6 +13,7 @@ from tidegate.ledger.records import (
     ANY_STAGE,
     Attempt,
     Failure,
+    Head,
     OffsetRange,
     Plan,
     PlannedSpec,
@@ -40,6 +41,11 @@ def partitions_out(numbers: ByPartition) -> dict[str, dict[str, int]]:
     for (topic, partition), number in sorted(numbers.items()):
         stored.setdefault(topic, {})[str(partition)] = number
     return stored
+
+
+def head_in(stream: Stream, row: Row[Any]) -> Head:
+    """A head."""
+    return Head(stream, row.seq, partitions_in(row.offsets), row.topic_ids, partitions_in(row.epochs))
 
 
 def plan_in(stream: Stream, row: Row[Any]) -> Plan:

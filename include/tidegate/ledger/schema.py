@@ -41,6 +41,7 @@ heads = _table(
     Column("seq", BigInteger, nullable=False),
     Column("offsets", JSON, nullable=False),
     Column("topic_ids", JSON, nullable=False),
+    Column("epochs", JSON, nullable=False, server_default=text("'{}'")),
 )
 plans = _table(
     "plans",

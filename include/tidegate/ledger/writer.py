@@ -14,8 +14,8 @@ from tidegate.errors import Fenced, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Lease, OffsetRange, Plan, PlannedSpec, Run
-from tidegate.ledger.rows import attempt_out, of, partitions_in, partitions_out, plan_out, spec_out, storable
+from tidegate.ledger.records import Attempt, Head, Lease, OffsetRange, Plan, PlannedSpec, Run
+from tidegate.ledger.rows import attempt_out, head_in, of, partitions_out, plan_out, spec_out, storable
 
 LEASE_SECONDS = 120.0
 
@@ -78,13 +78,15 @@ class LeasedLedger(LedgerReader):
         """Decide the batch: the head moves from `seq - 1` to `seq`; Fenced if a newer lease exists."""
         table = schema.heads
         with self._writing("commit") as connection:
+            before = self._head(connection)
             moved = connection.execute(
                 update(table)
                 .where(self._is_current(), table.c.seq == plan.seq - 1)
                 .values(
                     seq=plan.seq,
-                    offsets=partitions_out(self._after(connection, plan)),
+                    offsets=partitions_out({**before.offsets, **plan.ends}),
                     topic_ids=dict(plan.topic_ids),
+                    epochs=partitions_out(plan.epochs_after(before)),
                 )
             )
             if moved.rowcount != 1:
@@ -109,10 +111,13 @@ class LeasedLedger(LedgerReader):
         """Move the head past offsets that are lost, and keep a record of it among the runs."""
         with self._fenced("accept_gap") as connection:
             table = schema.heads
-            stored = connection.execute(select(table.c.offsets).where(self._is_current())).scalar_one()
-            offsets = partitions_in(stored) | {(each.topic, each.partition): each.end for each in skipped}
+            head, ends = self._head(connection), {(each.topic, each.partition): each.end for each in skipped}
+            known = {at: epoch for at, epoch in head.epochs.items() if at not in ends}  # of offsets before
+            moved = {"offsets": {**head.offsets, **ends}, "epochs": known}
             connection.execute(
-                update(table).where(self._is_current()).values(offsets=partitions_out(offsets))
+                update(table)
+                .where(self._is_current())
+                .values({name: partitions_out(of_partitions) for name, of_partitions in moved.items()})
             )
             note = "accepted as lost: " + ", ".join(
                 f"{each.topic}[{each.partition}] {each.start}-{each.end - 1}" for each in skipped
@@ -165,11 +170,9 @@ class LeasedLedger(LedgerReader):
         if connection.execute(select(table.c.hash).where(same)).first() is None:
             connection.execute(insert(table).values(self._key(**spec_out(spec))))
 
-    def _after(self, connection: Connection, plan: Plan) -> dict[tuple[str, int], int]:
-        """The head's offsets once this plan is in: partitions that the plan does not read stay."""
+    def _head(self, connection: Connection) -> Head:
         table = schema.heads
-        before = connection.execute(select(table.c.offsets).where(of(table, self.stream))).scalar()
-        return partitions_in(before or {}) | plan.ends
+        return head_in(self.stream, connection.execute(select(table).where(of(table, self.stream))).one())
 
     def _row(self, table: Table, seq: int) -> Any:
         return and_(of(table, self.stream), table.c.seq == seq)

@@ -2,7 +2,7 @@
 
 from tidegate.steps.app import App, planned_for, planned_pipeline, stream_of
 from tidegate.steps.cleaning import SAFE_AGE, Cleaned, clean
-from tidegate.steps.commit import commit_batch
+from tidegate.steps.commit import check_source, commit_batch
 from tidegate.steps.compaction import Compaction, compact_state
 from tidegate.steps.compute import check_still_there, compute_batch
 from tidegate.steps.lease import check_lease, leased
@@ -53,6 +53,7 @@ __all__ = [
     "reconcile",
     "check_lease",
     "check_progress",
+    "check_source",
     "check_sql_sinks",
     "check_still_there",
     "check_topic",

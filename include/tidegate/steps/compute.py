@@ -9,6 +9,7 @@ from tidegate import core
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.steps.app import App
+from tidegate.steps.identity import check_ends_are_there, planned_epochs
 from tidegate.steps.lease import leased_for, timed
 from tidegate.steps.lookups import read_through
 from tidegate.steps.ranges import check_planned
@@ -51,6 +52,7 @@ def check_still_there(app: App, plan: Plan) -> None:
     if topics:
         with app.log() as log:
             check_planned(plan, [log.view(topic) for topic in topics])
+            check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
 
 
 def _note_metrics(app: App, held: LeasedLedger, plan: Plan, attempt: Attempt, before: Before) -> None:

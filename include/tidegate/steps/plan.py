@@ -12,6 +12,7 @@ from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
 from tidegate.spec import Pipeline, Source, compile_pipeline
 from tidegate.steps.app import App, stream_of
+from tidegate.steps.identity import check_head_epochs, with_epochs
 from tidegate.steps.lease import leased
 from tidegate.steps.lookups import pinned_lookups
 from tidegate.steps.publish import publish_decided
@@ -163,6 +164,8 @@ def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
                 log, views, trigger.interval_end_ms, believed_until_ms=trigger.believed_until_ms
             )
         ranges = plan_ranges(head, views, first, upper, pipeline.source.max_records)
+        check_head_epochs(log, head, views)
+        ranges = with_epochs(log, views, ranges)
         stalled = stalled_in(log, views)
     ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
     waiting = sum(max(0, ends[each.topic, each.partition] - each.start) for each in ranges)

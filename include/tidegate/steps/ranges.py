@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.broker import TopicView
-from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated
+from tidegate.errors import LogTruncated, OffsetsLost
 from tidegate.ledger import Head, OffsetRange, Plan
+from tidegate.steps.identity import check_planned_topic, check_same_topic
 
 Ends = Mapping[tuple[str, int], int]
 
@@ -22,7 +23,7 @@ def plan_ranges(
     """
     ranges = []
     for view in views:
-        check_same_topic(head, view)
+        check_same_topic(head, view.topic, view.topic_id)
         for partition in sorted(view.starts):
             at = (view.topic, partition)
             start = head.offsets.get(at, first_starts.get(at, view.starts[partition]))
@@ -35,17 +36,9 @@ def plan_ranges(
 
 def standing_still(head: Head) -> tuple[OffsetRange, ...]:
     """Ranges in which nothing is read: each partition stays where the head has it."""
-    return tuple(OffsetRange(*at, offset, offset) for at, offset in sorted(head.offsets.items()))
-
-
-def check_same_topic(head: Head, view: TopicView) -> None:
-    """The offsets of the head mean something only in the topic that they were read from."""
-    known = head.topic_ids.get(view.topic)
-    if known is not None and known != view.topic_id:
-        raise TopicRecreated(
-            f"The topic {view.topic} was deleted and created again (id {known} is now {view.topic_id})",
-            f"Raise `generation` of {head.stream.pipeline} to read the new topic with a new state.",
-        )
+    return tuple(
+        OffsetRange(*at, offset, offset, head.epochs.get(at)) for at, offset in sorted(head.offsets.items())
+    )
 
 
 def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
@@ -73,7 +66,7 @@ def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
         if not each.span:
             continue
         view = by_topic[each.topic]
-        check_same_topic(planned, view)
+        check_planned_topic(plan, view.topic, view.topic_id)
         check_kept(planned, view, each.partition, each.start)
         end = view.ends.get(each.partition, 0)
         if each.end > end:

@@ -132,7 +132,7 @@ def check_topic(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink)
     Raises TopicMissing, TopicRecreated, BrokerUnavailable.
     """
     with app.log() as log:
-        identity = log.view(sink.topic).topic_id
+        identity = log.topic_id(sink.topic)
     known = ledger.sink_identity(stream, sink.name)
     if known is not None and known != identity:
         raise TopicRecreated(

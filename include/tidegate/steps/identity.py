@@ -1,0 +1,122 @@
+"""Whether the logs are still those that were planned, and read: by the topics' ids, and by the leader epoch
+of the last record. Offsets alone do not tell: a log that was truncated or created anew grows past them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tidegate.broker import EpochEnd, KafkaLog, TopicView
+from tidegate.errors import LogTruncated, TopicRecreated
+from tidegate.ledger import Head, OffsetRange, Plan, Stream
+
+Partition = tuple[str, int]
+Ends = Mapping[Partition, EpochEnd]
+
+
+def check_same_topic(head: Head, topic: str, topic_id: str) -> None:
+    """Offsets mean something only in the topic that they were read from. Raises TopicRecreated."""
+    known = head.topic_ids.get(topic)
+    if known is not None and known != topic_id:
+        raise TopicRecreated(_recreated(topic, known, topic_id), _new_generation(head.stream))
+
+
+def check_planned_topic(plan: Plan, topic: str, topic_id: str) -> None:
+    """The same, for a batch that is planned. Of the first one nothing but its plan is to be given up."""
+    known = plan.topic_ids[topic]
+    if known != topic_id:
+        forget = f"Forget the plan, to read the new topic: tidegate doctor {plan.stream.pipeline} --drop-plan"
+        fix = forget if plan.seq == 1 else _new_generation(plan.stream)
+        raise TopicRecreated(_recreated(topic, known, topic_id), fix)
+
+
+def check_head_is_there(head: Head, ends: Ends) -> None:
+    """The last record before the head must be in the log, hence all before it are those that were read.
+
+    `ends` are of the head's epochs. Raises LogTruncated.
+    """
+    for at, epoch in head.epochs.items():
+        if at in ends and _is_lost(epoch, head.offsets[at], ends[at]):
+            raise LogTruncated(
+                f"{_truncated(at, head.offsets[at], epoch, ends[at])}; it was read up to there",
+                f"Restore the log, or raise `generation` of {head.stream.pipeline} to start over.",
+            )
+
+
+def check_ends_are_there(plan: Plan, ends: Ends) -> None:
+    """The last record of each range must be in the log, the one that was there when the batch was planned.
+
+    `ends` are of the ranges' epochs. Raises LogTruncated.
+    """
+    for planned in plan.ranges:
+        at, epoch = (planned.topic, planned.partition), planned.end_epoch
+        if epoch is not None and at in ends and _is_lost(epoch, planned.end, ends[at]):
+            raise LogTruncated(
+                f"{_truncated(at, planned.end, epoch, ends[at])}; batch {plan.seq} is planned up to there",
+                f"Restore the log, or forget the plan: tidegate doctor {plan.stream.pipeline} --drop-plan",
+            )
+
+
+def planned_epochs(plan: Plan) -> dict[Partition, int]:
+    """The epoch of the last record of each range in which there is something to read."""
+    return {
+        (planned.topic, planned.partition): planned.end_epoch
+        for planned in plan.ranges
+        if planned.span and planned.end_epoch is not None
+    }
+
+
+def check_still_the_same(log: KafkaLog, plan: Plan) -> None:
+    """What was read is what was planned: the topics are the same, and their logs still have it.
+
+    Records that retention has deleted since are none of its business: they were read. Raises TopicRecreated,
+    TopicMissing, LogTruncated, BrokerUnavailable.
+    """
+    for topic in sorted({planned.topic for planned in plan.ranges if planned.span}):
+        check_planned_topic(plan, topic, log.topic_id(topic))
+    check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
+
+
+def check_head_epochs(log: KafkaLog, head: Head, views: Iterable[TopicView]) -> None:
+    """As `check_head_is_there`, of the partitions of these topics."""
+    topics = {view.topic for view in views}
+    check_head_is_there(
+        head, log.epoch_ends({at: epoch for at, epoch in head.epochs.items() if at[0] in topics})
+    )
+
+
+def with_epochs(
+    log: KafkaLog, views: Iterable[TopicView], ranges: Sequence[OffsetRange]
+) -> tuple[OffsetRange, ...]:
+    """The ranges, each with the leader epoch of the record before its end. Raises BrokerUnavailable."""
+    ends = {(planned.topic, planned.partition): planned.end for planned in ranges}
+    epochs = log.epochs_before(views, ends)
+    return tuple(
+        replace(planned, end_epoch=epochs.get((planned.topic, planned.partition))) for planned in ranges
+    )
+
+
+def _is_lost(epoch: int, offset: int, now: EpochEnd) -> bool:
+    """Whether a log that has `now` of an epoch lacks the record of that epoch before an offset.
+
+    An epoch of which retention has deleted all is not missed: the log then begins after it.
+    """
+    return now.epoch != epoch or now.end < offset
+
+
+def _recreated(topic: str, known: str, topic_id: str) -> str:
+    return f"The topic {topic} was deleted and created again (id {known} is now {topic_id})"
+
+
+def _new_generation(stream: Stream) -> str:
+    return f"Raise `generation` of {stream.pipeline} to read the new topic with a new state."
+
+
+def _truncated(at: Partition, offset: int, epoch: int, now: EpochEnd) -> str:
+    topic, partition = at
+    left = f"ends at offset {now.end}" if now.epoch >= 0 else "is not known there"
+    return (
+        f"{topic}[{partition}] was truncated below offset {offset} and has grown again: the record before it "
+        f"was written in leader epoch {epoch}, and what is left of that {left}"
+    )
