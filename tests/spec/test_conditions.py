@@ -120,7 +120,7 @@ REFUSED = [
     ("case when a then p end", "what `when` stands before is bigint"),
     ("case a when 'x' then p end", "bigint and string are compared"),
     ("a = s", "bigint and string are compared"),
-    ("p = 1", "boolean and bigint are compared"),
+    ("p = 1", "boolean and int are compared"),
     ("a in (1, 'x')", "bigint and string are compared"),
     ("a between 1 and 'x'", "bigint and string are compared"),
     ("nullif(a, 'x') > 1", "bigint and string are compared"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, made
 from tidegate import core
 from tidegate.core.equivalence import Equivalence
-from tidegate.spec import deduplication_stage, kernel_stage
+from tidegate.errors import ConditionFailed
+from tidegate.spec import deduplication_stage, kernel_stage, parse_case_pipeline
+from tidegate.spec.kernel import over_types
 
 
 def stage(written: dict[str, Any], *later: dict[str, Any], **others: Any) -> core.Stage:
@@ -165,3 +168,27 @@ def test_columns_are_deduplicated_by_a_stage_of_its_own() -> None:
     assert deduplication_stage(made(waiting, source=BY_COLUMNS)) == core.Stage(
         core.Latest(), core.Once(3_600_000), clock="run", deduplicate="offset"
     )
+
+
+def test_conditions_are_read_again_over_the_types_that_values_have() -> None:
+    stage = {
+        "name": "s",
+        "select": {"n": "hour(at)"},  # whose type the file alone does not tell
+        "emit": {"on": "change", "equal": {"sql": "old.n * 2000000000 = new.n"}},
+        "where": "n * 2000000000 > 0",
+    }
+    source = {"topics": ["t"], "format": "json", "columns": "at timestamp"}
+    pipeline = parse_case_pipeline({"pipeline": "p", "source": source, "stages": [stage]}, "p")
+    logic = kernel_stage(pipeline, pipeline.stages[0])
+    typed = over_types(logic, pa.struct([("n", pa.int32())]))
+    assert logic.where is not None
+    assert logic.where.evaluate({"n": 2}) is True
+    assert typed.where is not None
+    with pytest.raises(ConditionFailed, match=r"too large for `int`"):
+        typed.where.evaluate({"n": 2})
+    assert isinstance(typed.emit, core.Change)
+    assert isinstance(typed.emit.equivalence, core.Satisfies)
+    with pytest.raises(ConditionFailed, match=r"too large for `int`"):
+        typed.emit.equivalence.condition.evaluate({"old": {"n": 2}, "new": {"n": 2}})
+    with pytest.raises(ConditionFailed, match=r"computes with string"):
+        over_types(logic, pa.struct([("n", pa.string())]))

@@ -213,7 +213,7 @@ def test_where_has_no_window_without_one(name: str) -> None:
         ("price > 1", COLLECT, "`price` does not exist"),
         ("events[0].price > 1", COLLECT, "a field is taken out of what is not a column"),
         ("n", COUNT, "neither true nor false"),
-        ("name > 1", LATEST, "string and bigint are compared"),
+        ("name > 1", LATEST, "string and int are compared"),
         ("sum(n) > 1", COUNT, "`sum` folds many records"),
         ("window_start > timestamp'2026-01-01'", {**COUNT, **HOUR}, "cannot cast to timestamp"),
     ],

@@ -11,6 +11,7 @@ from functools import reduce
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from tidegate import core
@@ -38,6 +39,7 @@ from tidegate.engine.steps import (
     repeated_columns,
     source_keys,
     steps_of,
+    typed,
     unpacked,
     with_following,
 )
@@ -166,6 +168,7 @@ class Computation:
             frame = packed(frame, repeated_columns(self._pipeline))
         rows = record_rows(frame, step.values, step.where, step.logic)
         require_deterministic(rows, self._pipeline.pipeline)
+        step = typed(step, to_arrow_schema(rows.schema))
         batch = self._batch(step, starts, rows)
         decided = kept(self._decide(step, rows, batch), self._cached)
         self._collect(step, decided, keys)

@@ -90,9 +90,9 @@ class _Explanation(Computation):
             names = [step.name for step in self._steps]
             self._steps = self._steps[: names.index(stage) + 1]
         # what is not asked for is computed all the same: the stage asked for reads its emissions
-        self._wanted = [
-            step for step in self._steps if stage is None or step.is_deduplication or step.name == stage
-        ]
+        self._wanted = {
+            step.name for step in self._steps if stage is None or step.is_deduplication or step.name == stage
+        }
         self._told: list[Told] = []
 
     def run_again(self, kafka: KafkaConfig) -> list[Told]:
@@ -101,11 +101,11 @@ class _Explanation(Computation):
         return self._told
 
     def _batch(self, step: Step, starts: Times, rows: DataFrame) -> core.Batch:
-        return replace(super()._batch(step, starts, rows), trace=step in self._wanted)
+        return replace(super()._batch(step, starts, rows), trace=step.name in self._wanted)
 
     def _decide(self, step: Step, rows: DataFrame, batch: core.Batch) -> DataFrame:
         """Only the key's own rows where nothing depends on others: no later step, no shared buffer."""
-        if step is not self._steps[-1] or step.logic.bound is not None:
+        if step.name != self._steps[-1].name or step.logic.bound is not None:
             return super()._decide(step, rows, batch)
         state = read_state_rows(self._spark, self._lake.state(step.name), self._before.attempts)
         mine = rows.where((F.col("key") == self._key) | (F.col("kind") == core.QUARANTINED))
@@ -115,7 +115,7 @@ class _Explanation(Computation):
 
     def _collect(self, step: Step, decided: DataFrame, keys: KeyTypes) -> None:
         """Tell, in place of counting and writing."""
-        if step not in self._wanted:
+        if step.name not in self._wanted:
             return
         rows = _rows_of(decided, self._key, _key_of(step)).collect()
         records = [_record(step, row) for row in rows if row["kind"] == core.TRACE]

@@ -31,6 +31,7 @@ from tidegate.engine.steps import (
     repeated_columns,
     source_keys,
     steps_of,
+    typed,
     unpacked,
     with_following,
 )
@@ -187,6 +188,7 @@ class Replay:
         rows = (
             record_rows(frame, step.values, step.where, step.logic, "run", "batch").toArrow().combine_chunks()
         )
+        step = typed(step, rows.schema)
         emitted = [self._run_step(step, number, run, rows) for number, run in enumerate(runs)]
         if following is None:
             self._finish(step, pa.concat_tables(emitted), runs)

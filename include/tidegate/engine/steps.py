@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
 from tidegate.engine.stage import KeyTypes
 from tidegate.spec import Pipeline, Stage
-from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage
+from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage, over_types
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ def steps_of(pipeline: Pipeline) -> list[Step]:
         )
         for stage in pipeline.stages
     ]
+
+
+def typed(step: Step, rows: pa.Schema) -> Step:
+    """The step over the types that its rows have. Raises ConditionFailed where a condition's do not fit."""
+    emitted = step.logic.reduce.output_type(rows.field("value").type)
+    return replace(step, logic=over_types(step.logic, emitted))
 
 
 def _of_record(stage: Stage) -> str | None:

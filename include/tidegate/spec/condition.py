@@ -18,7 +18,6 @@ from tidegate.spec import lexis
 from tidegate.spec.columns import Type
 from tidegate.spec.constants import Known
 from tidegate.spec.kinds import (
-    BIGINT,
     BOOLEAN,
     DOUBLE,
     NULL,
@@ -28,9 +27,11 @@ from tidegate.spec.kinds import (
     arithmetic,
     comparable,
     decimal,
+    fitted,
     group,
     literal,
     united,
+    whole_literal,
 )
 from tidegate.spec.mistakes import Fault, as_mistake
 from tidegate.spec.sql import check_expression, column_type, parse, path_of
@@ -99,11 +100,17 @@ def read_condition(written: Any, known: Known | None) -> Condition:
     return condition
 
 
+def read_expression(text: str, known: Known | None) -> Typed | None:
+    """An expression that `check_expression` accepts, with its type; None where a condition cannot have it."""
+    reader = _Reader(known)
+    expression = reader.read(parse(text))
+    return None if reader.faults else expression
+
+
 def expression_type(text: str, known: Known | None) -> Type | None:
     """The type of an expression that `check_expression` accepts, where it can be told without Spark."""
-    reader = _Reader(known)
-    type_ = reader.read(parse(text)).type
-    return None if reader.faults or type_ in (NULL, None) else type_
+    expression = read_expression(text, known)
+    return None if expression is None or expression.type == NULL else expression.type
 
 
 def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tree: exp.Expr) -> bool:
@@ -193,7 +200,7 @@ class _Reader:
             # Spark compares such a one with a bigint column without looking for nulls
             return self.refuse("a number is too large for `bigint`", "Write it as a double, such as `1e20`.")
         if text.isdigit():
-            return literal(int(text), BIGINT)
+            return whole_literal(int(text))
         _, digits, exponent = value.as_tuple()
         scale = -int(exponent)
         if max(len(digits), scale) > 38:
@@ -208,10 +215,10 @@ class _Reader:
     def negative(self, node: exp.Neg) -> Typed:
         tree, type_ = self.read(node.this)
         if isinstance(node.this, exp.Literal) and group(type_) == "number":
-            return Typed(("literal", -tree[1]), type_)
+            return whole_literal(-tree[1]) if type(tree[1]) is int else Typed(("literal", -tree[1]), type_)
         if group(type_) not in ("number", None):
             return self.refuse("a minus stands before what is not a number", "Write `cast(x as bigint)`.")
-        return Typed(("negative", tree), type_)
+        return fitted(("negative", tree), type_)
 
     def arithmetic(self, node: exp.Binary) -> Typed:
         return arithmetic(_ARITHMETIC[type(node)], self.read(node.left), self.read(node.right))

@@ -14,6 +14,7 @@ from tidegate.spec.kinds import (
     BIGINT,
     BOOLEAN,
     DOUBLE,
+    INT,
     INTEGERS,
     STRING,
     Typed,
@@ -21,6 +22,7 @@ from tidegate.spec.kinds import (
     comparable,
     decimal,
     digits,
+    fitted,
     group,
     literal,
     united,
@@ -33,14 +35,14 @@ _PLAIN: dict[str, tuple[tuple[str, ...], Type | None]] = {
     "pow": (("number", "number"), DOUBLE),
     "sign": (("number",), DOUBLE),
     "isnan": (("number",), BOOLEAN),
-    "length": (("string",), BIGINT),
+    "length": (("string",), INT),
     "lower": (("string",), STRING),
     "upper": (("string",), STRING),
     "trim": (("string",), STRING),
     "startswith": (("string", "string"), BOOLEAN),
     "endswith": (("string", "string"), BOOLEAN),
     "contains": (("string", "string"), BOOLEAN),
-    "size": (("nested",), BIGINT),
+    "size": (("nested",), INT),
 }
 _ALIASES = {"char_length": "length", "power": "pow", "nvl": "coalesce", "ifnull": "coalesce"}
 _NUMBERS = {
@@ -73,7 +75,7 @@ def call(name: str, operands: list[Typed]) -> Typed:
     takes, gives = _PLAIN[name]
     for kind, operand in zip(takes, operands, strict=True):
         _require(name, kind, operand)
-    return Typed(("call", name, *(each.tree for each in operands)), gives or operands[0].type)
+    return fitted(("call", name, *(each.tree for each in operands)), gives or operands[0].type)
 
 
 def cast(operand: Typed, to: str) -> Typed:
@@ -175,7 +177,7 @@ def _round(operands: list[Typed]) -> Typed:
         size, scale = digits(operands[0])
         kept = max(0, min(scale, places or 0))
         type_ = decimal(min(38, size - scale + 1 + kept), kept)
-    return Typed(("call", "round", *(each.tree for each in operands)), type_)
+    return fitted(("call", "round", *(each.tree for each in operands)), type_)
 
 
 def _whole(name: str) -> Callable[[list[Typed]], Typed]:
@@ -186,7 +188,7 @@ def _whole(name: str) -> Callable[[list[Typed]], Typed]:
         type_ = operands[0].type
         if type_ and type_.kind == "decimal":
             size, scale = digits(operands[0])
-            type_ = decimal(min(38, size - scale + 1), 0)
+            type_ = decimal(min(38, size - scale + (scale > 0)), 0)
         elif type_:
             type_ = BIGINT
         return Typed(("call", name, operands[0].tree), type_)

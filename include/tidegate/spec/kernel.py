@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
+import pyarrow as pa
+
 from tidegate import core
+from tidegate.core.condition import Condition
 from tidegate.core.equivalence import Equivalence
+from tidegate.errors import ConditionFailed
+from tidegate.spec.arrow import type_of
+from tidegate.spec.columns import ANY, Type
+from tidegate.spec.condition import parse_condition
+from tidegate.spec.constants import Known
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.emit import (
     Buffer,
@@ -19,7 +28,7 @@ from tidegate.spec.emit import (
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
-from tidegate.spec.stage import Stage
+from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 DEDUPLICATION = "_deduplicate"
@@ -50,6 +59,33 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
         bound=_bound(stage),
     )
+
+
+def over_types(stage: core.Stage, emitted: pa.StructType) -> core.Stage:
+    """The stage with its conditions read over the types that the emitted columns really have.
+
+    From a file alone, the type of an expression is known only where a condition could have it, too; but how
+    wide a number is decides whether its sum overflows. Raises ConditionFailed where types do not fit.
+    """
+    types: Known = {field.name: type_of(field.type) for field in emitted}
+    where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS})
+    return replace(stage, where=where, emit=_compared_over(stage.emit, types))
+
+
+def _compared_over(emit: core.Emit, types: Known) -> core.Emit:
+    if not isinstance(emit, core.Change) or not isinstance(emit.equivalence, core.Satisfies):
+        return emit
+    fields = tuple((name, types[name] or ANY) for name in emit.equivalence.columns)
+    row = Type(f"struct<{','.join(name for name, _ in fields)}>", "struct", fields)
+    condition = _over(emit.equivalence.condition, {"old": row, "new": row})
+    return replace(emit, equivalence=replace(emit.equivalence, condition=condition))
+
+
+def _over(condition: Condition, types: Known) -> Condition:
+    typed, faults = parse_condition(condition.text, types)
+    if typed is None:
+        raise ConditionFailed(f"`{condition.text}`: {faults[0].message}", faults[0].fix)
+    return typed
 
 
 def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:

@@ -14,6 +14,9 @@ from tidegate.spec.mistakes import Fault
 
 NULL = Type("void", "void")
 BOOLEAN = Type("boolean", "boolean")
+TINYINT = Type("tinyint", "tinyint")
+SMALLINT = Type("smallint", "smallint")
+INT = Type("int", "int")
 BIGINT = Type("bigint", "bigint")
 FLOAT = Type("float", "float")
 DOUBLE = Type("double", "double")
@@ -105,8 +108,19 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
     if group(left.type) is None or group(right.type) is None:
         return Typed(tree, None)
     if left.type and right.type and {left.type.kind, right.type.kind} <= INTEGERS.keys():
-        return Typed(tree, max(left.type, right.type, key=lambda type_: INTEGERS[type_.kind]))
+        return fitted(tree, max(left.type, right.type, key=lambda type_: INTEGERS[type_.kind]))
     return Typed(tree, _decimal_result(operator, digits(left), digits(right)))
+
+
+def fitted(tree: Tree, type_: Type | None) -> Typed:
+    """A computed number, which has to fit into a whole number's type; 64 bits are looked at anyway."""
+    narrow = type_ is not None and type_.kind in INTEGERS and type_.kind != "bigint"
+    return Typed(("fit", type_.kind, tree) if type_ and narrow else tree, type_)
+
+
+def whole_literal(value: int) -> Typed:
+    """A whole number that is written has 32 bits, and 64 where those are too few."""
+    return literal(value, INT if -(2**31) <= value < 2**31 else BIGINT)
 
 
 def digits(number: Typed) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 A tree is a tuple `(operation, *operands)`. The operands are trees, but for `("literal", value)`,
 `("column", name, field, …)`, `("like", tree, pattern, escape)`, `("is", tree, value)`,
-`("call", function, *trees)` and `("case", (condition, result), …, otherwise)`.
+`("fit", type, tree)`, `("call", function, *trees)` and `("case", (condition, result), …, otherwise)`.
 """
 
 from __future__ import annotations
@@ -233,6 +233,17 @@ def _extreme(better: Callable[[Any, Any], bool]) -> Callable[..., Part]:
     return build
 
 
+def _fit(kind: str, tree: Tree) -> Part:
+    """A whole number, if the type has room for it."""
+    operand, limit = compiled(tree), values.LIMITS[kind]
+
+    def part(row: Row) -> Any:
+        value = operand(row)
+        return value if value is None or -limit <= value < limit else values.fit(value, kind)
+
+    return part
+
+
 def _call(name: str, *trees: Tree) -> Part:
     function = FUNCTIONS[name]
     operands = [compiled(tree) for tree in trees]
@@ -260,6 +271,7 @@ _FORMS: dict[str, Callable[..., Part]] = {
     "is": _is,
     "like": _like,
     "case": _case,
+    "fit": _fit,
     "call": _call,
 }
 _OPERATORS: dict[str, Callable[..., Part]] = {

@@ -1,7 +1,8 @@
 """Values of a condition, which are never null here: how they compare, and how numbers are computed.
 
-Integers are Spark's bigint, floats its double, decimals its decimal. A float beside another number makes
-that one a float; NaN equals NaN and is larger than every number.
+Integers are Spark's bigint, and where the type is narrower they are made to `fit`; floats are its double,
+decimals its decimal. A float beside another number makes that one a float; NaN equals NaN and is larger than
+every number.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 
 EXACT = Context(prec=800)
 """Wide enough for every double, and for what two decimals of 38 digits give."""
+
+LIMITS = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
+"""Whole numbers are at least minus this, and below it."""
 
 _DIGITS = 38
 _SINGLE = frozenset({int, str, bool, bytes, date, datetime})
@@ -91,10 +95,18 @@ def unified(values: list[Any]) -> list[Any]:
 # arithmetic
 
 
+def fit(number: int, kind: str) -> int:
+    """The whole number, if the type has room for it."""
+    if -LIMITS[kind] <= number < LIMITS[kind]:
+        return number
+    wider = "cast(x as double)" if kind == "bigint" else "cast(x as bigint)"
+    raise Unfit(f"a whole number is too large for `{kind}`", f"Compute with `{wider}`.")
+
+
 def bounded(result: Any) -> Any:
     """The result, unless Spark cannot hold it."""
-    if type(result) is int and not -(2**63) <= result < 2**63:
-        raise Unfit("a whole number is too large for `bigint`", "Compute with `cast(x as double)`.")
+    if type(result) is int:
+        return fit(result, "bigint")
     if type(result) is Decimal and result.adjusted() - min(0, int(result.as_tuple().exponent)) >= _DIGITS:
         raise Unfit(f"a decimal has more than {_DIGITS} digits", "Compute with `cast(x as double)`.")
     return result

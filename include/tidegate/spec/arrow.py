@@ -1,0 +1,42 @@
+"""Arrow's types as those of a pipeline file: what a value really has, beyond what its expression tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tidegate.spec.columns import ANY, Type
+
+_SCALARS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_int8, "tinyint"),
+    (pa.types.is_int16, "smallint"),
+    (pa.types.is_int32, "int"),
+    (pa.types.is_int64, "bigint"),
+    (pa.types.is_float32, "float"),
+    (pa.types.is_float64, "double"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_date32, "date"),
+    (lambda type_: pa.types.is_timestamp(type_) and type_.tz is not None, "timestamp"),
+    (pa.types.is_timestamp, "timestamp_ntz"),
+)
+
+
+def type_of(arrow: pa.DataType) -> Type:
+    """The type in Spark's normal form; ANY for what no column can be."""
+    if pa.types.is_decimal(arrow):
+        return Type(f"decimal({arrow.precision},{arrow.scale})", "decimal")
+    if pa.types.is_struct(arrow):
+        fields = tuple((field.name, type_of(field.type)) for field in arrow)
+        return Type(f"struct<{','.join(f'{name}:{type_.text}' for name, type_ in fields)}>", "struct", fields)
+    if pa.types.is_map(arrow):
+        return _nested("map", type_of(arrow.key_type), type_of(arrow.item_type))
+    if pa.types.is_list(arrow):
+        return _nested("array", type_of(arrow.value_type))
+    return next((Type(kind, kind) for is_kind, kind in _SCALARS if is_kind(arrow)), ANY)
+
+
+def _nested(kind: str, *parts: Type) -> Type:
+    return Type(f"{kind}<{','.join(part.text for part in parts)}>", kind, parts=parts)
