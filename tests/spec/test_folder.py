@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.spec.files import GOOD
 from tidegate.spec import load_pipelines
 
@@ -49,3 +51,27 @@ def test_two_generations_stand_side_by_side_in_two_files(tmp_path: Path) -> None
 
 def test_an_empty_folder_has_no_pipelines(tmp_path: Path) -> None:
     assert load_pipelines(tmp_path) == ({}, [])
+
+
+STAGE = "  - name: levels"
+READER = GOOD.replace("pipeline: levels", "pipeline: reader").replace("isAvailable", "available")
+LOOKUP = "lookup: [{table: levels/levels, on: [key], columns: [isAvailable]}]"
+
+
+@pytest.mark.parametrize(
+    ("windows", "refused"),
+    [(["{tumbling: 1h}"], True), ([None], False), ([None, "{tumbling: 1h}"], False), ([], False)],
+)
+def test_a_lookup_that_fits_no_generation_of_what_it_reads_is_refused_with_its_line(
+    tmp_path: Path, windows: list[str | None], refused: bool
+) -> None:
+    for generation, window in enumerate(windows, 2):
+        windowed = f"{STAGE}\n    window: {window}" if window else STAGE
+        text = GOOD.replace("generation: 2", f"generation: {generation}").replace(STAGE, windowed)
+        (tmp_path / f"levels_{generation}.yaml").write_text(text)
+    (tmp_path / "reader.yaml").write_text(READER.replace("lookup: []", LOOKUP))
+    pipelines, errors = load_pipelines(tmp_path)
+    assert len(pipelines) == len(windows) + (not refused)
+    problems = [problem for error in errors for problem in error.problems]
+    line = READER.splitlines().index("lookup: []") + 1
+    assert [(problem.line, problem.field) for problem in problems] == [(line, "lookup.0.on")] * refused

@@ -347,6 +347,28 @@ def test_a_mistake_in_a_lookup_is_told(changes: dict[str, Any], field: str, part
     assert "secret" not in message + fix
 
 
+@pytest.mark.parametrize(
+    ("windowed", "changes", "part"),
+    [
+        (True, {}, "a row for each window of a key"),
+        (True, {"columns": ["window_start"]}, "a row for each window of a key"),
+        (True, {"on": ["name", "window_end"]}, ""),
+        (True, {"on": ["name", "window_end"], "columns": ["window_start"]}, ""),
+        (False, {}, ""),
+        (False, {"on": ["name", "window_end"]}, "no windows, and so no `window_end`"),
+        (False, {"columns": ["window_start"]}, "no windows, and so no `window_start`"),
+    ],
+)
+def test_a_lookup_says_which_window_where_there_are_windows_and_none_elsewhere(
+    windowed: bool, changes: dict[str, Any], part: str
+) -> None:
+    source = {"columns": "id int, name string, window_end bigint"}
+    # `select`: what is emitted cannot be called like the window
+    (read,) = made({"select": {"id": "id"}}, source=source, lookup=lookup(**changes)).lookup
+    what, _ = read.window_mistake(windowed) or ("", "")
+    assert part in what if part else not what
+
+
 def test_lookups_do_not_add_the_same_column() -> None:
     ((field, message, _),) = refused(lookup=lookup() + lookup(table="/other"))
     assert (field, message) == ("lookup.1.columns.0", "`region` is another lookup's column already")

@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.steps.committed import Committed
-from tidegate.errors import LookupMissing
+from tidegate.errors import LookupMissing, PipelineInvalid
 from tidegate.ledger import Attempt, Snapshot, Stream
 from tidegate.spec import Pipeline, parse_pipeline
 from tidegate.steps.lookups import pinned_lookups, read_through
@@ -83,3 +83,14 @@ def test_a_stage_that_the_pipeline_does_not_have_is_an_error_that_names_those_it
     committed.commit(1, {})
     with pytest.raises(LookupMissing, match="first, second"):
         pinned_lookups(committed.app, looking_up(committed, "visitors/third"))
+
+
+def test_a_state_with_windows_is_not_looked_up_without_the_window(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}", "sqlite://")
+    text = committed.file.read_text()
+    committed.file.write_text(text.replace("{name: first,", "{name: first, window: {tumbling: 1h},"))
+    committed.commit(1, {})
+    with pytest.raises(PipelineInvalid, match=r"a row for each window of a key.*Add `window_start`"):
+        pinned_lookups(committed.app, looking_up(committed, "visitors/first"))
+    # the stage beside it has none
+    assert pinned_lookups(committed.app, looking_up(committed, "visitors/second"))

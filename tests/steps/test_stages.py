@@ -284,6 +284,36 @@ def test_a_lookup_that_finds_several_rows_stops_the_batch(world: World, write: W
         world.run()
 
 
+def test_a_lookup_of_a_state_with_windows_finds_the_window_that_the_record_names(
+    world: World, write: Write
+) -> None:
+    hour = 3_600_000
+    start = T - T % hour
+    write({"reduce": {"n": "count(*)"}, "window": {"tumbling": "1h"}, "emit": {"on": "update"}})
+    world.send(*[event("a", start - T + at, x=1) for at in (0, 1, hour)])
+    world.run()
+    _write_reader(world)
+    asked = world.app.pipeline("reader")
+    world.send(*[event("a", 0, x=0, window_start=at) for at in (start, start + hour, start + 2 * hour)])
+    steps.run_batch(world.app, asked, steps.Trigger("looking", NOW_MS), world.open_session)
+    found = steps.read_emissions(world.app, steps.stream_of(asked))["value"].to_pylist()
+    ends = [start + hour, start + 2 * hour, None]
+    assert found[3:] == [{"n": n, "ends": end} for n, end in zip([2, 1, None], ends, strict=True)]
+
+
+def _write_reader(world: World) -> None:
+    """A pipeline that looks up the state of the other one, window by window."""
+    table, on = "availability/stage0", ["key", "window_start"]
+    data = {
+        "pipeline": "reader",
+        "source": {"topics": [world.source], "format": "json", "columns": "x bigint, window_start bigint"},
+        "lookup": [{"table": table, "on": on, "columns": ["n", "window_end"]}],
+        "stages": [{"name": "out", "select": {"n": "n", "ends": "window_end"}, "emit": {"on": "update"}}],
+        "sinks": [{"kind": "table"}],
+    }
+    (world.folder / "pipelines" / "reader.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+
+
 def test_metrics_say_what_is_held_back_and_how_late_records_are(world: World, write: Write) -> None:
     write({"emit": {"on": "time_limit", "after": "60s", "clock": "stream"}})
     world.send(event("a", 5000, x=1), event("a", 2000, x=2), event("b", 5000, x=3))

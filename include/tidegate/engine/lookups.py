@@ -70,10 +70,10 @@ def planned_tables(
 
 
 def _state_table(spark: SparkSession, path: str, attempts: Sequence[str]) -> DataFrame:
-    """The newest value of each key, and of each window of it: its columns beside `key`."""
+    """The newest value of each key, and of each window of it: its columns beside those of the entry."""
     rows = read_state_rows(spark, path, attempts)
+    entry = ("key", "window_start", "window_end")
     if rows is None:
-        return spark.createDataFrame([], "key string")
-    entry = ["key", *[name for name in ("window_start", "window_end") if name in rows.columns]]
+        return spark.createDataFrame([], "key string, window_start bigint, window_end bigint")
     newest = rows.groupBy(*entry).agg(F.max_by("value", "updated_seq").alias("value"))
-    return newest.where(F.col("value").isNotNull()).select("key", "value.*")
+    return newest.where(F.col("value").isNotNull()).select(*entry, "value.*")

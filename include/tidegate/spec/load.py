@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from tidegate.errors import PipelineInvalid
+from tidegate.errors import PipelineInvalid, Problem
 from tidegate.spec.grammar import not_built
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.scope import Scope
@@ -31,7 +32,8 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
     """File name without `.yaml` -> pipeline, of a whole folder, and the errors of those that cannot be used.
 
     Two generations of a pipeline may stand in two files, to run side by side. Of files with the same
-    name and generation none can be used: which one would own the state?
+    name and generation none can be used: which one would own the state? Nor can one whose lookup does not
+    fit the windows of another's stage.
     """
     found: dict[Path, Pipeline] = {}
     errors = []
@@ -40,9 +42,31 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
             found[path] = load_pipeline(path)
         except PipelineInvalid as error:
             errors.append(error)
+    refused = dict(_refused(found))
+    accepted = {path.stem: pipeline for path, pipeline in found.items() if path not in refused}
+    return accepted, [*errors, *refused.values()]
+
+
+def _refused(found: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvalid]]:
+    """Those that have no mistakes of their own, but do not go with the others."""
     owners = Counter(map(_stream, found.values()))
-    errors += [_shared(path, found) for path, each in found.items() if owners[_stream(each)] > 1]
-    return {path.stem: each for path, each in found.items() if owners[_stream(each)] == 1}, errors
+    for path, pipeline in found.items():
+        if owners[_stream(pipeline)] > 1:
+            yield path, _shared(path, found)
+        elif problems := list(_lookup_problems(pipeline, path, found.values())):
+            yield path, PipelineInvalid(problems)
+
+
+def _lookup_problems(pipeline: Pipeline, path: Path, others: Iterable[Pipeline]) -> Iterator[Problem]:
+    """Lookups that fit none of the generations that are there of the pipeline whose state they read."""
+    tree = read(pipeline.text, str(path))
+    stages = [((other.pipeline, stage.name), stage) for other in others for stage in other.stages]
+    for at, lookup in enumerate(pipeline.lookup):
+        generations = [stage for name, stage in stages if name == lookup.state]
+        mistakes = [lookup.window_mistake(stage.window is not None) for stage in generations]
+        refusals = [mistake for mistake in mistakes if mistake is not None]
+        if refusals and len(refusals) == len(mistakes):
+            yield tree.problem(("lookup", at, "on"), *refusals[0])
 
 
 def _stream(pipeline: Pipeline) -> tuple[str, int]:

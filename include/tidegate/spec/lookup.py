@@ -12,6 +12,7 @@ from tidegate.spec import names
 from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.scope import Model, among, distinct, filled, scope_of
+from tidegate.spec.stage import WINDOW_COLUMNS
 
 KEY = "key"
 """In `on`: the record's key as it is in the outbox, whatever it is made of."""
@@ -70,6 +71,8 @@ class Lookup(Model):
 
     `table` is `pipeline/stage`, the state of another pipeline's stage, or else a Delta table: an absolute
     path, or a URL. A name with one slash is always a state; a table of the lake has to be written in full.
+    The columns of a state are `key`, those that the stage keeps, and, where it has windows, their
+    `window_start` and `window_end` in epoch milliseconds.
     """
 
     table: Annotated[str, AfterValidator(_check_table)]
@@ -88,3 +91,17 @@ class Lookup(Model):
         """Pipeline and stage whose state is looked up; None for a Delta table."""
         found = _STATE.fullmatch(self.table)
         return (found["pipeline"], found["stage"]) if found else None
+
+    def window_mistake(self, windowed: bool) -> tuple[str, str] | None:
+        """What is wrong, and the fix, where the state that is looked up has windows, or has none."""
+        if windowed and not WINDOW_COLUMNS.keys() & set(self.on):
+            what = f"`{self.table}` has a row for each window of a key, and `on` does not say which"
+            fix = (
+                "Add `window_start` or `window_end` to `on`, as columns of the source; or let a stage "
+                "without a window follow in that pipeline (`reduce: latest`), and look that one up."
+            )
+            return what, fix
+        named = [name for name in WINDOW_COLUMNS if name in (*self.on, *self.columns)]
+        if named and not windowed:
+            return f"`{self.table}` has no windows, and so no `{named[0]}`", "Leave it out."
+        return None
