@@ -109,6 +109,7 @@ def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) ->
         "timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),
         "held": value.cast(held),
         "emitted": value.cast(output),
+        "live": pa.repeat(True, size),
         "emitted_timestamp": pa.repeat(pa.scalar(timestamp_ms(0), pa.int64()), size),
     }
 

@@ -21,7 +21,7 @@ SINKS = "  - {kind: sql, table: newest}"
 LONG = pa.int64()
 POSITION = {"timestamp": LONG, "topic": pa.string(), "partition": pa.int32(), "offset": LONG}
 ENTRY = {"hash": pa.string(), "window_start": LONG, "window_end": LONG, "pending": LONG, "due_at": LONG}
-COMMON = {"key": pa.string(), **POSITION, **ENTRY, "emitted_timestamp": LONG, "updated_seq": LONG}
+COMMON = {"key": pa.string(), **POSITION, **ENTRY, "live": pa.bool_(), "updated_seq": LONG}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def remember(committed: Committed, stage: str, value: pa.DataType | None, *rows:
     """State rows, each by the batch in its `updated_seq`. Without a type the stage keeps no values."""
     types = COMMON | ({} if value is None else {"value": value, "emitted": value})
     for each in rows:
-        table = pa.Table.from_pylist([each], pa.schema(types))
+        table = pa.Table.from_pylist([{"live": True, **each}], pa.schema(types))
         table = table.append_column("attempt", pa.array([f"a{each['updated_seq']}"]))
         path = committed.app.lake(committed.stream).state(stage)
         write_deltalake(path, table, mode="append", partition_by=["attempt"])
@@ -79,7 +79,9 @@ def test_state_is_that_of_the_last_stage_now_or_as_of_a_batch(committed: Committ
 def test_state_of_another_stage_shows_its_windows_and_what_it_holds_back(committed: Committed) -> None:
     window = {"window_start": 0, "window_end": 60}
     held = {"key": "a", "value": {"m": 1}, "pending": 2, "due_at": 60, "updated_seq": 1}
-    remember(committed, "first", NUMBER, held | window, {"key": "b", "updated_seq": 2} | window)
+    remember(
+        committed, "first", NUMBER, held | window, {"key": "b", "live": False, "updated_seq": 2} | window
+    )
     (row,) = told(committed, "state", "visitors", "--stage", "first")
     assert {name: row[name] for name in ("key", "pending", "due_at", *window)} == {
         "key": "a",

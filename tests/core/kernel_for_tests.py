@@ -88,7 +88,15 @@ class Kernel:
     def _compacted(self) -> list[dict[str, Any]]:
         """As `engine.compact.fold` has it."""
         forgets = core.forgets_the_gone(self.stage)
-        return [row for row in self.newest() if not forgets or _is_there(row)]
+        return [row for row in self.newest() if not forgets or row["live"]]
+
+    def live(self) -> set[tuple[str, Any]]:
+        """Key and window of each entry that a reader of the state sees."""
+        return {(row["key"], _window(row)) for row in self.newest_live()}
+
+    def newest_live(self) -> list[dict[str, Any]]:
+        """The rows that a reader of the state sees."""
+        return [row for row in self.newest() if row["live"]]
 
     def _entry(self, row: dict[str, Any]) -> Any:
         home = (row["topic"], row["partition"]) if self.stage.bound else ()
@@ -159,17 +167,12 @@ def _starts(batch: pa.RecordBatch, size: int) -> range:
     return range(0, max(batch.num_rows, 1), size)
 
 
-def _is_there(row: dict[str, Any]) -> bool:
-    if row["timestamp"] < 0 and row["emitted_timestamp"] is not None:
-        return True
-    return bool(row["pending"]) or any(
-        row[name] is not None for name in ("held", "emitted", "hash", "due_at")
-    )
+def _window(row: dict[str, Any]) -> tuple[int, int] | None:
+    return None if row["window_start"] is None else (row["window_start"], row["window_end"])
 
 
 def _emission(row: dict[str, Any]) -> Emission:
-    window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
-    return Emission(row["key"], row["value"], row["timestamp"], window, row["reason"], row["at"])
+    return Emission(row["key"], row["value"], row["timestamp"], _window(row), row["reason"], row["at"])
 
 
 def _by_position(record: Record) -> tuple[str, int, int, int]:

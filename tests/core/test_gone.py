@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel
 from tests.core.model import Batch, Record
+from tests.core.model.equivalences import below
 from tests.core.model.strategies import Case, cases, histories
 from tests.core.test_against_model import by_key, filled
 from tidegate import core
@@ -80,6 +82,70 @@ def test_repeated_values_are_forgotten_when_their_time_is_over() -> None:
     assert core.forgets_the_gone(core.Stage(core.Latest(), core.Once(10)))
 
 
-def test_what_waits_without_a_window_is_never_forgotten() -> None:
-    assert not core.forgets_the_gone(core.Stage(core.Latest(), core.TimeLimit(10)))
-    assert not core.forgets_the_gone(core.Stage(core.Collect(), core.Threshold(2, None, None, "first_event")))
+EVENTS = [Record("k", {"x": float(at)}, "in", 0, at, at, None, 0) for at in (1, 2)]
+COLLECT = {"reduce": "collect", "select": {"x": "x"}}
+SUM = {"reduce": {"total": "sum(x)"}}
+BY_COUNT = {"on": "threshold", "count": 2}
+SINCE_FLUSH = {**BY_COUNT, "after": "60s", "since": "last_flush"}
+
+
+@pytest.mark.parametrize(
+    ("reduce", "emit", "rule", "live", "rows"),
+    [
+        (COLLECT, BY_COUNT, "offset", 0, 0),
+        (COLLECT, BY_COUNT, "root", 0, 1),  # a record of the same root may come again
+        (COLLECT, SINCE_FLUSH, "offset", 1, 1),  # the next flush counts from the last one
+        (COLLECT, {"on": "update"}, "offset", 0, 0),
+        (COLLECT, {"on": "interval", "every": "1ms"}, "offset", 0, 0),
+        (COLLECT, {"on": "time_limit", "after": "1ms"}, "offset", 0, 0),
+        (SUM, BY_COUNT, "offset", 0, 0),
+        (SUM, BY_COUNT, "root", 0, 1),
+        (SUM, SINCE_FLUSH, "offset", 1, 1),
+        (SUM, {"on": "time_limit", "after": "1ms"}, "offset", 1, 1),  # a sum goes on
+        (LATEST, BY_COUNT, "offset", 1, 1),  # a deletion goes out if the key has
+        (LATEST, {"on": "interval", "every": "1ms"}, "offset", 1, 1),
+    ],
+)
+def test_what_is_left_of_a_key_whose_records_have_all_gone_out(
+    reduce: dict[str, Any], emit: dict[str, Any], rule: str, live: int, rows: int
+) -> None:
+    kernel = Kernel(Case({"name": "out", **reduce, "emit": emit}, deduplicate=rule), compacting=True)
+    kernel.apply(Batch(tuple(EVENTS), 100))
+    assert (len(kernel.emissions) > 0, kernel.buffered().records) == (True, 0)
+    assert (len(kernel.live()), kernel.counts["state-rows"], len(kernel.state)) == (live, live, rows)
+
+
+@pytest.mark.parametrize("on", ["threshold", "interval", "time_limit"])
+def test_a_deletion_that_has_gone_out_leaves_nothing(on: str) -> None:
+    options = {"threshold": {"count": 1}, "interval": {"every": "1ms"}, "time_limit": {"after": "1ms"}}
+    kernel = Kernel(Case({**LATEST, "emit": {"on": on, **options[on]}}), compacting=True)
+    for record in DELETED:
+        kernel.apply(Batch((record,), 100))
+    assert [each.value for each in kernel.emissions] == [{"x": 1.0}, None]
+    assert kernel.state == []
+
+
+def test_a_key_that_where_never_lets_out_counts_once() -> None:
+    where = "x < 0"
+    case = Case({**LATEST, "emit": {"on": "update"}, "where": where}, conditions={where: below("x", 0)})
+    kernel = Kernel(case)
+    for event in (*EVENTS, Record("k", {"x": 3.0}, "in", 0, 3, 3, None, 0)):
+        kernel.apply(Batch((event,)))
+        assert kernel.counts["state-rows"] == len(kernel.live()) == 1
+    kernel.apply(Batch((Record("k", None, "in", 0, 4, 4, None, 0),)))
+    assert kernel.counts["state-rows"] == len(kernel.live()) == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(), histories(), st.booleans(), st.booleans())
+def test_as_many_rows_are_counted_as_a_reader_sees_and_those_that_the_model_has(
+    case: Case, batches: Sequence[Batch], sparing: bool, compacting: bool
+) -> None:
+    if compacting:
+        batches = read_once(batches)
+    kernel, model = Kernel(case, sparing=sparing, compacting=compacting), case.model()
+    for batch in batches:
+        if filled(kernel, [batch]) | filled(model, [batch]):
+            return
+        assert kernel.counts["state-rows"] == len(kernel.newest_live())
+        assert kernel.live() == model.live()

@@ -28,8 +28,7 @@ def test_batches_come_in_order_and_what_waits_comes_last(tmp_path: Path) -> None
     state = {
         "key": ["7", "8", "9"],
         "value": pa.array([{"events": waits}, {"events": waits}, None], EVENTS),
-        "timestamp": [1, 1, -1],
-        "emitted_timestamp": [None, None, 1],
+        "live": [True, True, False],
         "updated_seq": [1, 1, 1],
         "attempt": ["a1"] * 3,
     }

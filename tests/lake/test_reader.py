@@ -26,7 +26,7 @@ TYPES = {
     "window_end": pa.int64(),
     "pending": pa.int64(),
     "due_at": pa.int64(),
-    "emitted_timestamp": pa.int64(),
+    "live": pa.bool_(),
     "updated_seq": pa.int64(),
 }
 HASH_ONLY = {name: type_ for name, type_ in TYPES.items() if name not in ("value", "emitted")}
@@ -41,6 +41,7 @@ def row(key: str, n: int | None, seq: int, **more: Any) -> dict[str, Any]:
         "topic": "t",
         "partition": 0,
         "timestamp": 5,
+        "live": True,
         "updated_seq": seq,
     } | more
 
@@ -83,51 +84,31 @@ def test_each_window_of_a_key_has_a_row_of_its_own(tmp_path: Path) -> None:
 
 def test_a_window_that_is_over_is_not_there_and_an_older_row_of_it_is_not_either(tmp_path: Path) -> None:
     window = {"window_start": 0, "window_end": 10}
-    assert state(tmp_path, row("a", 1, 1, due_at=10, **window), row("a", None, 2, **window)) == []
+    assert state(tmp_path, row("a", 1, 1, due_at=10, **window), row("a", None, 2, live=False, **window)) == []
 
 
-def test_a_deleted_key_is_not_there(tmp_path: Path) -> None:
-    assert held(state(tmp_path, row("a", 1, 1), row("b", 2, 1), row("a", None, 2, emitted_timestamp=5))) == [
-        ("b", 2)
-    ]
+def test_what_is_not_live_is_not_there(tmp_path: Path) -> None:
+    rows = row("a", 1, 1), row("b", 2, 1), row("a", None, 2, live=False)
+    assert held(state(tmp_path, *rows)) == [("b", 2)]
 
 
 def test_a_key_that_came_back_is_there(tmp_path: Path) -> None:
-    assert held(state(tmp_path, row("a", 1, 1), row("a", None, 2), row("a", 3, 3))) == [("a", 3)]
+    assert held(state(tmp_path, row("a", 1, 1), row("a", None, 2, live=False), row("a", 3, 3))) == [("a", 3)]
 
 
-def test_a_deletion_that_is_held_back_is_there(tmp_path: Path) -> None:
+def test_what_is_live_is_there_with_or_without_a_value(tmp_path: Path) -> None:
     (found,) = state(tmp_path, row("a", None, 1, emitted={"n": 1}, pending=1, due_at=9))
     assert (found["value"], found["emitted"], found["pending"]) == (None, {"n": 1}, 1)
+    assert "live" not in found
 
 
-def test_a_key_whose_content_has_gone_out_is_there_with_what_went_out(tmp_path: Path) -> None:
-    (found,) = state(tmp_path, row("a", None, 1, emitted={"n": 1}, pending=0))
-    assert found["emitted"] == {"n": 1}
-
-
-def test_a_key_whose_events_have_all_gone_out_is_there_without_a_value(tmp_path: Path) -> None:
-    sent = row("a", None, 2, pending=0, timestamp=-1, emitted_timestamp=7)
-    assert held(state(tmp_path, row("a", 1, 1, pending=1), sent)) == [("a", None)]
-
-
-def test_a_key_of_which_nothing_ever_passed_is_not_there(tmp_path: Path) -> None:
-    assert state(tmp_path, row("a", None, 1, pending=0, timestamp=-1)) == []
-
-
-def test_where_only_hashes_are_kept_a_row_without_one_is_gone(tmp_path: Path) -> None:
-    rows = [{"key": "a", "hash": "x", "timestamp": 5, "updated_seq": 1}]
-    rows += [{"key": "b", "hash": "y", "timestamp": 5, "updated_seq": 1}]
-    rows += [{"key": "a", "timestamp": 5, "updated_seq": 2}]
+def test_where_only_hashes_are_kept_there_are_no_values(tmp_path: Path) -> None:
+    rows = [{"key": "a", "hash": "x", "live": True, "timestamp": 5, "updated_seq": 1}]
+    rows += [{"key": "b", "hash": "y", "live": True, "timestamp": 5, "updated_seq": 1}]
+    rows += [{"key": "a", "live": False, "timestamp": 5, "updated_seq": 2}]
     found = state(tmp_path, *rows, types=HASH_ONLY)
     assert [(each["key"], each["hash"]) for each in found] == [("b", "y")]
     assert "value" not in found[0]
-
-
-def test_a_table_from_before_there_were_windows_can_be_read(tmp_path: Path) -> None:
-    older = {name: TYPES[name] for name in ("key", "value", "topic", "partition", "timestamp", "updated_seq")}
-    (found,) = state(tmp_path, row("a", 1, 1), types=older)
-    assert (found["value"], found["window_start"]) == ({"n": 1}, None)
 
 
 def test_state_that_belongs_to_partitions_has_a_row_for_each(tmp_path: Path) -> None:

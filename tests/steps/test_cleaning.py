@@ -39,7 +39,7 @@ class Aged(Committed):
         self.path = self.app.lake(self.stream).state(STAGE)
 
     def write(self, name: str, *seqs: int, path: str | None = None) -> str:
-        rows = [{"key": f"k{seq}", "value": {"m": seq}, "updated_seq": seq, "timestamp": seq} for seq in seqs]
+        rows = [{"key": f"k{seq}", "value": {"m": seq}, "updated_seq": seq, "live": True} for seq in seqs]
         table = pa.Table.from_pylist(rows).append_column("attempt", pa.array([name] * len(rows)))
         write_deltalake(path or self.path, table, mode="append", partition_by=["attempt"])
         return name

@@ -233,13 +233,13 @@ def test_a_batch_computes_while_old_state_is_given_up_and_removed(world: World) 
 
 
 ROWS = [
-    # key, window, partition, value, pending, due, seq
-    ("a", None, 0, 1, 0, None, 1),
-    ("a", None, 1, 2, 0, None, 2),
-    ("b", None, 0, None, 0, None, 3),
-    ("w", 10, 0, 5, 1, 20, 1),
-    ("w", 10, 0, None, 0, None, 4),
-    ("w", 20, 0, 6, 0, 30, 2),
+    # key, window, partition, value, live, seq
+    ("a", None, 0, 1, True, 1),
+    ("a", None, 1, 2, True, 2),
+    ("b", None, 0, None, False, 3),
+    ("w", 10, 0, 5, True, 1),
+    ("w", 10, 0, None, False, 4),
+    ("w", 20, 0, 6, True, 2),
 ]
 
 
@@ -247,14 +247,13 @@ ROWS = [
 def test_spark_folds_to_the_newest_row_of_each_entry(spark: SparkSession, bounded: bool) -> None:
     from tidegate.engine.compact import fold
 
-    names = ("key", "window_start", "partition", "n", "pending", "due_at", "updated_seq")
+    names = ("key", "window_start", "partition", "n", "live", "updated_seq")
     rows = [dict(zip(names, row, strict=True)) for row in ROWS]
-    fields = [pa.field(name, pa.int64()) for name in ("window_end", "emitted_timestamp", "timestamp")]
     schema = pa.schema(
         [
             pa.field("key", pa.string()),
-            *[pa.field(name, pa.int64()) for name in ("window_start", "pending", "due_at", "updated_seq")],
-            *fields,
+            *[pa.field(name, pa.int64()) for name in ("window_start", "window_end", "updated_seq")],
+            pa.field("live", pa.bool_()),
             pa.field("topic", pa.string()),
             pa.field("partition", pa.int32()),
             pa.field("value", pa.struct([("n", pa.int64())])),
@@ -263,17 +262,17 @@ def test_spark_folds_to_the_newest_row_of_each_entry(spark: SparkSession, bounde
     )
     for row in rows:
         start, n = row["window_start"], row.pop("n")
-        row |= {"window_end": start and start + 10, "topic": "t", "timestamp": 5, "attempt": "x"}
+        row |= {"window_end": start and start + 10, "topic": "t", "attempt": "x"}
         row["value"] = None if n is None else {"n": n}
     state = pa.Table.from_pylist(rows, schema)
     bound = core.Bound(max_records=3) if bounded else None
-    kept = core.Stage(core.Latest(), core.TimeLimit(5), bound=bound)
+    kept = core.Stage(core.Latest(), core.TimeLimit(5), deduplicate="root", bound=bound)
     forgetting = core.Stage(core.Latest(), core.Update(), window=core.Tumbling(10), bound=bound)
     frame = spark.createDataFrame(state)
     all_rows = pa.Table.from_pylist([row.asDict(True) for row in fold(frame, [kept], 2).collect()])
     living = pa.Table.from_pylist([row.asDict(True) for row in fold(frame, [forgetting], 2).collect()])
     assert all_rows.num_rows == (5 if bounded else 4)
-    expected = newest_per_key(state.drop_columns(["attempt"]), bounded).select(["key", "updated_seq"])
+    expected = newest_per_key(state, bounded).select(["key", "updated_seq"])
     order = [("key", "ascending"), ("updated_seq", "ascending")]
     assert living.select(["key", "updated_seq"]).sort_by(order) == expected.sort_by(order)
 

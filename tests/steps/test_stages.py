@@ -289,7 +289,8 @@ def test_a_lookup_of_a_state_with_windows_finds_the_window_that_the_record_names
 ) -> None:
     hour = 3_600_000
     start = T - T % hour
-    write({"reduce": {"n": "count(*)"}, "window": {"tumbling": "1h"}, "emit": {"on": "update"}})
+    window = {"tumbling": "1h", "grace": "1h"}
+    write({"reduce": {"n": "count(*)"}, "window": window, "emit": {"on": "update"}})
     world.send(*[event("a", start - T + at, x=1) for at in (0, 1, hour)])
     world.run()
     _write_reader(world)

@@ -55,15 +55,11 @@ def fold_columns(
     yield _emissions(schema, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
     keeps_all = isinstance(stage.emit, Update)
     changed = _keep_everything(rows, emitted) if keeps_all else _keep_emitted(emitted)
-    stored = rows.column("key").filter(pc.and_(pc.equal(rows.column("kind"), STATE), _is_there(rows)))
-    known = pc.is_in(changed.column("key"), value_set=stored)
-    counts["state-rows"] += (pc.sum(_is_there(changed)).as_py() or 0) - (pc.sum(known).as_py() or 0)
-    yield _states(schema, changed, counts)
-
-
-def _is_there(states: pa.RecordBatch) -> pa.BooleanArray:
-    """False at the row of a deleted key: nothing is left of it."""
-    return pc.or_(states.column("value").is_valid(), states.column("emitted").is_valid())
+    live = pc.or_(changed.column("value").is_valid(), changed.column("emitted").is_valid())
+    before = rows.column("key").filter(pc.fill_null(rows.column("live"), False))
+    was_live = pc.is_in(changed.column("key"), value_set=before)
+    counts["state-rows"] += (pc.sum(live).as_py() or 0) - (pc.sum(was_live).as_py() or 0)
+    yield _states(schema, changed, live, counts)
 
 
 def _goes_out(stage: Stage, now: pa.StructArray, has_last: pa.BooleanArray) -> pa.BooleanArray:
@@ -160,8 +156,8 @@ def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.Record
     return values.filter(pc.equal(values.column("kind"), RECORD))
 
 
-def _states(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+def _states(schema: pa.Schema, rows: pa.RecordBatch, live: pa.BooleanArray, counts: Counts) -> pa.RecordBatch:
     names = ("key", "topic", "partition", "offset", "timestamp", "source", "emitted")
     counts["state-rows-changed"] += rows.num_rows
-    columns = {name: rows.column(name) for name in names} | {"held": rows.column("value")}
+    columns = {name: rows.column(name) for name in names} | {"held": rows.column("value"), "live": live}
     return fill(schema, STATE, columns, rows.num_rows)

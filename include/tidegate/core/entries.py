@@ -52,7 +52,7 @@ class Entries:
         gone = self._gone.pop((entry.key, entry.window), None)
         if gone is not None:
             entry.stored, gone.stored = True, False
-            entry.counted, gone.counted = gone.counted, False
+            entry.stored_live, gone.stored_live = gone.stored_live, False
 
     def of_key(self, row: int) -> list[Entry]:
         """All entries of a row's key."""
@@ -82,7 +82,7 @@ class Entries:
         entry.waited = bool(stored["waited"][row])
         entry.emitted_timestamp = stored["emitted_timestamp"][row]
         entry.flushed_at = stored["flushed_at"][row]
-        entry.counted = entry.is_there
+        entry.stored_live = stored["live"][row]
         self._fences.restore(entry, row)
         self._restore_timer(entry, stored["due_at"][row])
 

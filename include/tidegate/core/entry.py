@@ -22,7 +22,6 @@ class Entry:
         "bytes",
         "changed",
         "close",
-        "counted",
         "due",
         "emitted",
         "emitted_timestamp",
@@ -37,6 +36,7 @@ class Entry:
         "since",
         "stored",
         "stored_bytes",
+        "stored_live",
         "stored_pending",
         "timestamp",
         "waited",
@@ -67,19 +67,21 @@ class Entry:
         """The record that set the fence: what was exploded from it is no repetition."""
         self.stored = False
         """Whether a state row tells of it."""
-        self.counted = False
-        """Whether that row counts as state: nothing is left of a deleted key but its row."""
+        self.stored_live = False
+        """Whether that row is a live one."""
         self.stored_pending = 0
         self.stored_bytes = 0
         self.changed = False
         self.gone = False
 
     @property
-    def is_there(self) -> bool:
-        """Whether anything is left of it, as `lake.newest_per_key` has it."""
-        if self.held is not None or self.emitted is not None or self.pending:
-            return True
-        return self.timestamp < 0 and self.emitted_timestamp is not None
+    def live(self) -> bool:
+        """Whether anything is left of it: what it holds or remembers, a timer, or when it was last flushed.
+
+        The one place that says so: it is written into the state row, and read from there.
+        """
+        remembers = self.held is not None or self.emitted is not None or self.flushed_at is not None
+        return not self.gone and (remembers or bool(self.pending) or self.due != NEVER)
 
     def empty(self) -> None:
         """Nothing is held back any more."""

@@ -56,7 +56,10 @@ class Folding:
         self._newest_only = latest and stage.window is None
         self._forgets_suppressed = latest and stage.emit.forgets_suppressed
         self._empties = collect or stage.emit.empties
-        self._retracts = not collect
+        # what went out is remembered where it may be taken back or be compared: events never are
+        aggregates = self._ignores_nulls and not collect
+        emptied = aggregates and stage.emit.empties and stage.window is None
+        self._retracts = not (collect or emptied)
         # what has gone out as final must not come again
         self._final = isinstance(stage.emit, WindowClose)
         self._counts_bytes = getattr(stage.emit, "max_bytes", None) is not None
@@ -278,7 +281,8 @@ class Folding:
             self._send(entry, output, at, waited, reason)
         if self._empties:
             self._empty(entry)
-        entry.flushed_at = at
+        if self._emit.remembers_flush:
+            entry.flushed_at = at
         self._entries.empty(entry)
         self._entries.touch(entry)
 
@@ -369,7 +373,7 @@ class Folding:
             self._outcome.remember(entry, self._gate.hashed)
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
-        counts["state-rows"] += (not entry.gone and entry.is_there) - entry.counted
+        counts["state-rows"] += entry.live - entry.stored_live
 
 
 @contextmanager

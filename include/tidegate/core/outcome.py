@@ -25,6 +25,7 @@ class _State(NamedTuple):
     window_start: int | None
     window_end: int | None
     timestamp: int
+    live: bool = False
     held: Any = None
     emitted: Any = None
     hash: str | None = None
@@ -72,6 +73,7 @@ class Outcome:
                 window_start=start,
                 window_end=end,
                 timestamp=entry.timestamp,
+                live=entry.live,
                 held=entry.held,
                 emitted=None if hashed else entry.emitted,
                 hash=entry.emitted if hashed else None,

@@ -22,6 +22,7 @@ input              struct | null   quarantined rows: the whole record and the re
 held               struct | null   what is folded so far (`reduce.held_type`)
 emitted            struct | null   what last went out (`reduce.output_type`); null: nothing, or a deletion
 hash               string          in its place, where the stage keeps hashes only
+live               bool            whether the entry is there: false, nothing is left of it but this row
 window_start       int64           epoch ms; null without a window
 window_end         int64
 pending            int64           how many records are held back, not gone out yet
@@ -30,7 +31,7 @@ bytes              int64           size of what is held back, where it is counte
 due_at             int64           when its timer fires; null: none, or a window that is over
 waited             bool            whether that was still to come when it was set
 emitted_timestamp  int64           timestamp of what last went out
-flushed_at         int64           when that was
+flushed_at         int64           when it was last flushed, where the next flush depends on it
 =================  ==============  ================================================================
 
 Out of it come rows of `output_schema`: of kind STATE (entries that changed), EMISSION, QUARANTINED, TRACE
@@ -54,6 +55,7 @@ FUTURE_MS = 24 * 60 * 60 * 1000
 POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
 ENTRY = [
     pa.field("hash", pa.string()),
+    pa.field("live", pa.bool_()),
     pa.field("window_start", pa.int64()),
     pa.field("window_end", pa.int64()),
     pa.field("pending", pa.int64()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
@@ -58,17 +58,5 @@ def fold(state: DataFrame, logics: Sequence[core.Stage], partitions: int) -> Dat
     rows = state.drop("attempt").repartition(max(partitions, 1), "key")
     newest = rows.withColumn("__age", F.row_number().over(newest_first)).where("__age = 1").drop("__age")
     if all(core.forgets_the_gone(logic) for logic in logics):
-        newest = newest.where(is_there(newest))
+        newest = newest.where("live")
     return newest
-
-
-def is_there(state: DataFrame) -> Column:
-    """True at a row with a value or a timer, or of which something was sent: see `lake.newest_per_key`."""
-
-    def known(name: str) -> Column:
-        return F.col(name) if name in state.columns else F.lit(None)
-
-    there = known("due_at").isNotNull() | (F.coalesce(known("pending"), F.lit(0)) > 0)
-    for name in ("value", "emitted", "hash"):
-        there = there | known(name).isNotNull()
-    return there | ((F.col("timestamp") < 0) & known("emitted_timestamp").isNotNull())

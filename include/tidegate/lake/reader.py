@@ -99,7 +99,7 @@ def _files(table: DeltaTable, attempts: Sequence[str]) -> pa.Table:
 
 
 def newest_per_key(state: pa.Table, by_partition: bool = False) -> pa.Table:
-    """The newest row of each key and window, by key and window, without those that are gone.
+    """The newest row of each key and window, by key and window, of what is live.
 
     `by_partition`: for state that belongs to a topic-partition, where a key has a row for each.
     """
@@ -109,21 +109,8 @@ def newest_per_key(state: pa.Table, by_partition: bool = False) -> pa.Table:
     aged = aged.append_column("updated_seq", rows["updated_seq"]).sort_by("updated_seq")
     newest = aged.group_by(entry, use_threads=False).aggregate([("row", "last")])
     found = rows.take(newest["row_last"].combine_chunks())
-    return found.filter(_is_there(found)).sort_by([(name, "ascending") for name in entry])
-
-
-def _is_there(rows: pa.Table) -> pa.ChunkedArray:
-    """True at a row that holds a value, or holds something back, or whose values are known to consumers.
-
-    What is gone (a deleted key, a window that is over) leaves a row with nothing of it. A row of collected
-    events that all went out has no value either; it tells so by its timestamp, that of nothing.
-    """
-    known = _with_nulls(rows, ("value", "emitted", "hash", "pending", "emitted_timestamp"))
-    sent_all = pc.and_(pc.less(known["timestamp"], 0), pc.is_valid(known["emitted_timestamp"]))
-    there = pc.or_kleene(sent_all, pc.greater(pc.fill_null(known["pending"], 0), 0))
-    for name in ("value", "emitted", "hash"):
-        there = pc.or_kleene(there, pc.is_valid(known[name]))
-    return there
+    live = found.filter(found["live"]).drop_columns(["live"])
+    return live.sort_by([(name, "ascending") for name in entry])
 
 
 def _with_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:

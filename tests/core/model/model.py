@@ -83,6 +83,23 @@ class Model:
         waiting = [entry.pending for entry in self._entries if entry.pending]
         return Buffered(sum(waiting), len(waiting))
 
+    def live(self) -> set[tuple[str, Window | None]]:
+        """Key and window of each entry of which anything is left."""
+        return {(entry.key, entry.window) for entry in self._entries if self._is_live(entry)}
+
+    def _is_live(self, entry: Entry) -> bool:
+        if entry.window is not None or entry.pending:
+            return True  # an entry whose window is over has been removed
+        if entry.folded and fold(self.settings, entry.folded) is not None:
+            return True
+        if self.settings.emit.get("since") == "last_flush" and entry.last_flush is not None:
+            # Quote: since the key's `last_flush` (never flushed: first event)
+            return True
+        # Quote: a deletion is emitted as a null value if the key had been emitted. Nothing else can delete.
+        return entry.emitted is not None and (
+            self.settings.reduce == "latest" or self.settings.on != "threshold"
+        )
+
     def _time_of(self, partition: Partition) -> int:
         """Quote: Stream time of a topic-partition is the largest timestamp seen in it so far.
         `clock: run`: the time of a partition is the larger of its stream time and the clocks of the batches

@@ -31,6 +31,11 @@ class Emit:
     suppressed: ClassVar[str] = "suppressed"
     """What becomes of a record that does not go out."""
 
+    @property
+    def remembers_flush(self) -> bool:
+        """Whether the next flush depends on when the last one was: an emptied entry stays for that."""
+        return False
+
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """The reason why a record lets the entry's value go out, or None.
 

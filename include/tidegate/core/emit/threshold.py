@@ -23,6 +23,11 @@ class Threshold(Emit):
     holds: ClassVar[bool] = True
     empties: ClassVar[bool] = True
 
+    @property
+    def remembers_flush(self) -> bool:
+        """What comes after a flush long ago goes out at once, and what comes first of all waits."""
+        return self.since == "last_flush"
+
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """Full by count, or by size."""
         if self.count is not None and entry.pending >= self.count:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import decimal
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.core.compare import equal
+from tidegate.core.identity import identity
 
 # Spark's widest decimal has 38 digits; a sum of them may need more while it is folded.
 _EXACT = decimal.Context(prec=80)
@@ -126,8 +126,21 @@ def _append(held: list[Any], value: Any) -> list[Any]:
     return held
 
 
-def _append_new(held: list[Any], value: Any) -> list[Any]:
-    return held if any(equal(each, value) for each in held) else _append(held, value)
+Distinct = dict[Hashable, Any]
+"""Values by their identity, in the order in which each first came."""
+
+
+def _add(held: Distinct, value: Any) -> Distinct:
+    held.setdefault(identity(value), value)
+    return held
+
+
+def _distinct(values: Iterable[Any]) -> Distinct:
+    return functools.reduce(_add, values, {})
+
+
+def _values(held: Distinct) -> list[Any]:
+    return list(held.values())
 
 
 def _list_type(argument: pa.Field) -> pa.DataType:
@@ -166,13 +179,14 @@ FUNCTIONS = {
         _append, lambda a, b: a + b, _list_type, _list_type, start=list, finish=list, load=list
     ),
     "collect_set": Function(
-        fold=_append_new,
-        merge=lambda a, b: functools.reduce(_append_new, b, list(a)),
+        fold=_add,
+        merge=lambda older, newer: functools.reduce(_add, newer.values(), dict(older)),
         held=_list_type,
         gives=_list_type,
-        start=list,
-        finish=list,
-        load=list,
+        start=dict,
+        finish=_values,
+        dump=_values,
+        load=_distinct,
     ),
 }
 """Name -> function. `count_all` is `count(*)`."""

@@ -1,0 +1,94 @@
+"""`collect_set`: each value once, in order of first appearance, at a price that does not grow with it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.core.compare import equal
+from tidegate.core.identity import identity
+from tidegate.core.reduce.functions import FUNCTIONS
+
+DISTINCT = FUNCTIONS["collect_set"]
+
+
+class Compared(str):
+    """A text that counts how often it is compared."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def collected(values: list[Any], held: list[Any] | None = None) -> list[Any]:
+    """What comes of the values, after what an earlier batch kept."""
+    accumulator = DISTINCT.start() if held is None else DISTINCT.load(held)
+    for value in values:
+        accumulator = DISTINCT.fold(accumulator, value)
+    assert DISTINCT.dump(accumulator) == DISTINCT.finish(accumulator)
+    result: list[Any] = DISTINCT.dump(accumulator)
+    return result
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_value_is_compared_with_its_equal_and_not_with_the_whole_set(restored: bool) -> None:
+    known = [Compared(number) for number in range(1000)]
+    held = collected([], list(known)) if restored else None
+    Compared.comparisons = 0
+    kept = collected([Compared(number) for number in range(1000)] + [Compared("new")], held or known[:0])
+    assert len(kept) == 1001
+    assert Compared.comparisons < 3000  # once or twice a value: half a million in a list
+
+
+NAN = math.nan
+SAME = [
+    (NAN, -NAN),
+    (0.0, -0.0),
+    ({"a": NAN}, {"a": NAN}),
+    ([1, [NAN]], [1, [NAN]]),
+    ([("k", 1), ("l", NAN)], [("k", 1), ("l", NAN)]),
+    ([[("k", 0.0)]], [[("k", -0.0)]]),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=map(repr, SAME))
+def test_what_is_equal_by_value_is_kept_once_as_it_first_came(one: Any, other: Any) -> None:
+    (kept,) = collected([one, other])
+    assert kept is one
+    (merged,) = DISTINCT.dump(DISTINCT.merge(DISTINCT.load([one]), DISTINCT.load([other])))
+    assert merged is one
+
+
+def test_a_map_is_kept_once_whatever_the_order_of_its_entries() -> None:
+    one, other = [("k", 1), ("l", 2)], [("l", 2), ("k", 1)]
+    assert collected([one, other]) == [one]
+    assert collected([[1, 2], [2, 1]]) == [[1, 2], [2, 1]]
+
+
+def test_merged_sessions_keep_the_older_ones_values_first_and_leave_both_as_they_were() -> None:
+    older, newer = DISTINCT.load([2, 1]), DISTINCT.load([3, 1])
+    assert DISTINCT.dump(DISTINCT.merge(older, newer)) == [2, 1, 3]
+    assert (DISTINCT.dump(older), DISTINCT.dump(newer)) == ([2, 1], [3, 1])
+
+
+SINGLE = st.none() | st.sampled_from([NAN, 0.0, -0.0, 1.0, 2.0]) | st.text("ab", max_size=1)
+ENTRIES = st.dictionaries(st.sampled_from(["k", "l"]), SINGLE, max_size=2).map(lambda d: sorted(d.items()))
+VALUES = st.recursive(
+    SINGLE,
+    lambda part: st.lists(part, max_size=2) | ENTRIES | st.fixed_dictionaries({"f": part}),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(VALUES, VALUES)
+def test_two_values_have_one_identity_exactly_if_they_are_equal(left: Any, right: Any) -> None:
+    assert (identity(left) == identity(right)) == equal(left, right)
+    assert hash(identity(left)) == hash(identity(left))
