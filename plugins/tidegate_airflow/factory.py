@@ -81,9 +81,7 @@ def spark_task(
 
 
 def _plan(pipeline_file: str, **context: Any) -> bool:
-    run = context["dag_run"]
-    is_backfill = run.run_type == "backfill"
-    return tasks.plan(pipeline_file, run.run_id, context.get("data_interval_end"), run.run_after, is_backfill)
+    return tasks.plan(pipeline_file, context["dag_run"])
 
 
 def _documentation(pipeline: Pipeline) -> str:

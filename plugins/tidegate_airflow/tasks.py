@@ -14,39 +14,53 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.observability import stats
 
 from tidegate_airflow.connections import export_connections, export_sql_connections
+from tidegate_airflow.order import is_backfill, run_ahead
 
 if TYPE_CHECKING:
     from tidegate.ledger import Plan, Stream
     from tidegate.spec import Pipeline
-    from tidegate.steps import App
+    from tidegate.steps import App, Trigger
 
 log = logging.getLogger(__name__)
 _WAIT_FOR_LEASE = timedelta(seconds=5)
 Result = TypeVar("Result")
 
 
-def plan(
-    pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime, backfill: bool
-) -> bool:
-    """Step 1. False when there is nothing to do, which skips the other steps."""
-    return bool(_run(lambda: _plan(pipeline_file, run, data_interval_end, run_after, backfill)))
+def plan(pipeline_file: str, run: Any) -> bool:
+    """Step 1 of a run (Airflow's `DagRun`). False: there is nothing to do; the other steps are skipped."""
+    return bool(_run(lambda: _plan(pipeline_file, run)))
 
 
-def _plan(
-    pipeline_file: str, run: str, data_interval_end: datetime | None, run_after: datetime, backfill: bool
-) -> bool:
+def _plan(pipeline_file: str, run: Any) -> bool:
     from tidegate import steps
 
     app = steps.App.from_environment()
     pipeline = app.pipeline(pipeline_file)
-    app = _with_databases(app, steps.stream_of(pipeline), pipeline)
-    end_ms = None if data_interval_end is None else _epoch_ms(data_interval_end)
-    clock_ms = _epoch_ms(run_after) if end_ms is None else end_ms
-    now_ms = _epoch_ms(datetime.now(timezone.utc))
-    trigger = steps.Trigger(run, clock_ms, end_ms, now_ms, backfill=backfill)
-    outcome = steps.plan_batch(app, pipeline, trigger)
+    stream = steps.stream_of(pipeline)
+    if (
+        app.ledger.run(stream, run.run_id) is None
+    ):  # who has planned, or has found nothing to do, had its turn
+        _wait_for_turn(run)
+    outcome = steps.plan_batch(_with_databases(app, stream, pipeline), pipeline, trigger_of(run))
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None
+
+
+def _wait_for_turn(run: Any) -> None:
+    ahead = run_ahead(run)
+    if ahead is not None:
+        log.info("Plan: %s %s; looks again in %.0f s", run.run_id, ahead, ahead.wait.total_seconds())
+        raise _reschedule(ahead.wait)
+
+
+def trigger_of(run: Any) -> Trigger:
+    """Why and when a run's batch is, in the engine's words. A run without an interval reads all there is."""
+    from tidegate.steps import Trigger
+
+    end_ms = None if run.data_interval_end is None else _epoch_ms(run.data_interval_end)
+    clock_ms = _epoch_ms(run.run_after) if end_ms is None else end_ms
+    now_ms = _epoch_ms(datetime.now(timezone.utc))
+    return Trigger(run.run_id, clock_ms, end_ms, now_ms, backfill=is_backfill(run))
 
 
 def validate(pipeline: str, generation: int, run: str) -> str:

@@ -15,6 +15,8 @@ from tests.steps.committed import Committed
 
 pytestmark = pytest.mark.airflow
 
+END_MS = 1_767_225_600_000
+
 
 class Recorder:
     """A backend of Airflow's metrics that keeps what it gets."""
@@ -65,16 +67,24 @@ def test_publishing_finds_its_database_in_airflow_and_gauges_the_batchs_metrics(
 @pytest.mark.parametrize(
     ("kind", "backfill"), [("BACKFILL_JOB", True), ("SCHEDULED", False), ("MANUAL", False)]
 )
-def test_only_a_backfills_runs_are_planned_as_such(
-    kind: str, backfill: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_backfills_runs_are_planned_as_such(kind: str, backfill: bool) -> None:
     from airflow.utils.types import DagRunType
 
-    from tidegate_airflow import factory, tasks
+    from tidegate_airflow import tasks
 
-    planned: list[Any] = []
-    monkeypatch.setattr(tasks, "plan", lambda *arguments: bool(planned.append(arguments)))
     end = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    run = SimpleNamespace(run_id="r", run_after=end, run_type=getattr(DagRunType, kind))
-    factory._plan("visitors", dag_run=run, data_interval_end=end)
-    assert planned == [("visitors", "r", end, end, backfill)]
+    run = SimpleNamespace(
+        run_id="r", run_after=end, data_interval_end=end, run_type=getattr(DagRunType, kind)
+    )
+    trigger = tasks.trigger_of(run)
+    assert trigger.backfill == backfill
+    assert (trigger.run_id, trigger.clock_ms, trigger.interval_end_ms) == ("r", END_MS, END_MS)
+
+
+def test_a_run_without_an_interval_takes_the_instant_of_its_trigger_as_its_clock_and_reads_all() -> None:
+    from tidegate_airflow import tasks
+
+    after = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    run = SimpleNamespace(run_id="r", run_after=after, data_interval_end=None, run_type="manual")
+    trigger = tasks.trigger_of(run)
+    assert (trigger.clock_ms, trigger.interval_end_ms) == (END_MS, None)
