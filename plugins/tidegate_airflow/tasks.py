@@ -41,6 +41,8 @@ def _plan(pipeline_file: str, run: Any) -> bool:
         app.ledger.run(stream, run.run_id) is None
     ):  # who has planned, or has found nothing to do, had its turn
         _wait_for_turn(run)
+    for orphan in steps.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
+        _with_databases(app, orphan)
     outcome = steps.plan_batch(_with_databases(app, stream, pipeline), pipeline, trigger_of(run))
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None

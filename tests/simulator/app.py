@@ -151,7 +151,7 @@ def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[b
 
 
 @contextmanager
-def _leased(_: str) -> Iterator[tuple[SimApp, SimLeased]]:
+def _leased(*_: object) -> Iterator[tuple[SimApp, SimLeased]]:
     """As `cli.doctor._leased`, in the process of whoever calls for the doctor."""
     app, world = here().app(), here().world
     held = app.ledger.acquire(here().stream, f"doctor-{len(world.trace)}")

@@ -16,6 +16,7 @@ from uuid import uuid4
 import click
 
 from tidegate import steps
+from tidegate.cli.reading import open_stream
 from tidegate.cli.show import as_json, out, show
 from tidegate.errors import Halted, SetupFailed, TidegateError, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Stream
@@ -46,6 +47,7 @@ WRONG = "WRONG"
     metavar="SINK=BATCH",
     help="With --reconcile, where a topic does not tell: the newest batch that it has as a whole.",
 )
+@click.option("--generation", type=int, help="With one of these: another one than in PIPELINE's file.")
 @as_json
 def doctor(
     pipeline: str | None,
@@ -53,6 +55,7 @@ def doctor(
     drop_plan: bool,
     reconcile: bool,
     said: tuple[str, ...],
+    generation: int | None,
     as_json: bool,
 ) -> None:
     """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong."""
@@ -60,12 +63,14 @@ def doctor(
         raise click.UsageError("--accept-gap, --drop-plan and --reconcile need a PIPELINE.")
     if said and not reconcile:
         raise click.UsageError("--progress goes with --reconcile.")
+    if generation is not None and not (accept_gap or drop_plan or reconcile):
+        raise click.UsageError("--generation goes with --accept-gap, --drop-plan or --reconcile.")
     if pipeline and accept_gap:
-        _accept_gap(pipeline)
+        _accept_gap(pipeline, generation)
     if pipeline and drop_plan:
-        _drop_plan(pipeline)
+        _drop_plan(pipeline, generation)
     if pipeline and reconcile:
-        _reconcile(pipeline, dict(map(_progress, said)))
+        _reconcile(pipeline, dict(map(_progress, said)), generation)
     findings = list(_examine(pipeline))
     show(findings, as_json)
     if any(finding["ok"] == WRONG for finding in findings):
@@ -90,6 +95,23 @@ def _examine(only: str | None) -> Iterator[Finding]:
     for name, each in good.items():
         if only in (None, name):
             yield from _examine_pipeline(app, name, each)
+    pipeline = good[only].pipeline if only in good else only
+    for stream in steps.streams_without_file(app):
+        if pipeline in (None, stream.pipeline):
+            yield from _examine_orphan(app, stream)
+
+
+def _examine_orphan(app: steps.App, stream: Stream) -> Iterator[Finding]:
+    """A generation that is only in the ledger: it has no DAG, and no other command tells of it."""
+    name = f"{stream.pipeline}, generation {stream.generation}"
+    head = app.ledger.head(stream).seq
+    found = f"batch {head} is the last, and no pipeline file has it any more"
+    yield {"check": f"pipeline {name}", "ok": "ok", "found": found}
+    try:
+        for batch in steps.orphaned_batches(app, stream):
+            yield {"check": f"batches of {name}", "ok": WRONG if batch.halts else "wait", "found": batch.told}
+    except TidegateError as error:
+        yield {"check": f"batches of {name}", "ok": WRONG, "found": _told(error)}
 
 
 def _progress_topic(app: steps.App) -> Iterator[Finding]:
@@ -215,8 +237,8 @@ def _sinks(app: steps.App, stream: Stream) -> str:
     return "they know what was published to them"
 
 
-def _accept_gap(name: str) -> None:
-    with _leased(name) as (app, held):
+def _accept_gap(name: str, generation: int | None = None) -> None:
+    with _leased(name, generation) as (app, held):
         head = held.head(held.stream)
         plan = held.open_plan(held.stream)  # the first one reads what no head knows of yet
         if plan is not None and held.attempt(held.stream, plan.seq) is not None:
@@ -248,8 +270,8 @@ def _accept_gap(name: str) -> None:
             out.print(f"Batch {dropped}, which was to read them, is forgotten; the next run plans it anew.")
 
 
-def _drop_plan(name: str) -> None:
-    with _leased(name) as (_, held):
+def _drop_plan(name: str, generation: int | None = None) -> None:
+    with _leased(name, generation) as (_, held):
         seq = held.drop_plan()
         out.print(f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.")
 
@@ -262,16 +284,18 @@ def _progress(text: str) -> tuple[str, int]:
     return sink, int(seq)
 
 
-def _reconcile(name: str, said: Mapping[str, int]) -> None:
-    with _leased(name) as (app, held):
+def _reconcile(name: str, said: Mapping[str, int], generation: int | None) -> None:
+    with _leased(name, generation) as (app, held):
         for told in steps.reconcile(app, held, said):
             out.print(told, markup=False)
 
 
 @contextmanager
-def _leased(name: str) -> Iterator[tuple[steps.App, LeasedLedger]]:
+def _leased(name: str, generation: int | None) -> Iterator[tuple[steps.App, LeasedLedger]]:
     """The lease of a pipeline's stream, for a person, given back at once."""
-    app = steps.App.from_environment()
-    with steps.leased(app.ledger, steps.stream_of(app.pipeline(name)), f"doctor__{uuid4().hex[:8]}") as held:
+    app, stream = open_stream(name, generation)
+    if generation is not None and stream not in app.ledger.streams():
+        raise click.UsageError(f"The ledger has no generation {generation} of a pipeline {name}.")
+    with steps.leased(app.ledger, stream, f"doctor__{uuid4().hex[:8]}") as held:
         yield app, held
         held.release()

@@ -68,10 +68,10 @@ def explain(
     """
     if batch is not None and offsets is not None:
         raise SettingsInvalid("--batch and --offsets say the same thing twice", "Give one of them.")
-    from tidegate.cli.reading import _stream
+    from tidegate.cli.reading import open_stream
     from tidegate.engine import open_session
 
-    app, stream = _stream(pipeline, generation)
+    app, stream = open_stream(pipeline, generation)
     settings = app.settings
     with steps_shown(quiet=as_json) as progress:
         progress("deciding again")

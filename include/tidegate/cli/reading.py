@@ -75,7 +75,7 @@ def _show(
     as_json: bool,
 ) -> None:
     """The rows that `read` gives of a stream. A table for people leaves out what no row has."""
-    rows = read(*_stream(pipeline, generation))
+    rows = read(*open_stream(pipeline, generation))
     there = [name for name in columns if name in rows.column_names]
     if not as_json:
         there = [name for name in there if name not in _SPARSE or rows[name].null_count < len(rows[name])]
@@ -84,7 +84,8 @@ def _show(
     show(shown.select(there).to_pylist(), as_json, title)
 
 
-def _stream(pipeline: str, generation: int | None) -> tuple[steps.App, Stream]:
+def open_stream(pipeline: str, generation: int | None) -> tuple[steps.App, Stream]:
+    """The app, and the stream of a pipeline's file, or of the generation that is asked for."""
     app = steps.App.from_environment()
     if generation is not None:
         return app, Stream(pipeline, generation)

@@ -5,6 +5,12 @@ from tidegate.steps.cleaning import SAFE_AGE, Cleaned, clean
 from tidegate.steps.commit import check_source, commit_batch
 from tidegate.steps.compaction import Compaction, compact_state
 from tidegate.steps.compute import check_still_there, compute_batch
+from tidegate.steps.generations import (
+    finish_orphaned_streams,
+    orphaned_batches,
+    orphaned_streams,
+    streams_without_file,
+)
 from tidegate.steps.lease import check_lease, leased
 from tidegate.steps.narrow import narrow_topics
 from tidegate.steps.plan import Outcome, Trigger, draft, plan_batch
@@ -40,9 +46,12 @@ __all__ = [
     "compact_state",
     "compute_batch",
     "draft",
+    "finish_orphaned_streams",
     "lag",
     "leased",
     "narrow_topics",
+    "orphaned_batches",
+    "orphaned_streams",
     "plan_batch",
     "planned_for",
     "planned_pipeline",
@@ -61,6 +70,7 @@ __all__ = [
     "sql_connections",
     "stalled_transactions",
     "stream_of",
+    "streams_without_file",
     "unfinished_batches",
     "validate_batch",
     "work_on_streams",

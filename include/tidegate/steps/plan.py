@@ -12,6 +12,7 @@ from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
 from tidegate.spec import Pipeline, Source, compile_pipeline
 from tidegate.steps.app import App, stream_of
+from tidegate.steps.generations import finish_orphaned_streams
 from tidegate.steps.identity import check_head_epochs, with_epochs
 from tidegate.steps.lease import leased
 from tidegate.steps.lookups import pinned_lookups
@@ -57,7 +58,8 @@ class Outcome:
 
 
 def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
-    """Plan the run's batch, or find the one that it, or a run before it, already planned.
+    """Plan the run's batch, or find the one that it, or a run before it, already planned. What a generation
+    that has no pipeline file any more has decided is published first.
 
     Raises LeaseHeld while another run is at work, BackwardsRefused, and what `draft` raises.
     """
@@ -65,6 +67,7 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     known = app.ledger.run(stream, trigger.run_id)
     if known is not None:
         return _found_again(app, pipeline, known)
+    finish_orphaned_streams(app, pipeline, trigger.run_id)
     with leased(app.ledger, stream, trigger.run_id) as held:
         publish_decided(app, held)
         waiting = held.open_plan(stream)
