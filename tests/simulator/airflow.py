@@ -5,9 +5,14 @@ A process that stops answering is given up and tried again beside it: it may wak
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from tests.simulator.app import Places
 from tests.simulator.world import Crashed, Process, Violation
@@ -26,6 +31,9 @@ from tidegate.errors import (
 )
 from tidegate.spec import Pipeline
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
+from tidegate_airflow import order
+
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 RETRIES = 3
 RETRY_SECONDS = 10.0
@@ -34,18 +42,44 @@ BEARABLE = (Halted, OffsetsLost, QualityFailed, TopicMissing, TopicRecreated, Lo
 """With these a run may end for good: somebody has to do something first, and nothing is lost by waiting."""
 
 
+class NotYet(Exception):
+    """A run of an earlier interval goes first."""
+
+
 @dataclass
 class Airflow:
-    """All runs of one pipeline."""
+    """All runs of one pipeline. `in_order`: each looks for runs of earlier intervals before it plans."""
 
     places: Places
     pipeline: Pipeline
     runs: dict[str, Run] = field(default_factory=dict)
+    in_order: bool = False
     _asleep: dict[int, tuple[Run, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.places.world.on_pause = self._paused
         self.places.world.on_wake = self._woken
+
+    def plan(self, trigger: steps.Trigger) -> steps.Outcome:
+        """The first task's work."""
+        app = self.places.app()
+        if self.in_order and app.ledger.run(self.places.stream, trigger.run_id) is None:
+            with patch.object(order, "ActiveRuns", lambda _: self):
+                ahead = order.run_ahead(_dag_run(trigger))
+            if ahead is not None:
+                self.places.world.counts["waited for an earlier interval"] += 1
+                raise NotYet(str(ahead))
+        return steps.plan_batch(app, self.pipeline, trigger)
+
+    def before(self, instant: datetime, state: str) -> Iterator[Any]:
+        """As `order.ActiveRuns`: here no run is queued."""
+        runs = [_dag_run(run.trigger) for run in self.runs.values() if not run.over and state == "running"]
+        runs.sort(key=lambda run: run.logical_date, reverse=True)
+        return (run for run in runs if run.logical_date < instant)
+
+    def count_running(self) -> int:
+        """As `order.ActiveRuns`."""
+        return sum(not run.over for run in self.runs.values())
 
     def step(self, run_id: str, name: str) -> Any:
         """One task's work, as `plugins` and `spark_jobs` do it."""
@@ -60,6 +94,20 @@ class Airflow:
         world = self.places.world
         world.counts["cleared"] += 1
         world.start(f"{run_id}.{name}(cleared)", lambda: self.step(run_id, name), _bearable, 0.0)
+
+    def mark_success(self, run_id: str) -> None:
+        """Somebody marks the task that is at work as a success: the next one begins beside it."""
+        run = self.runs[run_id]
+        if run.process is not None and not run.whole and 0 < run.step < len(STEPS) - 1:
+            self.places.world.counts["marked as a success"] += 1
+            run.go_on()
+
+    def check_success(self, run_id: str) -> None:
+        """A run that has succeeded has published its batch. One whose plan was dropped has none."""
+        tables = self.places.store.streams[self.places.stream]
+        run = tables.runs.get(run_id)
+        if run is not None and run.seq is not None and (tables.head is None or tables.head.seq < run.seq):
+            raise Violation(f"{run_id} has succeeded, and batch {run.seq} is not committed")
 
     def drop_plan(self) -> None:
         """Somebody calls `tidegate doctor --drop-plan`."""
@@ -121,6 +169,7 @@ class Run:
     nothing_to_do: bool = False
     failed: bool = False
     is_of_another_log: bool = False
+    over: bool = False
 
     def start(self, delay: float = 0.0) -> None:
         """The next try of the step that is due."""
@@ -143,7 +192,7 @@ class Run:
         if self.whole:
             return steps.run_batch(airflow.places.app(), airflow.pipeline, self.trigger, no_session)
         if self.step == 0:
-            return steps.plan_batch(airflow.places.app(), airflow.pipeline, self.trigger)
+            return airflow.plan(self.trigger)
         return airflow.step(self.trigger.run_id, STEPS[self.step])
 
     def _ended(self, process: Process) -> None:
@@ -154,7 +203,7 @@ class Run:
         self._count_crashes(error)
         if error is None:
             self._done(process.result)
-        elif isinstance(error, LeaseHeld):
+        elif isinstance(error, (LeaseHeld, NotYet)):
             self.tries -= 1
             self.start(LEASE_WAIT_SECONDS)
         elif isinstance(error, Permanent):
@@ -180,10 +229,15 @@ class Run:
             self.nothing_to_do = True
             self._over(failed=False)
         elif self.whole or self.step == len(STEPS) - 1:
+            self.airflow.check_success(self.trigger.run_id)
             self._over(failed=False)
         else:
-            self.step, self.tries = self.step + 1, 0
-            self.start(self.airflow.places.world.dice.choice((0.1, 3.0)))
+            self.go_on()
+
+    def go_on(self) -> None:
+        """The next step."""
+        self.step, self.tries = self.step + 1, 0
+        self.start(self.airflow.places.world.dice.choice((0.1, 3.0)))
 
     def _again(self, delay: float) -> None:
         if self.tries > RETRIES and not self.patient:
@@ -192,19 +246,28 @@ class Run:
             self.start(delay)
 
     def _over(self, failed: bool) -> None:
-        self.process, self.failed = None, failed
+        self.process, self.failed, self.over = None, failed, True
         self.on_end(self)
 
 
 def _bearable(process: Process) -> None:
     """A step may fail with an error that says what to do; a halt, only where nothing is lost by it."""
     error = process.error
-    if error is None or isinstance(error, (Crashed, ConnectionError)):
+    if error is None or isinstance(error, (Crashed, ConnectionError, NotYet)):
         return
     if not isinstance(error, TidegateError):
         raise Violation(f"{process.name} failed with {error!r}") from error
     if isinstance(error, Permanent) and type(error) not in BEARABLE:
         raise Violation(f"{process.name} halted: {type(error).__name__}: {error}") from error
+
+
+def _dag_run(trigger: steps.Trigger) -> Any:
+    """As Airflow tells a task of it: an interval is known by its end here."""
+    at = datetime.fromtimestamp((trigger.interval_end_ms or trigger.clock_ms) / 1000, timezone.utc)
+    kind = "backfill" if trigger.backfill else "scheduled"
+    return SimpleNamespace(
+        dag_id="simulated", run_id=trigger.run_id, logical_date=at, run_after=at, run_type=kind
+    )
 
 
 def no_session() -> Any:

@@ -38,6 +38,8 @@ class Watch:
     seq: int = 0
     passed: set[str] = field(default_factory=set)
     plans: dict[int, Plan] = field(default_factory=dict)
+    clocks_rise: bool = False
+    clock_ms: int = 0
     skipped: dict[tuple[str, int, int], int] = field(default_factory=dict)
     logs: dict[int, list[Log]] = field(default_factory=dict)
     """Seq -> the input's logs when the batch was planned."""
@@ -78,6 +80,9 @@ class Watch:
     def _add_plan(self, plan: Plan) -> None:
         require(plan.seq == self.seq + 1, f"batch {plan.seq} was planned after batch {self.seq}")
         require(plan.seq not in self.plans, f"batch {plan.seq} was planned again")
+        if self.clocks_rise:
+            require(plan.clock_ms >= self.clock_ms, f"{plan.run_id} planned after a run of a later interval")
+            self.clock_ms = plan.clock_ms
         self.plans[plan.seq] = plan
         self.logs[plan.seq] = self.places.broker.topics[INPUT]
         self.planned(plan)

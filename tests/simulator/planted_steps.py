@@ -214,6 +214,14 @@ def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int 
     return _batches(turned, columns, skip)
 
 
+@planted((steps, "publish_batch"), (run, "publish_batch"))
+def publish_does_not_look_whether_its_batch_is_committed(app: Any, of: Any, run_id: str) -> None:
+    """It may only be marked so. The head's batch goes out, and all seems well."""
+    with lease.leased(app.ledger, of.stream, run_id) as held:
+        _publish_decided(app, held)
+        held.release()
+
+
 @planted((publish, "publish_decided"), (plan, "publish_decided"))
 def an_undecided_batch_is_published(app: Any, held: Any) -> None:
     """The newest that is computed, whether it is committed or not."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from tests.simulator import grammar, sinks
+from tests.simulator.airflow import order
 from tests.simulator.app import here
 from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimReader
@@ -114,3 +115,11 @@ def an_accepted_gap_keeps_the_epoch_before_it(self: Any, skipped: Sequence[Offse
     before = dict(self._row.epochs)
     _accept_gap(self, skipped)
     self._row.epochs = before
+
+
+# runs of a backfill, all active at once
+
+
+@planted((order, "run_ahead"))
+def a_later_interval_goes_first(run: Any) -> None:
+    """Whoever comes first plans."""

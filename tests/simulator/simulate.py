@@ -83,7 +83,8 @@ class Scenario:
         self.places.broker.watch = self.watch.published
         self.places.shelf.watch = self.watch.appended
         self.places.gate = self._gate
-        self.airflow = Airflow(self.places, self.pipeline)
+        self.airflow = Airflow(self.places, self.pipeline, in_order=self.dice.random() < 0.2)
+        self.watch.clocks_rise = self.airflow.in_order
         for topic in (INPUT, "output", "others"):
             self.places.broker.create(topic, 2)
         if self.dice.random() < 0.7:
@@ -133,7 +134,8 @@ class Scenario:
 
     def _record(self, name: str, partition: int) -> Record:
         value = self.dice.choice((name, "same")).encode()
-        timestamp = round((self.world.now + self.dice.uniform(-5, 5)) * 1000)
+        before = HORIZON_SECONDS if name.startswith("-") else 5
+        timestamp = round((self.world.now + self.dice.uniform(-before, 5)) * 1000)
         return Record(f"{self.dice.choice(_KEYS)}{partition}".encode(), value, timestamp)
 
     def _neighbours(self) -> None:
@@ -167,10 +169,24 @@ class Scenario:
     def _runs(self) -> None:
         dice = self.dice
         self._lane("scheduled", dice.randint(1, 3))
+        if self.airflow.in_order:
+            self._backfill(dice.randint(2, 5))
+            return
         if dice.random() < 0.5:
             self._lane("backfill", dice.randint(1, 2))
         if dice.random() < 0.4:
             self._lane("cli", 1)
+
+    def _backfill(self, runs: int) -> None:
+        """All of its runs are active at once, in any order; what they are to read is there already."""
+        for number in range(self.dice.randint(runs, 20)):
+            self._append(-1 - number)
+        self.world.counts["backfills all at once"] += 1
+        for number in range(1, runs + 1):
+            end_ms = round((self.world.now - (runs - number) * HORIZON_SECONDS / runs) * 1000)
+            now_ms = round(self.world.now * 1000)
+            trigger = Trigger(f"backfill-{number}", end_ms, end_ms, now_ms, backfill=True)
+            Run(self.airflow, trigger, lambda _: None).start(self.dice.random() * 10)
 
     def _lane(self, name: str, runs: int) -> None:
         """Runs one after the other, beside those of the other lanes."""
@@ -218,6 +234,9 @@ class Scenario:
         if self.dice.random() < 0.3:
             for _ in range(self.dice.randint(1, 3)):
                 self.world.at(self._some_time(), self._compact_progress)
+        if self.dice.random() < 0.2:
+            for _ in range(self.dice.randint(1, 3)):
+                self.world.at(self._some_time(), self._mark_any)
 
     def _another_log_soon(self, _: Plan) -> None:
         """While a batch is at work, and once, the topic that it reads becomes another one."""
@@ -256,6 +275,10 @@ class Scenario:
             if run_id.startswith("cli"):
                 return
             self.airflow.clear(run_id, self.dice.choice(STEPS[1:]))
+
+    def _mark_any(self) -> None:
+        if self.airflow.runs:
+            self.airflow.mark_success(self.dice.choice(sorted(self.airflow.runs)))
 
     # the quiet end
 

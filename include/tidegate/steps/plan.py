@@ -141,6 +141,7 @@ def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
     """
     latest = held.latest_clock(plan.stream)
     if trigger.backfill and plan.span and latest is not None and plan.clock_ms < latest:
+        held.renew()  # a try that was overtaken since it read the head is Fenced: a refusal is for good
         raise BackwardsRefused(
             f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
             "are of a later interval, and do not cover this one yet",
