@@ -45,7 +45,8 @@ def _dag(name: str, pipeline: Pipeline, settings: Settings) -> DAG:
         start_date=START,
         catchup=False,
         max_active_runs=1,
-        default_args={"retries": 3, "retry_delay": timedelta(seconds=10)},
+        # "upstream": a batch that is begun comes before the plans of runs that may only find that they wait
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "weight_rule": "upstream"},
         tags=["tidegate"],
         doc_md=_documentation(pipeline),
     ) as dag:

@@ -21,8 +21,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-_LOOK_AGAIN = timedelta(seconds=5)
-_LONGEST_WAIT = timedelta(seconds=30)
+_TURN = timedelta(seconds=15)
+"""How long a run is at work at least, once it is its turn: Spark's start alone takes half of it."""
+
+_LONGEST_WAIT = timedelta(minutes=10)
 _MOST_QUEUED = 50
 """So many queued runs are looked at: of a backfill that goes backwards there may be thousands."""
 
@@ -37,8 +39,8 @@ class RunAhead:
 
     @property
     def wait(self) -> timedelta:
-        """When to look again: who stands far behind does so less often."""
-        return min(self.ahead * _LOOK_AGAIN, _LONGEST_WAIT)
+        """When to look again. Each look is a task of Airflow's: who stands far behind does so less often."""
+        return min(self.ahead * _TURN, _LONGEST_WAIT)
 
     def __str__(self) -> str:
         others = f", and {self.ahead - 1} more before that" if self.ahead > 1 else ""

@@ -21,6 +21,16 @@ def test_the_heap_of_spark_s_driver_reaches_spark_submit(
     assert computed._get_hook()._driver_memory == handed_on
 
 
+def test_where_airflow_has_few_slots_a_batch_that_is_begun_comes_before_runs_that_look_whether_to_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
+    dag = pipeline_dags()["availability"]
+    assert {task.weight_rule for task in dag.tasks} == {"upstream"}
+
+
 def test_maintenance_compacts_every_pipeline_by_spark_and_cleans_all(tmp_path: Path) -> None:
     from dags import maintenance
 
