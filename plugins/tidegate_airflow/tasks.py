@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +34,7 @@ def plan(pipeline_file: str, run: Any) -> bool:
 
 def _plan(pipeline_file: str, run: Any) -> bool:
     from tidegate import steps
+    from tidegate.errors import PlanUnreadable
 
     app = steps.App.from_environment()
     pipeline = app.pipeline(pipeline_file)
@@ -42,7 +44,8 @@ def _plan(pipeline_file: str, run: Any) -> bool:
     ):  # who has planned, or has found nothing to do, had its turn
         _wait_for_turn(run)
     for orphan in steps.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
-        _with_databases(app, orphan)
+        with suppress(PlanUnreadable):  # which the plan step says, and goes on
+            _with_databases(app, orphan)
     outcome = steps.plan_batch(_with_databases(app, stream, pipeline), pipeline, trigger_of(run))
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None

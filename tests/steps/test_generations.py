@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.steps.committed import Committed
+from tests.steps.test_planned_pipeline import damage
 from tests.steps.test_source import Source
 from tidegate import steps
 from tidegate.cli import cli
@@ -113,6 +114,16 @@ def test_what_cannot_be_published_is_named_and_holds_up_nobody(
     database.rmdir()
     finish(old)
     assert published(old) == {"sql:seconds": 1}
+
+
+def test_an_old_generation_that_cannot_be_read_any_more_is_named_and_holds_up_nobody(
+    old: Committed, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage(old, old.stream)
+    finish(old)
+    assert "was planned by tidegate 3.0.0" in caplog.text
+    wrong, told = findings(old)["batches of visitors, generation 1"]
+    assert (wrong, "PlanUnreadable" in told) == ("WRONG", True)
 
 
 def test_doctor_lists_every_stream_of_the_ledger_and_what_is_open_there(old: Committed) -> None:

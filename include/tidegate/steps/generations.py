@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.errors import LeaseHeld, PipelineInvalid, TidegateError
+from tidegate.errors import LeaseHeld, PlanUnreadable, TidegateError
 from tidegate.ledger import Stream
 from tidegate.spec import Pipeline, load_pipelines
 from tidegate.steps.app import App, stream_of
@@ -84,5 +84,5 @@ def _has_open_batch(app: App, stream: Stream) -> bool:
     decided = app.ledger.plan(stream, head.seq) if head.seq else None
     try:
         return decided is not None and bool(lacking_sinks(app, decided))
-    except PipelineInvalid:
+    except PlanUnreadable:
         return True  # who tries to publish it says why
