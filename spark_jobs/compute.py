@@ -10,7 +10,7 @@ import sys
 
 from tidegate.engine import open_session
 from tidegate.errors import TidegateError
-from tidegate.steps import App, compute_batch, planned_for
+from tidegate.steps import LONG_DONE, App, compute_batch, planned_for
 
 
 def main(pipeline: str, generation: str, run_id: str) -> int:
@@ -18,6 +18,9 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
     try:
         app = App.from_environment()
         plan = planned_for(app, pipeline, int(generation), run_id)
+        if plan is None:
+            print(f"tidegate: run {run_id}: {LONG_DONE}")
+            return 0
         attempt = compute_batch(app, plan, run_id, lambda: open_session(app.settings.jars))
     except TidegateError as error:
         print(f"tidegate: {type(error).__name__}: {error}", file=sys.stderr)

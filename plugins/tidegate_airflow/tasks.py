@@ -94,8 +94,9 @@ def clean() -> None:
         def clean_stream(stream: Stream) -> None:
             cleaned = steps.clean(app, stream, datetime.now(timezone.utc).timestamp())
             log.info(
-                "%s: removed %d rows of %d names, deleted %d files. %s",
-                *(stream, cleaned.removed.rows, len(cleaned.names), cleaned.files, cleaned.note),
+                "%s: removed %d rows of %d names, deleted %d files, removed %d batches from the ledger. %s",
+                *(stream, cleaned.removed.rows, len(cleaned.names), cleaned.files),
+                *(cleaned.batches, cleaned.note),
             )
 
         _, error = steps.work_on_streams(app.ledger.streams(), clean_stream)
@@ -111,6 +112,8 @@ def _step(name: str, pipeline: str, generation: int, run: str) -> str:
 
         app = steps.App.from_environment()
         found = steps.planned_for(app, pipeline, generation, run)
+        if found is None:
+            return steps.LONG_DONE
         result = str(getattr(steps, name)(_with_databases(app, found.stream), found, run))
         if name == "publish_batch":
             _emit_metrics(app, found)
@@ -158,7 +161,7 @@ def _check_lease(pipeline: str, generation: str, run: str) -> None:
 
     app = steps.App.from_environment()
     plan = steps.planned_for(app, pipeline, int(generation), run)
-    if app.ledger.attempt(plan.stream, plan.seq) is None:
+    if plan is not None and app.ledger.attempt(plan.stream, plan.seq) is None:
         steps.check_lease(app.ledger, plan.stream, run)
 
 

@@ -64,6 +64,7 @@ class Tables:
     publications: dict[tuple[int, str], int] = field(default_factory=dict)
     sinks: dict[str, str] = field(default_factory=dict)
     metrics: dict[tuple[int, str, str], float] = field(default_factory=dict)
+    sink_heads: dict[str, int] = field(default_factory=dict)
 
 
 class Checks:
@@ -77,6 +78,8 @@ class Checks:
     epoch_rises = True
     one_plan_per_batch = True
     base_of_snapshot = True
+    given_up_at_removal = True
+    sinks_at_removal = True
 
 
 @dataclass
@@ -227,13 +230,20 @@ class SimReader:
 
         return self._read("publications", act)
 
-    def last_published(self, stream: Stream, sink: str, more_than: int = 0, up_to: int | None = None) -> int:
-        def act() -> int:
-            noted = self._store.streams[stream].publications.items()
-            found = [at for (at, to), records in noted if to == sink and records > more_than]
-            return max((at for at in found if up_to is None or at <= up_to), default=0)
+    def last_published(self, stream: Stream, sink: str) -> int:
+        return self._read("last_published", lambda: self._store.streams[stream].sink_heads.get(sink, 0))
 
-        return self._read("last_published", act)
+    def removable_batches(self, stream: Stream, before: int) -> int:
+        return self._read("removable_batches", lambda: len(self._removable(stream, before)[0]))
+
+    def _removable(self, stream: Stream, before: int) -> tuple[list[int], int]:
+        """The batches, oldest first, and before which one they are."""
+        tables, checks = self._store.streams[stream], self._store.checks
+        given_up = [seq for seq, made in tables.snapshots.items() if made.given_up_at is not None]
+        end = min(before, max(given_up, default=0)) if checks.given_up_at_removal else before
+        versions = {plan.spec.hash: seq for seq, plan in sorted(tables.plans.items())}
+        needed = {*versions.values(), *(tables.sink_heads.values() if checks.sinks_at_removal else ())}
+        return [seq for seq in sorted(tables.plans) if seq < end and seq not in needed], end
 
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
         return self._read("sink_identity", lambda: self._store.streams[stream].sinks.get(sink))
@@ -277,6 +287,22 @@ class SimLedger(SimReader):
 
         noted: bool = self._store.write("ledger.add_snapshot", act)
         return noted
+
+    def remove_batches(self, stream: Stream, before: int, most: int) -> int:
+        def act() -> int:
+            tables = self._store.streams[stream]
+            removable, end = self._removable(stream, before)
+            for seq in removable[:most]:
+                del tables.plans[seq]
+                tables.failures.pop(seq, None)
+                for table in (tables.attempts, tables.metrics, tables.publications):
+                    for key in [key for key in table if key[0] == seq]:
+                        del table[key]  # type: ignore[attr-defined]
+            tables.snapshots = {seq: made for seq, made in tables.snapshots.items() if seq >= end}
+            return len(removable[:most])
+
+        removed: int = self._store.write("ledger.remove_batches", act)
+        return removed
 
 
 class SimLeased(SimReader):
@@ -359,9 +385,10 @@ class SimLeased(SimReader):
 
     def set_validated(self, attempt: Attempt, passed: bool) -> None:
         def act(tables: Tables) -> None:
-            for key, (epoch, each) in tables.attempts.items():
-                if key[1] == attempt.name:
-                    tables.attempts[key] = epoch, replace(each, validated=passed)
+            key = attempt.seq, attempt.name
+            if key in tables.attempts:
+                epoch, noted = tables.attempts[key]
+                tables.attempts[key] = epoch, replace(noted, validated=passed)
 
         self._fenced("set_validated", act)
 
@@ -417,9 +444,11 @@ class SimLeased(SimReader):
 
         self._fenced("give_up", act)
 
-    def add_publication(self, seq: int, sink: str, records: int) -> None:
+    def add_publication(self, seq: int, sink: str, records: int, parts: Sequence[str] = ()) -> None:
         def act(tables: Tables) -> None:
             tables.publications[seq, sink] = records
+            for name in (sink, *parts) if records else ():
+                tables.sink_heads[name] = max(seq, tables.sink_heads.get(name, 0))
 
         self._fenced("add_publication", act, seq, sink, records)
 

@@ -46,6 +46,8 @@ class Both:
         elif self.dice.random() < 0.1:
             self._compact()
         elif self.dice.random() < 0.1:
+            self._remove_history()
+        elif self.dice.random() < 0.1:
             self.clock[0] += self.dice.choice((1.0, 60.0, 120.0, 121.0))
         else:
             lease = self.dice.choice(self.leases[-3:])
@@ -67,11 +69,23 @@ class Both:
         snapshot = Snapshot(self.stream, seq, f"snapshot{seq}-{self.dice.randint(1, 3)}")
         self.same(lambda ledger: ledger.add_snapshot(snapshot, after))
 
+    def _remove_history(self) -> None:
+        """Mostly after the state before the newest snapshot was given up."""
+        newest = max((made.seq for made in self.sim.snapshots(self.stream)), default=0)
+        if self.dice.random() < 0.7:
+            self.same(lambda held: held.give_up(newest), of=self.leases[-1])
+        before, most = self.dice.choice(SEQS) + 3, self.dice.randint(1, 3)
+        self.same(lambda ledger: ledger.remove_batches(self.stream, before, most))
+
     def _write(self, lease: tuple[Any, Any]) -> Callable[[Any], Any]:
         dice, seq = self.dice, self.dice.choice(SEQS) + 1
         if dice.random() < 0.6:  # what a step would do next
             seq = self.sim.head(self.stream).seq + 1
         attempt = Attempt(self.stream, seq, f"a{dice.randint(1, 3)}-{seq}", {"s": {"emitted": seq}})
+
+        def published(held: Any) -> None:
+            held.add_publication(seq, f"sink{seq % 2}", seq % 3, [f"sink{seq % 2}#1"])
+
         writes: list[Callable[[Any], Any]] = [
             lambda held: held.renew(),
             lambda held: held.release(),
@@ -80,7 +94,7 @@ class Both:
             lambda held: held.drop_plan(),
             lambda held: held.give_up(seq),
             lambda held: held.accept_gap([OffsetRange("t", seq % 2, 0, seq)]),
-            lambda held: held.add_publication(seq, f"sink{seq % 2}", seq % 3),
+            published,
             lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
             lambda held: held.note_failure(seq, "compute", QualityFailed(f"what {seq}", "fix")),
             lambda held: held.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
@@ -88,6 +102,7 @@ class Both:
         dice_run, passed = f"r{dice.randint(1, 6)}", dice.random() < 0.7
         plan = self._plan(seq)
         likely = [lambda held: held.add_plan(plan), lambda held: held.commit(plan, attempt)]
+        likely += [published] if dice.random() < 0.5 else []
         if (lease[0].lease.epoch, seq) not in self.attempted:  # of one epoch's own tries, none is the newest
             likely.append(self._add_attempt(lease, attempt))
         return dice.choice(likely if dice.random() < 0.6 else writes)
@@ -141,7 +156,8 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: (ledger.planned_specs(stream), ledger.open_lookups()),
         lambda ledger: ledger.failure(stream, seq),
         lambda ledger: ledger.publications(stream, seq),
-        lambda ledger: ledger.last_published(stream, f"sink{seq % 2}"),
+        lambda ledger: ledger.last_published(stream, f"sink{seq % 2}{'#1' * (number % 2)}"),
+        lambda ledger: ledger.removable_batches(stream, number),
         lambda ledger: ledger.sink_identity(stream, f"sink{seq % 2}"),
         lambda ledger: ledger.metrics(stream, seq),
         lambda ledger: stream in ledger.streams(),

@@ -77,6 +77,7 @@ def _change(before: float, after: float) -> str:
 
 def _removed(cleaned: steps.Cleaned) -> str:
     parts = {"names": len(cleaned.names), "rows": cleaned.removed.rows, "files": cleaned.files}
+    parts["batches of the ledger"] = cleaned.batches
     return ", ".join(f"{number:,} {what}" for what, number in parts.items() if number) or "nothing"
 
 
@@ -96,5 +97,6 @@ def _object(compaction: steps.Compaction, cleaned: steps.Cleaned) -> dict[str, A
         "given_up_before": cleaned.given_up,
         "removed": {"names": list(cleaned.names), **cleaned.removed._asdict()},
         "deleted_files": cleaned.files,
+        "batches_removed_from_ledger": cleaned.batches,
         "cleaning": cleaned.note,
     }

@@ -133,7 +133,7 @@ def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator
     try:
         yield {"check": f"pipeline {name}", "ok": "ok", "found": _pipeline(app, pipeline)}
     except TopicMissing as error:
-        never_planned = app.ledger.plan(stream, 1) is None
+        never_planned = app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None
         yield {
             "check": f"pipeline {name}",
             "ok": "wait" if never_planned else WRONG,

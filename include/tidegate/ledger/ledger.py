@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from tidegate.errors import LeaseHeld
 from tidegate.ledger import schema
 from tidegate.ledger.database import open_database
+from tidegate.ledger.history import remove_batches
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Lease, Snapshot, Stream
 from tidegate.ledger.rows import of
@@ -68,6 +69,14 @@ class Ledger(LedgerReader):
             mine = {"pipeline": stream.pipeline, "generation": stream.generation}
             connection.execute(insert(table).values(mine | row))
         return True
+
+    def remove_batches(self, stream: Stream, before: int, most: int) -> int:
+        """Remove what nothing needs any more of at most `most` batches before `before`; says of how many.
+
+        It takes no lease: see `history.remove_batches`. Call it until it says 0.
+        """
+        with self._writing("remove_batches") as connection:
+            return remove_batches(connection, stream, before, most)
 
     def _free_for(self, holder: str) -> Any:
         until, now = schema.heads.c.lease_until, self._now()

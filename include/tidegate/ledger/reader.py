@@ -13,6 +13,7 @@ from tidegate.errors import StateGivenUp
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.database import answering, for_reading
+from tidegate.ledger.history import count_removable
 from tidegate.ledger.records import (
     Attempt,
     Failure,
@@ -143,15 +144,14 @@ class LedgerReader:
         until = 2**62 if up_to is None else up_to
         commits = schema.commits
         with self._transaction("state_attempts") as connection:
-            snapshots = _snapshots(connection, stream)
-            require_kept(stream, snapshots, until)
-            usable = [each for each in snapshots if each.seq <= until][-1:]
-            after = usable[0].seq if usable else 0
+            require_kept(stream, _given_up_after(connection, stream, until), until)
+            base = _newest_snapshot(connection, stream, until)
+            after = base.seq if base is not None else 0
             query = select(commits.c.attempt).where(
                 of(commits, stream), commits.c.seq > after, commits.c.seq <= until
             )
-            found = connection.execute(query.order_by(commits.c.seq)).scalars()
-            return [*(each.name for each in usable), *found]
+            changelogs = connection.execute(query.order_by(commits.c.seq)).scalars()
+            return [*([base.name] if base is not None else []), *changelogs]
 
     def snapshots(self, stream: Stream) -> list[Snapshot]:
         """The snapshots of a stream's state, oldest first."""
@@ -217,16 +217,17 @@ class LedgerReader:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {row.sink: row.records for row in rows}
 
-    def last_published(self, stream: Stream, sink: str, more_than: int = 0, up_to: int | None = None) -> int:
-        """The newest batch, at most `up_to`, of which a sink got more than so many records; 0 if none."""
-        table = schema.publications
-        query = select(func.max(table.c.seq)).where(
-            of(table, stream), table.c.sink == sink, table.c.records > more_than
-        )
-        if up_to is not None:
-            query = query.where(table.c.seq <= up_to)
+    def last_published(self, stream: Stream, sink: str) -> int:
+        """The newest batch of which a sink, or a part of one, got something; 0 if none."""
+        table = schema.sink_heads
+        query = select(table.c.seq).where(of(table, stream), table.c.sink == sink)
         with self._transaction("last_published") as connection:
             return connection.execute(query).scalar() or 0
+
+    def removable_batches(self, stream: Stream, before: int) -> int:
+        """Of how many batches before `before` all but commit and run could leave the ledger."""
+        with self._transaction("removable_batches") as connection:
+            return count_removable(connection, stream, before)
 
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
         """The identity of the sink, or of the part of one, that was first published to."""
@@ -262,10 +263,25 @@ def _snapshots(connection: Connection, stream: Stream) -> list[Snapshot]:
     return [snapshot_in(stream, row) for row in connection.execute(query)]
 
 
+def _newest_snapshot(connection: Connection, stream: Stream, until: int) -> Snapshot | None:
+    table = schema.snapshots
+    query = select(table).where(of(table, stream), table.c.seq <= until).order_by(table.c.seq.desc()).limit(1)
+    row = connection.execute(query).first()
+    return snapshot_in(stream, row) if row else None
+
+
+def _given_up_after(connection: Connection, stream: Stream, until: int) -> list[Snapshot]:
+    """The newest snapshot after batch `until` before which nothing can be read, if there is one."""
+    table = schema.snapshots
+    given_up = and_(of(table, stream), table.c.seq > until, table.c.given_up_at.is_not(None))
+    rows = connection.execute(select(table).where(given_up).order_by(table.c.seq.desc()).limit(1))
+    return [snapshot_in(stream, row) for row in rows]
+
+
 def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> None:
     """Raise StateGivenUp when the state after batch `up_to` is no longer kept. After batch 0 there is none.
 
-    `snapshots`: all of the stream's.
+    `snapshots`: of the stream, at least the newest before which nothing can be read.
     """
     oldest = max((each.seq for each in snapshots if each.given_up_at is not None), default=0)
     if 0 < up_to < oldest:

@@ -117,3 +117,9 @@ sinks = _table(
     [Column("sink", String(300), primary_key=True)],
     Column("identity", String(300), nullable=False),  # of the topic that was first published to
 )
+# The newest batch of which a sink, or a part of one, got something: each batch asks for it.
+sink_heads = _table(
+    "sink_heads",
+    [Column("sink", String(300), primary_key=True)],
+    Column("seq", BigInteger, nullable=False),
+)

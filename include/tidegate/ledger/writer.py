@@ -70,7 +70,7 @@ class LeasedLedger(LedgerReader):
         with self._fenced("set_validated") as connection:
             connection.execute(
                 update(table)
-                .where(of(table, self.stream), table.c.name == attempt.name)
+                .where(self._row(table, attempt.seq), table.c.name == attempt.name)
                 .values(validated=passed)
             )
 
@@ -135,12 +135,17 @@ class LeasedLedger(LedgerReader):
         with self._fenced("give_up") as connection:
             connection.execute(update(table).where(mine).values(given_up_at=self._now()))
 
-    def add_publication(self, seq: int, sink: str, records: int) -> None:
-        """Note that a sink has the whole of a batch. Noting it twice is harmless."""
+    def add_publication(self, seq: int, sink: str, records: int, parts: Sequence[str] = ()) -> None:
+        """Note that a sink has the whole of a batch, and which parts of it got something.
+
+        Noting it twice is harmless.
+        """
         table = schema.publications
         with self._fenced("add_publication") as connection:
             row = self._key(seq=seq, sink=sink, records=records, published_at=self._now())
             _replace(connection, table, and_(self._row(table, seq), table.c.sink == sink), [row])
+            for name in (sink, *parts) if records else ():
+                self._raise_sink_head(connection, name, seq)
 
     def set_sink_identity(self, sink: str, identity: str) -> None:
         """Remember what a sink is, at its first use."""
@@ -169,6 +174,16 @@ class LeasedLedger(LedgerReader):
         same = and_(of(table, self.stream), table.c.hash == spec.hash)
         if connection.execute(select(table.c.hash).where(same)).first() is None:
             connection.execute(insert(table).values(self._key(**spec_out(spec))))
+
+    def _raise_sink_head(self, connection: Connection, sink: str, seq: int) -> None:
+        """An older batch, which is sent again, is not the newest."""
+        table = schema.sink_heads
+        this = and_(of(table, self.stream), table.c.sink == sink)
+        newest = connection.execute(select(table.c.seq).where(this)).scalar()
+        if newest is None:
+            connection.execute(insert(table).values(self._key(sink=sink, seq=seq)))
+        elif newest < seq:
+            connection.execute(update(table).where(this).values(seq=seq))
 
     def _head(self, connection: Connection) -> Head:
         table = schema.heads

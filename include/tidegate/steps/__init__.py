@@ -1,6 +1,6 @@
 """The batch protocol: plan, compute, validate, commit, publish. Each step can be run again at any time."""
 
-from tidegate.steps.app import App, planned_for, planned_pipeline, stream_of
+from tidegate.steps.app import LONG_DONE, App, planned_for, planned_pipeline, stream_of
 from tidegate.steps.cleaning import SAFE_AGE, Cleaned, clean
 from tidegate.steps.commit import check_source, commit_batch
 from tidegate.steps.compaction import Compaction, compact_state
@@ -32,6 +32,7 @@ from tidegate.steps.unfinished import Unfinished, unfinished_batches
 from tidegate.steps.validate import validate_batch
 
 __all__ = [
+    "LONG_DONE",
     "SAFE_AGE",
     "App",
     "BatchReport",

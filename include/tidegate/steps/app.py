@@ -16,7 +16,7 @@ from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Halted, PipelineInvalid, Problem
 from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, on_disk
-from tidegate.ledger import Attempt, Ledger, Plan, Stream
+from tidegate.ledger import Attempt, Ledger, LedgerReader, Plan, Run, Stream
 from tidegate.settings import Settings
 from tidegate.spec import Pipeline, Stage, load_pipeline, read_compiled
 from tidegate.steps.outbox import Outbox, open_outbox
@@ -111,16 +111,33 @@ def stream_of(pipeline: Pipeline) -> Stream:
     return Stream(pipeline.pipeline, pipeline.generation)
 
 
-def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan:
-    """The plan of the batch that a run works on. Raises Halted when the run has none."""
+LONG_DONE = "its batch was committed and published so long ago that the ledger keeps no more of it than that"
+"""Why a run has nothing to do."""
+
+
+def planned_for(app: App, pipeline: str, generation: int, run_id: str) -> Plan | None:
+    """The plan of the batch that a run works on; None where there is nothing left to do: see `LONG_DONE`.
+
+    Raises Halted when the run has no batch.
+    """
     stream = Stream(pipeline, generation)
     run = app.ledger.run(stream, run_id)
     plan = app.ledger.plan(stream, run.seq) if run is not None and run.seq is not None else None
+    if plan is None and run is not None and is_long_done(app.ledger, stream, run):
+        return None
     if plan is None:
         raise Halted(
             f"Run {run_id} of {stream} has no planned batch", "Clear `plan`, and what comes after it."
         )
     return plan
+
+
+def is_long_done(ledger: LedgerReader, stream: Stream, run: Run) -> bool:
+    """Whether a run's batch, of which there is no plan any more, is committed.
+
+    Then it is published, too: no batch is planned before its predecessor is.
+    """
+    return run.seq is not None and run.seq < ledger.head(stream).seq
 
 
 def planned_pipelines(app: App, stream: Stream) -> list[Pipeline]:

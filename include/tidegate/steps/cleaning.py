@@ -15,6 +15,7 @@ from tidegate.lake import Name, OnDisk, names_in, on_disk, remove_names, vacuum
 from tidegate.ledger import KnownNames, Stream
 from tidegate.spec.kernel import state_names
 from tidegate.steps.app import App, planned_pipelines
+from tidegate.steps.history import remove_history
 from tidegate.steps.lease import leased
 
 SAFE_AGE = timedelta(hours=24)
@@ -32,6 +33,7 @@ class Cleaned:
 
     `given_up`: the batch before which state is given up, if that is new. `names`: attempts and snapshots of
     which something was removed; `removed`: what they took. `files`: those that were deleted in the end.
+    `batches`: of how many the ledger keeps only commit and run from now on.
     """
 
     stream: Stream
@@ -40,6 +42,7 @@ class Cleaned:
     removed: OnDisk
     files: int
     note: str = ""
+    batches: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ def clean(
             remove_names(table.path, unread)
     files = sum(vacuum(table.path, safe_age, dry_run) for table in tables)
     total = OnDisk(*(sum(each) for each in zip(*sizes, strict=True))) if sizes else OnDisk(0, 0, 0)
-    return Cleaned(stream, given_up, tuple(sorted(removed)), total, files, note)
+    batches = remove_history(app, stream, now, safe_age, dry_run)
+    return Cleaned(stream, given_up, tuple(sorted(removed)), total, files, note, batches)
 
 
 def dead(names: Sequence[str], known: KnownNames) -> list[str]:

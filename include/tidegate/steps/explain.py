@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from tidegate.errors import OffsetsLost, SettingsInvalid
+from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.lake import read_attempts
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.spec import Pipeline
@@ -68,6 +68,8 @@ def _plans(app: App, stream: Stream, seq: int | None, offsets: OffsetRange | Non
         return _plans_of(app, stream, offsets)
     wanted = head.seq if seq is None else seq
     plan = app.ledger.plan(stream, wanted) if 0 < wanted <= head.seq else None
+    if plan is None and 0 < wanted <= head.seq:
+        raise _removed(stream, wanted)
     if plan is None:
         raise SettingsInvalid(
             f"Batch {wanted} of {stream} is not committed", f"Name one from 1 to {head.seq}."
@@ -82,15 +84,28 @@ def _plans_of(app: App, stream: Stream, offsets: OffsetRange) -> list[Plan]:
     covered: list[OffsetRange] = []
     for seq in range(head.seq, 0, -1):
         plan = app.ledger.plan(stream, seq)
-        mine = [each for each in plan.ranges if _same_place(each, offsets)] if plan else []
+        if plan is None:
+            if not found:
+                raise _removed(stream, seq)
+            break
+        mine = [each for each in plan.ranges if _same_place(each, offsets)]
         covered += mine
-        if plan is not None and any(each.start < offsets.end and offsets.start < each.end for each in mine):
+        if any(each.start < offsets.end and offsets.start < each.end for each in mine):
             found.insert(0, plan)
         if any(each.start <= offsets.start for each in mine):
             break
     if not found:
         raise SettingsInvalid(_outside(stream, offsets, covered), "Correct --offsets; see `tidegate status`.")
     return found
+
+
+def _removed(stream: Stream, seq: int) -> StateGivenUp:
+    return StateGivenUp(
+        f"Of batch {seq} of {stream}, and of those before it, the ledger keeps no more than that they were "
+        "committed",
+        "TIDEGATE_TIME_TRAVEL says for how many days batches can be explained. What they sent is still "
+        f"there: tidegate emissions {stream.pipeline} --batch {seq}.",
+    )
 
 
 def _same_place(one: OffsetRange, other: OffsetRange) -> bool:

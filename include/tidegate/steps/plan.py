@@ -11,7 +11,7 @@ from tidegate.core import FUTURE_MS
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
 from tidegate.spec import Pipeline, Source, compile_pipeline
-from tidegate.steps.app import App, stream_of
+from tidegate.steps.app import LONG_DONE, App, is_long_done, stream_of
 from tidegate.steps.generations import finish_orphaned_streams
 from tidegate.steps.identity import check_head_epochs, with_epochs
 from tidegate.steps.lease import leased
@@ -204,6 +204,8 @@ def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:
     if run.seq is None:
         return Outcome(None, run.note)
     plan = app.ledger.plan(stream, run.seq)
+    if plan is None and is_long_done(app.ledger, stream, run):
+        return Outcome(None, LONG_DONE)
     if plan is None:
         raise TopicMissing(f"The plan of batch {run.seq} is gone", "Trigger a new run.")
     return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")

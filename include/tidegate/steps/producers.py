@@ -21,7 +21,7 @@ from typing import Any
 from tidegate.broker.publisher import KafkaPublisher, Message
 from tidegate.errors import OutcomeUnknown
 from tidegate.failpoints import failpoint
-from tidegate.ledger import LedgerReader, Stream
+from tidegate.ledger import LeasedLedger, LedgerReader, Stream
 from tidegate.spec import KafkaSink
 from tidegate.steps.messages import topic_messages
 from tidegate.steps.outbox import Outbox
@@ -50,9 +50,16 @@ def parts_begun(ledger: LedgerReader, stream: Stream, sink: str) -> list[int]:
     return [part for part, name in enumerate(names) if ledger.sink_identity(stream, name) is not None]
 
 
+def note_publication(held: LeasedLedger, seq: int, sink: str, records: int) -> None:
+    """Note that a sink has the whole of a batch, and thereby the parts that so many records have."""
+    parts = [part_name(sink, part) for part in range(1, producers_for(records))]
+    held.add_publication(seq, sink, records, parts)
+
+
 def last_of_part(ledger: LedgerReader, stream: Stream, sink: str, part: int, up_to: int | None = None) -> int:
-    """The newest published batch, at most `up_to`, that was large enough for a part; 0 if none."""
-    return ledger.last_published(stream, sink, part * PER_PRODUCER, up_to)
+    """The newest published batch that was large enough for a part; 0 if none, or if it is after `up_to`."""
+    newest = ledger.last_published(stream, part_name(sink, part))
+    return newest if up_to is None or newest <= up_to else 0
 
 
 @dataclass(frozen=True)

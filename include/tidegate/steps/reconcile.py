@@ -10,7 +10,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.spec import KafkaSink, SqlSink
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.producers import last_of_part, parts_begun, producers_for
+from tidegate.steps.producers import last_of_part, note_publication, parts_begun, producers_for
 from tidegate.steps.sinks import (
     check_topic,
     reconcilable,
@@ -165,7 +165,7 @@ def _send_again(
         parts = [part for part in range(of) if part not in progress or progress[part].lacks(seq)]
         if parts:
             send(app, held, *missing, known, parts)
-            held.add_publication(seq, sink.name, missing[1].emitted)
+            note_publication(held, seq, sink.name, missing[1].emitted)
             again.append(seq)
         known = seq
     return f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"

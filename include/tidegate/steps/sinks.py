@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate import sql
 from tidegate.broker.publisher import KafkaPublisher
-from tidegate.errors import ProgressLost, TopicRecreated
+from tidegate.errors import Halted, ProgressLost, TopicRecreated
 from tidegate.lake.table_sink import append_batch
 from tidegate.ledger import LeasedLedger, LedgerReader, Stream
 from tidegate.settings import sql_variable
@@ -94,9 +94,13 @@ def check_sql_outbox(app: App, sink: SqlSink, outbox: Outbox) -> None:
 def sent_to(
     app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int
 ) -> tuple[AnySink, Outbox] | None:
-    """What a committed batch had for a sink, and the sink as it was then; None if that was nothing."""
+    """What a committed batch had for a sink, and the sink as it was then; None if that was nothing.
+
+    Raises Halted for one that may have had something, and of which the ledger keeps no more than its commit.
+    """
     plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
     if plan is None or attempt is None:
+        _require_nothing_sent(ledger, stream, sink, seq)
         return None
     pipeline = planned_pipeline(plan)
     for each in pipeline.sinks:
@@ -104,6 +108,16 @@ def sent_to(
             outbox = app.outbox(plan, pipeline.stage_of(each), attempt)
             return (each, outbox) if outbox.emitted else None
     return None
+
+
+def _require_nothing_sent(ledger: LedgerReader, stream: Stream, sink: str, seq: int) -> None:
+    """Batches after the last that the sink got something of had nothing for it."""
+    if 0 < seq <= ledger.last_published(stream, sink):
+        raise Halted(
+            f"Batch {seq} of {stream} would have to be compared with what {sink} has, or sent again; it is "
+            "older than TIDEGATE_TIME_TRAVEL, and the ledger no longer has its plan",
+            f"Restore the sink from a newer backup; or raise `generation` of {stream.pipeline}.",
+        )
 
 
 def sql_database(app: App, sink: SqlSink) -> sql.Database:

@@ -1,0 +1,34 @@
+"""What leaves the ledger: all of a batch but its commit and its run, once its state can be read no more.
+
+The one home of the rule; its reasons are in docs/decisions.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tidegate.ledger import Stream
+from tidegate.steps.app import App
+
+BATCHES_AT_ONCE = 500
+"""A transaction with more would keep a step waiting that writes at the same time."""
+
+
+def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dry_run: bool = False) -> int:
+    """Remove what the ledger has of batches before the oldest state that can be read; says of how many.
+
+    `now`: epoch seconds. State counts as given up after `safe_age`: whoever read it then has ended. Safe
+    beside running batches, which write to the head's row and to those after it, and after a crash anywhere:
+    what is left is removed the next time. Raises LedgerUnavailable.
+    """
+    until = now - safe_age.total_seconds()
+    marks = [
+        made.seq for made in app.ledger.snapshots(stream) if made.given_up_at and made.given_up_at <= until
+    ]
+    oldest = max(marks, default=0)
+    if dry_run or not oldest:
+        return app.ledger.removable_batches(stream, oldest)
+    removed = 0
+    while batches := app.ledger.remove_batches(stream, oldest, BATCHES_AT_ONCE):
+        removed += batches
+    return removed

@@ -1,0 +1,189 @@
+"""A batch costs what it did at the beginning, however many there were: queries, rows and records are counted.
+
+The steps, the ledger (a SQLite file) and the Kafka publisher are the real ones; Spark and the broker are the
+simulator's. A counted row is a step of SQLite's virtual machine: it takes some for each row that it looks at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from sqlalchemy import event, func, select
+
+from tests.simulator.app import SETTINGS, Places, SimApp, enter, parsed, simulated
+from tests.simulator.broker import Record
+from tests.simulator.clients import Client, SimConsumer
+from tests.simulator.simulate import PIPELINES
+from tests.simulator.world import World
+from tidegate.broker import PROGRESS_TOPIC, progress_topic
+from tidegate.ledger import Ledger, Snapshot, schema
+from tidegate.ledger.database import open_database
+from tidegate.steps import Trigger, leased, run_batch
+from tidegate.steps.history import remove_history
+
+COMPACTED_EVERY = 20
+FIRST, WIDENING = progress_topic.FIRST_WINDOW, progress_topic.WIDENING
+SECONDS = 300.0
+"""Between two batches."""
+
+
+class _NoThread:
+    """In place of the thread that renews a lease."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
+class Line:
+    """One pipeline in production: batch after batch, compacted and cleaned now and then."""
+
+    def __init__(self, folder: Path) -> None:
+        self.places = Places(World(0))
+        self.places.broker.later = lambda act: act()  # markers come at once, and nobody waits for them
+        self.places.world.sleep = lambda _: None  # type: ignore[method-assign]
+        for topic in ("input", "output", "others"):
+            self.places.broker.create(topic, 2)
+        self.pipeline = parsed(PIPELINES[2], "simulated.yaml")
+        self.engine = open_database(f"sqlite:///{folder / 'ledger.db'}")
+        self.ledger = Ledger(self.engine, lambda: self.places.world.now)
+        self.app = SimApp(SETTINGS, self.ledger, self.places)
+        self.places.gate = lambda _: True
+        self.seq = 0
+        enter(self.places)
+
+    def batch(self) -> None:
+        """A few records, and the run that reads them."""
+        self.seq += 1
+        self.places.world.now += SECONDS
+        now_ms = round(self.places.world.now * 1000)
+        for partition in range(2):
+            records = [Record(f"k{key}".encode(), f"{self.seq}".encode(), now_ms - 1) for key in range(3)]
+            self.places.broker.log(("input", partition)).append(records)
+        outcome = run_batch(self.app, self.pipeline, Trigger(f"run-{self.seq}", now_ms), _no_session)
+        assert outcome.plan is not None
+        assert outcome.plan.seq == self.seq
+
+    def maintain(self) -> None:
+        """Fold the state, give up what lies before, and remove what nothing needs: `tidegate compact`."""
+        stream, name = self.places.stream, f"snapshot-{self.seq}"
+        folded = self.places.lake.state_of(self.ledger.state_attempts(stream))
+        self.places.lake.state[name] = list(folded.items())
+        newest = max((made.seq for made in self.ledger.snapshots(stream)), default=0)
+        assert self.ledger.add_snapshot(Snapshot(stream, self.seq, name), newest)
+        with leased(self.ledger, stream, "maintenance") as held:
+            held.give_up(self.seq)
+            held.release()
+        remove_history(self.app, stream, self.places.world.now, timedelta(0))
+
+    def rows(self) -> dict[str, int]:
+        """Of each table of the ledger."""
+        with self.engine.connect() as connection:
+            return {
+                name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+                for name, table in schema.metadata.tables.items()
+            }
+
+
+def _no_session() -> Any:
+    raise AssertionError("the simulated compute step needs no Spark")
+
+
+class Costs:
+    """What is asked of the ledger and of Kafka while `counting`."""
+
+    def __init__(self, line: Line) -> None:
+        self.counts: Counter[str] = Counter()
+        self.line = line
+        self._polled, self._asked = SimConsumer.poll, Client._ask
+
+    def measure(self, batches: int) -> Counter[str]:
+        """Run so many batches; what they cost together."""
+        before, connections = self.counts, []
+        self.counts = Counter()
+
+        def statement(connection: Any, *_: Any) -> None:
+            self.counts["statements"] += 1
+            driver = connection.connection.driver_connection
+            if driver not in connections:
+                connections.append(driver)
+                driver.set_progress_handler(self._step, 1)
+
+        event.listen(self.line.engine, "before_cursor_execute", statement)
+        with patch.object(SimConsumer, "poll", self._poll()), patch.object(Client, "_ask", self._ask()):
+            for _ in range(batches):
+                self.line.batch()
+        event.remove(self.line.engine, "before_cursor_execute", statement)
+        for driver in connections:
+            driver.set_progress_handler(None, 1)
+        before, self.counts = self.counts, before
+        return before
+
+    def _step(self) -> None:
+        self.counts["steps of the ledger's database"] += 1
+
+    def _poll(self) -> Callable[..., Any]:
+        def poll(consumer: SimConsumer, timeout_ms: int) -> Any:
+            polled = self._polled(consumer, timeout_ms)
+            self.counts["progress records"] += sum(map(len, polled.values()))
+            return polled
+
+        return poll
+
+    def _ask(self) -> Callable[..., Any]:
+        def ask(client: Client, name: str, act: Callable[[], Any]) -> Any:
+            self.counts["requests to Kafka"] += 1
+            return self._asked(client, name, act)
+
+        return ask
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    threading = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_NoThread)
+    with (
+        simulated(),
+        patch("tidegate.steps.lease.threading", threading),
+        patch.object(progress_topic, "FIRST_WINDOW", FIRST),
+        patch.object(progress_topic, "WIDENING", WIDENING),
+    ):
+        line = Line(tmp_path)
+        event.listen(line.engine, "connect", lambda driver, _: driver.execute("PRAGMA synchronous=OFF"))
+        line.engine.dispose()  # nothing of this is to survive a loss of power
+        yield line
+    line.engine.dispose()
+
+
+@pytest.mark.parametrize("batches", [160, pytest.param(2000, marks=pytest.mark.long)])
+def test_a_batch_costs_at_the_end_what_it_did_at_the_beginning(line: Line, batches: int) -> None:
+    costs, measured = Costs(line), {}
+    for begun in range(0, batches, COMPACTED_EVERY):
+        if begun in (2 * COMPACTED_EVERY, batches - COMPACTED_EVERY):
+            measured[begun] = costs.measure(COMPACTED_EVERY)
+            rows_then = line.rows()
+        else:
+            for _ in range(COMPACTED_EVERY):
+                line.batch()
+        line.maintain()
+    beginning, end = measured.values()
+    assert end == beginning
+    assert beginning["statements"] > 20 * COMPACTED_EVERY
+    assert beginning["steps of the ledger's database"] > beginning["statements"]
+    assert 0 < beginning["progress records"] <= FIRST * COMPACTED_EVERY * 2
+    progress = [log.end for log in line.places.broker.topics[PROGRESS_TOPIC]]
+    assert sum(progress) >= 2 * batches
+    assert rows_then["tidegate_commits"] == rows_then["tidegate_runs"] == batches
+    grows = {name for name, rows in rows_then.items() if rows > 40 * COMPACTED_EVERY}
+    assert grows <= {"tidegate_commits", "tidegate_runs"}
