@@ -17,9 +17,10 @@ from unittest.mock import patch
 import pytest
 from sqlalchemy import event, func, select
 
-from tests.simulator.app import SETTINGS, Places, SimApp, enter, parsed, simulated
+from tests.simulator.app import SETTINGS, Places, SimApp, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.clients import Client, SimConsumer
+from tests.simulator.grammar import parsed
 from tests.simulator.simulate import PIPELINES
 from tests.simulator.world import World
 from tidegate.broker import PROGRESS_TOPIC, progress_topic
