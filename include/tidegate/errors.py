@@ -13,7 +13,8 @@ TidegateError
 └── Permanent                 a retry cannot help until someone acts, exit code 2
     ├── SettingsInvalid
     ├── PipelineInvalid       carries every problem found, each with file, line and fix
-    ├── SchemaChanged
+    ├── PipelineChanged       an edit of the file that the state of its generation does not survive
+    ├── SchemaChanged         the same, found by Spark: a column of another type than in the state
     ├── PlanUnreadable        the ledger's form of a planned pipeline is damaged, or of a newer tidegate
     ├── StateGivenUp          the state after that batch is older than what is kept
     ├── TopicMissing
@@ -132,6 +133,10 @@ class PipelineInvalid(Permanent):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class PipelineChanged(Permanent):
+    """The pipeline file was edited in a way that the state of its generation does not survive."""
 
 
 class SchemaChanged(Permanent):

@@ -17,6 +17,7 @@ from tidegate.errors import (
     Halted,
     LeaseHeld,
     OffsetsLost,
+    PipelineChanged,
     QualityFailed,
     RecordTooLarge,
     SchemaChanged,
@@ -402,6 +403,9 @@ def test_a_column_of_another_type_halts_and_an_added_column_goes_on(world: World
     world.stock(1)
     world.run()
     world.write_pipeline(**{"quantity > 0": "cast(quantity as string)"})
+    with pytest.raises(PipelineChanged, match=r"isAvailable` was boolean and is string"):
+        steps.plan_batch(world.app, world.pipeline, steps.Trigger("refused", NOW_MS))
+    world.write_pipeline(**{"quantity > 0": "sha2(storeId, 256)"})  # of a type that only Spark knows
     world.stock(2)
     with pytest.raises(SchemaChanged, match="generation"):
         world.run("r")

@@ -14,10 +14,19 @@ from sqlalchemy import text
 from tests.steps.committed import Committed
 from tidegate import steps
 from tidegate.cli.compact import compact
-from tidegate.errors import LakeUnavailable, Permanent, PipelineInvalid, PlanUnreadable, Transient
+from tidegate.errors import (
+    Halted,
+    LakeUnavailable,
+    Permanent,
+    PipelineChanged,
+    PipelineInvalid,
+    PlanUnreadable,
+    Transient,
+)
 from tidegate.ledger import Stream
 from tidegate.steps.app import planned_pipelines
 from tidegate.steps.compaction import size_of
+from tidegate.steps.edits import require_compatible
 
 ROWS = {"first": [("k1", 1)], "second": [("k1", 1)]}
 
@@ -102,3 +111,53 @@ def test_several_streams_that_fail_are_one_error_that_names_all_and_is_retried_i
     _, error = steps.work_on_streams(streams, failing({**two, "c": LakeUnavailable("away")}))
     assert type(error) is Transient
     assert steps.work_on_streams(streams, failing({})) == (["a", "b", "c"], None)
+
+
+def edited(committed: Committed, before: str, after: str) -> None:
+    committed.file.write_text(committed.file.read_text().replace(before, after))
+
+
+def test_an_edit_that_the_state_does_not_survive_is_refused_before_anything_is_read_or_planned(
+    tmp_path: Path,
+) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    edited(committed, "key: [customerId]", "key: [n]")
+    trigger = steps.Trigger("r", clock_ms=10_000)  # there is no Kafka that could be asked
+    with pytest.raises(PipelineChanged, match=r"visitors/1 after batch 1 .*`source\.key`.*`generation`"):
+        steps.plan_batch(committed.app, committed.pipeline, trigger)
+    with pytest.raises(PipelineChanged):
+        steps.draft(committed.app, committed.pipeline, committed.app.ledger.head(committed.stream), trigger)
+    assert committed.app.ledger.open_plan(committed.stream) is None
+
+
+def test_after_the_edit_is_undone_the_next_batch_is_planned(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    drain = steps.Trigger("r", clock_ms=10_000, drain=True)
+    edited(committed, "name: second", "name: third")
+    with pytest.raises(PipelineChanged, match=r"`stages` was .*second.* and is .*third"):
+        steps.plan_batch(committed.app, committed.pipeline, drain)
+    edited(committed, "name: third", "name: second")
+    assert steps.plan_batch(committed.app, committed.pipeline, drain).note.startswith("batch 2")
+
+
+def test_an_edit_that_consumers_see_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    edited(committed, "  - {kind: table}", "  - {kind: table, path: out}")
+    steps.plan_batch(committed.app, committed.pipeline, steps.Trigger("r", clock_ms=10_000, drain=True))
+    assert "visitors/1: The sink table:out is new: it gets what goes out from now on" in caplog.messages
+    assert "visitors/1: The sink table is gone: it gets nothing more" in caplog.messages
+
+
+def test_a_head_whose_plan_the_ledger_has_lost_halts(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    head = committed.app.ledger.head(committed.stream)
+    with pytest.raises(Halted, match="plan of batch 7"):
+        require_compatible(committed.app, committed.pipeline, replace(head, seq=7))

@@ -42,7 +42,7 @@ def drop_plan(world: World) -> None:
 def another_type(world: World) -> None:
     world.stock(1)
     world.run("before")
-    world.write_pipeline(**{"quantity > 0": "cast(quantity as string)"})
+    world.write_pipeline(**{"quantity > 0": "sha2(storeId, 256)"})  # of a type that only Spark knows
     world.stock(2)
 
 

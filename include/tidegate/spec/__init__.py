@@ -11,6 +11,7 @@ from tidegate.spec.cases import (
     read_cases,
 )
 from tidegate.spec.columns import Column
+from tidegate.spec.compatibility import Change, incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.emit import (
@@ -67,6 +68,9 @@ __all__ = [
     "parse_pipeline",
     "parse_case_pipeline",
     "compile_pipeline",
+    "Change",
+    "incompatible_changes",
+    "notable_changes",
     "read_compiled",
     "quote",
     "Case",

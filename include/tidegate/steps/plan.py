@@ -12,6 +12,7 @@ from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
 from tidegate.spec import Pipeline, Source, compile_pipeline
 from tidegate.steps.app import LONG_DONE, App, is_long_done, stream_of
+from tidegate.steps.edits import require_compatible
 from tidegate.steps.generations import finish_orphaned_streams
 from tidegate.steps.identity import check_head_epochs, with_epochs
 from tidegate.steps.lease import leased
@@ -98,7 +99,7 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
 def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
     """The plan of the next batch. Reads Kafka and the lookups' tables, writes nothing: the dry run.
 
-    Raises what `steps.ranges`, `steps.lookups` and `broker` raise.
+    Raises PipelineChanged, and what `steps.ranges`, `steps.lookups` and `broker` raise.
     """
     return _draft(app, pipeline, head, trigger)[0]
 
@@ -117,6 +118,7 @@ class _Found:
 
 def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, _Found | None]:
     """The plan, and what Kafka has (None: not asked)."""
+    require_compatible(app, pipeline, head)
     found = None if trigger.drain else _look(app, pipeline, head, trigger)
     plan = Plan(
         stream=head.stream,

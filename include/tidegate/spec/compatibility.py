@@ -1,0 +1,243 @@
+"""Which edits of a pipeline file the state of its generation survives. The guide has the table.
+
+What is compared is what state rows, timers and keys were made with. What only says what goes out from now on,
+or where to, may change. Types that only Spark can tell are left to it: there `SchemaChanged` halts the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from tidegate.spec import lexis
+from tidegate.spec.columns import Type, parse_type
+from tidegate.spec.condition import expression_type
+from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.emit import ChangeEmit, Emit, ThresholdEmit
+from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.kinds import INTEGERS
+from tidegate.spec.pipeline import Pipeline
+from tidegate.spec.reduce import Aggregate
+from tidegate.spec.source import Source
+from tidegate.spec.stage import Stage
+
+
+@dataclass(frozen=True)
+class Change:
+    """An edit that state does not survive: of which field, from what, to what, and why."""
+
+    field: str
+    before: str
+    after: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"`{self.field}` was {self.before} and is {self.after} ({self.why})"
+
+
+def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
+    """Why batches planned with `after` cannot go on from the state of those planned with `before`.
+
+    Nothing: they can. Both are of one generation.
+    """
+    changes = [*_in_source(before.source, after.source)]
+    names = [stage.name for stage in before.stages], [stage.name for stage in after.stages]
+    if names[0] != names[1]:
+        return [
+            *changes,
+            _change("stages", *names, "each has a state of its own, made of all records so far"),
+        ]
+    types = _column_types(before.source), _column_types(after.source)
+    for number, (old, new) in enumerate(zip(before.stages, after.stages, strict=True)):
+        changes += _in_stage(old, new)
+        if number == 0:
+            changes += _in_types(old, new, *types)
+        if _is_bounded(before, old) != _is_bounded(after, new):
+            why = "a buffer with a bound keeps its state per partition"
+            changes.append(_change(f"stages.{new.name}.emit.buffer", _buffer(old), _buffer(new), why))
+    return changes
+
+
+def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
+    """Sentences on edits that state survives, and that consumers should know of."""
+    old = {sink.name: before.stage_of(sink).name for sink in before.sinks}
+    new = {sink.name: after.stage_of(sink).name for sink in after.sinks}
+    return [
+        *(f"The sink {name} is new: it gets what goes out from now on" for name in new.keys() - old.keys()),
+        *(f"The sink {name} is gone: it gets nothing more" for name in old.keys() - new.keys()),
+        *(
+            f"The sink {name} gets the emissions of {new[name]} from now on, and no more those of {old[name]}"
+            for name in old.keys() & new.keys()
+            if old[name] != new[name]
+        ),
+    ]
+
+
+def _in_source(before: Source, after: Source) -> Iterator[Change]:
+    removed = sorted(set(before.topics) - set(after.topics))
+    if removed:
+        why = "what came from a topic stays in the state, and its time would stand still"
+        yield _change("source.topics", before.topics, after.topics, why)
+    if before.format != after.format:
+        why = "records that are still to be read were written in the other one"
+        yield _change("source.format", before.format, after.format, why)
+    yield from _if_changed("source.key", before.key, after.key, "state is found by the key")
+    yield from _if_changed("source.explode", before.explode, after.explode, "it makes other records")
+    why = "windows, timers and lateness go by it"
+    yield from _if_changed("source.timestamp", before.timestamp, after.timestamp, why)
+    why = "what was seen so far is remembered in another way"
+    yield from _if_changed("source.deduplicate", before.deduplicate, after.deduplicate, why)
+    types = _column_types(before), _column_types(after)
+    for name in sorted({*_identities(before)} & {*_identities(after)}):
+        old, new = (known[name] for known in types)
+        if not _same_type(old, new) and not (_is_integer(old) and _is_integer(new)):
+            why = "keys would be written in another way"
+            yield _change(f"source.columns.{name}", _text(old), _text(new), why)
+
+
+def _identities(source: Source) -> tuple[str, ...]:
+    """The columns by whose values records belong together."""
+    rule = source.deduplicate
+    return (*(source.key or ()), *(rule.columns if isinstance(rule, DeduplicateColumns) else ()))
+
+
+def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:
+    place = f"stages.{after.name}"
+    yield from _if_changed(f"{place}.key", before.key, after.key, "state is found by the key")
+    yield from _if_changed(f"{place}.window", before.window, after.window, "state is kept per window")
+    yield from _in_reduce(f"{place}.reduce", before, after)
+    yield from _in_emit(f"{place}.emit", before.emit, after.emit)
+
+
+def _in_reduce(place: str, before: Stage, after: Stage) -> Iterator[Change]:
+    why = "the values so far were folded otherwise"
+    if isinstance(before.reduce, str) or isinstance(after.reduce, str):
+        yield from _if_changed(place, _aggregates(before), _aggregates(after), why)
+        if before.reduce == after.reduce == "collect" and [*before.select] != [*after.select]:
+            why = "the events that are held back have the other fields"
+            yield _change(place.replace("reduce", "select"), [*before.select], [*after.select], why)
+        elif before.reduce == after.reduce == "latest" and _keeps_values(before):
+            yield from _removed(place.replace("reduce", "select"), before.select, after.select)
+        return
+    old, new = _by_name(before.reduce), _by_name(after.reduce)
+    for name in [*old, *(name for name in new if name not in old)]:
+        if _words(old.get(name)) != _words(new.get(name)):
+            yield _change(f"{place}.{name}", old.get(name), new.get(name), why)
+
+
+def _removed(place: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
+    for name in before:
+        if name not in after:
+            yield _change(f"{place}.{name}", before[name], None, "the values so far have this column")
+
+
+def _in_emit(place: str, before: Emit, after: Emit) -> Iterator[Change]:
+    if before.on != after.on:
+        yield _change(f"{place}.on", before.on, after.on, "what is remembered of each key depends on it")
+        return
+    if (before.clock, after.clock) == ("run", "stream"):
+        yield _change(
+            f"{place}.clock", before.clock, after.clock, "time would go back, and windows open again"
+        )
+    if isinstance(before, ChangeEmit) and isinstance(after, ChangeEmit):
+        yield from _in_change(place, before, after)
+    if isinstance(before, ThresholdEmit) and isinstance(after, ThresholdEmit):
+        yield from _in_threshold(place, before, after)
+
+
+def _in_change(place: str, before: ChangeEmit, after: ChangeEmit) -> Iterator[Change]:
+    if before.state != after.state:
+        yield _change(f"{place}.state", before.state, after.state, "the other one is not remembered")
+    elif before.state == "hash":
+        why = "all values would have another hash, and go out again"
+        yield from _if_changed(f"{place}.columns", before.compared, after.compared, why)
+        yield from _if_changed(f"{place}.equal", before.equal, after.equal, why)
+        yield from _if_changed(f"{place}.timestamp", before.timestamp, after.timestamp, why)
+
+
+def _in_threshold(place: str, before: ThresholdEmit, after: ThresholdEmit) -> Iterator[Change]:
+    if before.after_ms is None and after.after_ms is not None:
+        why = "what is held back has no timer, and would wait for its key's next record"
+        yield _change(f"{place}.after", None, f"{after.after_ms} ms", why)
+
+
+def _in_types(
+    before: Stage, after: Stage, old: Mapping[str, Type | None], new: Mapping[str, Type | None]
+) -> Iterator[Change]:
+    """Values of the first stage that both have, of other types, as far as those can be told here."""
+    for name in before.values.keys() & after.values.keys():
+        was, now = expression_type(before.values[name], old), expression_type(after.values[name], new)
+        if was is not None and now is not None and not _same_type(was, now):
+            why = "the values so far are of the other type"
+            yield _change(f"stages.{after.name}.{name}", was.text, now.text, why)
+
+
+def _column_types(source: Source) -> dict[str, Type | None]:
+    """As keys and expressions see them: an array that is taken apart is one of its elements."""
+    types: dict[str, Type | None] = {column.name: parse_type(column.type) for column in source.columns}
+    exploded = types.get(source.explode) if source.explode else None
+    return types | {source.explode: exploded.parts[0]} if source.explode and exploded else types
+
+
+def _is_bounded(pipeline: Pipeline, stage: Stage) -> bool:
+    return kernel_stage(pipeline, stage).bound is not None
+
+
+def _buffer(stage: Stage) -> Any:
+    return getattr(stage.emit, "buffer", None)
+
+
+def _keeps_values(stage: Stage) -> bool:
+    """Of a stage with `reduce: latest`: whether its state has the values themselves."""
+    return not (isinstance(stage.emit, ChangeEmit) and stage.emit.state == "hash")
+
+
+def _aggregates(stage: Stage) -> Any:
+    return stage.reduce if isinstance(stage.reduce, str) else [*map(_aggregate, stage.reduce)]
+
+
+def _aggregate(aggregate: Aggregate) -> str:
+    return f"{aggregate.name}: {aggregate.function}({aggregate.argument or '*'})"
+
+
+def _by_name(aggregates: tuple[Aggregate, ...]) -> dict[str, str]:
+    return {each.name: f"{each.function}({each.argument or '*'})" for each in aggregates}
+
+
+def _words(text: str | None) -> list[str] | None:
+    """What an expression is made of: blanks make no difference."""
+    return None if text is None else [word.text for word in lexis.split(text)[0]]
+
+
+def _same_type(before: Type | None, after: Type | None) -> bool:
+    return _text(before) == _text(after)
+
+
+def _is_integer(type_: Type | None) -> bool:
+    return type_ is not None and type_.kind in INTEGERS
+
+
+def _text(type_: Type | None) -> str | None:
+    return None if type_ is None else type_.text
+
+
+def _if_changed(field: str, before: Any, after: Any, why: str) -> Iterator[Change]:
+    if before != after:
+        yield _change(field, before, after, why)
+
+
+def _change(field: str, before: Any, after: Any, why: str) -> Change:
+    return Change(field, _shown(before), _shown(after), why)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "not there"
+    if isinstance(value, str):
+        return value
+    plain = value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+    return json.dumps(plain, ensure_ascii=False, default=str)

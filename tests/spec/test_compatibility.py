@@ -1,0 +1,243 @@
+"""Edits within a generation: those that its state survives, and those that it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COLLECT, COLUMNS, COUNT, HOUR, made
+from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, notable_changes, read_compiled
+
+Parts = dict[str, Any]
+CHANGE: Parts = {"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}}
+HASH: Parts = {**CHANGE, "emit": {"on": "change", "state": "hash"}}
+THRESHOLD: Parts = {**COLLECT, "emit": {"on": "threshold", "count": 5}}
+LIMIT: Parts = {"emit": {"on": "time_limit", "after": "30s"}}
+CLOSE: Parts = {**COUNT, **HOUR, "emit": {"on": "window_close"}}
+TABLE: Parts = {"kind": "table", "path": "out"}
+
+
+def emit(stage: Parts, **emit: Any) -> Parts:
+    return {**stage, "emit": {**stage["emit"], **emit}}
+
+
+def bounded(**buffer: Any) -> Parts:
+    return emit(LIMIT, buffer=buffer)
+
+
+def source(**source: Any) -> Parts:
+    return {"source": source}
+
+
+def changed_fields(before: Pipeline, after: Pipeline) -> list[str]:
+    loaded = read_compiled(compile_pipeline(before), before.text, "the head")
+    return [change.field for change in incompatible_changes(loaded, after)]
+
+
+COMPATIBLE: dict[str, tuple[Any, Any]] = {
+    "nothing": (made(CHANGE), made(CHANGE)),
+    "the schedule, the suite and the bound of a batch": (
+        made(CHANGE),
+        made(CHANGE, schedule="@daily", quality={"suite": "s"}, **source(max_records=5, start="latest")),
+    ),
+    "a topic more": (made(CHANGE), made(CHANGE, **source(topics=["in", "more"]))),
+    "a column more": (made(CHANGE), made(CHANGE, **source(columns=COLUMNS + ", more int"))),
+    "a column less that is not used": (
+        made(CHANGE),
+        made(CHANGE, **source(columns=COLUMNS.replace("blob binary, ", ""))),
+    ),
+    "a wider integer as key": (
+        made(CHANGE, **source(columns=COLUMNS.replace("id bigint", "id int"))),
+        made(CHANGE),
+    ),
+    "an emitted column more": (made(CHANGE), made({**CHANGE, "select": {**CHANGE["select"], "ok": "ok"}})),
+    "an expression of the same type": (
+        made(CHANGE),
+        made({**CHANGE, "select": {"price": "price * 2", "name": "name"}}),
+    ),
+    "what is compared, and how": (
+        made(CHANGE),
+        made(emit(CHANGE, columns=["price"], equal={"within": {"price": "1%"}}, heartbeat="1h")),
+    ),
+    "no heartbeat": (made(emit(CHANGE, heartbeat="1h")), made(CHANGE)),
+    "where": (made(CHANGE), made({**CHANGE, "where": "price > 1"})),
+    "a column more of which only hashes are kept, not compared": (
+        made(emit(HASH, columns=["price"])),
+        made({**emit(HASH, columns=["price"]), "select": {"price": "price", "name": "name", "ok": "ok"}}),
+    ),
+    "a column less of which only hashes are kept": (
+        made(emit(HASH, columns=["price"])),
+        made({**emit(HASH, columns=["price"]), "select": {"price": "price"}}),
+    ),
+    "thresholds": (made(THRESHOLD), made(emit(THRESHOLD, count=9, max_bytes=100))),
+    "a timer less": (made(emit(THRESHOLD, after="1h")), made(THRESHOLD)),
+    "another time limit": (made(LIMIT), made(emit(LIMIT, after="1h"))),
+    "another interval": (
+        made({"emit": {"on": "interval", "every": "1h"}}),
+        made({"emit": {"on": "interval", "every": "2h"}}),
+    ),
+    "another bound of a buffer": (
+        made(bounded(max_records=5)),
+        made(bounded(max_bytes=5, when_full="shut_down")),
+    ),
+    "a buffer that spills": (made(LIMIT), made(bounded(when_full="spill"))),
+    "from stream time to the run's clock": (
+        made(emit(CLOSE, clock="stream")),
+        made(emit(CLOSE, clock="run")),
+    ),
+    "an expression event by event": (made(COLLECT), made({**COLLECT, "select": {"price": "price + 1"}})),
+    "blanks in an aggregate": (
+        made({"reduce": {"n": "sum(price+1)"}}),
+        made({"reduce": {"n": "sum( price + 1 )"}}),
+    ),
+    "aggregates in another order": (
+        made({"reduce": {"n": "count(*)", "m": "max(price)"}}),
+        made({"reduce": {"m": "max(price)", "n": "count(*)"}}),
+    ),
+    "sinks": (made(CHANGE, sinks=[TABLE]), made(CHANGE, sinks=[{"kind": "kafka", "topic": "out"}])),
+    "a lookup's table": (
+        made(lookup=[{"table": "/a", "on": ["id"], "columns": ["region"]}]),
+        made(lookup=[{"table": "/b", "on": ["id"], "columns": ["region"]}]),
+    ),
+}
+INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
+    "a topic less": (made(CHANGE, **source(topics=["in", "more"])), made(CHANGE), ["source.topics"]),
+    "the format": (
+        made({"select": {"v": "value"}}, **source(columns="value string", key=["value"])),
+        made({"select": {"v": "value"}}, **source(format="string", columns=None, key=["value"])),
+        ["source.format"],
+    ),
+    "the key": (made(CHANGE), made(CHANGE, **source(key=["id", "name"])), ["source.key"]),
+    "the record's key": (made(CHANGE), made(CHANGE, **source(key=None)), ["source.key"]),
+    "the type of a key column": (
+        made(CHANGE),
+        made(CHANGE, **source(columns=COLUMNS.replace("id bigint", "id string"))),
+        ["source.columns.id"],
+    ),
+    "the timestamp": (made(CHANGE), made(CHANGE, **source(timestamp="at")), ["source.timestamp"]),
+    "explode": (made(CHANGE), made(CHANGE, **source(explode="tags")), ["source.explode"]),
+    "deduplicate": (made(CHANGE), made(CHANGE, **source(deduplicate="root")), ["source.deduplicate"]),
+    "how long repetitions are remembered": (
+        made(CHANGE, **source(deduplicate={"columns": ["name"], "keep": "1h"})),
+        made(CHANGE, **source(deduplicate={"columns": ["name"], "keep": "2h"})),
+        ["source.deduplicate"],
+    ),
+    "the type of a column that makes repetitions": (
+        made(CHANGE, **source(deduplicate={"columns": ["cents"], "keep": "1h"})),
+        made(
+            CHANGE,
+            **source(
+                deduplicate={"columns": ["cents"], "keep": "1h"}, columns=COLUMNS.replace("(10,2)", "(10,3)")
+            ),
+        ),
+        ["source.columns.cents"],
+    ),
+    "a stage renamed": (made({**CHANGE, "name": "a"}), made({**CHANGE, "name": "b"}), ["stages"]),
+    "a stage more": (made(CHANGE), made(CHANGE, {}), ["stages"]),
+    "a stage less": (made(CHANGE, {}), made(CHANGE), ["stages"]),
+    "stages in another order": (
+        made({"name": "a", **CHANGE}, {"name": "b", **CHANGE}),
+        made({"name": "b", **CHANGE}, {"name": "a", **CHANGE}),
+        ["stages"],
+    ),
+    "a later stage's key": (
+        made(CHANGE, {"select": {"m": "price"}}),
+        made(CHANGE, {"key": ["name"], "select": {"m": "price"}}),
+        ["stages.s1.key"],
+    ),
+    "the window's size": (made(CLOSE), made({**CLOSE, "window": {"tumbling": "2h"}}), ["stages.s0.window"]),
+    "the window's grace": (
+        made(CLOSE),
+        made({**CLOSE, "window": {"tumbling": "1h", "grace": "1m"}}),
+        ["stages.s0.window"],
+    ),
+    "the window's kind": (made(CLOSE), made({**CLOSE, "window": {"session": "1h"}}), ["stages.s0.window"]),
+    "reduce": (made(COUNT), made(CHANGE), ["stages.s0.reduce", "stages.s0.emit.on"]),
+    "an aggregate more": (
+        made(COUNT),
+        made({"reduce": {"n": "count(*)", "m": "max(price)"}}),
+        ["stages.s0.reduce.m"],
+    ),
+    "an aggregate less": (
+        made({"reduce": {"n": "count(*)", "m": "max(price)"}}),
+        made(COUNT),
+        ["stages.s0.reduce.m"],
+    ),
+    "an aggregate's argument": (
+        made({"reduce": {"m": "max(price)"}}),
+        made({"reduce": {"m": "max(price + 1)"}}),
+        ["stages.s0.reduce.m"],
+    ),
+    "an emitted column less": (
+        made(CHANGE),
+        made({**CHANGE, "select": {"price": "price"}}),
+        ["stages.s0.select.name"],
+    ),
+    "an emitted column's type": (
+        made(CHANGE),
+        made({**CHANGE, "select": {"price": "price > 1", "name": "name"}}),
+        ["stages.s0.price"],
+    ),
+    "a column's type that is emitted": (
+        made(CHANGE),
+        made(CHANGE, **source(columns=COLUMNS.replace("price double", "price bigint"))),
+        ["stages.s0.price"],
+    ),
+    "the fields of events": (
+        made(COLLECT),
+        made({**COLLECT, "select": {"price": "price", "ok": "ok"}}),
+        ["stages.s0.select"],
+    ),
+    "when it emits": (made(CHANGE), made({**CHANGE, "emit": {"on": "update"}}), ["stages.s0.emit.on"]),
+    "values to hashes": (made(CHANGE), made(HASH), ["stages.s0.emit.state"]),
+    "hashes to values": (made(HASH), made(CHANGE), ["stages.s0.emit.state"]),
+    "what a hash is of": (made(HASH), made(emit(HASH, columns=["price"])), ["stages.s0.emit.columns"]),
+    "how a hash is made": (made(HASH), made(emit(HASH, equal="bytes")), ["stages.s0.emit.equal"]),
+    "whether a hash is of the timestamp, too": (
+        made(emit(HASH, equal="bytes")),
+        made(emit(HASH, equal="bytes", timestamp=True)),
+        ["stages.s0.emit.timestamp"],
+    ),
+    "a bound for a buffer": (made(LIMIT), made(bounded(max_records=5)), ["stages.s0.emit.buffer"]),
+    "no bound any more": (
+        made(bounded(max_records=5)),
+        made(bounded(when_full="spill")),
+        ["stages.s0.emit.buffer"],
+    ),
+    "a timer more": (made(THRESHOLD), made(emit(THRESHOLD, after="1h")), ["stages.s0.emit.after"]),
+    "from the run's clock to stream time": (
+        made(emit(CLOSE, clock="run")),
+        made(emit(CLOSE, clock="stream")),
+        ["stages.s0.emit.clock"],
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", COMPATIBLE)
+def test_an_edit_that_state_survives(edit: str) -> None:
+    before, after = COMPATIBLE[edit]
+    assert changed_fields(before, after) == []
+
+
+@pytest.mark.parametrize("edit", INCOMPATIBLE)
+def test_an_edit_that_state_does_not_survive_is_named(edit: str) -> None:
+    before, after, fields = INCOMPATIBLE[edit]
+    assert changed_fields(before, after) == fields
+
+
+def test_a_change_says_what_was_and_what_is_and_why() -> None:
+    (change,) = incompatible_changes(made(CHANGE), made(CHANGE, **source(key=["id", "name"])))
+    assert str(change) == '`source.key` was ["id"] and is ["id", "name"] (state is found by the key)'
+
+
+def test_sinks_that_come_go_or_get_another_stage_are_told() -> None:
+    stages = ({"name": "a", **CHANGE}, {"name": "b", **CHANGE})
+    before = made(*stages, sinks=[{**TABLE, "stage": "a"}, {"kind": "table"}])
+    after = made(*stages, sinks=[{**TABLE, "stage": "b"}, {"kind": "kafka", "topic": "out"}])
+    assert sorted(notable_changes(before, after)) == [
+        "The sink kafka:out is new: it gets what goes out from now on",
+        "The sink table is gone: it gets nothing more",
+        "The sink table:out gets the emissions of b from now on, and no more those of a",
+    ]
+    assert notable_changes(before, before) == []
