@@ -21,8 +21,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-_TURN = timedelta(seconds=15)
-"""How long a run is at work at least, once it is its turn: Spark's start alone takes half of it."""
+_NEXT_TURN = timedelta(seconds=15)
+_TURN = timedelta(seconds=30)
+"""How long a run is at work about, once it is its turn: five tasks, and Spark's start in one of them."""
 
 _LONGEST_WAIT = timedelta(minutes=10)
 _MOST_QUEUED = 50
@@ -40,7 +41,7 @@ class RunAhead:
     @property
     def wait(self) -> timedelta:
         """When to look again. Each look is a task of Airflow's: who stands far behind does so less often."""
-        return min(self.ahead * _TURN, _LONGEST_WAIT)
+        return _NEXT_TURN if self.ahead == 1 else min(self.ahead * _TURN, _LONGEST_WAIT)
 
     def __str__(self) -> str:
         others = f", and {self.ahead - 1} more before that" if self.ahead > 1 else ""

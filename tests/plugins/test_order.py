@@ -143,7 +143,7 @@ def test_who_stands_far_behind_looks_less_often(scheduler: Scheduler) -> None:
 
     scheduler.runs = [run(hour) for hour in range(50)]
     waits = [found.wait.total_seconds() for found in map(run_ahead, scheduler.runs) if found is not None]
-    assert waits[:4] == [15, 30, 45, 60]
+    assert waits[:4] == [15, 60, 90, 120]
     assert max(waits) == 600
 
 

@@ -29,7 +29,7 @@ _plan = SimReader.plan
 
 @planted((SimSqlPublisher, "publish"))
 def rows_and_progress_are_two_transactions(
-    self: Any, seq: int, emissions: Iterable[Batch], last: int
+    self: Any, seq: int, attempt: str, emissions: Iterable[Batch], last: int
 ) -> None:
     table, effect = self.shelf.table(self.shard), self.shelf.world.effect
     if effect("sql.progress", lambda: table.progress) < seq:
@@ -40,7 +40,7 @@ def rows_and_progress_are_two_transactions(
 
 @planted((SimSqlPublisher, "publish"))
 def only_the_ledger_says_what_a_database_has(
-    self: Any, seq: int, emissions: Iterable[Batch], last: int
+    self: Any, seq: int, attempt: str, emissions: Iterable[Batch], last: int
 ) -> None:
     if last < seq:
         rows = [row for batch in emissions for row in batch.rows]
