@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,7 +56,7 @@ def _always(stage: core.Stage) -> Callable[[int], core.Stage]:
     return lambda _: stage
 
 
-_TOLERANCE = core.Within((core.Tolerance("level", 20.0),), ("level",))
+_TOLERANCE = core.Within((core.Tolerance("level", Decimal(20)),), ("level",))
 _TIME_LIMIT = core.TimeLimit(_LIMIT_MS)
 
 STRATEGIES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +19,22 @@ from tests.core.model.values import selected
 from tidegate import core
 from tidegate.spec import kernel_stage, parse_case_pipeline
 
-_SOURCE = {"topics": ["in", "other"], "format": "json", "columns": "x double, s string"}
-_TYPES = {"double": pa.float64(), "bigint": pa.int64(), "string": pa.string()}
+_COLUMNS = "x double, s string, i bigint, d decimal(20,3), m map<string,double>"
+_SOURCE = {"topics": ["in", "other"], "format": "json", "columns": _COLUMNS}
+_TYPES = {
+    "double": pa.float64(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+    "decimal(20,3)": pa.decimal128(20, 3),
+    "map<string,double>": pa.map_(pa.string(), pa.float64()),
+}
 _GIVEN = pa.struct([("reason", pa.string())])
 
 
 def value_type(settings: Settings, columns: str) -> pa.DataType:
     """The columns that the stage's reduce takes of a record."""
-    types = {"*": pa.bool_(), **{name: _TYPES[of] for name, of in map(str.split, columns.split(","))}}
+    written = re.split(r", *(?=\w+ )", columns)
+    types = {"*": pa.bool_(), **{name: _TYPES[of] for name, of in map(str.split, written)}}
     if settings.reduce == "aggregates":
         return pa.struct([(each.name, types[each.argument]) for each in settings.aggregates])
     assert settings.select

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, made, refused
-from tidegate.spec import ChangeEmit, Stage, ThresholdEmit, TimeLimitEmit, WindowCloseEmit
-from tidegate.spec.equal import Amount
+from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, edited, made, refused
+from tidegate.spec import ChangeEmit, Stage, ThresholdEmit, TimeLimitEmit, WindowCloseEmit, parse_pipeline
+from tidegate.spec.equal import Amount, Within
+from tidegate.spec.tree import read as read_tree
 
 WAYS: dict[str, dict[str, Any]] = {
     "update": {},
@@ -141,8 +144,22 @@ def test_bytes_may_have_the_timestamp_too() -> None:
 def test_tolerances_are_numbers_or_percentages() -> None:
     found = change(equal={"within": {"price": "1.5%"}}).equal
     assert not isinstance(found, str)
-    assert found.within == {"price": Amount(1.5, percent=True)}  # type: ignore[union-attr]
-    assert change(equal={"within": {"price": 1}}).equal.within == {"price": Amount(1.0)}  # type: ignore[union-attr]
+    assert found.within == {"price": Amount(Decimal("1.5"), percent=True)}  # type: ignore[union-attr]
+    assert change(equal={"within": {"price": 1}}).equal.within == {"price": Amount(Decimal(1))}  # type: ignore[union-attr]
+
+
+def test_a_tolerance_is_the_number_that_is_written_and_not_the_nearest_double() -> None:
+    written = "0.10000000000000000000001"
+    for form in ("{}", "'{}%'"):
+        equal = "{within: {seen: " + form.format(written) + "}}"
+        yaml_text = edited(("equal: exact", f"equal: {equal}"))
+        json_text = json.dumps(read_tree(yaml_text.replace(written, "1.5"), "p.yaml").data)
+        for text, file in ((yaml_text, "p.yaml"), (json_text.replace("1.5", written), "p.json")):
+            emit = parse_pipeline(text, file).stages[0].emit
+            assert isinstance(emit, ChangeEmit)
+            assert isinstance(emit.equal, Within)
+            assert emit.equal.within == {"seen": Amount(Decimal(written), percent="%" in form)}
+    assert change(equal={"within": {"price": 0.1}}).equal.within["price"].amount == Decimal("0.1")  # type: ignore[union-attr]
 
 
 def test_a_tolerance_is_of_any_number_and_of_what_spark_alone_knows() -> None:
@@ -201,6 +218,7 @@ CHANGES: list[tuple[dict[str, Any], str, str]] = [
     ({"equal": {"within": {"price": "1"}}}, "equal.within.price", "'1' is not a tolerance"),
     ({"equal": {"within": {"price": "x%"}}}, "equal.within.price", "'x%' is not a tolerance"),
     ({"equal": {"within": {"price": "inf%"}}}, "equal.within.price", "is not a tolerance"),
+    ({"equal": {"within": {"price": "nan%"}}}, "equal.within.price", "is not a tolerance"),
     ({"equal": {"within": {"price": True}}}, "equal.within.price", "true is not a tolerance"),
     ({"equal": {"within": {"price": None}}}, "equal.within.price", "null is not a tolerance"),
     ({"columns": ["ok"], "equal": {"within": {"price": 1}}}, "equal.within.price", "not a column that is"),

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from tests.sql.sink import Sink, emission
+from tidegate.core.json_text import encoder
 from tidegate.errors import SinkRefused
 from tidegate.sql import check_emissions
-from tidegate.sql.json_text import encoder
 
 SCALARS = pa.struct(
     [
@@ -135,7 +135,7 @@ def test_json_text_is_exact_and_legal() -> None:
     text = encoder(type_)(value)
     assert text == (
         '{"d":12345678901234567890.0000000001,"f":["NaN","-Infinity",0.1],"s":0.1,'
-        '"m":{"1":true,"2":null},"t":"2026-01-02T00:00:00.000Z","b":"AAE="}'
+        '"m":{"1":true,"2":null},"t":"2026-01-02T00:00:00.000000Z","b":"AAE="}'
     )
     assert json.loads(text)["s"] == 0.1
 

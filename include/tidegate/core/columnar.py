@@ -31,7 +31,7 @@ def suits(stage: Stage, batch: Batch) -> bool:
 
 
 def fold_columns(
-    stage: Stage, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
     """`latest` over whole keys: each accepted record is a candidate for emission as it stands."""
     rows = _newest_state(rows)
@@ -52,7 +52,7 @@ def fold_columns(
     counts["idempotent-update-skip"] += pc.sum(suppressed).as_py() or 0
 
     emitted = candidates.filter(out)
-    yield _emissions(schema, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
+    yield _emissions(schema, batch, emitted, _reason(now.filter(out), has_last.filter(out)), counts)
     keeps_all = isinstance(stage.emit, Update)
     changed = _keep_everything(rows, emitted) if keeps_all else _keep_emitted(emitted)
     live = pc.or_(changed.column("value").is_valid(), changed.column("emitted").is_valid())
@@ -115,7 +115,7 @@ def _reason(now: pa.StructArray, has_last: pa.BooleanArray) -> pa.StringArray:
 
 
 def _emissions(
-    schema: pa.Schema, rows: pa.RecordBatch, reason: pa.StringArray, counts: Counts
+    schema: pa.Schema, batch: Batch, rows: pa.RecordBatch, reason: pa.StringArray, counts: Counts
 ) -> pa.RecordBatch:
     for entry in pc.value_counts(reason).to_pylist():
         counts["emitted." + entry["values"]] += entry["counts"]
@@ -128,7 +128,9 @@ def _emissions(
     }
     columns |= {
         "value": rows.column("value"),
-        "at": pc.max_element_wise(rows.column("time"), rows.column("timestamp")),
+        "at": pc.max_element_wise(
+            rows.column("time"), rows.column("timestamp"), pa.scalar(batch.floor, pa.int64())
+        ),
         "waited": pa.repeat(False, rows.num_rows),
         "ordinal": pc.subtract(row_numbers(rows.num_rows), first),
         "reason": reason,

@@ -1,4 +1,8 @@
-"""Null-safe comparison, of Arrow arrays row by row and of Python values: null equals null, NaN equals NaN."""
+"""Null-safe comparison, of Arrow arrays row by row and of Python values: null equals null, NaN equals NaN.
+
+A map's entries have no order. Arrow gives a map as a list of (key, value) tuples, and nothing else as tuples
+in a list: that is how a map is told from an array here.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ def _any_field_differs(left: pa.StructArray, right: pa.StructArray) -> pa.Boolea
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Null-safe equality of Python values; NaN is NaN, also inside of lists, maps and structs."""
+    """Null-safe equality of Python values; NaN is NaN, and a map's order does not count, however deep."""
     if left is right or left == right:
         return True
     if isinstance(left, float) and isinstance(right, float):
@@ -49,5 +53,47 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-        return len(left) == len(right) and all(map(equal, left, right))
+        if len(left) != len(right):
+            return False
+        if left and isinstance(left, list) and isinstance(left[0], tuple):
+            left, right = _by_key(left), _by_key(list(right))
+        return all(map(equal, left, right))
     return False
+
+
+def ordered(value: Any) -> Any:
+    """The value with the entries of every map in it in one order, whatever order they came in.
+
+    The order is of no meaning, but the same for equal maps.
+    """
+    if isinstance(value, dict):
+        return {name: ordered(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(ordered, value))
+    if isinstance(value, list):
+        parts = list(map(ordered, value))
+        return _by_key(parts) if parts and isinstance(parts[0], tuple) else parts
+    return value
+
+
+def unsigned_zero(value: Any) -> Any:
+    """The value with every -0.0 in it as 0.0: they are equal, so they must have one text, and one hash."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: unsigned_zero(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(unsigned_zero, value))
+    return value
+
+
+def _by_key(entries: list[Any]) -> list[Any]:
+    """A map's entries by the text of their keys: keys of every type have one, structs included."""
+    return sorted(entries, key=lambda entry: repr(unsigned_zero(entry[0])))
+
+
+def has_map(type_: pa.DataType) -> bool:
+    """Whether a value of this type can have a map in it."""
+    return pa.types.is_map(type_) or any(
+        has_map(type_.field(number).type) for number in range(type_.num_fields)
+    )

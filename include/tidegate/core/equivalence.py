@@ -9,13 +9,21 @@ import hashlib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any, Protocol
 
-from tidegate.core.compare import equal
+import pyarrow as pa
+
+from tidegate.core.compare import equal, has_map, ordered, unsigned_zero
 from tidegate.core.condition import Condition
+from tidegate.core.json_text import encoder
 from tidegate.core.reduce import Values
-from tidegate.core.serialize import serialize
 from tidegate.errors import ConditionFailed, UserFunctionFailed
+
+_EXACT = Context(prec=800)
+"""Wide enough for the difference of any two doubles, or of two decimals of 38 digits."""
+
+_HUNDRED = Decimal(100)
 
 Same = Callable[[Any, Any, int, int], bool]
 """(last emitted, now, timestamp of that, timestamp of this) -> whether they are the same."""
@@ -36,7 +44,7 @@ class Equivalence(Protocol):
 
 @dataclass(frozen=True)
 class Exact:
-    """Null-safe equality of each column; NaN is NaN, and 0.0 is -0.0."""
+    """Null-safe equality of each column; NaN is NaN, 0.0 is -0.0, and a map's order does not count."""
 
     columns: tuple[str, ...]
 
@@ -48,43 +56,60 @@ class Exact:
 
 @dataclass(frozen=True)
 class Serialized:
-    """Byte for byte, as JSON; with `timestamp`, that too."""
+    """Byte for byte, as JSON with each map in the order of its keys; with `timestamp`, that too."""
 
     columns: tuple[str, ...]
     timestamp: bool = False
 
     def bind(self, values: Values) -> Same:
         """The comparison of two outputs."""
-        read = _row_reader(values, self.columns)
+        read, text = _row_reader(values, self.columns), _row_text(values, self.columns)
 
         def same(old: Any, new: Any, old_ms: int, new_ms: int) -> bool:
             if self.timestamp and old_ms != new_ms:
                 return False
-            return serialize(read(old)) == serialize(read(new))
+            return text(read(old)) == text(read(new))
 
         return same
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a column may be from the last emitted value: `amount`, or, as `percent`, so much of that."""
+    """How far a column may be from the last emitted value: `amount`, or, as `percent`, so much of that.
+
+    Nothing is rounded: integers and decimals count as they are, a double by the digits that it is written
+    with, the fewest that are no other double's. So 0.3 and 0.4 are within 0.1 of each other.
+    """
 
     column: str
-    amount: float
+    amount: Decimal
     percent: bool = False
 
     def accepts(self, old: Any, new: Any) -> bool:
-        """Null is near nothing but null, NaN nothing but NaN."""
-        if old is None or new is None or old != old or new != new:
-            return equal(old, new)
-        if old == new:
+        """Null is near nothing but null, NaN nothing but NaN, an infinite value nothing but itself.
+
+        Raises ConditionFailed for what is no number.
+        """
+        if equal(old, new):
             return True
-        try:
-            difference = abs(float(new) - float(old))
-        except (TypeError, ValueError):
-            fix = "Take `within` for numbers only; other columns are compared exactly."
-            raise ConditionFailed(f"The column {self.column} is {new!r}, which is no number", fix) from None
-        return difference <= (abs(float(old)) * self.amount / 100 if self.percent else self.amount)
+        if old is None or new is None:
+            return False
+        last, now = self._exact(old), self._exact(new)
+        if not (last.is_finite() and now.is_finite()):
+            return False
+        difference = _EXACT.subtract(now, last).copy_abs()
+        if not self.percent:
+            return difference <= self.amount
+        return _EXACT.multiply(difference, _HUNDRED) <= _EXACT.multiply(last.copy_abs(), self.amount)
+
+    def _exact(self, value: Any) -> Decimal:
+        kind = type(value)
+        if kind is float:
+            return Decimal(repr(value))
+        if kind is int or kind is Decimal:
+            return Decimal(value)
+        fix = "Take `within` for numbers only; other columns are compared exactly."
+        raise ConditionFailed(f"The column {self.column} is {value!r}, which is no number", fix)
 
 
 @dataclass(frozen=True)
@@ -131,7 +156,7 @@ class Function:
     def bind(self, values: Values) -> Same:
         """The comparison of two outputs. Raises UserFunctionFailed when there is no such function."""
         function = self._load()
-        read = _row_reader(values, self.columns)
+        read = _row_reader(values, self.columns, maps_ordered=True)
 
         def same(old: Any, new: Any, *_: int) -> bool:
             try:
@@ -162,29 +187,34 @@ class Function:
 
 def digest(equivalence: Equivalence, values: Values) -> Callable[[Any, int], str]:
     """What stands for an output that is remembered as a hash: SHA-256, in hex, of its compared columns."""
-    read = _row_reader(values, equivalence.columns)
+    read, text = _row_reader(values, equivalence.columns), _row_text(values, equivalence.columns)
     exact = isinstance(equivalence, Exact)
     timestamped = isinstance(equivalence, Serialized) and equivalence.timestamp
 
-    def of(output: Any, timestamp: int) -> str:
+    def hashed(output: Any, timestamp: int) -> str:
         row = read(output)
-        text = serialize(_unsigned_zero(row) if exact else row)
-        return hashlib.sha256(text + (b"@%d" % timestamp if timestamped else b"")).hexdigest()
+        compared = text(unsigned_zero(row) if exact else row)
+        return hashlib.sha256(compared + (b"@%d" % timestamp if timestamped else b"")).hexdigest()
 
-    return of
+    return hashed
 
 
-def _unsigned_zero(value: Any) -> Any:
-    """The value with every -0.0 as 0.0: they are equal, so they must have one hash."""
-    if isinstance(value, float):
-        return value + 0.0
-    if isinstance(value, dict):
-        return {name: _unsigned_zero(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_unsigned_zero(each) for each in value]
+def _row_reader(
+    values: Values, columns: tuple[str, ...], maps_ordered: bool = False
+) -> Callable[[Any], dict[str, Any]]:
+    """The compared columns of an output; `maps_ordered`: equal maps come as equal lists of pairs."""
+    fields = [
+        (name, values.field(name), ordered if maps_ordered and has_map(values.type_of(name)) else _as_is)
+        for name in columns
+    ]
+    return lambda output: {name: form(read(output)) for name, read, form in fields}
+
+
+def _as_is(value: Any) -> Any:
     return value
 
 
-def _row_reader(values: Values, columns: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
-    fields = [(name, values.field(name)) for name in columns]
-    return lambda output: {name: read(output) for name, read in fields}
+def _row_text(values: Values, columns: tuple[str, ...]) -> Callable[[dict[str, Any]], bytes]:
+    """The compared columns as JSON text, the same for equal maps."""
+    encode = encoder(pa.struct([(name, values.type_of(name)) for name in columns]), ordered=True)
+    return lambda row: encode(row).encode()

@@ -71,7 +71,7 @@ def _decide_groups(
         rows, merged_keys = merge_partitions(rows)
         counts["keys-in-several-partitions"] += merged_keys
     if columnar.suits(stage, batch):
-        yield from columnar.fold_columns(stage, schema, rows, counts)
+        yield from columnar.fold_columns(stage, batch, schema, rows, counts)
     else:
         yield from Folding(stage, batch, rows, schema, counts).run(group_ends(rows, groups(stage)))
 

@@ -1,4 +1,5 @@
-"""A value as bytes: for sizes, for comparing byte by byte, and for hashes."""
+"""Values of any type as bytes, for people to read: what messages, sizes and hashes are made of is in
+`json_text`."""
 
 from __future__ import annotations
 

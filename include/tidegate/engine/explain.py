@@ -16,6 +16,7 @@ from tidegate.broker.config import KafkaConfig
 from tidegate.engine.batch import Before, Computation
 from tidegate.engine.errors import translated
 from tidegate.engine.rows import Times, read_state_rows, state_rows
+from tidegate.engine.source import to_json
 from tidegate.engine.stage import KeyTypes, apply_kernel
 from tidegate.engine.steps import Step
 from tidegate.lake import Lake
@@ -137,7 +138,7 @@ def _rows_of(decided: DataFrame, key: str, key_of_row: Column) -> DataFrame:
     return decided.where(own | unusable).select(
         *["kind", "ordinal", "topic", "partition", "offset", "timestamp", "at", "reason", "told"],
         *["window_start", "window_end"],
-        F.to_json("value", {"ignoreNullFields": "false"}).alias("value"),
+        to_json("value").alias("value"),
         F.col("input.reason").alias("unusable"),
         F.col("input.value").cast("string").alias("text"),
     )

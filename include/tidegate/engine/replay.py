@@ -22,7 +22,7 @@ from tidegate import core
 from tidegate.engine.errors import translated
 from tidegate.engine.lookups import enrich
 from tidegate.engine.rows import record_rows, timed
-from tidegate.engine.source import RECORD_SCHEMA, decode
+from tidegate.engine.source import RECORD_SCHEMA, decode, to_json
 from tidegate.engine.stage import KeyTypes, emission_frame
 from tidegate.engine.steps import (
     Step,
@@ -232,7 +232,7 @@ class Replay:
             return []
         numbered = pa.table({"number": pa.arange(0, emitted.num_rows), "value": emitted["value"]})
         frame = self._spark.createDataFrame(numbered.combine_chunks())
-        texts = frame.select("number", F.to_json("value", {"ignoreNullFields": "false"}).alias("text"))
+        texts = frame.select("number", to_json("value").alias("text"))
         return [row["text"] for row in sorted(texts.collect(), key=lambda row: row["number"])]
 
 

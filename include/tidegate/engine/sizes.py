@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
 from tidegate.broker.config import MAX_RECORD_BYTES
-from tidegate.engine.source import QUARANTINED_SCHEMA
+from tidegate.engine.source import QUARANTINED_SCHEMA, to_json
 from tidegate.engine.stage import KeyTypes
 from tidegate.engine.tables import hops, payloads
 from tidegate.errors import RecordTooLarge
@@ -71,7 +71,7 @@ def split(decided: DataFrame, sizes: Sizes) -> tuple[DataFrame, DataFrame]:
     large = (F.col("kind") == core.EMISSION) & (sizes["quarantine"] > MAX_RECORD_BYTES)
     whole = F.struct(
         F.col("key").cast("binary"),
-        F.to_json("value", {"ignoreNullFields": "false"}).cast("binary"),
+        to_json("value").cast("binary"),
         F.lit(None).cast("array<struct<key: string, value: binary>>"),
         F.lit(TOO_LARGE),
     )

@@ -9,6 +9,7 @@ from operator import and_
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
+from pyspark.sql.types import StructType
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.ledger.records import OffsetRange
@@ -25,6 +26,16 @@ _CHAIN = r"^[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;|$)"
 NO_KEY = "null_key_column"
 """The reason of a record, or of an emission, one of whose key's columns is null."""
 SOURCE_HEADER = "tidegate-source"
+_JSON = {"ignoreNullFields": "false"} | {
+    # without a format Spark cuts what it writes to milliseconds: two times would be one
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_TIMES = {
+    # ISO 8601. Without a format Spark takes "10:30" for half past ten today, whenever today is.
+    "timestampFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS]",
+}
 _CORRUPT = "__corrupt"
 _ELEMENT = "__element"
 
@@ -113,9 +124,7 @@ def _parse(source: Source) -> Column:
             "mode": "PERMISSIVE",
             "columnNameOfCorruptRecord": _CORRUPT,
             "allowSingleQuotes": "false",
-            # ISO 8601. Without a format Spark takes "10:30" for half past ten today, whenever today is.
-            "timestampFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS][XXX]",
-        }
+        } | _TIMES
         return F.from_json(F.col("value").cast("string"), f"{ddl}, {_CORRUPT} string", options)
     value = F.col("value") if source.format == "bytes" else F.col("value").cast("string")
     return F.struct(value.alias("value"))
@@ -139,8 +148,18 @@ def _key(source: Source) -> Column:
     if len(source.key) == 1:
         return F.coalesce(key, F.when(tombstone, own))
     types = {column.name: column.type for column in source.columns}
-    of_tombstone = F.from_json(own, ", ".join(f"`{name}` {types[name]}" for name in source.key))
+    of_tombstone = key_parts(own, ", ".join(f"`{name}` {types[name]}" for name in source.key))
     return F.when(tombstone, canonical_key({name: of_tombstone[name] for name in source.key})).otherwise(key)
+
+
+def to_json(value: Column | str) -> Column:
+    """A struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`."""
+    return F.to_json(value, _JSON)
+
+
+def key_parts(key: Column | str, schema: str | StructType) -> Column:
+    """The columns that a canonical key of several was made of."""
+    return F.from_json(key, schema, _TIMES)
 
 
 def canonical_key(parts: Mapping[str, Column]) -> Column:
@@ -148,7 +167,7 @@ def canonical_key(parts: Mapping[str, Column]) -> Column:
     if len(parts) == 1:
         return next(iter(parts.values())).cast("string")
     whole = F.struct(*[part.alias(name) for name, part in parts.items()])
-    return F.when(reduce(and_, (part.isNotNull() for part in parts.values())), F.to_json(whole))
+    return F.when(reduce(and_, (part.isNotNull() for part in parts.values())), to_json(whole))
 
 
 def _timestamp_ms(source: Source) -> Column:

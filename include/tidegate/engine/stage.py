@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 from tidegate import core
 from tidegate.engine.errors import told_to_driver
 from tidegate.engine.rows import output_schema
-from tidegate.engine.source import NO_KEY, QUARANTINED_SCHEMA, canonical_key
+from tidegate.engine.source import NO_KEY, QUARANTINED_SCHEMA, canonical_key, key_parts, to_json
 from tidegate.failpoints import failpoint
 
 KeyTypes = Mapping[str, DataType]
@@ -97,7 +97,7 @@ def _unkeyed(key: Column) -> list[Column]:
     unkeyed = key.isNull()
     whole = F.struct(
         F.col("key").cast("binary"),
-        F.to_json("value").cast("binary"),
+        to_json("value").cast("binary"),
         F.lit(None).cast("array<struct<key: string, value: binary>>"),
         F.lit(NO_KEY),
     )
@@ -117,5 +117,5 @@ def key_columns(keys: KeyTypes) -> dict[str, Column]:
     ddl = StructType()
     for name, type_ in keys.items():
         ddl = ddl.add(name, type_)
-    whole = F.from_json("key", ddl)
+    whole = key_parts("key", ddl)
     return {name: whole[name] for name in keys}

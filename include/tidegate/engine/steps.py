@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
+from tidegate.engine.source import to_json
 from tidegate.engine.stage import KeyTypes
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage, over_types
@@ -97,7 +98,7 @@ def packed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
     Deletions have no columns that could repeat: `unpacked` puts them back.
     """
-    key = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns]), {"ignoreNullFields": "false"})
+    key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
     whole = F.struct(*[F.col(f"`{name}`") for name in frame.columns])
     kept = frame.where(~F.col("__tombstone"))
     return kept.withColumn("__packed", whole).withColumn("__key", F.when(F.col("__reason").isNull(), key))

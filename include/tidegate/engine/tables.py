@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from tidegate import core
 from tidegate.engine.rows import STATE_NAMES
+from tidegate.engine.source import to_json
 from tidegate.engine.stage import KeyTypes, key_columns
 from tidegate.failpoints import failpoint
 from tidegate.spec import KafkaSink, Pipeline, Stage
@@ -88,17 +89,16 @@ def payloads(decided: DataFrame, pipeline: Pipeline, stage: Stage, keys: KeyType
     wanted = {sink.with_key for sink in sinks if isinstance(sink, KafkaSink)}
     value = decided.schema["value"].dataType
     assert isinstance(value, StructType)
-    options = {"ignoreNullFields": "false"}
     texts = {}
     if False in wanted:
-        texts[False] = F.to_json("value", options)
+        texts[False] = to_json("value")
     if True in wanted:
         window = ("window_start", "window_end") if stage.window is not None else ()
         added = key_columns(keys) | {name: F.col(name) for name in window}
         columns = {name: part for name, part in added.items() if name not in value.names}
         columns |= {name: F.col("value")[name] for name in value.names}
         whole = F.struct(*[part.alias(name) for name, part in columns.items()])
-        texts[True] = F.when(F.col("value").isNotNull(), F.to_json(whole, options))
+        texts[True] = F.when(F.col("value").isNotNull(), to_json(whole))
     return texts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, InstanceOf, Tag
@@ -16,6 +17,7 @@ from tidegate.spec.constants import Known
 from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.scope import Model, among, scope_of
+from tidegate.spec.tree import Fraction
 from tidegate.spec.trusted import check_function
 
 WORDS = ("exact", "bytes")
@@ -24,9 +26,9 @@ FORMS = ("within", "sql", "python")
 
 @dataclass(frozen=True)
 class Amount:
-    """How far a number may be from the last emitted one: so much, or so many percent of it."""
+    """How far a number may be from the last emitted one: so much, or so many percent of it; as written."""
 
-    amount: float
+    amount: Decimal
     percent: bool = False
 
 
@@ -46,13 +48,19 @@ def _compared(info: Info) -> Known | None:
 def _read_amount(written: Any) -> Amount:
     fix = "Write a number, such as `0.5`, or a percentage, such as `1%`."
     percent = isinstance(written, str) and written.strip().endswith("%")
+    number = isinstance(written, (int, float)) and not isinstance(written, bool)
     try:
-        amount = float(written.strip().removesuffix("%")) if percent else written
-    except ValueError:
-        amount = None
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount < math.inf:
+        amount = Decimal(written.strip().removesuffix("%") if percent else _digits(written) if number else "")
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or amount < 0 or float(amount) == math.inf:
         raise mistake(f"{shown(written)} is not a tolerance", fix)
-    return Amount(float(amount), percent)
+    return Amount(amount, percent)
+
+
+def _digits(number: float) -> str:
+    """A number as it was written, as far as it was: 0.1 is a tenth, and not the nearest double to it."""
+    return number.text if isinstance(number, Fraction) else repr(number)
 
 
 def _compared_number(name: str, info: Info) -> str:

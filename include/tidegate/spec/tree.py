@@ -26,6 +26,18 @@ MAX_CHARACTERS = 10_000_000
 _TAG = "tag:yaml.org,2002:"
 
 
+class Fraction(float):
+    """A number with a point or an exponent, and beside it the exact digits that were written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Fraction:
+        """The nearest double. Raises ValueError when the text is not a number."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
 @dataclass(frozen=True)
 class Tree:
     """What a file says. `data` is made of dict (with str keys), list, str, int, float, bool and None."""
@@ -118,7 +130,7 @@ _VALUES: dict[str, Callable[[str], Any]] = {
     _TAG + "null": lambda text: None,
     _TAG + "bool": lambda text: text.lower() == "true",
     _TAG + "int": lambda text: int(text.replace("_", "")),
-    _TAG + "float": lambda text: float(text.replace("_", "")),
+    _TAG + "float": lambda text: Fraction(text.replace("_", "")),
 }
 
 
@@ -222,7 +234,9 @@ class _Twice(ValueError):
 def _read_json(text: str, file: str) -> Tree:
     line = 1
     try:
-        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        data = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=Fraction
+        )
         return Tree(file, data, lambda: _lines_or_none(text, file))
     except json.JSONDecodeError as error:
         line, message, fix = error.lineno, f"not JSON: {error.msg}", "Check commas, quotes and brackets."

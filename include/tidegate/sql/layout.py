@@ -27,8 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
+from tidegate.core.json_text import encoder
 from tidegate.errors import SinkRefused
-from tidegate.sql.json_text import encoder
 
 OUTBOX = ("key", "key_columns", "value", "timestamp", "source", "window_start", "window_end")
 """The columns of an outbox that are needed here."""

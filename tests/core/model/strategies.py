@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
@@ -15,7 +16,16 @@ from tests.core.model.grammar import Condition
 
 Draw = st.DrawFn
 
-COLUMNS = {"x": "x", "s": "s"}
+SELECTS = [
+    {"x": "x", "s": "s"},
+    {"x": "x", "s": "s"},
+    {"x": "x", "s": "s", "m": "m"},
+    {"x": "x", "i": "i"},
+    {"d": "d", "s": "s"},
+    {"m": "m", "i": "i"},
+]
+"""What `latest` and `collect` select: doubles and text, maps, whole numbers, decimals."""
+ARE_NUMBERS = ("x", "i", "d")
 NUMBERS = {"n": "count(*)", "c": "count(x)", "total": "sum(x)", "least": "min(x)", "most": "max(x)"}
 AGGREGATES = {
     **NUMBERS,
@@ -71,7 +81,7 @@ def cases(
     if reduce == "aggregates":
         stage["reduce"] = draw(_aggregates())
     else:
-        stage["select"] = COLUMNS
+        stage["select"] = draw(st.sampled_from(SELECTS))
     allowed = [each for each in windows if each is not None or on != "window_close"]
     if on == "change":  # each record of a session changes the session itself
         allowed = [each for each in allowed if each is None or "session" not in each]
@@ -97,7 +107,9 @@ def _aggregates(draw: Draw) -> dict[str, str]:
 
 def _numbers(stage: Mapping[str, Any]) -> list[str]:
     """The emitted columns that are numbers."""
-    return ["x"] if stage["reduce"] == "latest" else [name for name in stage["reduce"] if name in NUMBERS]
+    if stage["reduce"] == "latest":
+        return [name for name in stage["select"] if name in ARE_NUMBERS]
+    return [name for name in stage["reduce"] if name in NUMBERS]
 
 
 @st.composite
@@ -135,9 +147,9 @@ def _threshold(draw: Draw, collects: bool) -> dict[str, Any]:
 @st.composite
 def _change(draw: Draw, stage: dict[str, Any], conditions: dict[str, Condition]) -> dict[str, Any]:
     column = draw(st.sampled_from(_numbers(stage)))
-    names = list(COLUMNS if stage["reduce"] == "latest" else stage["reduce"])
+    names = list(stage["select"] if stage["reduce"] == "latest" else stage["reduce"])
     sql = f"new.{column} <= old.{column}"
-    within = {column: draw(st.sampled_from([0.5, 1, "50%"]))}
+    within = {column: draw(st.sampled_from([0.5, 1, 0.1, "50%", "10%"]))}
     equal = draw(
         st.sampled_from(["exact", "exact", "bytes", {"within": within}, {"sql": sql}, {"python": PARITY}])
     )
@@ -160,9 +172,15 @@ def _change(draw: Draw, stage: dict[str, Any], conditions: dict[str, Condition])
 
 KEYS = ["hot", "hot", "hot", "a", "b", "ä"]
 HOMES = [("in", 0), ("in", 0), ("in", 1), ("other", 0)]
-NUMBER = st.sampled_from([0.0, 1.0, 1.0, 2.0, 3.0, 4.0, 7.0, -0.0, math.nan, None])
-TEXT = st.sampled_from(["p", "p", "q", "ö", None])
-VALUE = st.fixed_dictionaries({"x": NUMBER, "s": TEXT})
+NUMBER = st.sampled_from(
+    [0.0, 1.0, 1.0, 2.0, 3.0, 4.0, 7.0, 0.3, 0.4, -0.0, math.nan, math.inf, -math.inf, None]
+)
+WHOLE = st.sampled_from([3, 3, 4, -4, 10**18, 10**18 + 1, 10**18 + 60, None])
+EXACT = st.sampled_from([*map(Decimal, ("0.300", "0.300", "0.400", "0.401", "-1.000", "1000.001")), None])
+TEXT = st.sampled_from(["p", "p", "q", "ö", "日本", None])
+ENTRIES = [("a", 1.0), ("b", None), ("é", math.nan)]
+MAP = st.none() | st.lists(st.sampled_from(ENTRIES), max_size=3, unique_by=lambda entry: entry[0])
+VALUE = st.fixed_dictionaries({"x": NUMBER, "s": TEXT, "i": WHOLE, "d": EXACT, "m": MAP})
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from tests.core.model.grammar import Aggregate, Settings
@@ -104,7 +106,12 @@ def is_nan(value: Any) -> bool:
 
 
 def same(old: Any, new: Any) -> bool:
-    """Quote: exact (null-safe, NaN = NaN, 0.0 = -0.0)"""
+    """Quote: exact (null-safe, NaN = NaN, 0.0 = -0.0); Equality is by value: a map's order does not count
+
+    A map is a list of pairs, as Arrow gives it; its keys are texts here.
+    """
+    if is_map(old) and is_map(new):
+        return same(dict(old), dict(new))
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(same(old[name], new[name]) for name in old)
     if isinstance(old, list) and isinstance(new, list):
@@ -114,9 +121,23 @@ def same(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
+def is_map(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, tuple) for entry in value)
+
+
 def serialized(value: Any) -> bytes:
-    """Quote: compact JSON with separators (",", ":"), UTF-8, ensure_ascii False"""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    """Quote: compact JSON, UTF-8, nulls included, each map in the order of its keys; NaN is a text"""
+    if is_map(value) and value:
+        return serialized(dict(sorted(value)))
+    if isinstance(value, dict):
+        return b"{" + b",".join(serialized(name) + b":" + serialized(value[name]) for name in value) + b"}"
+    if isinstance(value, list):
+        return b"[" + b",".join(map(serialized, value)) + b"]"
+    if isinstance(value, Decimal):
+        return str(value).encode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps({"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")).encode()
+    return json.dumps(value, ensure_ascii=False).encode()
 
 
 def equivalent(
@@ -148,9 +169,21 @@ def _compared(settings: Settings, name: str) -> bool:
 
 
 def _near(old: Any, new: Any, tolerance: Any) -> bool:
-    """Quote: |new-old| <= tolerance, percent of |old|; null equals only null, NaN only NaN"""
-    if old is None or new is None or is_nan(old) or is_nan(new):
-        return same(old, new)
+    """Quote: |new-old| <= tolerance, percent of |old|; null equals only null, NaN only NaN. Decimals and
+    integers are compared exactly, never as floats. A percentage of an infinite value is no tolerance: any
+    other value is a change.
+
+    A double has the digits that it is written with.
+    """
+    if same(old, new):
+        return True
+    if not (is_finite(old) and is_finite(new)):
+        return False
+    last, now = Fraction(str(old)), Fraction(str(new))
     if isinstance(tolerance, str):
-        return bool(abs(new - old) <= abs(old) * float(tolerance.rstrip("%")) / 100)
-    return bool(abs(new - old) <= tolerance)
+        return abs(now - last) <= abs(last) * Fraction(tolerance.rstrip("%")) / 100
+    return abs(now - last) <= Fraction(str(tolerance))
+
+
+def is_finite(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))

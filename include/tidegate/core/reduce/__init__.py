@@ -42,12 +42,16 @@ class Values(Protocol):
         """Reads one column of an output."""
         ...
 
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of one column of an output."""
+        ...
+
     def size(self, held: Any) -> int:
-        """Bytes of what is held, serialized as it would go out."""
+        """Bytes of what is held, as the JSON text that would go out."""
         ...
 
     def event_size(self, row: int) -> int:
-        """Bytes of the row's own value, serialized."""
+        """Bytes of the row's own value as JSON text."""
         ...
 
     def held_array(self, held: Sequence[Any]) -> pa.Array:

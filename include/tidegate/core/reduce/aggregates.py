@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.json_text import encoder
 from tidegate.core.reduce.functions import FUNCTIONS
-from tidegate.core.serialize import serialize
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class AggregateValues:
         self._functions = [FUNCTIONS[each.function] for each in aggregates]
         self._held_type = aggregates.held_type(value.type)
         self._output_type = aggregates.output_type(value.type)
+        self._text = encoder(self._output_type)
         self._finished = all(function.finishes_as_it_is for function in self._functions)
         self.null = value.is_null().to_pylist()
         columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
@@ -102,14 +103,18 @@ class AggregateValues:
         """Reads one result."""
         return itemgetter(self._names.index(name))
 
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of one result."""
+        return self._output_type.field(name).type
+
     def size(self, held: Any) -> int:
-        """Bytes of the serialized results."""
+        """Bytes of the results' JSON text."""
         output = self.output(held)
-        return 0 if output is None else len(serialize(dict(zip(self._names, output, strict=True))))
+        return 0 if output is None else len(self._text(dict(zip(self._names, output, strict=True))).encode())
 
     def event_size(self, row: int) -> int:
-        """Bytes of the row's own arguments."""
-        return len(serialize(self._rows.column("value")[row].as_py()))
+        """Bytes of the row's own arguments as JSON text."""
+        return len(encoder(self._rows.column("value").type)(self._rows.column("value")[row].as_py()).encode())
 
     def held_array(self, held: Sequence[Any]) -> pa.Array:
         """As a column."""

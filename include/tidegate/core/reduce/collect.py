@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.serialize import serialize
+from tidegate.core.json_text import encoder
 
 EVENTS = "events"
 
@@ -34,6 +34,11 @@ class Collect:
         return CollectValues(rows)
 
 
+def events_overhead(events: int) -> int:
+    """Bytes of the value's JSON text that are not its events': `{"events":[…,…]}`."""
+    return len('{"":[]}') + len(EVENTS) + max(0, events - 1)
+
+
 class CollectValues:
     """Row i's record is at i in the pool; the events that state rows hold come after all rows."""
 
@@ -44,6 +49,7 @@ class CollectValues:
         lengths = pc.fill_null(pc.list_value_length(events), 0).to_pylist()
         self._ends = list(accumulate(lengths, initial=rows.num_rows))
         self._pool = pa.concat_arrays([values, events.flatten()]) if any(lengths) else values
+        self._text = encoder(values.type)
 
     def fold(self, held: Any, row: int) -> Any:
         """One event more."""
@@ -69,13 +75,18 @@ class CollectValues:
         assert name == EVENTS, name
         return lambda output: self._pool.take(pa.array(output, pa.int64())).to_pylist()
 
+    def type_of(self, name: str) -> pa.DataType:
+        """A list of the records' columns."""
+        assert name == EVENTS, name
+        return pa.list_(self._pool.type)
+
     def size(self, held: Any) -> int:
-        """Bytes of the serialized events."""
-        return 0 if held is None else len(serialize({EVENTS: self.field(EVENTS)(held)}))
+        """Bytes of the events' JSON text, brackets and commas included."""
+        return 0 if held is None else sum(map(self.event_size, held)) + events_overhead(len(held))
 
     def event_size(self, row: int) -> int:
-        """Bytes of the row's own event."""
-        return len(serialize(self._pool[row].as_py()))
+        """Bytes of one event's JSON text."""
+        return len(self._text(self._pool[row].as_py()).encode())
 
     def held_array(self, held: Sequence[Any]) -> pa.Array:
         """As a column."""

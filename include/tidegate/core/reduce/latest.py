@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.json_text import encoder
 from tidegate.core.rows import STATE
-from tidegate.core.serialize import serialize
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class LatestValues:
             self._pool = pa.concat_arrays([held, rows.column("emitted")])
         self.null = self._pool.is_null().to_pylist()
         self._columns: dict[str, list[Any]] = {}
+        self._text = encoder(self._pool.type)
 
     def fold(self, held: Any, row: int) -> Any:
         """The row's own value."""
@@ -69,9 +70,13 @@ class LatestValues:
             self._columns[name] = pc.struct_field(self._pool, name).to_pylist()
         return self._columns[name].__getitem__
 
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of one column."""
+        return self._pool.type.field(name).type
+
     def size(self, held: Any) -> int:
-        """Bytes of the serialized value."""
-        return 0 if held is None else len(serialize(self._pool[held].as_py()))
+        """Bytes of the value's JSON text."""
+        return 0 if held is None else len(self._text(self._pool[held].as_py()).encode())
 
     def event_size(self, row: int) -> int:
         """The same, of the row's own value."""
