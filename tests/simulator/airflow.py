@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +29,9 @@ from tidegate.errors import (
     TopicMissing,
     TopicRecreated,
 )
+from tidegate.ledger import Snapshot, Stream
 from tidegate.spec import Pipeline
+from tidegate.steps.history import remove_history
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
 from tidegate_airflow import order
@@ -83,8 +85,13 @@ class Airflow:
 
     def step(self, run_id: str, name: str) -> Any:
         """One task's work, as `plugins` and `spark_jobs` do it."""
+        if name == "plan":
+            return self.plan(self.runs[run_id].trigger)
         app = self.places.app()
         plan = steps.planned_for(app, self.pipeline.pipeline, self.pipeline.generation, run_id)
+        if plan is None:
+            self.places.world.counts["cleared after its batch was removed"] += 1
+            return steps.LONG_DONE
         if name == "compute":
             return steps.compute_batch(app, plan, run_id, no_session)
         return getattr(steps, f"{name}_batch")(app, plan, run_id)
@@ -108,6 +115,23 @@ class Airflow:
         run = tables.runs.get(run_id)
         if run is not None and run.seq is not None and (tables.head is None or tables.head.seq < run.seq):
             raise Violation(f"{run_id} has succeeded, and batch {run.seq} is not committed")
+
+    def maintain(self) -> None:
+        """The maintenance DAG, in a world without time travel and without anybody who reads for long."""
+        self.places.world.start("maintenance", self._maintain, _bearable, 0.0)
+
+    def _maintain(self) -> None:
+        app, stream, world = self.places.app(), self.places.stream, self.places.world
+        head, newest = app.ledger.head(stream).seq, _newest_snapshot(app, stream)
+        if head > newest:
+            name, state = f"snapshot-{head}-{len(world.trace)}", self.places.lake.state
+            folded = self.places.lake.state_of(app.ledger.state_attempts(stream, head))
+            world.effect("spark.write", lambda: state.update({name: list(folded.items())}))
+            app.ledger.add_snapshot(Snapshot(stream, head, name), newest)
+        with steps.leased(app.ledger, stream, "maintenance") as lease:
+            lease.give_up(_newest_snapshot(app, stream))
+            lease.release()
+        world.counts["batches removed"] += remove_history(app, stream, world.now, timedelta(0))
 
     def drop_plan(self) -> None:
         """Somebody calls `tidegate doctor --drop-plan`."""
@@ -268,6 +292,10 @@ def _dag_run(trigger: steps.Trigger) -> Any:
     return SimpleNamespace(
         dag_id="simulated", run_id=trigger.run_id, logical_date=at, run_after=at, run_type=kind
     )
+
+
+def _newest_snapshot(app: Any, stream: Stream) -> int:
+    return max((snapshot.seq for snapshot in app.ledger.snapshots(stream)), default=0)
 
 
 def no_session() -> Any:

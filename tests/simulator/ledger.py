@@ -374,7 +374,7 @@ class SimLeased(SimReader):
         self._fenced("add_plan", act, plan)
 
     def add_run(self, run: Run) -> None:
-        self._fenced("add_run", lambda tables: self._insert(tables.runs, run.run_id, run))
+        self._fenced("add_run", lambda tables: self._insert(tables.runs, run.run_id, run), run)
 
     def add_attempt(self, attempt: Attempt) -> None:
         def act(tables: Tables) -> None:

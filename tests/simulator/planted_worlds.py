@@ -7,21 +7,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.simulator import grammar, sinks
+from tests.simulator import airflow, grammar, sinks
 from tests.simulator.airflow import order
 from tests.simulator.app import here
 from tests.simulator.compute import Batch
-from tests.simulator.ledger import SimLeased, SimReader
+from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.ledger import Head, OffsetRange
 from tidegate.spec import Pipeline
-from tidegate.steps import plan
+from tidegate.steps import history, plan
 
 _plan_ranges = plan.plan_ranges
 _accept_gap = SimLeased.accept_gap
 _plan = SimReader.plan
+_remove_batches = SimLedger.remove_batches
 
 
 # tables
@@ -123,3 +124,33 @@ def an_accepted_gap_keeps_the_epoch_before_it(self: Any, skipped: Sequence[Offse
 @planted((order, "run_ahead"))
 def a_later_interval_goes_first(run: Any) -> None:
     """Whoever comes first plans."""
+
+
+# what leaves the ledger
+
+
+@planted((SimLedger, "remove_batches"))
+def a_commit_goes_that_the_state_still_needs(self: Any, stream: Any, before: int, most: int) -> int:
+    """It is after the newest snapshot."""
+    commits = self._store.streams[stream].commits
+    for seq in [seq for seq in commits if seq >= before][:1]:
+        self._store.write("ledger.remove_batches", partial(commits.pop, seq + 1, None))
+    return _remove_batches(self, stream, before, most)
+
+
+@planted((SimLedger, "remove_batches"))
+def a_run_goes_together_with_its_batch(self: Any, stream: Any, before: int, most: int) -> int:
+    """And when it is cleared, it has never been."""
+    runs = self._store.streams[stream].runs
+    for run_id in [run_id for run_id, run in runs.items() if run.seq is not None and run.seq < before]:
+        self._store.write("ledger.remove_batches", partial(runs.pop, run_id, None))
+    return _remove_batches(self, stream, before, most)
+
+
+@planted((history, "remove_history"), (airflow, "remove_history"))
+def the_head_leaves_the_ledger(app: Any, stream: Any, *_: Any) -> int:
+    """Before it is published, and whatever state was given up."""
+    plans = app.ledger._store.streams[stream].plans
+    head = app.ledger.head(stream).seq
+    app.ledger._store.write("ledger.remove_batches", partial(plans.pop, head, None))
+    return 1

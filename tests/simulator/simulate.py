@@ -227,6 +227,9 @@ class Scenario:
         if self.dice.random() < 0.2:
             for _ in range(self.dice.randint(1, 2)):
                 self.world.at(self._some_time(), self.airflow.drop_plan)
+        if self.dice.random() < 0.3:
+            for _ in range(self.dice.randint(1, 3)):
+                self.world.at(self._some_time(), self._maintain)
         if self.dice.random() < 0.25:
             self.world.at(self._some_time(), self._delete_old)
         elif self.dice.random() < 0.2:
@@ -274,7 +277,15 @@ class Scenario:
             run_id = self.dice.choice(sorted(self.airflow.runs))
             if run_id.startswith("cli"):
                 return
-            self.airflow.clear(run_id, self.dice.choice(STEPS[1:]))
+            is_noted = run_id in self.places.store.streams[self.places.stream].runs
+            names = STEPS if is_noted and not self.watch.clocks_rise else STEPS[1:]
+            self.airflow.clear(run_id, self.dice.choice(names))
+
+    def _maintain(self) -> None:
+        """Old batches leave the ledger, and then somebody clears runs of long ago."""
+        self.airflow.maintain()
+        for _ in range(self.dice.randint(0, 2)):
+            self.world.at(self.world.now + self.dice.choice((5.0, 60.0)), self._clear_any)
 
     def _mark_any(self) -> None:
         if self.airflow.runs:
@@ -288,7 +299,7 @@ class Scenario:
         self.world.settle()
         ended: list[Run] = []
         tables = self.places.store.streams[self.places.stream]
-        is_planned = set(tables.plans) != set(tables.commits)
+        is_planned = bool(set(tables.plans) - set(tables.commits))
         self._finals = getattr(self, "_finals", 0) + 1
         now_ms = round(self.world.now * 1000)
         trigger = Trigger(f"final-{self._finals}", now_ms, None, now_ms)

@@ -38,6 +38,8 @@ SEEDS_WITH = {
     "gaps accepted": 100,
     "append fenced": 5,
     "progress compacted": 150,
+    "batches removed": 100,
+    "cleared after its batch was removed": 20,
     "topic recreated": 200,
     "log truncated": 200,
 }
