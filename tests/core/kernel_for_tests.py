@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -65,6 +65,7 @@ class Kernel:
     state: list[dict[str, Any]] = field(default_factory=list)
     times: dict[Partition, int] = field(default_factory=dict)
     clock: int = -1
+    clocks: dict[Partition, int] = field(default_factory=dict)
     seq: int = 0
 
     def __post_init__(self) -> None:
@@ -76,14 +77,29 @@ class Kernel:
 
     def apply(self, batch: Batch) -> None:
         """One batch; what it raises is the kernel's."""
-        records = [self._row(record) for record in sorted(batch.records, key=_by_position)]
-        clock = batch.clock if self.stage.clock == "run" else None
-        self._decide(records, core.Batch(dict(self.times), clock, self.clock))
-        self.clock = max(self.clock, -1 if clock is None else clock)
+        known = core.Batch({}, batch.clock, self.clock, dict(self.clocks), batch.cut)
+        self.decide(batch.records, known)
+        clock = -1 if batch.clock is None else batch.clock
+        self.clocks = {
+            home: before if home in batch.cut else max(before, clock)
+            for home in self.clocks.keys() | batch.cut
+            for before in [self.clocks.get(home, self.clock)]
+        }
+        self.clock = max(self.clock, clock)
+
+    def decide(self, records: Iterable[Record], batch: core.Batch) -> None:
+        """One batch of which all but its stream times is given; by these, clocks do not count."""
+        rows = [self._row(record) for record in sorted(records, key=_by_position)]
+        by_clock = batch if self.stage.clock == "run" else core.Batch()
+        self._decide(rows, replace(by_clock, times=dict(self.times)))
 
     def drain(self) -> None:
         """A batch without records that lets out what is held back."""
-        self._decide([], core.Batch(dict(self.times), None, self.clock, drain=True))
+        self._decide([], self._drained())
+
+    def _drained(self) -> core.Batch:
+        clocks = (self.clock, dict(self.clocks)) if self.stage.clock == "run" else ()
+        return core.Batch(dict(self.times), None, *clocks, drain=True)
 
     def buffered(self) -> Buffered:
         """What the newest state row of each entry holds back."""
@@ -160,8 +176,7 @@ class Kernel:
         if not self.sparing or self.stage.bound or batch.drain:
             return self.state
         keys = {row["key"] for row in records}
-        end = max([*self.times.values(), self.clock, -1 if batch.clock is None else batch.clock])
-        due = {row["key"] for row in self.newest() if row["due_at"] is not None and row["due_at"] <= end}
+        due = {row["key"] for row in self.newest() if row["due_at"] is not None and _is_due(row, batch)}
         return [row for row in self.state if row["key"] in keys | due]
 
     def _sorted(self, rows: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
@@ -170,6 +185,11 @@ class Kernel:
         table = table.sort_by([(name, "ascending") for name in core.order(self.stage)]).combine_chunks()
         whole = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=self.schema)]
         return [each.slice(at, self.arrow_rows) for each in whole for at in _starts(each, self.arrow_rows)]
+
+
+def _is_due(row: dict[str, Any], batch: core.Batch) -> bool:
+    """As `engine.timers.keys_with_timers` has it."""
+    return bool(row["due_at"] <= batch.ends.get((row["topic"], row["partition"]), batch.least_end))
 
 
 def _starts(batch: pa.RecordBatch, size: int) -> range:

@@ -32,6 +32,7 @@ from tidegate.ledger import (
     LEASE_SECONDS,
     Attempt,
     Failure,
+    Head,
     LeasedLedger,
     Ledger,
     OffsetRange,
@@ -245,15 +246,28 @@ def test_times_are_those_of_the_committed_head(ledger: Ledger) -> None:
     assert ledger.times(STREAM) == first
 
 
-def test_the_latest_clock_is_the_largest_of_the_committed_batches(ledger: Ledger) -> None:
+def test_the_heads_clocks_are_the_largest_that_committed_batches_applied(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
-    assert ledger.latest_clock(STREAM) is None
-    for seq, clock_ms in ((1, 50), (2, 30), (3, 99)):
-        held.add_plan(replace(plan(seq, f"r{seq}"), clock_ms=clock_ms))
-        if seq < 3:
-            held.commit(plan(seq), attempt(seq, f"a{seq}"))
-    assert ledger.latest_clock(STREAM) == 50
-    assert ledger.latest_clock(Stream("p", 2)) is None
+    assert ledger.head(STREAM).clocks == {}
+    for seq, clock_ms, is_cut in ((1, 50, False), (2, 30, False), (3, 70, True), (4, 99, False)):
+        ranges = (OffsetRange("t", 0, 0, 9, is_cut=is_cut), OffsetRange("t", 1, 0, 9))
+        clocks = ledger.head(STREAM).clocks_of([("t", 0), ("t", 1)])
+        planned = replace(plan(seq, f"r{seq}"), clock_ms=clock_ms, ranges=ranges, clocks=clocks)
+        held.add_plan(planned)
+        assert ledger.plan(STREAM, seq) == planned
+        if seq < 4:
+            held.commit(planned, attempt(seq, f"a{seq}"))
+    assert ledger.head(STREAM).clocks == {("t", 0): 50, ("t", 1): 70}
+    assert ledger.head(Stream("p", 2)).clocks == {}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "of_a_new_one"), [({}, -1), ({("t", 0): 7, ("t", 1): 7}, 7), ({("t", 0): -1, ("t", 1): 7}, -1)]
+)
+def test_a_new_partition_has_the_clock_up_to_which_all_is_read(
+    clocks: dict[tuple[str, int], int], of_a_new_one: int
+) -> None:
+    assert Head(STREAM, clocks=clocks).clocks_of([("t", 2)]) == {("t", 2): of_a_new_one}
 
 
 def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledger: Ledger) -> None:
@@ -561,7 +575,7 @@ def _assert_upgraded(ledger: Ledger) -> None:
     old = ledger.attempt(STREAM, 1)
     assert old is not None
     assert old.stage_counts("s") == old.stage_counts("") == {"read": 10}
-    assert (old.times, ledger.times(STREAM), ledger.latest_clock(STREAM)) == ({}, {}, 5)
+    assert (old.times, ledger.times(STREAM), ledger.head(STREAM).clocks) == ({}, {}, {})
     held = ledger.acquire(STREAM, "r2")
     held.add_plan(replace(plan(2, "r2"), drain=True))
     held.add_attempt(attempt(2, "a2"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -148,7 +148,8 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
             is_noted = noted == len(batch[stage]) or seq not in tables.plans
             require(is_noted, f"batch {seq}: {noted} of {len(batch[stage])} are noted")
     records = sum(len(batch[expected.last_stage]) for batch in expected.emissions)
-    return Counter(batches=len(plans), published=records)
+    cut = sum(bool(plan.cut_partitions) for plan in plans)
+    return Counter({"batches": len(plans), "published": records, "intervals cut": cut})
 
 
 @dataclass
@@ -161,8 +162,15 @@ class Expected:
 
 
 def _expected(watch: Watch, plans: list[Plan]) -> Expected:
+    applied: dict[tuple[str, int], int] = {}
     expected = Expected(last_stage=planned_pipeline(plans[-1]).stages[-1].name)
     for plan in plans:
+        plan = replace(plan, clocks={at: applied.get(at, -1) for at in plan.ends})
+        applied |= {
+            at: max(clock, plan.clock_ms)
+            for at, clock in plan.clocks.items()
+            if at not in plan.cut_partitions
+        }
         decided = decide(plan, read(watch.logs[plan.seq], plan, settled=True), expected.state)
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
@@ -213,7 +221,12 @@ def _check_ranges(
     has accepted.
     """
     at: dict[tuple[str, int], int] = defaultdict(int)
+    cut: frozenset[tuple[str, int]] = frozenset()
     for plan in plans:
+        require(
+            not plan.drain or plan.cut_partitions == cut, f"batch {plan.seq} reads nothing, and is at an end"
+        )
+        cut = plan.cut_partitions
         for each in plan.ranges:
             partition = (each.topic, each.partition)
             if each.start != at[partition]:

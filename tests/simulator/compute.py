@@ -1,7 +1,8 @@
 """What stands in for Spark: a tiny pure computation, and the tables that it writes.
 
-Values go out on change, with a running count per key and the batch's clock, so that every emission of a key
-is another one. With two stages, the second lets every other change through.
+Values go out on change, with a running count per key, the batch's clock and the one that its partition had
+before, so that every emission of a key is another one. With two stages, the second lets every other change
+through.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
         state[key] = (value, count + 1, changes + changed)
         if not changed:
             continue
-        payload = f"{value}, record {count + 1}, at {plan.clock_ms}"
+        time = f"at {plan.clock_ms}, after {plan.clocks[topic, partition]}"
+        payload = f"{value}, record {count + 1}, {time}"
         emission = Emission(key, payload, record.timestamp_ms, f"{topic}/{partition}/{offset}")
         emissions[FIRST].append(emission)
         if not (changes + 1) % 2:

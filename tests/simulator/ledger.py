@@ -44,9 +44,11 @@ class Row:
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    clocks: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def head(self, stream: Stream) -> Head:
-        return Head(stream, self.seq, dict(self.offsets), dict(self.topic_ids), dict(self.epochs))
+        offsets, topic_ids = dict(self.offsets), dict(self.topic_ids)
+        return Head(stream, self.seq, offsets, topic_ids, dict(self.epochs), dict(self.clocks))
 
 
 @dataclass
@@ -131,15 +133,6 @@ class SimReader:
 
     def open_plan(self, stream: Stream) -> Plan | None:
         return self.plan(stream, self.head(stream).seq + 1)
-
-    def latest_clock(self, stream: Stream) -> int | None:
-        def act() -> int | None:
-            tables = self._store.streams[stream]
-            return max(
-                (tables.plans[seq].clock_ms for seq in tables.commits if seq in tables.plans), default=None
-            )
-
-        return self._read("latest_clock", act)
 
     def run(self, stream: Stream, run_id: str) -> Run | None:
         return self._read("run", lambda: self._store.streams[stream].runs.get(run_id))
@@ -404,6 +397,7 @@ class SimLeased(SimReader):
             row.epochs = plan.epochs_after(row.head(self.stream))
             row.seq, row.topic_ids = plan.seq, dict(plan.topic_ids)
             row.offsets = row.offsets | plan.ends
+            row.clocks = plan.clocks_after
             tables.commits[plan.seq] = attempt.name
             tables.committed_at[plan.seq] = self._store.now()
             self._store.watch("commit", self.stream, self.lease.epoch, plan, attempt)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from tests.simulator import airflow, grammar, sinks
 from tests.simulator.airflow import order
@@ -15,7 +16,7 @@ from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tidegate.errors import PipelineInvalid, Problem
-from tidegate.ledger import Head, OffsetRange
+from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.spec import Pipeline
 from tidegate.steps import history, plan
 
@@ -70,6 +71,24 @@ def a_planned_text_is_parsed_again_under_todays_grammar(_: str, text: str, whose
     if any(tables.commits for tables in here().store.streams.values()):
         raise PipelineInvalid([Problem(whose, 1, "pipeline", "The grammar has grown stricter", "")])
     return grammar.parsed(text, whose)
+
+
+# cut intervals
+
+
+def _clocks_of_all(plan: Plan) -> dict[tuple[str, int], int]:
+    return {at: max(clock, plan.clock_ms) for at, clock in plan.clocks.items()}
+
+
+@planted(also=(partial(patch.object, Plan, "clocks_after", property(_clocks_of_all)),))
+def a_cut_batch_applies_its_clock() -> None:
+    """What it leaves of its interval comes late."""
+
+
+@planted((plan, "_cut_at"))
+def a_drained_batch_does_not_know_what_is_cut(app: Any, head: Head) -> frozenset[tuple[str, int]]:
+    """And applies its clock there."""
+    return frozenset()
 
 
 # drained batches

@@ -268,9 +268,10 @@ class Scenario:
         """Retention deletes a part of a partition that was read before, and often what was not read yet."""
         at = (INPUT, self.dice.randrange(2))
         row, log = self.places.store.streams[self.places.stream].head, self.places.broker.log(at)
-        if row is not None and at in row.offsets:
-            log.start = self.dice.randint(row.offsets[at], log.stable_end)
-            self.world.counts["retention passed the head"] += log.start > row.offsets[at]
+        read = row.offsets.get(at) if row is not None else None
+        if read is not None and read <= log.stable_end:
+            log.start = self.dice.randint(read, log.stable_end)
+            self.world.counts["retention passed the head"] += log.start > read
 
     def _clear_any(self) -> None:
         if self.airflow.runs:

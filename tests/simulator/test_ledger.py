@@ -119,7 +119,11 @@ class Both:
         if known is not None and self.dice.random() < 0.7:
             return known  # type: ignore[no-any-return]
         end = self.dice.randint(0, 9)
-        ranges = (OffsetRange("t", 0, 0, end, end or None), OffsetRange("u", seq % 2, 0, seq))
+        ranges = (
+            OffsetRange("t", 0, 0, end, end or None),
+            OffsetRange("u", seq % 2, 0, seq, is_cut=end % 2 == 1),
+        )
+        clocks = self.sim.head(self.stream).clocks_of((each.topic, each.partition) for each in ranges)
         run_id = f"p{self.dice.randint(1, 30)}"
         return Plan(
             self.stream,
@@ -131,6 +135,7 @@ class Both:
             {"t": f"id{end}"},
             f"text{end % 3}",
             f"form{end % 2}",
+            clocks=clocks,
         )
 
     def _read(self) -> Callable[[Any], Any]:
@@ -144,7 +149,6 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.lease_holder(stream),
         lambda ledger: ledger.plan(stream, seq),
         lambda ledger: ledger.open_plan(stream),
-        lambda ledger: ledger.latest_clock(stream),
         lambda ledger: (ledger.run(stream, f"r{number}"), ledger.run(stream, f"p{number}")),
         lambda ledger: ledger.attempt(stream, seq),
         lambda ledger: ledger.times(stream),

@@ -28,6 +28,7 @@ SEEDS_WITH = {
     "zombie woken after its successor had finished": 1000,
     "zombie woken after the commit": 1000,
     "drained": 1000,
+    "intervals cut": 1000,
     "two crashes in a row": 200,
     "plans dropped": 200,
     "backfills all at once": 1000,

@@ -53,6 +53,26 @@ def test_an_intervals_end_below_the_head_reads_nothing_and_never_goes_back() -> 
     assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 2}, None)) == (4, 4)
 
 
+@pytest.mark.parametrize(
+    ("there", "upper", "most", "is_cut"),
+    [
+        (view(), None, None, False),
+        (view(), 8, None, False),
+        (view(), 8, 3, True),
+        (view(stable=6, end=10), 6, None, False),
+        (view(stable=6, end=10), 7, None, True),
+        (view(stable=6, end=10), None, None, True),
+        (view(stable=4, end=10), 3, None, False),
+        (view(), 2, 1, False),
+    ],
+)
+def test_a_range_is_cut_where_it_leaves_records_of_the_interval(
+    there: TopicView, upper: int | None, most: int | None, is_cut: bool
+) -> None:
+    ends = None if upper is None else {("t", 0): upper}
+    assert [each.is_cut for each in plan_ranges(head(4), [there], {}, ends, most)] == [is_cut]
+
+
 def test_an_added_partition_starts_at_its_first_record() -> None:
     two = TopicView("t", "id", {0: 0, 1: 0}, {0: 10, 1: 5}, {0: 10, 1: 5})
     ranges = plan_ranges(head(4), [two], {}, None, None)

@@ -272,14 +272,34 @@ def test_a_backfill_in_order_reads_each_interval_and_one_already_read_says_who_c
 
 
 def test_a_backfill_that_goes_backwards_over_what_is_not_read_yet_is_refused(source: Source) -> None:
-    source.write("  format: json", "  format: json\n  max_records: 1")
-    source.send(HOUR_MS - 2, HOUR_MS - 1)
+    source.send(HOUR_MS - 2)
     source.decide(2 * HOUR_MS, interval_end_ms=2 * HOUR_MS, backfill=True)
+    source.send(HOUR_MS - 1)
     with pytest.raises(BackwardsRefused, match="Nothing is lost"):
         source.plan(HOUR_MS, interval_end_ms=HOUR_MS, backfill=True)
     assert source.batches.app.ledger.open_plan(source.batches.stream) is None
     # a scheduled run goes on from the head, also after the clock was wrong
     assert source.decide(HOUR_MS, interval_end_ms=HOUR_MS) == [(0, 1, 2)]
+
+
+def test_whichever_run_of_a_backfill_comes_next_goes_on_with_an_interval_that_was_cut(source: Source) -> None:
+    source.write("  format: json", "  format: json\n  max_records: 1")
+    source.send(HOUR_MS - 3, HOUR_MS - 2, HOUR_MS - 1)
+    for run, hour in enumerate((2, 1, 3)):
+        end = hour * HOUR_MS
+        assert source.decide(end, interval_end_ms=end, backfill=True) == [(0, run, run + 1)]
+    clocks = source.batches.app.ledger.head(source.batches.stream).clocks
+    assert clocks == {(source.topic, 0): 3 * HOUR_MS}
+
+
+def test_a_drained_batch_applies_no_clock_where_records_of_a_cut_interval_wait(source: Source) -> None:
+    source.write("  format: json", "  format: json\n  max_records: 1")
+    source.send(HOUR_MS - 2, HOUR_MS - 1)
+    source.decide(HOUR_MS, interval_end_ms=HOUR_MS)
+    assert source.decide(HOUR_MS + 1, drain=True) == [(0, 1, 1)]
+    assert source.batches.app.ledger.head(source.batches.stream).clocks == {(source.topic, 0): -1}
+    source.decide(HOUR_MS + 2, interval_end_ms=HOUR_MS)
+    assert source.batches.app.ledger.head(source.batches.stream).clocks == {(source.topic, 0): HOUR_MS + 2}
 
 
 def test_a_broker_that_is_gone_in_the_plan_is_transient_and_the_next_try_plans(

@@ -32,7 +32,8 @@ _API_TIMEOUT_MS = 15_000
 @dataclass(frozen=True)
 class TopicView:
     """A topic as it stands: its id, and per partition the first offset still kept, the last stable one, the
-    end, and the epoch of the leader (absent where the broker does not tell).
+    high watermark, and the epoch of the leader (absent where the broker does not tell). The last stable one
+    is smaller than the high watermark only where a transaction is open.
     """
 
     topic: str
@@ -96,8 +97,9 @@ class KafkaLog:
             described = self._describe(admin, topic)
             partitions = [TopicPartition(topic, each["partition_index"]) for each in described["partitions"]]
             starts = _offsets(admin, partitions, OffsetSpec.EARLIEST)
-            stable_ends = _offsets(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+            # the high watermark first: what comes in between must not look like an open transaction
             ends = _listed(admin, partitions, OffsetSpec.LATEST)
+            stable_ends = _offsets(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
             return TopicView(
                 topic=topic,
                 topic_id=str(described["topic_id"]),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.columns import least_times
 from tidegate.core.compare import any_differs
 from tidegate.core.counts import Counts
 from tidegate.core.emit import Change, Update
@@ -128,9 +129,7 @@ def _emissions(
     }
     columns |= {
         "value": rows.column("value"),
-        "at": pc.max_element_wise(
-            rows.column("time"), rows.column("timestamp"), pa.scalar(batch.floor, pa.int64())
-        ),
+        "at": pc.max_element_wise(rows.column("time"), rows.column("timestamp"), least_times(rows, batch)),
         "waited": pa.repeat(False, rows.num_rows),
         "ordinal": pc.subtract(row_numbers(rows.num_rows), first),
         "reason": reason,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tidegate.core.counts import Counts
 from tidegate.core.rows import ENTRY, RECORD
 from tidegate.core.sources import Position, root
-from tidegate.core.stage import Batch, Place
+from tidegate.core.stage import Batch
 
 
 class Columns:
@@ -23,7 +23,7 @@ class Columns:
         self.kind = rows.column("kind").to_pylist()
         self.key = rows.column("key").to_pylist()
         self.timestamp = rows.column("timestamp").to_pylist()
-        self.before = pc.max_element_wise(rows.column("time"), pa.scalar(batch.floor, pa.int64())).to_pylist()
+        self.before = pc.max_element_wise(rows.column("time"), least_times(rows, batch)).to_pylist()
 
     @cached_property
     def _topics(self) -> list[str]:
@@ -64,11 +64,25 @@ class Columns:
 
     def end(self, row: int) -> int:
         """The time of the row's partition at the end of the batch."""
-        return self._ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
+        return self._batch.ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
 
-    @cached_property
-    def _ends(self) -> dict[Place, int]:
-        return {place: max(time, self._batch.least_end) for place, time in self._batch.times.items()}
+
+def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64Scalar:
+    """Per row, the largest clock that was applied to its topic-partition before; a scalar if it is one."""
+    floor = pa.scalar(batch.floor, pa.int64())
+    if all(clock == batch.floor for clock in batch.clocks.values()):
+        return floor
+    topics, partitions = zip(*batch.clocks, strict=True)
+    text = rows.schema.field("topic").type
+    names = pa.array(sorted(set(topics)), text)
+
+    def numbers(topic: pa.Array, partition: pa.Array) -> pa.Int64Array:
+        number = pc.index_in(topic, value_set=names).cast(pa.int64())
+        return pc.add(pc.multiply(number, 2**32), partition.cast(pa.int64()))
+
+    known = numbers(pa.array(topics, text), pa.array(partitions))
+    place = pc.index_in(numbers(rows.column("topic"), rows.column("partition")), value_set=known)
+    return pc.fill_null(pa.array(list(batch.clocks.values()), pa.int64()).take(place), floor)
 
 
 def count_lateness(rows: pa.RecordBatch, counts: Counts) -> None:

@@ -50,20 +50,34 @@ class Stage:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch adds to its rows. All times in epoch ms.
+    """What a batch adds to its rows. All times in epoch ms; -1: none.
 
-    `times`: stream time of each topic-partition at the end of the batch. Under `clock: run`, `floor` is the
-    largest clock of the batches before, and `clock` this one's. `drain`: what is held back goes out.
-    `trace`: also say what became of each record.
+    `times`: stream time of each topic-partition at the end of the batch. Under `clock: run`, `clocks` is the
+    largest clock that the batches before applied to a topic-partition, `floor` the same where `clocks` has
+    nothing, and `clock` this batch's, which is applied to all topic-partitions but those of `cut`: there it
+    leaves records of its interval unread. `drain`: what is held back goes out. `trace`: also say what became
+    of each record.
     """
 
     times: Mapping[Place, int] = field(default_factory=dict)
     clock: int | None = None
     floor: int = -1
+    clocks: Mapping[Place, int] = field(default_factory=dict)
+    cut: frozenset[Place] = frozenset()
     drain: bool = False
     trace: bool = False
 
     @cached_property
+    def ends(self) -> Mapping[Place, int]:
+        """The time of topic-partitions at the end of the batch; where nothing stands, it is `least_end`."""
+        places = self.times.keys() | self.clocks.keys() | self.cut
+        return {place: max(self.times.get(place, -1), self._clock_after(place)) for place in places}
+
+    @cached_property
     def least_end(self) -> int:
-        """The time at the end of the batch of a topic-partition that has none of its own: -1 or a clock."""
+        """The time at the end of the batch of a topic-partition that `ends` does not have."""
         return max(self.floor, -1 if self.clock is None else self.clock)
+
+    def _clock_after(self, place: Place) -> int:
+        start = self.clocks.get(place, self.floor)
+        return start if self.clock is None or place in self.cut else max(start, self.clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from py4j.protocol import Py4JError
@@ -60,12 +60,11 @@ _ROWS_PER_PARTITION = 500_000
 @dataclass(frozen=True)
 class Before:
     """What the batches before this one left: the attempts that are the state, stream times and counts per
-    stage, the largest clock (epoch ms). `lookups`: the attempts that are the states which lookups read."""
+    stage. `lookups`: the attempts that are the states which lookups read."""
 
     attempts: Sequence[str] = ()
     times: Mapping[str, Times] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    clock: int | None = None
     lookups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -186,13 +185,12 @@ class Computation:
         if self._keeps_time:
             with failpoint("compute.times"):
                 self._times[step.name] = end_times(kept(rows, self._cached), starts)
-        runs = step.logic.clock == "run"
-        floor = self._before.clock if runs else None
-        return core.Batch(
-            times=self._times.get(step.name, {}),
-            clock=self._plan.clock_ms if runs else None,
-            floor=-1 if floor is None else floor,
-            drain=self._plan.drain,
+        batch = core.Batch(self._times.get(step.name, {}), drain=self._plan.drain)
+        if step.logic.clock == "stream":
+            return batch
+        plan = self._plan
+        return replace(
+            batch, clock=plan.clock_ms, floor=plan.least_clock, clocks=plan.clocks, cut=plan.cut_partitions
         )
 
     def _decide(self, step: Step, rows: DataFrame, batch: core.Batch) -> DataFrame:

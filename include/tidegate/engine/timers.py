@@ -18,9 +18,8 @@ def keys_with_timers(state: DataFrame, logic: core.Stage, batch: core.Batch) -> 
     told = F.struct("updated_seq", "due_at", "pending", "topic", "partition")
     newest = state.groupBy(*entry).agg(F.max(told).alias("newest"))
     row = F.col("newest")
-    reached = row["due_at"] <= F.greatest(
-        time_of(batch.times, row["topic"], row["partition"]), F.lit(batch.least_end).cast("long")
-    )
+    end = F.coalesce(time_of(batch.ends, row["topic"], row["partition"]), F.lit(batch.least_end).cast("long"))
+    reached = row["due_at"] <= end
     wanted = reached | (row["pending"] > 0) if logic.bound or batch.drain else reached
     return newest.where(wanted).select("key").distinct()
 

@@ -94,14 +94,6 @@ class LedgerReader:
         """The plan that is not committed yet, if there is one."""
         return self.plan(stream, self.head(stream).seq + 1)
 
-    def latest_clock(self, stream: Stream) -> int | None:
-        """The largest clock of the committed batches, epoch ms; None before the first."""
-        plans, commits = schema.plans, schema.commits
-        both = plans.join(commits, and_(of(commits, stream), plans.c.seq == commits.c.seq))
-        query = select(func.max(plans.c.clock_ms)).select_from(both).where(of(plans, stream))
-        with self._transaction("latest_clock") as connection:
-            return connection.execute(query).scalar()
-
     def run(self, stream: Stream, run_id: str) -> Run | None:
         """What a trigger came to."""
         table = schema.runs

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> the next offset to read."""
+
+Clocks = Mapping[tuple[str, int], int]
+"""(topic, partition) -> the largest clock that batches have applied there, epoch ms; -1: none."""
 
 Times = Mapping[str, Mapping[tuple[str, int], int]]
 """Stage -> (topic, partition) -> how far time is there, epoch ms."""
@@ -33,6 +36,7 @@ class OffsetRange:
     """Records of a topic-partition from `start` (inclusive) to `end` (exclusive).
 
     `end_epoch` is the leader epoch of the record before `end`; None where there is none, or nobody tells.
+    `is_cut`: records of the batch's interval lie from `end` on, and are left to a later batch.
     """
 
     topic: str
@@ -40,6 +44,7 @@ class OffsetRange:
     start: int
     end: int
     end_epoch: int | None = None
+    is_cut: bool = False
 
     @property
     def span(self) -> int:
@@ -64,11 +69,13 @@ class PlannedSpec:
 class Plan:
     """The immutable record of a batch, written before anything is read.
 
-    `clock_ms` is the instant that the batch takes as now; a record from after `believed_until_ms` is not
-    believed (quarantined). Both are epoch ms. A batch with `drain` reads nothing and lets out what is held
-    back. `lookups` pins each lookup table, by its text in the pipeline file, to what it was at planning:
-    `{"version": n}` of a Delta table, or `{"pipeline", "generation", "seq", "stage"}` of a state.
-    `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see `spec.compiled`).
+    `clock_ms` is the instant that the batch takes as now, and `clocks` how far the batches before it brought
+    the partitions of its ranges; it is not applied to those that are cut. A record from after
+    `believed_until_ms` is not believed (quarantined). All are epoch ms. A batch with `drain` reads nothing
+    and lets out what is held back. `lookups` pins each lookup table, by its text in the pipeline file, to
+    what it was at planning: `{"version": n}` of a Delta table, or `{"pipeline", "generation", "seq",
+    "stage"}` of a state. `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see
+    `spec.compiled`).
     """
 
     stream: Stream
@@ -82,6 +89,7 @@ class Plan:
     spec_compiled: str
     drain: bool = False
     lookups: Mapping[str, Any] = field(default_factory=dict)
+    clocks: Clocks = field(default_factory=dict)
 
     @property
     def spec(self) -> PlannedSpec:
@@ -111,12 +119,29 @@ class Plan:
                 epochs[at] = each.end_epoch
         return epochs
 
+    @property
+    def cut_partitions(self) -> frozenset[tuple[str, int]]:
+        """Where the batch leaves records of its interval unread, and therefore applies no clock."""
+        return frozenset((each.topic, each.partition) for each in self.ranges if each.is_cut)
+
+    @property
+    def least_clock(self) -> int:
+        """The clock before this batch of partitions that it does not know."""
+        return min(self.clocks.values(), default=-1)
+
+    @property
+    def clocks_after(self) -> dict[tuple[str, int], int]:
+        """The head's clocks after this batch."""
+        cut = self.cut_partitions
+        return {at: old if at in cut else max(old, self.clock_ms) for at, old in self.clocks.items()}
+
 
 @dataclass(frozen=True)
 class Head:
     """The last committed batch; `seq` 0 means that nothing is committed yet.
 
-    `epochs` are the leader epochs of the last records before `offsets`, as far as they are known.
+    `epochs` are the leader epochs of the last records before `offsets`, as far as they are known, and
+    `clocks` the largest clocks that were applied.
     """
 
     stream: Stream
@@ -124,6 +149,16 @@ class Head:
     offsets: Offsets = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     epochs: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    clocks: Clocks = field(default_factory=dict)
+
+    def clocks_of(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The clocks of partitions, also of new ones.
+
+        A new one is taken for one of the oldest interval that is not read to its end: it has the clock before
+        that, and where nothing is cut, the largest of all.
+        """
+        least = min(self.clocks.values(), default=-1)
+        return {at: self.clocks.get(at, least) for at in partitions}
 
 
 @dataclass(frozen=True)

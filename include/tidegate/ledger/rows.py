@@ -45,7 +45,8 @@ def partitions_out(numbers: ByPartition) -> dict[str, dict[str, int]]:
 
 def head_in(stream: Stream, row: Row[Any]) -> Head:
     """A head."""
-    return Head(stream, row.seq, partitions_in(row.offsets), row.topic_ids, partitions_in(row.epochs))
+    offsets, epochs, clocks = map(partitions_in, (row.offsets, row.epochs, row.clocks))
+    return Head(stream, row.seq, offsets, row.topic_ids, epochs, clocks)
 
 
 def plan_in(stream: Stream, row: Row[Any]) -> Plan:
@@ -67,6 +68,7 @@ def plan_in(stream: Stream, row: Row[Any]) -> Plan:
         spec_compiled=row.spec_compiled,
         drain=row.drain,
         lookups=row.lookups,
+        clocks=partitions_in(row.clocks),
     )
 
 
@@ -79,6 +81,7 @@ def plan_out(plan: Plan) -> dict[str, Any]:
         "ranges": [asdict(each) for each in plan.ranges],
         "topic_ids": dict(plan.topic_ids),
         "lookups": dict(plan.lookups),
+        "clocks": partitions_out(plan.clocks),
     }
 
 

@@ -42,6 +42,7 @@ heads = _table(
     Column("offsets", JSON, nullable=False),
     Column("topic_ids", JSON, nullable=False),
     Column("epochs", JSON, nullable=False, server_default=text("'{}'")),
+    Column("clocks", JSON, nullable=False, server_default=text("'{}'")),  # applied to each partition so far
 )
 plans = _table(
     "plans",
@@ -55,6 +56,7 @@ plans = _table(
     Column("planned_at", Float, nullable=False),
     Column("drain", Boolean, nullable=False, server_default=false()),
     Column("lookups", JSON, nullable=False, server_default=text("'{}'")),
+    Column("clocks", JSON, nullable=False, server_default=text("'{}'")),  # the head's, when it was planned
 )
 # What batches were planned with, each version once: the file's text, and the form in which it is read again.
 pipelines = _table(

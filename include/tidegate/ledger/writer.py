@@ -87,6 +87,7 @@ class LeasedLedger(LedgerReader):
                     offsets=partitions_out({**before.offsets, **plan.ends}),
                     topic_ids=dict(plan.topic_ids),
                     epochs=partitions_out(plan.epochs_after(before)),
+                    clocks=partitions_out(plan.clocks_after),
                 )
             )
             if moved.rowcount != 1:

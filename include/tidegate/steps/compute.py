@@ -74,6 +74,5 @@ def _before(held: LeasedLedger, plan: Plan) -> Before:
         attempts=held.state_attempts(held.stream),
         times=held.times(held.stream),
         counts=last.counts if last is not None else {},
-        clock=held.latest_clock(held.stream),
         lookups=read_through(held, plan),
     )

@@ -172,7 +172,7 @@ def _explained(
         pipeline,
         app.settings.require_kafka(),
         app.lake(plan.stream),
-        _before(app, pipeline, plan),
+        _before(app, plan),
         stage,
         key,
     )
@@ -185,21 +185,16 @@ def _within(offsets: OffsetRange, told: Told) -> bool:
     return (topic, partition) == (offsets.topic, offsets.partition) and offsets.start <= offset < offsets.end
 
 
-def _before(app: App, pipeline: Pipeline, plan: Plan) -> Before:
+def _before(app: App, plan: Plan) -> Before:
     """What the batches before it had left."""
     from tidegate import engine
 
     ledger, stream = app.ledger, plan.stream
     last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
-    clocks: list[int] = []
-    if any(stage.emit.clock == "run" for stage in pipeline.stages):
-        plans = [ledger.plan(stream, seq) for seq in range(1, plan.seq)]
-        clocks = [each.clock_ms for each in plans if each is not None]
     return engine.Before(
         attempts=ledger.state_attempts(stream, plan.seq - 1),
         times=last.times if last is not None else {},
         counts=last.counts if last is not None else {},
-        clock=max(clocks, default=None),
         lookups=read_through(ledger, plan),
     )
 

@@ -86,7 +86,7 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
         return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
     plan, found = _draft(app, pipeline, head, trigger)
     _log_what_is_unusual(head, plan, found)
-    if plan.span == 0 and head.seq and not (trigger.drain or _may_fire(held, pipeline, head)):
+    if plan.span == 0 and head.seq and not (trigger.drain or _may_fire(held, pipeline, plan)):
         note = f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
         return _no_batch(held, trigger, note)
     _check_direction(held, plan, trigger)
@@ -120,29 +120,38 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
     """The plan, and what Kafka has (None: not asked)."""
     require_compatible(app, pipeline, head)
     found = None if trigger.drain else _look(app, pipeline, head, trigger)
+    ranges = standing_still(head, _cut_at(app, head)) if found is None else found.ranges
     plan = Plan(
         stream=head.stream,
         seq=head.seq + 1,
         run_id=trigger.run_id,
         clock_ms=trigger.clock_ms,
         believed_until_ms=trigger.believed_until_ms,
-        ranges=standing_still(head) if found is None else found.ranges,
+        ranges=ranges,
         topic_ids=head.topic_ids if found is None else found.topic_ids,
         spec_text=pipeline.text,
         spec_compiled=compile_pipeline(pipeline),
         drain=trigger.drain,
         lookups=pinned_lookups(app, pipeline),
+        clocks=head.clocks_of((each.topic, each.partition) for each in ranges),
     )
     return plan, found
+
+
+def _cut_at(app: App, head: Head) -> frozenset[tuple[str, int]]:
+    """The partitions in which the head's batch left records of its interval."""
+    last = app.ledger.plan(head.stream, head.seq) if head.seq else None
+    return last.cut_partitions if last is not None else frozenset()
 
 
 def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
     """The intervals of a backfill come in order, or its records would meet a time that is later than theirs.
 
-    Only a backfill can be refused: a scheduled run goes on from the head, whatever the clocks have done.
+    What is left of a cut interval met no later one, whichever run comes to it. Only a backfill can be
+    refused: a scheduled run goes on from the head, whatever the clocks have done.
     """
-    latest = held.latest_clock(plan.stream)
-    if trigger.backfill and plan.span and latest is not None and plan.clock_ms < latest:
+    clocks = [plan.clocks[each.topic, each.partition] for each in plan.ranges if each.span]
+    if trigger.backfill and plan.clock_ms < max(clocks, default=-1):
         held.renew()  # a try that was overtaken since it read the head is Fenced: a refusal is for good
         raise BackwardsRefused(
             f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
@@ -179,11 +188,16 @@ def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
     return _Found(ranges, topic_ids, waiting, stalled)
 
 
-def _may_fire(held: LeasedLedger, pipeline: Pipeline, head: Head) -> bool:
-    """Whether the clock alone can let something out: a stage runs by it, and something is held back."""
-    if not any(stage.timed and stage.emit.clock == "run" for stage in pipeline.stages):
+def _may_fire(held: LeasedLedger, pipeline: Pipeline, plan: Plan) -> bool:
+    """Whether the clock alone can let something out: a stage runs by it, and something is held back.
+
+    It is applied to partitions that are not cut.
+    """
+    if all(each.is_cut for each in plan.ranges) or not any(
+        stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
+    ):
         return False
-    attempt = held.attempt(head.stream, head.seq)
+    attempt = held.attempt(plan.stream, plan.seq - 1)
     return attempt is not None and any(
         attempt.stage_counts(stage.name).get(name, 0) > 0 for stage in pipeline.stages for name in _HELD
     )
@@ -198,7 +212,9 @@ def _age(held: LeasedLedger, plan: Plan) -> dict[str, float]:
 def _told(plan: Plan) -> str:
     if plan.drain:
         return "reads nothing, lets out what is held back"
-    return f"{plan.span} offsets in {len(plan.ranges)} partitions"
+    told = f"{plan.span} offsets in {len(plan.ranges)} partitions"
+    cut = len(plan.cut_partitions)
+    return f"{told}, in {cut} of them not to the interval's end: its clock waits there" if cut else told
 
 
 def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 
 from tidegate.broker import TopicView
 from tidegate.errors import LogTruncated, OffsetsLost
@@ -18,8 +19,9 @@ def plan_ranges(
     """One range per topic-partition, empty ones included, so that the head knows every partition.
 
     Starts come from the head; `first_starts` counts for partitions that the head does not know yet.
-    Ends are at most the last stable offset, `upper` (absent: the partition has no record past it) and
-    what `max_records` leaves. Raises TopicRecreated, OffsetsLost, LogTruncated.
+    The interval reaches up to `upper` (absent: the partition has no record past it). Ends are at most that,
+    the last stable offset, and what `max_records` leaves; a range that ends before the interval does is cut.
+    Raises TopicRecreated, OffsetsLost, LogTruncated.
     """
     ranges = []
     for view in views:
@@ -28,16 +30,20 @@ def plan_ranges(
             at = (view.topic, partition)
             start = head.offsets.get(at, first_starts.get(at, view.starts[partition]))
             check_kept(head, view, partition, start)
-            stable = view.stable_ends[partition]
-            end = stable if upper is None else min(stable, upper.get(at, stable))
-            ranges.append(OffsetRange(view.topic, partition, start, max(start, end)))
+            interval_end = min((upper or {}).get(at, view.ends[partition]), view.ends[partition])
+            end = max(start, min(view.stable_ends[partition], interval_end))
+            ranges.append(OffsetRange(view.topic, partition, start, end, is_cut=end < interval_end))
     return tuple(ranges) if max_records is None else limit_span(ranges, max_records)
 
 
-def standing_still(head: Head) -> tuple[OffsetRange, ...]:
-    """Ranges in which nothing is read: each partition stays where the head has it."""
+def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetRange, ...]:
+    """Ranges in which nothing is read: each partition stays where the head has it.
+
+    `cut`: the partitions in which the head's batch left records of its interval. They are still left.
+    """
     return tuple(
-        OffsetRange(*at, offset, offset, head.epochs.get(at)) for at, offset in sorted(head.offsets.items())
+        OffsetRange(*at, offset, offset, head.epochs.get(at), at in cut)
+        for at, offset in sorted(head.offsets.items())
     )
 
 
@@ -89,6 +95,6 @@ def limit_span(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, .
         allowed[index] += extra
         spare -= extra
     return tuple(
-        OffsetRange(each.topic, each.partition, each.start, each.start + span)
+        replace(each, end=each.start + span, is_cut=each.is_cut or span < each.span)
         for each, span in zip(ranges, allowed, strict=True)
     )

@@ -51,7 +51,7 @@ class Model:
         self.counts = self.out.counts
         self._entries: list[Entry] = []
         self._stream_times: dict[Partition, int] = {}
-        self._clock = -1
+        self._clocks: list[tuple[int, frozenset[Partition]]] = []
         self._batch = 0
 
     # -- a batch ----------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Model:
             self._handle(step)
         if batch.clock is not None:
             # Quote: at the end of each batch its clock is applied, so an idle key or partition still fires
-            self._clock = max(self._clock, batch.clock)
+            self._clocks.append((batch.clock, batch.cut))
         # Quote: fire every timer of every entry with due <= end time of the entry's partition
         self._fire(lambda entry: self._time_of(entry.partition))
 
@@ -104,9 +104,13 @@ class Model:
         """Quote: Stream time of a topic-partition is the largest timestamp seen in it so far.
         `clock: run`: the time of a partition is the larger of its stream time and the clocks of the batches
         so far
+        Quote: A batch that leaves records of its interval unread (`max_records`) applies no clock to the
+        partitions in which it leaves them
         """
         stream_time = self._stream_times.get(partition, -1)
-        return max(stream_time, self._clock) if self.settings.clock == "run" else stream_time
+        if self.settings.clock == "stream":
+            return stream_time
+        return max([stream_time, *(clock for clock, cut in self._clocks if partition not in cut)])
 
     def _timed(self, records: Iterable[Record]) -> list[Step]:
         """Quote: the largest timestamp seen in it so far, records that are dropped later included"""

@@ -49,10 +49,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """One bounded read, and the instant that it takes as now."""
+    """One bounded read, and the instant that it takes as now; of the partitions of `cut` it leaves a part of
+    its interval unread.
+    """
 
     records: tuple[Record, ...]
     clock: int | None = None
+    cut: frozenset[Partition] = frozenset()
 
 
 @dataclass(frozen=True)

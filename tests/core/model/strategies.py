@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -235,12 +235,16 @@ def _exploded(
 
 @st.composite
 def cut(draw: Draw, log: Sequence[Sequence[Record]], clocks: bool = False) -> list[Batch]:
-    """The log in batches, some of them empty; an exploded record is never parted."""
+    """The log in batches, some of them empty; an exploded record is never parted. `clocks`: with clocks,
+    which some of them do not apply everywhere.
+    """
     at = sorted(draw(st.lists(st.integers(0, len(log)), max_size=5)))
+    cut_at = st.just(frozenset()) | st.frozensets(st.sampled_from(HOMES))
     return [
         Batch(
             tuple(record for group in log[a:b] for record in group),
             draw(st.none() | st.integers(0, 90)) if clocks else None,
+            draw(cut_at) if clocks else frozenset(),
         )
         for a, b in zip([0, *at], [*at, len(log)], strict=True)
     ]
@@ -256,5 +260,5 @@ def histories(draw: Draw, one_partition_per_key: bool = False, nulls: bool = Tru
         positions = sorted({record.position for record in earlier})
         repeated = draw(st.sets(st.sampled_from(positions), max_size=2)) if positions else set()
         extra = tuple(record for record in earlier if record.position in repeated)
-        again.append(Batch((*batch.records, *extra), batch.clock))
+        again.append(replace(batch, records=(*batch.records, *extra)))
     return again
