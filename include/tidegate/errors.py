@@ -23,6 +23,7 @@ TidegateError
     │   ├── OffsetsLost
     │   ├── LogTruncated
     │   ├── ProgressLost
+    │   ├── LookupReplaced     a lookup's table is another one than was planned with, by the same name
     │   └── BackwardsRefused
     ├── CountMismatch
     ├── RecordTooLarge
@@ -173,6 +174,10 @@ class LogTruncated(Halted):
 
 class ProgressLost(Halted):
     """The progress record of a sink is gone, so what was sent cannot be known."""
+
+
+class LookupReplaced(Halted):
+    """A lookup's Delta table has another id than was planned: its versions mean something else."""
 
 
 class BackwardsRefused(Halted):

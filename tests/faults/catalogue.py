@@ -19,6 +19,8 @@ _TABLE_KINDS = ("state", "outbox", "quarantine")
 ELSEWHERE = {
     ("rich", 1, "plan"): {"plan.lookup": 1},
     ("rich", 2, "plan"): {"plan.lookup": 1},
+    ("rich", 1, "compute"): {"compute.lookup": 2},
+    ("rich", 2, "compute"): {"compute.lookup": 2},
     ("rich", 1, "validate"): {"validate.read": 1},
     ("rich", 2, "validate"): {"validate.read": 1},
     ("rich", 2, "publish"): dict.fromkeys(

@@ -128,7 +128,11 @@ def golden(name: str) -> dict[str, Any]:
 
 
 def test_the_golden_file_is_of_the_newest_format(trusted: pytest.MonkeyPatch) -> None:
-    """If this fails, classes have changed: raise FORMAT, keep the file for its reader, and add another."""
+    """If this fails, classes have changed: raise FORMAT, keep the file for its reader, and write another.
+
+    `TIDEGATE_PYTHON_MODULES=shop python -m tests.spec.test_compiled` writes the newest format's file: once a
+    format has been released, its file never changes.
+    """
     for name, pipeline in with_everything().items():
         expected = {"format": FORMAT, "tidegate": __version__, "pipeline": golden(name)}
         assert json.loads(compile_pipeline(pipeline)) == expected, name
@@ -173,3 +177,9 @@ def test_what_is_no_part_of_the_grammar_is_not_written() -> None:
     pipeline = parse_pipeline(GOOD, "p.yaml")
     with pytest.raises(KeyError):
         compile_pipeline(pipeline.model_copy(update={"lookup": [object()]}))
+
+
+if __name__ == "__main__":
+    forms = {name: compile_pipeline(pipeline) for name, pipeline in with_everything().items()}
+    bodies = {name: json.loads(form)["pipeline"] for name, form in forms.items()}
+    (GOLDEN / f"format_{FORMAT}.json").write_text(json.dumps(bodies, indent=1) + "\n")

@@ -49,9 +49,12 @@ def test_the_public_names_are_these() -> None:
         "parse_case_pipeline",
         "parse_input",
         "parse_pipeline",
+        "python_functions",
         "quote",
         "read_cases",
         "read_compiled",
+        "require_trusted",
+        "with_digests",
     ]
 
 

@@ -58,11 +58,10 @@ class Committed:
     def pipeline(self) -> Pipeline:
         return load_pipeline(self.file)
 
-    def compute(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
-        """A planned and computed batch; `counts` are the first stage's, beside what it emitted."""
-        self.held = self.app.ledger.acquire(self.stream, "test")  # a step may have raised the epoch
+    def planned(self, seq: int) -> Plan:
+        """A plan that reads nothing, and is not in the ledger yet."""
         loaded = self.pipeline
-        plan = Plan(
+        return Plan(
             self.stream,
             seq,
             f"run-{seq}",
@@ -73,6 +72,11 @@ class Committed:
             spec_text=loaded.text,
             spec_compiled=compile_pipeline(loaded),
         )
+
+    def compute(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
+        """A planned and computed batch; `counts` are the first stage's, beside what it emitted."""
+        self.held = self.app.ledger.acquire(self.stream, "test")  # a step may have raised the epoch
+        plan = self.planned(seq)
         self.held.add_plan(plan)
         name = f"{self.prefix}{seq}"
         for stage, rows in of_stages.items():

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from tests.steps.committed import Committed
-from tidegate.errors import LookupMissing, PipelineInvalid
-from tidegate.ledger import Attempt, Snapshot, Stream
+from tidegate import steps
+from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
+from tidegate.ledger import Attempt, OffsetRange, Snapshot, Stream
 from tidegate.spec import Pipeline, parse_pipeline
-from tidegate.steps.lookups import pinned_lookups, read_through
+from tidegate.steps.lookups import check_lookup_tables, pinned_lookups, read_through
 
 
 @pytest.fixture
@@ -32,28 +36,111 @@ def test_a_delta_table_is_pinned_to_its_version(committed: Committed, tmp_path: 
     path = str(tmp_path / "stores")
     for version in (0, 1):
         write_deltalake(path, pa.table({"customerId": [1], "name": ["x"]}), mode="append")
-        assert pinned_lookups(committed.app, looking_up(committed, path)) == {path: {"version": version}}
+        assert pinned(committed, path) == {"version": version, "id": str(DeltaTable(path).metadata().id)}
 
 
 def test_a_table_that_does_not_exist_is_an_error_that_names_it(committed: Committed, tmp_path: Path) -> None:
     with pytest.raises(LookupMissing, match=r"nowhere does not exist.*Write it"):
-        pinned_lookups(committed.app, looking_up(committed, str(tmp_path / "nowhere")))
+        pinned_lookups(committed.app, looking_up(committed, str(tmp_path / "nowhere")), {})
 
 
-def test_a_state_is_pinned_to_the_head_of_the_highest_generation_that_has_one(committed: Committed) -> None:
-    committed.commit(1, {})
-    committed.commit(2, {})
-    pipeline = looking_up(committed, "visitors/second")
-    pinned = {"pipeline": "visitors", "generation": 1, "seq": 2, "stage": "second"}
-    assert pinned_lookups(committed.app, pipeline) == {"visitors/second": pinned}
-    newer = committed.app.ledger.acquire(Stream("visitors", 2), "test")
-    plan = committed.app.ledger.plan(committed.stream, 1)
-    assert plan is not None
-    newer.add_plan(replace(plan, stream=newer.stream))
-    assert pinned_lookups(committed.app, pipeline) == {"visitors/second": pinned}
-    newer.commit(plan, Attempt(newer.stream, 1, "b1", {}))
-    found = pinned_lookups(committed.app, pipeline)["visitors/second"]
-    assert (found["generation"], found["seq"]) == (2, 1)
+def batch(committed: Committed, generation: int, seq: int, **offsets: int) -> None:
+    """A committed batch of a generation that reads up to these offsets of partition 0 of topics."""
+    stream = Stream("visitors", generation)
+    ranges = tuple(OffsetRange(topic, 0, 0, end) for topic, end in offsets.items())
+    ids = {topic: f"id of {topic}" for topic in offsets}
+    planned = replace(committed.planned(seq), stream=stream, run_id=f"run-{generation}-{seq}")
+    plan = replace(planned, ranges=ranges, topic_ids=ids)
+    held = committed.app.ledger.acquire(stream, "test")
+    held.add_plan(plan)
+    held.commit(plan, Attempt(stream, seq, f"g{generation}a{seq}", {}))
+
+
+def pinned(committed: Committed, table: str, before: int | None = None) -> Any:
+    """What is pinned after a batch that read a generation `before`."""
+    pins = {} if before is None else {table: {"generation": before}}
+    return pinned_lookups(committed.app, looking_up(committed, table), pins)[table]
+
+
+def read_from(committed: Committed, before: int | None = None) -> tuple[int, int]:
+    pin = pinned(committed, "visitors/second", before)
+    return pin["generation"], pin["seq"]
+
+
+def test_a_state_is_pinned_to_the_newest_generation_once_that_has_caught_up(committed: Committed) -> None:
+    batch(committed, 1, 1, events=10)
+    batch(committed, 2, 1, events=4)
+    assert read_from(committed) == (1, 1)
+    batch(committed, 2, 2, events=10)
+    assert read_from(committed) == (2, 2)
+
+
+def test_a_lookup_does_not_go_back_to_an_older_generation_that_goes_on(committed: Committed) -> None:
+    batch(committed, 1, 1, events=10)
+    batch(committed, 2, 1, events=10)
+    batch(committed, 1, 2, events=11)
+    assert read_from(committed) == (1, 2)
+    assert read_from(committed, before=2) == (2, 1)
+
+
+def test_of_three_generations_the_newest_that_has_caught_up_with_all_before_it_is_read(
+    committed: Committed,
+) -> None:
+    batch(committed, 1, 1, events=10)
+    batch(committed, 2, 1, events=12)
+    batch(committed, 3, 1, events=11)
+    assert read_from(committed) == (2, 1)
+
+
+def test_a_partition_that_a_generation_has_not_begun_is_one_it_is_behind_in(committed: Committed) -> None:
+    batch(committed, 1, 1, events=10, more=1)
+    batch(committed, 2, 1, events=10)
+    assert read_from(committed) == (2, 1)  # it does not read that topic at all
+    batch(committed, 2, 2, events=10, more=0)
+    assert read_from(committed) == (1, 1)
+
+
+def test_a_table_that_was_replaced_by_another_of_its_name_halts_and_names_it(
+    committed: Committed, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "stores")
+    rows = pa.table({"customerId": [1], "name": ["x"]})
+    write_deltalake(path, rows)
+    plan = replace(committed.compute(1, {}), lookups={path: pinned(committed, path)})
+    write_deltalake(path, rows, mode="append")
+    check_lookup_tables(plan)
+    shutil.rmtree(path)
+    write_deltalake(path, rows)
+    with pytest.raises(LookupReplaced, match=r"stores is not the one that batch 1 of visitors/1 .*version 0"):
+        check_lookup_tables(plan)
+    shutil.rmtree(path)
+    with pytest.raises(LookupReplaced, match="stores"):
+        check_lookup_tables(plan)
+
+
+def test_a_replaced_table_halts_before_and_after_spark_has_read_it(
+    committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "stores")
+    rows = pa.table({"customerId": [1], "name": ["x"]})
+    write_deltalake(path, rows)
+    plan = committed.compute(1, {})
+    held = committed.app.ledger.acquire(committed.stream, "test")
+    held.drop_plan()
+    plan = replace(plan, ranges=(), lookups={path: pinned(committed, path)})
+    held.add_plan(plan)
+    held.release()
+
+    def computed(*_: Any) -> Any:
+        shutil.rmtree(path)
+        write_deltalake(path, rows)
+        return SimpleNamespace(counts={}, times={})
+
+    monkeypatch.setattr(type(committed.app), "compute", computed)
+    for _ in range(2):  # the first replaces it while it is read, the second finds it so
+        with pytest.raises(LookupReplaced):
+            steps.compute_batch(committed.app, plan, plan.run_id, lambda: pytest.fail("there is no Spark"))
+    assert committed.app.ledger.attempt(committed.stream, 1) is None
 
 
 def test_a_pinned_state_is_read_through_whichever_snapshot_there_is(committed: Committed) -> None:
@@ -74,7 +161,7 @@ def test_a_pinned_state_is_read_through_whichever_snapshot_there_is(committed: C
 def test_a_pipeline_without_a_batch_is_an_error_that_says_to_run_it(committed: Committed) -> None:
     committed.compute(1, {})
     with pytest.raises(LookupMissing, match="tidegate run visitors"):
-        pinned_lookups(committed.app, looking_up(committed, "visitors/second"))
+        pinned_lookups(committed.app, looking_up(committed, "visitors/second"), {})
 
 
 def test_a_stage_that_the_pipeline_does_not_have_is_an_error_that_names_those_it_has(
@@ -82,7 +169,7 @@ def test_a_stage_that_the_pipeline_does_not_have_is_an_error_that_names_those_it
 ) -> None:
     committed.commit(1, {})
     with pytest.raises(LookupMissing, match="first, second"):
-        pinned_lookups(committed.app, looking_up(committed, "visitors/third"))
+        pinned_lookups(committed.app, looking_up(committed, "visitors/third"), {})
 
 
 def test_a_state_with_windows_is_not_looked_up_without_the_window(tmp_path: Path) -> None:
@@ -91,6 +178,6 @@ def test_a_state_with_windows_is_not_looked_up_without_the_window(tmp_path: Path
     committed.file.write_text(text.replace("{name: first,", "{name: first, window: {tumbling: 1h},"))
     committed.commit(1, {})
     with pytest.raises(PipelineInvalid, match=r"a row for each window of a key.*Add `window_start`"):
-        pinned_lookups(committed.app, looking_up(committed, "visitors/first"))
+        pinned_lookups(committed.app, looking_up(committed, "visitors/first"), {})
     # the stage beside it has none
-    assert pinned_lookups(committed.app, looking_up(committed, "visitors/second"))
+    assert pinned_lookups(committed.app, looking_up(committed, "visitors/second"), {})

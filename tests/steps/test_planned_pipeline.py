@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +14,8 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from tests.steps.committed import Committed
-from tidegate import steps
+from tidegate import core, steps
+from tidegate.broker.config import KafkaConfig
 from tidegate.cli.compact import compact
 from tidegate.errors import (
     Halted,
@@ -22,11 +25,13 @@ from tidegate.errors import (
     PipelineInvalid,
     PlanUnreadable,
     Transient,
+    UserFunctionFailed,
 )
-from tidegate.ledger import Stream
+from tidegate.ledger import Plan, Stream
+from tidegate.spec import incompatible_changes, kernel_stage, notable_changes, python_functions, with_digests
 from tidegate.steps.app import planned_pipelines
 from tidegate.steps.compaction import size_of
-from tidegate.steps.edits import require_compatible
+from tidegate.steps.edits import head_plan
 
 ROWS = {"first": [("k1", 1)], "second": [("k1", 1)]}
 
@@ -160,4 +165,71 @@ def test_a_head_whose_plan_the_ledger_has_lost_halts(tmp_path: Path) -> None:
     committed.publish(1)
     head = committed.app.ledger.head(committed.stream)
     with pytest.raises(Halted, match="plan of batch 7"):
-        require_compatible(committed.app, committed.pipeline, replace(head, seq=7))
+        head_plan(committed.app, replace(head, seq=7))
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the module `shop.compare`, which may be called."""
+    (tmp_path / "modules" / "shop").mkdir(parents=True)
+    file = tmp_path / "modules" / "shop" / "compare.py"
+    file.write_text("def same(old, new):\n    return old == new\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    return file
+
+
+def planned_next(compared: Compared) -> Plan:
+    drain = steps.Trigger("next", clock_ms=10_000, drain=True)
+    plan = steps.plan_batch(compared.app, compared.pipeline, drain).plan
+    assert plan is not None
+    return plan
+
+
+def test_a_plan_notes_the_version_of_a_function_which_the_kernel_requires(tmp_path: Path, shop: Path) -> None:
+    compared = Compared(tmp_path)
+    compared.commit(1, ROWS)
+    compared.publish(1)
+    pipeline = steps.planned_pipeline(planned_next(compared))
+    digest = hashlib.sha256(shop.read_bytes()).hexdigest()
+    assert python_functions(pipeline) == {"shop.compare:same": digest}
+    emit = kernel_stage(pipeline, pipeline.stages[1]).emit
+    assert isinstance(emit, core.Change)
+    assert emit.equivalence == core.Function("shop.compare:same", ("m",), digest)
+
+
+def test_a_function_that_changed_between_two_batches_is_told(
+    tmp_path: Path, shop: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compared = Compared(tmp_path)
+    earlier = with_digests(compared.pipeline)
+    shop.write_text("def same(old, new):\n    return False\n")
+    importlib.invalidate_caches()
+    assert notable_changes(earlier, with_digests(compared.pipeline)) == [
+        "The function shop.compare:same has changed: it decides with each key's next record"
+    ]
+    assert incompatible_changes(earlier, with_digests(compared.pipeline)) == []
+
+
+def test_a_planned_batch_whose_module_may_not_be_called_any_more_is_not_computed(
+    tmp_path: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = Compared(tmp_path)
+    compared.commit(1, ROWS)
+    compared.publish(1)
+    plan = planned_next(compared)
+    monkeypatch.delenv("TIDEGATE_PYTHON_MODULES")
+    app = replace(
+        compared.app, settings=replace(compared.app.settings, kafka=KafkaConfig.parse("nowhere:9092"))
+    )
+    with pytest.raises(UserFunctionFailed, match=r"shop\.compare:same.*List `shop\.compare`"):
+        steps.compute_batch(app, plan, plan.run_id, lambda: pytest.fail("Spark was started"))
+
+
+def test_a_function_that_is_not_where_batches_are_planned_is_an_error(tmp_path: Path, shop: Path) -> None:
+    shop.unlink()
+    importlib.invalidate_caches()
+    compared = Compared(tmp_path)
+    compared.held.release()
+    with pytest.raises(UserFunctionFailed, match=r"shop\.compare:same cannot be imported"):
+        steps.plan_batch(compared.app, compared.pipeline, steps.Trigger("r", clock_ms=10_000))

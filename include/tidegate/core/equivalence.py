@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from tidegate.core import user_function
 from tidegate.core.compare import equal, has_map, ordered, unsigned_zero
 from tidegate.core.condition import Condition
 from tidegate.core.json_text import encoder
@@ -152,10 +152,12 @@ class Function:
 
     name: str
     columns: tuple[str, ...]
+    digest: str | None = None
+    """Of its module's source, see `user_function.source_digest`; None: any."""
 
     def bind(self, values: Values) -> Same:
         """The comparison of two outputs. Raises UserFunctionFailed when there is no such function."""
-        function = self._load()
+        function = user_function.load(self.name, self.digest)
         read = _row_reader(values, self.columns, maps_ordered=True)
 
         def same(old: Any, new: Any, *_: int) -> bool:
@@ -168,16 +170,6 @@ class Function:
             return answer
 
         return same
-
-    def _load(self) -> Callable[[Any, Any], Any]:
-        module, _, name = self.name.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), name)
-        except Exception as error:
-            raise self._failed(f"cannot be imported: {type(error).__name__}: {error}") from error
-        if not callable(found):
-            raise self._failed("is not a function")
-        return found  # type: ignore[no-any-return]  # it was found by name
 
     def _failed(self, how: str) -> UserFunctionFailed:
         return UserFunctionFailed(

@@ -73,8 +73,8 @@ class Plan:
     the partitions of its ranges; it is not applied to those that are cut. A record from after
     `believed_until_ms` is not believed (quarantined). All are epoch ms. A batch with `drain` reads nothing
     and lets out what is held back. `lookups` pins each lookup table, by its text in the pipeline file, to
-    what it was at planning: `{"version": n}` of a Delta table, or `{"pipeline", "generation", "seq",
-    "stage"}` of a state. `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see
+    what it was at planning: `{"version": n, "id": …}` of a Delta table, or `{"pipeline", "generation",
+    "seq", "stage"}` of a state. `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see
     `spec.compiled`).
     """
 

@@ -29,10 +29,12 @@ from tidegate.spec.load import load_pipeline, load_pipelines, parse_case_pipelin
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
 from tidegate.spec.pipeline import Pipeline, Quality
+from tidegate.spec.planned import python_functions, with_digests
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.sinks import KafkaSink, Sink, SqlSink, TableSink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
+from tidegate.spec.trusted import require_trusted
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 __all__ = [
@@ -68,6 +70,9 @@ __all__ = [
     "parse_pipeline",
     "parse_case_pipeline",
     "compile_pipeline",
+    "python_functions",
+    "with_digests",
+    "require_trusted",
     "Change",
     "incompatible_changes",
     "notable_changes",

@@ -21,6 +21,7 @@ from tidegate.spec.emit import ChangeEmit, Emit, ThresholdEmit
 from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.kinds import INTEGERS
 from tidegate.spec.pipeline import Pipeline
+from tidegate.spec.planned import python_functions
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
@@ -66,7 +67,13 @@ def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
     """Sentences on edits that state survives, and that consumers should know of."""
     old = {sink.name: before.stage_of(sink).name for sink in before.sinks}
     new = {sink.name: after.stage_of(sink).name for sink in after.sinks}
+    functions = python_functions(before), python_functions(after)
     return [
+        *(
+            f"The function {name} has changed: it decides with each key's next record"
+            for name in functions[0].keys() & functions[1].keys()
+            if functions[0][name] != functions[1][name]
+        ),
         *(f"The sink {name} is new: it gets what goes out from now on" for name in new.keys() - old.keys()),
         *(f"The sink {name} is gone: it gets nothing more" for name in old.keys() - new.keys()),
         *(

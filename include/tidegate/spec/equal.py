@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, InstanceOf, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, InstanceOf, PrivateAttr, Tag
 from pydantic import ValidationInfo as Info
 
 from tidegate.core.condition import Condition
+from tidegate.core.user_function import source_digest
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import read_condition
 from tidegate.spec.constants import Known
@@ -114,6 +115,18 @@ class PythonEqual(Model):
     """The same when a function, called with both values as dicts, answers True."""
 
     python: Annotated[str, AfterValidator(check_function)]
+    _digest: str | None = PrivateAttr(default=None)
+
+    @property
+    def digest(self) -> str | None:
+        """Of the source of the function's module when the pipeline was planned; None: it is not planned."""
+        return self._digest
+
+    def planned(self) -> PythonEqual:
+        """The same, with the digest as it is now. Raises UserFunctionFailed."""
+        copy = self.model_copy()
+        copy._digest = source_digest(self.python)
+        return copy
 
 
 def _known_form(written: Any) -> Any:

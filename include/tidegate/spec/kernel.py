@@ -147,7 +147,7 @@ def _equivalence(emit: ChangeEmit) -> Equivalence:
     if isinstance(emit.equal, SqlEqual):
         return core.Satisfies(emit.equal.sql, columns)
     if isinstance(emit.equal, PythonEqual):
-        return core.Function(emit.equal.python, columns)
+        return core.Function(emit.equal.python, columns, emit.equal.digest)
     return core.Serialized(columns, emit.timestamp) if emit.equal == "bytes" else core.Exact(columns)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
+from tidegate.errors import UserFunctionFailed
 from tidegate.spec.mistakes import mistake
 
 VARIABLE = "TIDEGATE_PYTHON_MODULES"
@@ -21,6 +23,17 @@ def check_function(name: str) -> str:
         fix = f"Whoever runs tidegate has to list it in the environment: `{VARIABLE}={module},…`."
         raise mistake(f"the module `{module}` may not be called", fix)
     return name
+
+
+def require_trusted(names: Iterable[str]) -> None:
+    """Of functions that were planned with: whether they may still be called. Raises UserFunctionFailed."""
+    for name in names:
+        module = name.partition(":")[0]
+        if not _is_trusted(module):
+            raise UserFunctionFailed(
+                f"The function {name}, which the batch was planned with, may not be called any more",
+                f"List `{module}` in {VARIABLE} again, or tidegate doctor PIPELINE --drop-plan.",
+            )
 
 
 def _is_trusted(module: str) -> bool:

@@ -18,7 +18,7 @@ from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, on_disk
 from tidegate.ledger import Attempt, Ledger, LedgerReader, Plan, Run, Stream
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, Stage, load_pipeline, read_compiled
+from tidegate.spec import Pipeline, Stage, load_pipeline, python_functions, read_compiled, require_trusted
 from tidegate.steps.outbox import Outbox, open_outbox
 
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ class App:
         """Compute a batch in Spark, and write its tables under the attempt's name."""
         from tidegate import engine  # late: only this needs Spark
 
+        pipeline, kafka = planned_pipeline(plan), self.settings.require_kafka()
+        require_trusted(python_functions(pipeline))
         with failpoint("compute.session"):
             session = open_session()
-        pipeline, kafka = planned_pipeline(plan), self.settings.require_kafka()
         return engine.compute_batch(session, plan, pipeline, kafka, self.lake(plan.stream), before, attempt)
 
     def fold(

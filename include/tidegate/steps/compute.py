@@ -11,7 +11,7 @@ from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.steps.app import App
 from tidegate.steps.identity import check_ends_are_there, planned_epochs
 from tidegate.steps.lease import leased_for, timed
-from tidegate.steps.lookups import read_through
+from tidegate.steps.lookups import check_lookup_tables, read_through
 from tidegate.steps.ranges import check_planned
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
         if done is not None:
             return done
         check_still_there(app, plan)
+        check_lookup_tables(plan)
         name = attempt_name(plan.seq, held.lease.epoch)
         before = _before(held, plan)
         computed = app.compute(plan, before, name, open_session)
+        check_lookup_tables(plan)  # Spark has opened them by their names
         attempt = Attempt(plan.stream, plan.seq, name, computed.counts, times=computed.times)
         held.add_attempt(attempt)
         _note_metrics(app, held, plan, attempt, before)

@@ -5,35 +5,36 @@ from __future__ import annotations
 import logging
 
 from tidegate.errors import Halted, PipelineChanged
-from tidegate.ledger import Head
+from tidegate.ledger import Head, Plan
 from tidegate.spec import Pipeline, incompatible_changes, notable_changes
 from tidegate.steps.app import App, planned_pipeline
 
 logger = logging.getLogger(__name__)
 
 
-def require_compatible(app: App, pipeline: Pipeline, head: Head) -> None:
-    """Raise PipelineChanged when the state of the head was made with a pipeline that this one cannot follow.
+def require_compatible(planned: Plan | None, pipeline: Pipeline) -> None:
+    """Raise PipelineChanged when the head's batch was planned with a pipeline that this one cannot follow.
 
-    What is compared are the compiled forms, so defaults that have changed with tidegate count as edits.
+    `planned`: the head's plan, see `head_plan`. What is compared are the compiled forms, so defaults that
+    have changed with tidegate count as edits.
     """
-    before = _planned(app, head)
-    if before is None:
+    if planned is None:
         return
+    before = planned_pipeline(planned)
     changes = incompatible_changes(before, pipeline)
     if changes:
         raise PipelineChanged(
-            f"The state of {head.stream} after batch {head.seq} does not fit the pipeline file any more: "
+            f"The state of {planned.stream} after batch {planned.seq} does not fit the edited pipeline file: "
             + "; ".join(map(str, changes)),
             "Raise `generation` in the file: it starts with a state of its own. Or undo the edit. "
             "Nothing was planned.",
         )
     for sentence in notable_changes(before, pipeline):
-        logger.warning("%s: %s", head.stream, sentence)
+        logger.warning("%s: %s", planned.stream, sentence)
 
 
-def _planned(app: App, head: Head) -> Pipeline | None:
-    """What the head's batch was planned with; None before the first. Raises Halted when it is lost."""
+def head_plan(app: App, head: Head) -> Plan | None:
+    """The plan of the head's batch; None before the first. Raises Halted when the ledger has lost it."""
     if head.seq == 0:
         return None
     plan = app.ledger.plan(head.stream, head.seq)
@@ -42,4 +43,4 @@ def _planned(app: App, head: Head) -> Pipeline | None:
             f"The ledger does not have the plan of batch {head.seq} of {head.stream}, which is the head",
             "Restore the ledger from a backup, or raise `generation` to begin anew.",
         )
-    return planned_pipeline(plan)
+    return plan

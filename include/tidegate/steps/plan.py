@@ -10,9 +10,9 @@ from tidegate.broker import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
-from tidegate.spec import Pipeline, Source, compile_pipeline
+from tidegate.spec import Pipeline, Source, compile_pipeline, with_digests
 from tidegate.steps.app import LONG_DONE, App, is_long_done, stream_of
-from tidegate.steps.edits import require_compatible
+from tidegate.steps.edits import head_plan, require_compatible
 from tidegate.steps.generations import finish_orphaned_streams
 from tidegate.steps.identity import check_head_epochs, with_epochs
 from tidegate.steps.lease import leased
@@ -118,7 +118,9 @@ class _Found:
 
 def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, _Found | None]:
     """The plan, and what Kafka has (None: not asked)."""
-    require_compatible(app, pipeline, head)
+    pipeline = with_digests(pipeline)
+    before = head_plan(app, head)
+    require_compatible(before, pipeline)
     found = None if trigger.drain else _look(app, pipeline, head, trigger)
     ranges = standing_still(head, _cut_at(app, head)) if found is None else found.ranges
     plan = Plan(
@@ -132,7 +134,7 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
         spec_text=pipeline.text,
         spec_compiled=compile_pipeline(pipeline),
         drain=trigger.drain,
-        lookups=pinned_lookups(app, pipeline),
+        lookups=pinned_lookups(app, pipeline, before.lookups if before is not None else {}),
         clocks=head.clocks_of((each.topic, each.partition) for each in ranges),
     )
     return plan, found

@@ -1,0 +1,65 @@
+"""Functions of the user's own, `module:function`, and which version of them a batch was planned with."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from tidegate.errors import UserFunctionFailed
+
+_CORRECT = "Correct it and run again; nothing is lost."
+
+
+def source_digest(name: str) -> str:
+    """SHA-256, in hex, of the source of a function's module, as it is now. Raises UserFunctionFailed.
+
+    What that module imports is not in it.
+    """
+    module = name.partition(":")[0]
+    try:
+        spec = importlib.util.find_spec(module)
+        loader: Any = spec and spec.loader
+        source: str | bytes = loader.get_source(module) or loader.get_data(spec and spec.origin)
+    except Exception as error:
+        raise _unfound(name, f"{type(error).__name__}: {error}") from error
+    return hashlib.sha256(source if isinstance(source, bytes) else source.encode()).hexdigest()
+
+
+def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
+    """The function. Raises UserFunctionFailed when it is not there, or is not of the module with the digest.
+
+    `digest` None: whichever there is.
+    """
+    function, found = _loaded(name)
+    if digest is not None and found != digest:
+        raise UserFunctionFailed(
+            f"The source of {name} is not that of the function which the batch was planned with",
+            "Put that back and run again; or `tidegate doctor PIPELINE --drop-plan`: then the next batch is "
+            "planned with the function as it is now.",
+        )
+    return function
+
+
+@cache
+def _loaded(name: str) -> tuple[Callable[[Any, Any], Any], str | None]:
+    """The function, and the digest of its module at the time when this process imported it, if it has one."""
+    module, _, function_name = name.partition(":")
+    digest = None
+    with suppress(UserFunctionFailed):
+        digest = source_digest(name)
+    try:
+        function = getattr(importlib.import_module(module), function_name)
+    except Exception as error:
+        raise _unfound(name, f"{type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise UserFunctionFailed(f"The function {name} is not a function", _CORRECT)
+    return function, digest
+
+
+def _unfound(name: str, how: str) -> UserFunctionFailed:
+    return UserFunctionFailed(f"The function {name} cannot be imported: {how}", _CORRECT)

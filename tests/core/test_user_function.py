@@ -1,0 +1,84 @@
+"""A function of the user's own is the one that the batch was planned with, or the batch halts."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tidegate.core.user_function import load, source_digest
+from tidegate.errors import UserFunctionFailed
+
+SAME = "def same(old, new):\n    return old == new\n"
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module's file, in a package of its own."""
+    package = f"shop_{uuid4().hex}"
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").touch()
+    file = tmp_path / package / "compare.py"
+    file.write_text(SAME)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield file
+    for name in [name for name in sys.modules if name.startswith(package)]:
+        del sys.modules[name]
+
+
+def name_of(file: Path, function: str = "same") -> str:
+    return f"{file.parent.name}.compare:{function}"
+
+
+def test_the_digest_is_of_the_source_and_nothing_is_run_for_it(module: Path) -> None:
+    module.write_text(SAME + "raise RuntimeError('it was run')\n")
+    first = source_digest(name_of(module))
+    assert source_digest(name_of(module, "other")) == first
+    module.write_text(SAME + "# an edit\n")
+    importlib.invalidate_caches()
+    assert source_digest(name_of(module)) != first
+
+
+def test_the_function_of_the_digest_is_loaded(module: Path) -> None:
+    assert load(name_of(module), source_digest(name_of(module)))(1, 1) is True
+    assert load(name_of(module), None)(1, 2) is False
+
+
+def test_a_function_whose_source_has_changed_since_the_plan_halts(module: Path) -> None:
+    digest = source_digest(name_of(module))
+    module.write_text(SAME.replace("==", "!="))
+    with pytest.raises(UserFunctionFailed, match=r"The source of shop_.*:same is not that.*--drop-plan"):
+        load(name_of(module), digest)
+
+
+def test_what_counts_is_the_source_that_the_process_has_imported(module: Path) -> None:
+    """Not the file as it is now: a worker that goes on does not read it again."""
+    digest = source_digest(name_of(module))
+    load(name_of(module), digest)
+    module.write_text(SAME.replace("==", "!="))
+    assert load(name_of(module), digest)(1, 1) is True
+    with pytest.raises(UserFunctionFailed, match="is not that of the function"):
+        load(name_of(module), source_digest(name_of(module)))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no_such_module_at_all:same", "cannot be imported"),
+        ("no_such_package.inside:same", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_module_that_is_not_there_is_an_error_that_names_the_function(name: str, says: str) -> None:
+    for call in (lambda: source_digest(name), lambda: load(name, None)):
+        with pytest.raises(UserFunctionFailed, match=f"{name} {says}"):
+            call()
+
+
+def test_what_is_no_function_is_an_error_that_names_it(module: Path) -> None:
+    module.write_text("same = 7\n")
+    with pytest.raises(UserFunctionFailed, match="same is not a function"):
+        load(name_of(module), None)
