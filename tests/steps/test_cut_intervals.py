@@ -61,7 +61,7 @@ class Backlog:
         clocks = self.head.clocks_of((each.topic, each.partition) for each in ranges)
         seq = self.head.seq + 1
         plan = Plan(STREAM, seq, f"r{seq}", trigger.clock, 0, ranges, {}, "", "", clocks=clocks)
-        self.head = Head(STREAM, seq, plan.ends, {}, plan.clocks_after)
+        self.head = Head(STREAM, seq, plan.ends, clocks=plan.clocks_after)
         self.plans.append(plan)
         return plan
 
