@@ -46,16 +46,14 @@ def expected_batches(events: Iterable[Event], plans: Sequence[Plan]) -> History:
     logs = _logs(events)
     customers: dict[str, _Customer] = {}
     times: dict[int, int] = {}
-    clock_ms = -1
     for plan in plans:
         for each in plan.ranges:
-            time_ms = max(times.get(each.partition, -1), clock_ms)
+            time_ms = times.get(each.partition, -1)
             for event in logs.get(each.partition, [])[each.start : each.end]:
                 time_ms = _take(customers, event, plan.seq, time_ms)
-            times[each.partition] = time_ms
-        clock_ms = max(clock_ms, plan.clock_ms)
+            times[each.partition] = time_ms if each.is_cut else max(time_ms, plan.clock_ms)
         for customer in customers.values():
-            customer.flush(plan.seq, max(times[customer.partition], clock_ms))
+            customer.flush(plan.seq, times[customer.partition])
     return {name: listed(each.batches, each.waiting) for name, each in sorted(customers.items())}
 
 
