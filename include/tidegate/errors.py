@@ -27,8 +27,9 @@ TidegateError
     │   └── BackwardsRefused
     ├── CountMismatch
     ├── RecordTooLarge
+    ├── TimestampRefused      an emission is too far in the future, or in the past, for its output topic
     ├── MemoryExhausted       a batch does not fit into the memory that Spark has
-    ├── SinkRefused           a sink's table cannot hold the emissions
+    ├── SinkRefused           a sink's table or topic cannot hold the emissions
     ├── BufferFull            a bounded buffer that may not emit early is full
     ├── UserFunctionFailed    a pipeline's own `python` function raised, or gave no answer
     ├── ConditionFailed       a `where` or `equal: sql` could not be evaluated on a value
@@ -192,12 +193,16 @@ class RecordTooLarge(Permanent):
     """An emission is larger than its sink accepts."""
 
 
+class TimestampRefused(Permanent):
+    """An emission has a timestamp that its output topic does not take, by the broker's clock."""
+
+
 class MemoryExhausted(Permanent):
     """A batch does not fit into the memory that Spark has. It has had no effect."""
 
 
 class SinkRefused(Permanent):
-    """A sink's table cannot hold the emissions: its columns, its limits or its rules are against it."""
+    """A sink's table or topic cannot hold the emissions: its columns, limits or rules are against it."""
 
 
 class QualityFailed(Permanent):

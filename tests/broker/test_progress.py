@@ -62,7 +62,7 @@ def open_transaction(config: KafkaConfig, partition: int, timeout_ms: int = 3000
 
 
 def one_message(skip: int) -> Iterator[Message]:
-    yield Message(b"key", b"value", 1_800_000_000_000, ())
+    yield Message(b"key", b"value", 1_700_000_000_000, ())
 
 
 def place_of(publisher: KafkaPublisher) -> int:
@@ -78,7 +78,7 @@ def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_pub
     def messages(skip: int) -> Iterator[Message]:
         """Another pipeline begins to publish just now, and dies of it."""
         neighbours.append(open_transaction(config, place))
-        yield Message(b"key", b"value", 1_800_000_000_000, ())
+        yield Message(b"key", b"value", 1_700_000_000_000, ())
 
     publisher.begin(1)
     assert publisher.publish(1, "first", messages, last_published=0) == 1

@@ -26,7 +26,7 @@ from tidegate import steps
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.demo.topics import committed_records
 
-NOW_MS = 1_800_000_000_000
+NOW_MS = 1_700_000_000_000
 RICH, DOCTOR, SINGLE, MAINTAINED, SHARDED = "rich", "doctor", "single", "maintained", "sharded"
 BATCHES = 3
 """The last one is the drain."""

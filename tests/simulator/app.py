@@ -188,6 +188,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.steps.sinks.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),
     "tidegate.steps.sinks.sql_database": sinks.sql_database,
     "tidegate.steps.sinks.sql_publisher": lambda *told: sinks.sql_publisher(here().shelf, *told),
+    "tidegate.steps.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
     "tidegate.steps.validate._check": _gate,
     "tidegate.steps.validate.check_sql_outbox": lambda *_: None,
 }

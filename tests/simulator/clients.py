@@ -195,6 +195,11 @@ class SimAdmin(Client):
 
         return self._ask("offsets", act)
 
+    def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
+        """Topics have no limits."""
+        (resource,) = resources
+        return self._ask("configs", lambda: {"topic": {resource.name: {}}})
+
     def epoch_ends(self, epochs: Mapping[Partition, int]) -> dict[Partition, EpochEnd]:
         """In place of the requests to the partitions' leaders."""
 

@@ -180,6 +180,9 @@ class SimOutbox(Outbox):
         if rows:
             yield Batch(rows, columns)
 
+    def outside(self, earliest_ms: int | None, latest_ms: int | None) -> tuple[str, int] | None:
+        return self.world.effect("outbox.timestamps", lambda: None)
+
 
 def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) -> SimOutbox:
     """As `steps.outbox.open_outbox`."""

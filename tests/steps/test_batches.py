@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import steps
+from tidegate.broker.limits import AFTER
 from tidegate.errors import (
     Halted,
     LeaseHeld,
@@ -65,9 +67,11 @@ def test_nulls_tombstones_and_malformed_records_in_one_batch(world: World) -> No
 def test_a_record_from_the_far_future_is_quarantined_and_holds_nothing_back(
     world: World,
 ) -> None:
-    world.stock(1, timestamp_ms=NOW_MS + 2 * 86_400_000)
+    world.configure(world.source, {AFTER: str(2**63 - 1)})
+    now_ms = time.time_ns() // 1_000_000
+    world.stock(1, timestamp_ms=now_ms + 2 * 86_400_000)
     world.stock(0)
-    world.run(interval_end_ms=NOW_MS)
+    world.run(clock_ms=now_ms, interval_end_ms=now_ms)
     assert world.published() == {key_of(): [False]}
     assert steps.read_quarantine(world.app, world.stream)["reason"].to_pylist() == ["future_timestamp"]
 

@@ -21,6 +21,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.epochs import EpochEnd, Partition, epoch_ends, epochs_before
+from tidegate.broker.limits import TIMESTAMP_SETTINGS, TimestampLimits
 from tidegate.broker.progress_topic import SETTINGS, shortcomings
 from tidegate.broker.transactions import OpenTransaction, open_transactions
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
@@ -185,15 +186,27 @@ class KafkaLog:
                 return None
             raise
 
+    def timestamp_limits(self, topic: str) -> TimestampLimits:
+        """Which timestamps a topic takes; no limits where the user may not ask. Raises as `view`."""
+        with self._admin() as admin:
+            self._describe(admin, topic)
+        try:
+            return TimestampLimits.parse(self._configs_of(topic, list(TIMESTAMP_SETTINGS)))
+        except SettingsInvalid as error:
+            if isinstance(error.__cause__, AuthorizationError):
+                return TimestampLimits()
+            raise
+
     def _config_of(self, topic: str, name: str) -> str:
         return self._configs_of(topic, [name])[name]
 
     def _configs_of(self, topic: str, names: list[str]) -> dict[str, str]:
+        """Settings of a topic, those of them that the broker has."""
         with self._admin() as admin:
             with failpoint("kafka.configs"):
                 requested = ConfigResource(ConfigResourceType.TOPIC, topic, names)
                 configs = admin.describe_configs([requested], config_filter="all")["topic"][topic]
-            return {name: str(configs[name]["value"]) for name in names}
+            return {name: str(configs[name]["value"]) for name in names if name in configs}
 
     def progress_topic_shortcomings(self) -> list[str]:
         """A sentence for each setting of the topic of progress records that is not good for it.

@@ -24,11 +24,12 @@ from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
+from kafka.errors import InvalidProducerEpochError, KafkaError, KafkaTimeoutError, ProducerFencedError
 
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.log import KafkaLog, broker_errors
 from tidegate.broker.progress_topic import newest_record
+from tidegate.broker.refusals import answer_in, refusal
 from tidegate.errors import SINK_IS_AHEAD, Fenced, OutcomeUnknown, ProgressLost
 from tidegate.failpoints import failpoint
 
@@ -149,6 +150,8 @@ class KafkaPublisher:
                     producer.init_transactions()
                 yield producer
             except KafkaError as error:
+                if (refused := refusal(error, self._config, self._shard, self._topic)) is not None:
+                    raise refused from error
                 if not _is_fenced(error):
                     raise
                 raise Fenced(
@@ -214,8 +217,7 @@ class KafkaPublisher:
         with failpoint("publish.flush"):
             producer.flush(timeout=_ANSWER_SECONDS)
         with failpoint("publish.acknowledge"):
-            for future in futures:
-                future.get(timeout=_ANSWER_SECONDS)
+            _acknowledged(futures)
         with failpoint("publish.commit"):
             _answered(producer.commit_transaction)
 
@@ -323,6 +325,22 @@ def chunks(
             chunk, full = [], message.size
         chunk.append(message)
     yield chunk, True
+
+
+def _acknowledged(futures: Sequence[Any]) -> None:
+    """Wait for the answers to what was sent. Of several errors, one that no retry can help is raised: what
+    the client has not sent for it fails, too, and does not tell why.
+    """
+    errors: list[KafkaError] = []
+    for future in futures:
+        try:
+            future.get(timeout=_ANSWER_SECONDS)
+        except KafkaTimeoutError:
+            raise
+        except KafkaError as error:
+            errors.append(error)
+    if errors:
+        raise next((error for error in errors if answer_in(error) is not None), errors[0])
 
 
 def _is_fenced(error: KafkaError) -> bool:

@@ -202,6 +202,8 @@ def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
     }
     if counts.get("emitted-too-large"):
         names["quarantined as too large to send"] = counts["emitted-too-large"]
+    if counts.get("emitted-refused-timestamp"):
+        names["quarantined for a timestamp that the topic refuses"] = counts["emitted-refused-timestamp"]
     rows: list[dict[str, Any]] = [{"": name, "value": f"{value:.0f}"} for name, value in names.items()]
     if len(report.stages) > 1:
         emitted = {stage: counts.get("emitted", 0) for stage, counts in report.stages.items()}

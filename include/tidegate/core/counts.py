@@ -33,5 +33,6 @@ class Counts(Counter[str]):
 
 
 def outgoing(counts: Mapping[str, float]) -> int:
-    """How many emissions of a stage its sinks get: all but those that are quarantined for their size."""
-    return int(counts.get("emitted", 0) - counts.get("emitted-too-large", 0))
+    """How many emissions of a stage its sinks get: all but those that a sink would refuse, in quarantine."""
+    refused = counts.get("emitted-too-large", 0) + counts.get("emitted-refused-timestamp", 0)
+    return int(counts.get("emitted", 0) - refused)

@@ -27,7 +27,7 @@ from tidegate.engine.rows import (
     state_rows,
     timed,
 )
-from tidegate.engine.sizes import gathered, sizes_of, split
+from tidegate.engine.sizes import gathered, refused_of, sizes_of, split
 from tidegate.engine.source import decode, read_ranges
 from tidegate.engine.stage import KeyTypes, apply_kernel, emission_frame
 from tidegate.engine.steps import (
@@ -215,8 +215,9 @@ class Computation:
         """Count what a step decided, and prepare what is written of it."""
         published = step.stage if step.name in published_stages(self._pipeline) else None
         sizes = sizes_of(decided, self._pipeline, published, keys) if published else {}
+        refused = refused_of(sizes, self._plan, self._pipeline, published) if published else None
         with failpoint("compute.count"):
-            counts = gathered(decided, sizes)
+            counts = gathered(decided, sizes, refused)
         counts = core.running_totals(counts, self._before.counts.get(step.name, {}))
         self._counts[step.name] = counts
         changed = changelog(decided, step.logic, self._plan.seq)
@@ -225,9 +226,10 @@ class Computation:
         )
         self._unusable.append((decided, counts["quarantined"]))
         if published is not None:
-            if counts["emitted-too-large"]:
-                decided, too_large = split(decided, sizes)
-                self._unusable.append((too_large, counts["emitted-too-large"]))
+            quarantined = counts["emitted"] - core.outgoing(counts)
+            if quarantined and refused is not None:
+                decided, unusable = split(decided, refused)
+                self._unusable.append((unusable, quarantined))
             emitted = outbox(decided, self._pipeline, published, keys, self._plan.seq)
             self._tables.append(Table("outbox", self._lake.outbox(step.name), emitted, core.outgoing(counts)))
 

@@ -16,7 +16,7 @@ from tidegate.errors import LedgerUnavailable, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.postgres import connect_options
 
-SCHEMA_REVISION = "0008"
+SCHEMA_REVISION = "0009"
 _BUSY_TIMEOUT_MS = 30_000
 _READ_ONLY = "25006"  # a server that has just become a replica
 

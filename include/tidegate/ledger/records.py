@@ -76,6 +76,8 @@ class Plan:
     what it was at planning: `{"version": n, "id": …}` of a Delta table, or `{"pipeline", "generation",
     "seq", "stage"}` of a state. `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see
     `spec.compiled`).
+    `timestamps` are the earliest and the latest that an output topic took at planning (epoch ms; None: any),
+    for those of which emissions outside go into quarantine.
     """
 
     stream: Stream
@@ -90,6 +92,7 @@ class Plan:
     drain: bool = False
     lookups: Mapping[str, Any] = field(default_factory=dict)
     clocks: Clocks = field(default_factory=dict)
+    timestamps: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
     @property
     def spec(self) -> PlannedSpec:

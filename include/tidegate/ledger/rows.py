@@ -69,6 +69,7 @@ def plan_in(stream: Stream, row: Row[Any]) -> Plan:
         drain=row.drain,
         lookups=row.lookups,
         clocks=partitions_in(row.clocks),
+        timestamps={topic: (earliest, latest) for topic, (earliest, latest) in row.timestamps.items()},
     )
 
 
@@ -82,6 +83,7 @@ def plan_out(plan: Plan) -> dict[str, Any]:
         "topic_ids": dict(plan.topic_ids),
         "lookups": dict(plan.lookups),
         "clocks": partitions_out(plan.clocks),
+        "timestamps": {topic: list(allowed) for topic, allowed in plan.timestamps.items()},
     }
 
 

@@ -57,6 +57,7 @@ plans = _table(
     Column("drain", Boolean, nullable=False, server_default=false()),
     Column("lookups", JSON, nullable=False, server_default=text("'{}'")),
     Column("clocks", JSON, nullable=False, server_default=text("'{}'")),  # the head's, when it was planned
+    Column("timestamps", JSON, nullable=False, server_default=text("'{}'")),
 )
 # What batches were planned with, each version once: the file's text, and the form in which it is read again.
 pipelines = _table(

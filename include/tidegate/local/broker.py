@@ -26,9 +26,8 @@ _SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
-    # records keep the time at which something happened, which may be long ago or still to come
+    # records keep the time at which something happened, which may be long ago
     "log.retention.ms": "-1",
-    "log.message.timestamp.after.max.ms": str(2**63 - 1),
     # one broker holds every copy, and a few partitions of its own topics are plenty
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",

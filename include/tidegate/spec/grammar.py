@@ -77,6 +77,7 @@ EXAMPLES = {
     "sinks.*.stage": "stage: availability",
     "sinks.*.with_key": "with_key: true",
     "sinks.*.too_large": "too_large: quarantine",
+    "sinks.*.refused_timestamp": "refused_timestamp: quarantine",
     "quality": "quality: {suite: availability, on_failure: stop}",
     "quality.suite": "suite: availability",
     "quality.on_failure": "on_failure: stop",

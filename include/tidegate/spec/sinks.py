@@ -56,6 +56,7 @@ class KafkaSink(Model):
     """Emissions go to a topic; with `with_key` the key columns are in the value too.
 
     `too_large`: whether an emission that Kafka would not take halts the batch, or is quarantined.
+    `refused_timestamp`: the same, for one whose timestamp the topic would not take.
     """
 
     kind: Literal["kafka"]
@@ -63,6 +64,7 @@ class KafkaSink(Model):
     stage: OfStage = None
     with_key: WithKey = False
     too_large: Literal["halt", "quarantine"] = "halt"
+    refused_timestamp: Literal["halt", "quarantine"] = "halt"
 
     @property
     def name(self) -> str:

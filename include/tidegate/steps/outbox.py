@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +55,27 @@ class Outbox:
                 if skip < rows:
                     yield from rows_from(_in_order(file, columns), skip)
                 skip = max(0, skip - rows)
+
+    def outside(self, earliest_ms: int | None, latest_ms: int | None) -> tuple[str, int] | None:
+        """Key and timestamp (epoch ms) of an emission that is not between two instants; None: no bound.
+
+        Costs a look at the files' statistics where there is none.
+        """
+        bounds = []
+        if earliest_ms is not None:
+            bounds.append(pc.field("timestamp") < earliest_ms)
+        if latest_ms is not None:
+            bounds.append(pc.field("timestamp") > latest_ms)
+        if not bounds:
+            return None
+        for file in self.files:
+            with lake_errors(file), failpoint("outbox.timestamps"):
+                rows = pq.read_table(
+                    file, columns=["key", "timestamp"], filters=reduce(or_, bounds), partitioning=None
+                )
+            if rows.num_rows:
+                return rows["key"][0].as_py(), rows["timestamp"][0].as_py()
+        return None
 
 
 def open_outbox(lake: Lake, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:

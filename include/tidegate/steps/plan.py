@@ -21,6 +21,7 @@ from tidegate.steps.publish import publish_decided
 from tidegate.steps.ranges import plan_ranges, standing_still
 from tidegate.steps.sinks import check_sql_sinks
 from tidegate.steps.stalled import stalled_in
+from tidegate.steps.timestamps import allowed_timestamps
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,7 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
         drain=trigger.drain,
         lookups=pinned_lookups(app, pipeline, before.lookups if before is not None else {}),
         clocks=head.clocks_of((each.topic, each.partition) for each in ranges),
+        timestamps=allowed_timestamps(app, pipeline),
     )
     return plan, found
 

@@ -14,10 +14,11 @@ from tidegate.errors import Halted, QualityFailed
 from tidegate.failpoints import failpoint
 from tidegate.lake import read_attempts
 from tidegate.ledger import Attempt, Plan
-from tidegate.spec import Pipeline, SqlSink
+from tidegate.spec import Pipeline, SqlSink, TableSink
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.lease import leased_for, timed
 from tidegate.steps.sinks import check_sql_outbox
+from tidegate.steps.timestamps import check_timestamps
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ log = logging.getLogger(__name__)
 def validate_batch(app: App, plan: Plan, run_id: str) -> str:
     """Check the outbox against the pipeline's suite. Returns what was found, in a sentence.
 
-    Raises QualityFailed when the suite says stop, SinkRefused when a SQL sink could not hold an emission;
+    Raises QualityFailed when the suite says stop, SinkRefused when a SQL sink could not hold an emission,
+    TimestampRefused when a topic would not take one;
     the batch is then neither committed nor published.
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
@@ -76,10 +78,15 @@ def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[
 
 def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
     for sink in pipeline.sinks:
+        if isinstance(sink, TableSink):
+            continue
+        outbox = app.outbox(plan, pipeline.stage_of(sink), attempt)
+        if not outbox.emitted:
+            continue
         if isinstance(sink, SqlSink):
-            outbox = app.outbox(plan, pipeline.stage_of(sink), attempt)
-            if outbox.emitted:
-                check_sql_outbox(app, sink, outbox)
+            check_sql_outbox(app, sink, outbox)
+        else:
+            check_timestamps(app, sink, outbox)
 
 
 def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> pa.Table | None:

@@ -1,0 +1,48 @@
+"""What a topic takes: which timestamps, by its configuration and the broker's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BEFORE = "message.timestamp.before.max.ms"
+AFTER = "message.timestamp.after.max.ms"
+TYPE = "message.timestamp.type"
+DIFFERENCE = "message.timestamp.difference.max.ms"
+"""Until Kafka 3.x, both of the limits in one."""
+
+TIMESTAMP_SETTINGS = (BEFORE, AFTER, TYPE, DIFFERENCE)
+_UNLIMITED = 10**15
+"""More than 30,000 years. Kafka's own for no limit is the largest `long`."""
+
+
+@dataclass(frozen=True)
+class TimestampLimits:
+    """How far a record's timestamp may be behind and ahead of the broker's clock when it arrives, in
+    milliseconds; None: any distance.
+    """
+
+    before_ms: int | None = None
+    after_ms: int | None = None
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> TimestampLimits:
+        """From a topic's settings, as far as the broker knows them. With LogAppendTime there is no limit:
+        the broker writes timestamps of its own.
+        """
+        if settings.get(TYPE) == "LogAppendTime":
+            return cls()
+        return cls(_smallest(settings, BEFORE, DIFFERENCE), _smallest(settings, AFTER, DIFFERENCE))
+
+    def earliest_ms(self, now_ms: int) -> int | None:
+        """The earliest timestamp that is taken at an instant, epoch ms."""
+        return None if self.before_ms is None else now_ms - self.before_ms
+
+    def latest_ms(self, now_ms: int) -> int | None:
+        """The latest timestamp that is taken at an instant, epoch ms. What is taken stays taken later."""
+        return None if self.after_ms is None else now_ms + self.after_ms
+
+
+def _smallest(settings: Mapping[str, str], *names: str) -> int | None:
+    given = [int(settings[name]) for name in names if name in settings]
+    return min((limit for limit in given if limit < _UNLIMITED), default=None)

@@ -1,0 +1,76 @@
+"""Emissions whose timestamp the output topic refuses, by the broker's clock: found before the commit."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from tests.world import NOW_MS, World, key_of
+from tidegate import steps
+from tidegate.broker.limits import AFTER, BEFORE
+from tidegate.cli import cli
+from tidegate.errors import TimestampRefused
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def now_ms(world: World) -> int:
+    """A source that takes records from the future, in a topic with limits of its own; and the instant."""
+    world.configure(world.source, {AFTER: str(2**63 - 1)})
+    return time.time_ns() // 1_000_000
+
+
+def doctor(world: World, *options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["doctor", "availability", "--json", *options], env=world.environment)
+    return result.exit_code, result.output
+
+
+def test_an_emission_that_is_too_far_ahead_halts_before_the_commit_and_goes_out_after_the_cure(
+    world: World, now_ms: int
+) -> None:
+    world.stock(1, timestamp_ms=now_ms)
+    world.stock(0, timestamp_ms=now_ms + 2 * HOUR_MS)
+    with pytest.raises(
+        TimestampRefused, match=rf"{world.sink} .*1:00:00 ahead \({AFTER}=3600000\).*Run again"
+    ):
+        world.run("r", clock_ms=now_ms)
+    assert world.app.ledger.head(world.stream).seq == 0
+    assert world.published() == {}
+    code, told = doctor(world)
+    assert (code, "batch 1 failed in validate" in told, "TimestampRefused" in told) == (2, True, True)
+    world.configure(world.sink, {AFTER: str(3 * HOUR_MS)})
+    world.run("r", clock_ms=now_ms)
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_they_are_quarantined_where_that_is_declared_and_the_others_go_out(world: World, now_ms: int) -> None:
+    world.write_pipeline(**{"with_key: true}": "with_key: true, refused_timestamp: quarantine}"})
+    world.stock(1, timestamp_ms=now_ms)
+    world.stock(0, timestamp_ms=now_ms + 2 * HOUR_MS)
+    world.stock(2, product=2, timestamp_ms=now_ms - HOUR_MS)
+    world.run(clock_ms=now_ms)
+    assert world.published() == {key_of(): [True], key_of(product=2): [True]}
+    (row,) = steps.read_quarantine(world.app, world.stream).to_pylist()
+    assert (row["offset"], row["reason"], row["timestamp"]) == (1, "refused_timestamp", now_ms + 2 * HOUR_MS)
+    counts = world.counts(1)
+    assert (counts["emitted"], counts["emitted-refused-timestamp"], counts["emitted-too-large"]) == (3, 1, 0)
+
+
+def test_what_is_ahead_of_a_batchs_clock_and_not_of_the_brokers_goes_out(world: World) -> None:
+    world.write_pipeline(**{"with_key: true}": "with_key: true, refused_timestamp: quarantine}"})
+    world.stock(1, timestamp_ms=NOW_MS + 2 * HOUR_MS)
+    world.run(clock_ms=NOW_MS)
+    assert world.published() == {key_of(): [True]}
+
+
+def test_an_old_emission_halts_where_the_topic_takes_no_old_ones_and_doctor_knows_that(world: World) -> None:
+    world.configure(world.sink, {BEFORE: str(HOUR_MS)})
+    world.stock(1)
+    with pytest.raises(TimestampRefused, match=rf"1:00:00 old \({BEFORE}=3600000\)"):
+        world.run("r")
+    assert world.app.ledger.head(world.stream).seq == 0
+    assert f"{world.sink} refuses timestamps older than 1:00:00" in doctor(world)[1]
