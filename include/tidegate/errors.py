@@ -31,6 +31,7 @@ TidegateError
     ├── MemoryExhausted       a batch does not fit into the memory that Spark has
     ├── SinkRefused           a sink's table or topic cannot hold the emissions
     ├── BufferFull            a bounded buffer that may not emit early is full
+    ├── RecordFailed          one record cannot be folded in, such as one that makes a sum overflow
     ├── UserFunctionFailed    a pipeline's own `python` function raised, or gave no answer
     ├── ConditionFailed       a `where` or `equal: sql` could not be evaluated on a value
     ├── LookupMissing         a lookup's table, pipeline or stage does not exist
@@ -215,6 +216,10 @@ class SetupFailed(Permanent):
 
 class BufferFull(Permanent):
     """A stage's bounded buffer is full and may not emit early. The batch has had no effect."""
+
+
+class RecordFailed(Permanent):
+    """One record cannot be used by a stage, such as one that makes a sum too large for its type."""
 
 
 class UserFunctionFailed(Permanent):

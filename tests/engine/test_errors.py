@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tidegate.engine.errors import translated
-from tidegate.errors import BrokerUnavailable
+from tidegate.errors import BrokerUnavailable, RecordFailed
 from tidegate.spec import Pipeline, parse_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 GONE = """\
 An error occurred while calling o613.persist.
@@ -28,3 +33,23 @@ def test_a_broker_that_does_not_answer_spark_is_told_by_its_cause_not_by_the_cal
     with pytest.raises(BrokerUnavailable, match=r"TimeoutException: Timed out") as told, translated(pipeline):
         raise RuntimeError(GONE)
     assert "o613" not in str(told.value)
+
+
+@pytest.mark.spark
+def test_an_expression_that_fails_in_spark_is_told_with_its_text(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:
+    frame = spark.range(3)
+    with pytest.raises(RecordFailed) as caught, translated(pipeline):
+        frame.selectExpr("id + 10 div id as n").collect()
+    assert caught.value.what.startswith("`id + 10 div id as n` fails on a record's values: [DIVIDE_BY_ZERO]")
+    assert "try_divide" in caught.value.fix
+    for sql, sign in [
+        ("cast(concat('x', id) as int)", "CAST_INVALID_INPUT"),
+        ("array(id)[id + 1]", "INVALID_ARRAY_INDEX"),
+        ("cast(id + 40000 as smallint)", "CAST_OVERFLOW"),
+        ("id + 9223372036854775807L", "ARITHMETIC_OVERFLOW"),
+        ("to_timestamp(concat('x', id))", "CANNOT_PARSE_TIMESTAMP"),
+    ]:
+        with pytest.raises(RecordFailed, match=sign), translated(pipeline):
+            frame.selectExpr(sql).collect()

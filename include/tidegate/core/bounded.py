@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidegate.core.counts import Counts
 from tidegate.core.entry import Entry
 from tidegate.core.reduce import Values
@@ -35,6 +37,15 @@ class Buffer:
             self._bytes += size
             self._peak_records = max(self._peak_records, len(self._held))
             self._peak_bytes = max(self._peak_bytes, self._bytes)
+
+    def savepoint(self) -> Callable[[], None]:
+        """What undoes the peaks from here on; entries that are as they were are taken note of again."""
+        peaks = self._peak_records, self._peak_bytes
+
+        def roll_back() -> None:
+            self._peak_records, self._peak_bytes = peaks
+
+        return roll_back
 
     def _size(self, entry: Entry) -> int:
         return len(entry.key.encode()) + self._values.size(entry.held)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidegate.core.bounded import Buffer
 from tidegate.core.columns import Columns
 from tidegate.core.entry import NEVER, Entry
@@ -134,6 +136,34 @@ class Entries:
         if entry.stored:
             self._gone[entry.key, entry.window] = entry
         self.touch(entry)
+
+    def savepoint(self, row: int) -> Callable[[], None]:
+        """What undoes all that is done to the entries of the row's key from here on."""
+        key = self._columns.key[row]
+        windows = self._keys.setdefault(key, {})
+        before = dict(windows)
+        gone = {place: entry for place, entry in self._gone.items() if place[0] == key}
+        slots = [(entry, entry.slots()) for entry in (*before.values(), *gone.values())]
+        marks = [(entry, self._values.mark(entry.held)) for entry in before.values()]
+        changed = len(self.changed)
+
+        def roll_back() -> None:
+            for entry in windows.values():
+                entry.due = NEVER
+                self.empty(entry)
+            windows.clear()
+            windows.update(before)
+            for place in [place for place in self._gone if place[0] == key]:
+                del self._gone[place]
+            self._gone.update(gone)
+            for entry, values in slots:
+                entry.reset(values)
+            for entry, mark in marks:
+                entry.held = self._values.undo(mark)
+                self.note_held(entry)
+            del self.changed[changed:]
+
+        return roll_back
 
     def clear(self) -> None:
         """The group is done."""

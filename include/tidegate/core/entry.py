@@ -83,6 +83,15 @@ class Entry:
         remembers = self.held is not None or self.emitted is not None or self.flushed_at is not None
         return not self.gone and (remembers or bool(self.pending) or self.due != NEVER)
 
+    def slots(self) -> list[Any]:
+        """All that is known of it, for `reset`."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    def reset(self, slots: list[Any]) -> None:
+        """All as it was. What `held` refers to is the caller's to restore."""
+        for name, value in zip(self.__slots__, slots, strict=True):
+            setattr(self, name, value)
+
     def empty(self) -> None:
         """Nothing is held back any more."""
         self.pending = 0

@@ -22,13 +22,13 @@ from tidegate.core.entries import Entries
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.gate import Gate
 from tidegate.core.outcome import Outcome
+from tidegate.core.quarantine import RECORD_ERRORS, at_record, reason_of
 from tidegate.core.reduce import Collect, Latest
 from tidegate.core.rows import STATE
 from tidegate.core.serialize import serialize
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
 from tidegate.core.windows import Hopping, Session, Span, Tumbling
-from tidegate.errors import ConditionFailed, UserFunctionFailed
 
 
 class Folding:
@@ -52,6 +52,7 @@ class Folding:
         self._tally: dict[str, int] = defaultdict(int)
         latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
         # `latest` is one record's value; in a window it is made of all of the window's
+        self._sets_aside = stage.on_error == "quarantine"
         self._ignores_nulls = not stage.reduce.takes_nulls
         self._newest_only = latest and stage.window is None
         self._forgets_suppressed = latest and stage.emit.forgets_suppressed
@@ -78,13 +79,8 @@ class Folding:
 
     def _apply(self, start: int, end: int) -> None:
         """A group's rows, its state first."""
-        first = row = self._restore(start, end)
-        try:
-            for row in range(first, end):
-                self._record(row)
-        except (UserFunctionFailed, ConditionFailed) as error:
-            where = "/".join(map(str, self._columns.position(row)))
-            raise type(error)(f"{error.what} (at the record {where})", error.fix) from error
+        for row in range(self._restore(start, end), end):
+            self._record(row)
 
     def _restore(self, start: int, end: int) -> int:
         """Take up a group's state; gives the row at which its records begin."""
@@ -104,7 +100,7 @@ class Folding:
             self._fire(before)
         now = timestamp if timestamp > before else before
         told = self._told(row) if self._batch.trace else ""
-        fates = self._fates(row, timestamp, now)
+        fates = self._usable(row, timestamp, now) if self._sets_aside else self._used(row, timestamp, now)
         if self._timers.next_due <= now:
             self._fire(now)
         if self._buffer is not None and self._buffer.is_full:
@@ -112,6 +108,29 @@ class Folding:
         self._count(row, fates)
         for fate in fates if self._batch.trace else ():
             self._outcome.trace(row, fate, now, told)
+
+    def _used(self, row: int, timestamp: int, now: int) -> Sequence[str]:
+        """Apply a record that has to be usable."""
+        try:
+            return self._fates(row, timestamp, now)
+        except RECORD_ERRORS as error:
+            raise at_record(error, self._stage, self._columns.position(row)) from error
+
+    def _usable(self, row: int, timestamp: int, now: int) -> Sequence[str]:
+        """Apply a record, or put it aside as though it had never come: all of its windows, or none."""
+        counts = self._counts.copy()
+        savepoints = [self._entries.savepoint(row), self._outcome.savepoint(self._columns.key[row])]
+        if self._buffer is not None:
+            savepoints.append(self._buffer.savepoint())
+        try:
+            return self._fates(row, timestamp, now)
+        except RECORD_ERRORS as error:
+            for roll_back in savepoints:
+                roll_back()
+            self._counts.clear()
+            self._counts.update(counts)
+            self._outcome.quarantine(row, reason_of(error))
+            return ("quarantined",)
 
     def _told(self, row: int) -> str:
         """What came in, and what is known of its key before it is applied."""
@@ -125,13 +144,14 @@ class Folding:
         if len(fates) > 1:
             dropped = [each for each in fates if each in ("late", "repeated")]
             fate = "used" if len(dropped) < len(fates) else max(dropped)  # repeated rather than late
-        if self._values.null[row] and fate not in ("late", "repeated"):
+        if self._values.null[row] and fate not in ("late", "repeated", "quarantined"):
             self._counts["tombstones"] += 1
         self._tally[fate] += 1
 
     def _count_fates(self) -> None:
         """What became of the records of all rows."""
         late, repeated = self._tally.pop("late", 0), self._tally.pop("repeated", 0)
+        self._tally.pop("quarantined", 0)  # counted with their rows
         self._counts["expired-window-record-drop"] += late
         self._counts["deduplicated"] += repeated
         self._counts["used"] += sum(self._tally.values())
@@ -286,6 +306,15 @@ class Folding:
         self._entries.empty(entry)
         self._entries.touch(entry)
 
+    def _let_out_later(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
+        """What is held back goes out, and it is no record that makes it do so."""
+        try:
+            self._let_out(entry, reason, at, waited)
+        except RECORD_ERRORS as error:
+            window = "" if entry.window is None else f" in the window {list(entry.window)}"
+            what = f"{error.what} (when the key {entry.key!r}{window} goes out, by {reason})"
+            raise type(error)(what, error.fix) from error
+
     def _send(self, entry: Entry, output: Any, at: int, waited: bool, reason: str) -> None:
         self._outcome.emit(entry, output, entry.timestamp, at, waited, reason)
         entry.emitted_timestamp = entry.timestamp
@@ -318,7 +347,7 @@ class Folding:
             self._counts["suppression-overtime-count"] += 1
             self._counts["suppression-overtime-sum"] += overtime
             self._counts.include({"suppression-overtime-min": overtime})
-            self._let_out(entry, reason, due, entry.waited)
+            self._let_out_later(entry, reason, due, entry.waited)
         if reason is None or entry.close <= due:
             self._entries.remove(entry)
         else:
@@ -332,7 +361,7 @@ class Folding:
             self._let_out_now(self._timers.first_held(), "emit_early", now)
 
     def _let_out_now(self, entry: Entry, reason: str, now: int) -> None:
-        self._let_out(entry, reason, now, waited=False)
+        self._let_out_later(entry, reason, now, waited=False)
         if entry.close <= now:
             self._entries.remove(entry)
         else:

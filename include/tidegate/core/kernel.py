@@ -13,6 +13,7 @@ from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
 from tidegate.core.grouping import group_ends, whole_groups
 from tidegate.core.ordering import merge_partitions
+from tidegate.core.quarantine import pass_through, without_unreadable
 from tidegate.core.rows import BY_KEY, BY_PARTITION, COUNTS, QUARANTINED, fill, output_schema
 from tidegate.core.stage import Batch, Stage
 
@@ -37,7 +38,8 @@ def decide(
     Yields state, emission, quarantined and trace rows, then counts.
 
     The input must have at least one Arrow batch, though it may be empty: its schema gives the output's.
-    Raises BufferFull, UserFunctionFailed, ConditionFailed.
+    Raises BufferFull, and where a record cannot be used and the stage stops for it, RecordFailed,
+    UserFunctionFailed or ConditionFailed, with its position.
     """
     counts = Counts()
     schema: pa.Schema | None = None
@@ -49,8 +51,11 @@ def decide(
             schema = schema or output_schema(stage, rows.schema)
             if pc.index(rows.column("kind"), QUARANTINED).as_py() >= 0:
                 quarantined = pc.equal(rows.column("kind"), QUARANTINED)
-                held.append(_pass_through(schema, rows.filter(quarantined), counts))
+                held.append(pass_through(schema, rows.filter(quarantined), counts))
                 rows = rows.filter(pc.invert(quarantined))
+            rows, unreadable = without_unreadable(stage, rows)
+            if unreadable is not None:
+                held.append(pass_through(schema, unreadable, counts))
             yield rows
 
     for rows in whole_groups(accepted_rows(), groups(stage)):
@@ -74,9 +79,3 @@ def _decide_groups(
         yield from columnar.fold_columns(stage, batch, schema, rows, counts)
     else:
         yield from Folding(stage, batch, rows, schema, counts).run(group_ends(rows, groups(stage)))
-
-
-def _pass_through(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
-    counts["quarantined"] += rows.num_rows
-    names = ("topic", "partition", "offset", "timestamp", "input")
-    return fill(schema, QUARANTINED, {name: rows.column(name) for name in names}, rows.num_rows)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER, Entry
+from tidegate.core.quarantine import pass_through, with_reasons
 from tidegate.core.reduce import Values
 from tidegate.core.rows import EMISSION, STATE, TRACE, fill
 
@@ -56,6 +57,7 @@ class Outcome:
         self._emissions: list[tuple[Any, ...]] = []
         self._states: list[_State] = []
         self._traces: list[_Trace] = []
+        self._quarantined: list[tuple[int, str]] = []
 
     def emit(self, entry: Entry, value: Any, timestamp: int, at: int, waited: bool, reason: str) -> None:
         """Let a value out; None is a deletion."""
@@ -63,6 +65,20 @@ class Outcome:
         self._ordinals[entry.key] = ordinal + 1
         start, end = entry.window or (None, None)
         self._emissions.append((entry.row, value, timestamp, at, waited, reason, ordinal, start, end))
+
+    def quarantine(self, row: int, reason: str) -> None:
+        """Put a record aside."""
+        self._quarantined.append((row, reason))
+
+    def savepoint(self, key: str) -> Callable[[], None]:
+        """What takes back all that the key lets out from here on."""
+        emissions, ordinal = len(self._emissions), self._ordinals.get(key, 0)
+
+        def roll_back() -> None:
+            del self._emissions[emissions:]
+            self._ordinals[key] = ordinal
+
+        return roll_back
 
     def remember(self, entry: Entry, hashed: bool) -> None:
         """Keep an entry as a state row."""
@@ -107,6 +123,10 @@ class Outcome:
         if self._states:
             counts["state-rows-changed"] += len(self._states)
             yield self._as_rows(STATE, self._columns(_State._fields, self._states))
+        if self._quarantined:
+            places, reasons = zip(*self._quarantined, strict=True)
+            rows = self._rows.take(pa.array(places, pa.int64()))
+            yield pass_through(self._schema, with_reasons(rows, reasons), counts)
         if self._traces:
             yield self._as_rows(TRACE, self._columns(_Trace._fields, self._traces))
 

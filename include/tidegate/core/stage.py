@@ -27,7 +27,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class Stage:
-    """How records fold into a value, and when that goes out. A buffer without `bound` may grow."""
+    """How records fold into a value, and when that goes out. A buffer without `bound` may grow.
+
+    `on_error`: what becomes of a record that cannot be folded in, tested or compared; under `quarantine` the
+    rows' `input` has to hold it. `name` is for messages.
+    """
 
     reduce: Reduce
     emit: Emit
@@ -36,6 +40,8 @@ class Stage:
     where: Condition | None = None
     deduplicate: Literal["offset", "root", "none"] = "offset"
     bound: Bound | None = None
+    on_error: Literal["stop", "quarantine"] = "stop"
+    name: str = ""
 
     @property
     def remembers_hashes(self) -> bool:

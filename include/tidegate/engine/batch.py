@@ -33,6 +33,7 @@ from tidegate.engine.stage import KeyTypes, apply_kernel, emission_frame
 from tidegate.engine.steps import (
     Step,
     forwarded,
+    keeps_input,
     keeps_time,
     packed,
     published_stages,
@@ -142,7 +143,8 @@ class Computation:
     def _source(self, kafka: KafkaConfig, read: Observation) -> DataFrame:
         """The records of the planned ranges, decoded, exploded and enriched."""
         records = read_ranges(self._spark, kafka, self._plan.ranges)
-        frame = decode(records, self._pipeline.source, F.lit(self._plan.believed_until_ms))
+        believed_until = F.lit(self._plan.believed_until_ms)
+        frame = decode(records, self._pipeline.source, believed_until, whole=keeps_input(self._steps))
         counted = {
             "records": F.col("__part") == 0,
             "rows": F.lit(True),

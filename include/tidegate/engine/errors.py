@@ -19,6 +19,7 @@ from tidegate.errors import (
     OffsetsLost,
     PipelineInvalid,
     Problem,
+    RecordFailed,
     SparkLost,
     TidegateError,
     UserFunctionFailed,
@@ -40,11 +41,15 @@ _MORE_MEMORY = (
     "Set TIDEGATE_SPARK_MEMORY to more than it is (unset, it is 1g; executors of a cluster have "
     "spark.executor.memory); then run again, nothing is lost."
 )
-# Errors that one record's values cause in a SQL expression (Spark's ANSI mode is on).
-_EXPRESSION = ("DIVIDE_BY_ZERO", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")
+# What one record's values cause in a SQL expression (Spark's ANSI mode is on), and the expression itself.
+_EXPRESSION = re.compile(
+    r"Spark(?:Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds)Exception: (\[[A-Z_.]+\] [^\n]*)"
+)
+_FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
 
 # What the kernel raises in a worker reaches the driver as text only: this is how it is told, and found again.
-_FROM_WORKER = {each.__name__: each for each in (BufferFull, ConditionFailed, UserFunctionFailed)}
+_RAISED_IN_WORKERS = (BufferFull, ConditionFailed, RecordFailed, UserFunctionFailed)
+_FROM_WORKER = {each.__name__: each for each in _RAISED_IN_WORKERS}
 _TOLD = re.compile(r"^tidegate\.told: (\{.*\})$", re.MULTILINE)
 
 
@@ -112,19 +117,8 @@ def _from_text(text: str) -> TidegateError | None:
         return _FROM_WORKER[error["type"]](error["what"], error["fix"])
     if any(sign in text for sign in _MEMORY):
         return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
-    if any(sign in text for sign in _EXPRESSION):
-        name = next(sign for sign in _EXPRESSION if sign in text)
-        return PipelineInvalid(
-            [
-                Problem(
-                    "pipeline",
-                    1,
-                    "stages",
-                    f"An expression failed on a record's values: {name}",
-                    "Use the function's try_ form (try_divide, try_cast …), or keep them out with `case`.",
-                )
-            ]
-        )
+    if (failed := _EXPRESSION.search(text)) is not None:
+        return _expression_failed(failed[1], text)
     if any(sign in text for sign in _LOST):
         return OffsetsLost(
             f"Kafka no longer has all planned records: {_line_with(_LOST, text)}",
@@ -141,6 +135,17 @@ def _from_text(text: str) -> TidegateError | None:
             "Check the broker; then run again, nothing is lost.",
         )
     return None
+
+
+def _expression_failed(says: str, text: str) -> RecordFailed:
+    """Spark computes whole batches of records, and does not tell which one it was."""
+    fragment = _FRAGMENT.search(text)
+    expression = f"`{fragment[1].strip()}`" if fragment else "An expression"
+    return RecordFailed(
+        f"{expression} fails on a record's values: {says[:300]}",
+        "Spark does not tell which record it is, and `on_error` is of what tidegate computes itself. Use a "
+        "form that gives null (try_divide, try_cast, try_element_at, nullif …), or `case`.",
+    )
 
 
 def _first_line(text: str) -> str:

@@ -27,6 +27,7 @@ from tidegate.engine.stage import KeyTypes, emission_frame
 from tidegate.engine.steps import (
     Step,
     forwarded,
+    keeps_input,
     packed,
     repeated_columns,
     source_keys,
@@ -150,7 +151,9 @@ class Replay:
         ]
         schema = f"{RECORD_SCHEMA}, __clock bigint, __arrival bigint"
         records = self._spark.createDataFrame(given, schema)
-        frame = decode(records, self._pipeline.source, F.col("__clock") + core.FUTURE_MS, F.col("__arrival"))
+        believed_until, arrival = F.col("__clock") + core.FUTURE_MS, F.col("__arrival")
+        whole = keeps_input(steps_of(self._pipeline))
+        frame = decode(records, self._pipeline.source, believed_until, arrival, whole=whole)
         # the order in which records are given is that of their partition, whatever offsets they are given
         frame = timed(frame.withColumn("__turn", F.col("__arrival")), {})
         frame = enrich(frame, self._pipeline, self._open)

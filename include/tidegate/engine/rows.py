@@ -37,7 +37,8 @@ def record_rows(
     """
     internals = [name for name in frame.columns if name.startswith("__")]
     selected = frame.select(
-        *internals,
+        *[name for name in internals if name != "__input"],
+        _input(frame, logic).alias("__input"),
         *[F.col(name).alias(f"__extra_{name}") for name in extra],
         *[F.expr(sql).alias(name) for name, sql in values.items()],
     )
@@ -63,6 +64,20 @@ def record_rows(
     # one type for a value, wherever it stands: Arrow takes a column that is never null for another type
     anything = nullable(rows.schema["value"].dataType)
     return _with_state_columns(rows.withColumn("value", F.col("value").cast(anything)), logic)
+
+
+def _input(frame: DataFrame, logic: core.Stage) -> Column:
+    """What is kept of a record that cannot be used: what came from Kafka, or else what a stage emitted."""
+    if logic.on_error == "stop":
+        return F.col("__input")
+    columns = [F.col(f"`{name}`") for name in frame.columns if not name.startswith("__")]
+    emitted = F.struct(
+        F.col("__key").cast("binary"),
+        F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary"),
+        F.lit(None).cast("array<struct<key: string, value: binary>>"),
+        F.lit(None).cast("string"),
+    )
+    return F.coalesce("__input", emitted.cast(QUARANTINED_SCHEMA))
 
 
 def nullable(type_: DataType) -> DataType:

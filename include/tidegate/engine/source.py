@@ -64,15 +64,17 @@ def _by_topic(
     return json.dumps({topic: sorted(of.values()) for topic, of in topics.items()} if as_list else topics)
 
 
-def decode(records: DataFrame, source: Source, believed_until_ms: Column, *extra: Column) -> DataFrame:
+def decode(
+    records: DataFrame, source: Source, believed_until_ms: Column, *extra: Column, whole: bool = False
+) -> DataFrame:
     """Parse records (RECORD_SCHEMA) into the source's columns, besides `extra` ones.
 
     Gives a frame: the source's columns beside internal ones. An internal column starts with two underscores:
     `__topic`, `__partition`, `__offset`: the record's position; `__turn`, its place in the partition, and
     `__part`, its index among those exploded from one record; `__key` (the canonical key), `__timestamp`
     (epoch ms), `__tombstone`, `__chain` (hops before this one), `__reason` (null, or why the record is
-    quarantined; its columns are null then), `__input` (the whole of a quarantined record), `__empty` (nothing
-    to explode).
+    quarantined; its columns are null then), `__input` (the whole of a quarantined record, and with `whole` of
+    each, for a stage that may have to put it aside), `__empty` (nothing to explode).
     """
     exploded = _explode(records.select("*", _parse(source).alias("__parsed")), source)
     keyed = exploded.select(
@@ -89,7 +91,7 @@ def decode(records: DataFrame, source: Source, believed_until_ms: Column, *extra
         *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset")],
         F.col("offset").alias("__turn"),
         *[F.col(name) for name in ("__part", "__key", "__timestamp", "__tombstone", "__chain", "__reason")],
-        F.when(~usable, F.struct("key", "value", "headers", F.col("__reason").alias("reason")))
+        F.when(~usable | F.lit(whole), F.struct("key", "value", "headers", F.col("__reason").alias("reason")))
         .cast(QUARANTINED_SCHEMA)
         .alias("__input"),
         (usable & F.col("__empty")).alias("__empty"),

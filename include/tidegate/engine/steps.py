@@ -76,6 +76,12 @@ def keeps_time(steps: Sequence[Step]) -> bool:
     return len(steps) > 1 or any(step.stage is not None and step.stage.timed for step in steps)
 
 
+def keeps_input(steps: Sequence[Step]) -> bool:
+    """Whether the first stage may put a record aside, which travels whole then."""
+    first = next(step for step in steps if step.stage is not None)
+    return first.logic.on_error == "quarantine"
+
+
 def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
     """The columns whose values are let through once."""
     deduplicate = pipeline.source.deduplicate

@@ -67,6 +67,7 @@ EXAMPLES = {
     "stages.*.emit.since": "since: first_event",
     "stages.*.emit.every": "every: 10m",
     "stages.*.where": 'where: "isAvailable"',
+    "stages.*.on_error": "on_error: quarantine",
     "sinks": "sinks: [{kind: kafka, topic: availability}]",
     "sinks.*.kind": "kind: kafka",
     "sinks.*.topic": "topic: availability",

@@ -58,6 +58,8 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         where=stage.condition,
         deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
         bound=_bound(stage),
+        on_error=stage.on_error,
+        name=stage.name,
     )
 
 

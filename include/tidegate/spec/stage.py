@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic import ValidationInfo as Info
@@ -154,6 +154,7 @@ class Stage(Model):
     select: Select = Field(default=None)  # type: ignore[arg-type]  # resolved while reading
     emit: Emit
     where: Annotated[str, AfterValidator(_over_emitted)] | None = None
+    on_error: Literal["stop", "quarantine"] = "stop"
     _condition: Condition | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")

@@ -23,7 +23,7 @@ class Values(Protocol):
     """Per row, whether its value is null."""
 
     def fold(self, held: Any, row: int) -> Any:
-        """What is held once the row's record is folded in."""
+        """What is held with the row's record folded in. Raises RecordFailed, and leaves `held` as it was."""
         ...
 
     def output(self, held: Any) -> Any:
@@ -32,6 +32,14 @@ class Values(Protocol):
 
     def merge(self, older: Any, newer: Any) -> Any:
         """What two sessions hold together."""
+        ...
+
+    def mark(self, held: Any) -> Any:
+        """What `undo` needs, however `held` is folded on."""
+        ...
+
+    def undo(self, mark: Any) -> Any:
+        """What was held when the mark was made."""
         ...
 
     def restore(self, row: int) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from tidegate.core.json_text import encoder
 from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.errors import RecordFailed
 
 
 @dataclass(frozen=True)
@@ -59,20 +60,44 @@ class AggregateValues:
         self._finished = all(function.finishes_as_it_is for function in self._functions)
         self.null = value.is_null().to_pylist()
         columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
-        self._steps = [
-            (at, function.fold, column)
-            for at, (function, column) in enumerate(zip(self._functions, columns, strict=True))
+        self._labels = [f"`{each.name}`, {each.function}(…)," for each in aggregates]
+        fits = [f.fits(value.type[name]) for f, name in zip(self._functions, self._names, strict=True)]
+        steps = list(enumerate(zip(self._functions, columns, fits, strict=True)))
+        self._steps = [(at, function.fold, column) for at, (function, column, test) in steps if test is None]
+        self._limited = [
+            (at, function.fold, column, test) for at, (function, column, test) in steps if test is not None
         ]
 
     def fold(self, held: Any, row: int) -> Any:
-        """One record more."""
+        """One record more. Raises RecordFailed where a number becomes too large; then nothing has changed."""
         if held is None:
             held = [function.start() for function in self._functions]
+        if self._limited:
+            self._fold_limited(held, row)
         for at, fold, column in self._steps:
             argument = column[row]
             if argument is not None:
                 held[at] = fold(held[at], argument)
         return held
+
+    def _fold_limited(self, held: Any, row: int) -> None:
+        """The functions whose results may not fit. They are replaced together, once all of them do."""
+        folded = []
+        for at, fold, column, fits in self._limited:
+            argument = column[row]
+            if argument is not None:
+                part = fold(held[at], argument)
+                if not fits(part):
+                    raise self._too_large(at)
+                folded.append((at, part))
+        for at, part in folded:
+            held[at] = part
+
+    def _too_large(self, at: int) -> RecordFailed:
+        return RecordFailed(
+            f"{self._labels[at]} becomes too large: whole numbers have 64 bits, decimals at most 38 digits",
+            "Give it `cast(x as double)` or fewer digits, or keep such values out of it with `case`.",
+        )
 
     def output(self, held: Any) -> Any:
         """The results so far."""
@@ -83,10 +108,31 @@ class AggregateValues:
         return tuple([f.finish(part) for f, part in zip(self._functions, held, strict=True)])
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """The older session's records come first."""
+        """The older session's records come first. Raises RecordFailed as `fold` does."""
         if older is None or newer is None:
             return older or newer
-        return [f.merge(a, b) for f, a, b in zip(self._functions, older, newer, strict=True)]
+        merged = [f.merge(a, b) for f, a, b in zip(self._functions, older, newer, strict=True)]
+        for at, _, _, fits in self._limited:
+            if not fits(merged[at]):
+                raise self._too_large(at)
+        return merged
+
+    def mark(self, held: Any) -> Any:
+        """The accumulators; of those that are lists, which only grow, their lengths."""
+        if held is None:
+            return None
+        return held, [(part, len(part) if isinstance(part, list) else None) for part in held]
+
+    def undo(self, mark: Any) -> Any:
+        """The accumulators as they were."""
+        if mark is None:
+            return None
+        held, parts = mark
+        for part, length in parts:
+            if length is not None:
+                del part[length:]
+        held[:] = [part for part, _ in parts]
+        return held
 
     def restore(self, row: int) -> tuple[Any, Any]:
         """The accumulators of a state row, and the results that it last emitted."""

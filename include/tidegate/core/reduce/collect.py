@@ -66,6 +66,18 @@ class CollectValues:
         """The older session's first."""
         return (older or []) + (newer or []) or None
 
+    def mark(self, held: Any) -> Any:
+        """The list, and its length."""
+        return None if held is None else (held, len(held))
+
+    def undo(self, mark: Any) -> Any:
+        """The list, as long as it was: it only grows."""
+        if mark is None:
+            return None
+        held, length = mark
+        del held[length:]
+        return held
+
     def restore(self, row: int) -> tuple[Any, Any]:
         """What the state row holds. What went out are events, not a value to be compared with."""
         return list(range(self._ends[row], self._ends[row + 1])) or None, None

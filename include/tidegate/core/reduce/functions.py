@@ -27,6 +27,10 @@ def _same_type(argument: pa.Field) -> pa.DataType:
     return argument.type
 
 
+def _unlimited(argument: pa.Field) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Function:
     """`fold(accumulator, argument)` gets no null arguments. `start` gives the accumulator of no records."""
@@ -41,6 +45,8 @@ class Function:
     """The accumulator as Arrow takes it."""
     load: Callable[[Any], Any] = _same
     """The accumulator as Arrow gave it."""
+    fits: Callable[[pa.Field], Callable[[Any], bool] | None] = _unlimited
+    """Whether an accumulator, and what it comes to, fit into their types; None where all do."""
 
     @property
     def finishes_as_it_is(self) -> bool:
@@ -66,6 +72,29 @@ def _sum_type(argument: pa.Field) -> pa.DataType:
     if pa.types.is_decimal(type_):
         return pa.decimal128(min(38, type_.precision + 10), type_.scale)
     return pa.float64() if pa.types.is_floating(type_) else pa.int64()
+
+
+def _fits(type_: pa.DataType) -> Callable[[Any], bool] | None:
+    """Whether a number, or none, fits into a type; None where every one does."""
+    if pa.types.is_decimal(type_):
+        limit = decimal.Decimal(1).scaleb(type_.precision - type_.scale)
+        return lambda number: number is None or abs(number) < limit
+    if pa.types.is_integer(type_):
+        return lambda number: number is None or -(2**63) <= number < 2**63
+    return None
+
+
+def _sum_fits(argument: pa.Field) -> Callable[[Any], bool] | None:
+    return _fits(_sum_type(argument))
+
+
+def _average_fits(argument: pa.Field) -> Callable[[Any], bool] | None:
+    total_fits, fits = _fits(_sum_type(argument)), _fits(_average_type(argument))
+    if total_fits is None:
+        return None
+    if fits is None:
+        return lambda held: total_fits(held[0])
+    return lambda held: total_fits(held[0]) and fits(_average(held))
 
 
 def _average(held: Any) -> Any:
@@ -160,7 +189,7 @@ _counted = Function(_count, lambda a, b: a + b, _int64, _int64, start=int)
 FUNCTIONS = {
     "count_all": _counted,
     "count": _counted,
-    "sum": Function(_sum, _merged_sum, _sum_type, _sum_type),
+    "sum": Function(_sum, _merged_sum, _sum_type, _sum_type, fits=_sum_fits),
     "avg": Function(
         fold=lambda held, value: (_sum(held[0], value), held[1] + 1),
         merge=lambda a, b: (_merged_sum(a[0], b[0]), a[1] + b[1]),
@@ -170,6 +199,7 @@ FUNCTIONS = {
         finish=_average,
         dump=lambda held: {"sum": held[0], "count": held[1]},
         load=lambda held: (held["sum"], held["count"]),
+        fits=_average_fits,
     ),
     "min": Function(_smaller, _either(_smaller), _same_type, _same_type),
     "max": Function(_larger, _either(_larger), _same_type, _same_type),

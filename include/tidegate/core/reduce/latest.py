@@ -59,6 +59,14 @@ class LatestValues:
         """The later session's."""
         return older if newer is None else newer
 
+    def mark(self, held: Any) -> Any:
+        """A reference is never changed."""
+        return held
+
+    def undo(self, mark: Any) -> Any:
+        """The reference."""
+        return mark
+
     def restore(self, row: int) -> tuple[Any, Any]:
         """What the state row holds, and what it last emitted."""
         emitted = row + self._rows

@@ -1,0 +1,62 @@
+"""Dates and instants outside of the years 1 to 9999: Spark computes with them, few who read them can."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_DAYS = (-719_162, 2_932_896)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_SECONDS_OF_DAY = 86_400
+
+
+def beyond_calendar(values: pa.Array) -> pa.BooleanArray | None:
+    """True at each value that has a date or timestamp outside of the years 1 to 9999, however deep in it.
+
+    None when there is none, which is found without a loop over the values.
+    """
+    outside = _outside(values)
+    return outside if outside is not None and pc.any(outside).as_py() else None
+
+
+def _outside(values: pa.Array) -> pa.BooleanArray | None:
+    """True, False or null per value; None for types in which there are no dates."""
+    type_ = values.type
+    if pa.types.is_date32(type_):
+        return _beside(values.cast(pa.int32()), *_DAYS)
+    if pa.types.is_timestamp(type_):
+        unit = _PER_SECOND[type_.unit]
+        least, most = _DAYS[0] * _SECONDS_OF_DAY * unit, (_DAYS[1] + 1) * _SECONDS_OF_DAY * unit - 1
+        return _beside(values.cast(pa.int64()), least, most)
+    if pa.types.is_struct(type_):
+        return _either([_outside(pc.struct_field(values, [at])) for at in range(type_.num_fields)])
+    if pa.types.is_list(type_):
+        return _in_lists(values, _outside(pc.list_flatten(values)))
+    if pa.types.is_map(type_):
+        entry = pa.struct([type_.key_field, type_.item_field])
+        return _outside(values.cast(pa.list_(pa.field("entries", entry, nullable=False))))
+    return None
+
+
+def _beside(numbers: pa.Array, least: int, most: int) -> pa.BooleanArray:
+    return pc.or_(pc.less(numbers, least), pc.greater(numbers, most))
+
+
+def _either(parts: list[pa.BooleanArray | None]) -> pa.BooleanArray | None:
+    result: pa.BooleanArray | None = None
+    for part in parts:
+        if part is not None:
+            part = pc.fill_null(part, False)
+            result = part if result is None else pc.or_(result, part)
+    return result
+
+
+def _in_lists(lists: pa.Array, elements: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """True at each list with such an element."""
+    if elements is None:
+        return None
+    places = pc.list_parent_indices(lists).filter(pc.fill_null(elements, False))
+    mask = np.zeros(len(lists), dtype=bool)
+    mask[places.to_numpy(zero_copy_only=False)] = True
+    return pa.array(mask)

@@ -1,0 +1,78 @@
+"""Records that cannot be used: passed through as they are, or found by the kernel and given a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.calendar import beyond_calendar
+from tidegate.core.counts import Counts
+from tidegate.core.emit import Once
+from tidegate.core.rows import QUARANTINED, fill
+from tidegate.core.stage import Stage
+from tidegate.errors import ConditionFailed, RecordFailed, UserFunctionFailed
+
+RecordError = ConditionFailed | RecordFailed | UserFunctionFailed
+"""What one record's values can cause."""
+RECORD_ERRORS = (ConditionFailed, RecordFailed, UserFunctionFailed)
+GO_ON = "Or write `on_error: quarantine` at the stage, to go on without such records."
+
+_COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
+_REASONS = {
+    ConditionFailed: "condition_failed",
+    RecordFailed: "record_failed",
+    UserFunctionFailed: "function_failed",
+}
+_BEYOND = RecordFailed(
+    "It has a date or timestamp outside of the years 1 to 9999",
+    "Keep it out in `select`, for example with `case`, or select it as a number.",
+)
+
+
+def reason_of(error: RecordError) -> str:
+    """Why a record is in quarantine."""
+    return f"{_REASONS[type(error)]}: {error.what}"
+
+
+def at_record(error: RecordError, stage: Stage, position: Sequence[object]) -> RecordError:
+    """The error of one record, with its place: (topic, partition, offset)."""
+    of_stage = f" in the stage `{stage.name}`" if stage.name else ""
+    place = f"at the record {'/'.join(map(str, position))}{of_stage}"
+    return type(error)(f"{error.what} ({place})", f"{error.fix} {GO_ON}")
+
+
+def pass_through(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+    """Quarantined rows, as they come out of the kernel."""
+    counts["quarantined"] += rows.num_rows
+    return fill(schema, QUARANTINED, {name: rows.column(name) for name in _COLUMNS}, rows.num_rows)
+
+
+def with_reasons(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
+    """Records with the reason why each is quarantined in its `input`, beside what that holds."""
+    whole = rows.column("input")
+    fields = list(whole.type)
+    parts = [
+        pa.array(reasons, field.type) if field.name == "reason" else pc.struct_field(whole, field.name)
+        for field in fields
+    ]
+    place = rows.schema.get_field_index("input")
+    return rows.set_column(place, rows.schema.field(place), pa.StructArray.from_arrays(parts, fields=fields))
+
+
+def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """The rows whose values every reader can read, and the others, if there are any, with their reason.
+
+    Raises RecordFailed at the first of those where the stage stops for them.
+    """
+    beyond = None if isinstance(stage.emit, Once) else beyond_calendar(rows.column("value"))
+    if beyond is None:
+        return rows, None
+    unreadable = rows.filter(pc.fill_null(beyond, False))
+    if stage.on_error == "stop":
+        position = [unreadable.column(name)[0].as_py() for name in _COLUMNS[:3]]
+        raise at_record(_BEYOND, stage, position)
+    readable = rows.filter(pc.invert(pc.fill_null(beyond, False)))
+    return readable, with_reasons(unreadable, list(repeat(reason_of(_BEYOND), unreadable.num_rows)))
