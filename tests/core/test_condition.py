@@ -318,3 +318,18 @@ def test_a_condition_can_be_sent_after_it_was_used() -> None:
     assert condition.evaluate({"a": 2}) is True
     again = pickle.loads(pickle.dumps(condition))
     assert (again, again.evaluate({"a": 2})) == (condition, True)
+
+
+def test_whole_numbers_fit_into_the_type_that_they_have() -> None:
+    doubled = ("fit", "int", ("*", A, literal(2)))
+    assert given(("=", doubled, literal(2**31 - 2)), a=2**30 - 1) is True
+    assert given(("=", doubled, literal(-(2**31))), a=-(2**30)) is True
+    assert "too large for `int`" in failure(("=", doubled, literal(0)), a=2**30).what
+
+
+def test_a_key_column_is_read_out_of_the_canonical_key() -> None:
+    assert given(("=", ("key", None, "bigint"), literal(7)), __key="7") is True
+    several = '{"id":7,"on":true,"day":"2026-01-01","price":1.50}'
+    assert given(("=", ("key", "price", "decimal"), literal(Decimal("1.50"))), __key=several) is True
+    assert given(("=", ("key", "day", "date"), literal(date(2026, 1, 1))), __key=several) is True
+    assert given(("key", "on", "boolean"), __key=several) is True

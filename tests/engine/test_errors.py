@@ -49,7 +49,7 @@ def test_an_expression_that_fails_in_spark_is_told_with_its_text(
         ("array(id)[id + 1]", "INVALID_ARRAY_INDEX"),
         ("cast(id + 40000 as smallint)", "CAST_OVERFLOW"),
         ("id + 9223372036854775807L", "ARITHMETIC_OVERFLOW"),
-        ("to_timestamp(concat('x', id))", "CANNOT_PARSE_TIMESTAMP"),
+        ("to_timestamp(concat('x', id), 'yyyy')", "CANNOT_PARSE_TIMESTAMP"),
     ]:
         with pytest.raises(RecordFailed, match=sign), translated(pipeline):
             frame.selectExpr(sql).collect()

@@ -15,6 +15,7 @@ from tidegate.core.condition.compiler import compiled
 from tidegate.core.condition.values import Unfit
 from tidegate.spec.columns import parse_type
 from tidegate.spec.condition import read_expression
+from tidegate.spec.kinds import Typed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -56,13 +57,65 @@ _NAMES = {type_: f"c{number}" for number, type_ in enumerate(VALUES)}
 _COLUMNS = {f"{side}{name}": type_ for type_, name in _NAMES.items() for side in "lr"}
 KNOWN = {name: parse_type(type_) for name, type_ in _COLUMNS.items()}
 
-_OPERATORS = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "<=>")
+_OPERATORS = ("+", "-", "*", "/", "%", "div", "=", "<>", "<", "<=", ">", ">=", "<=>")
 _OF_TWO = ("coalesce", "nullif", "least", "greatest")
 _OF_ONE = (
     *("abs({})", "-{}", "sqrt({})", "sign({})", "isnan({})", "floor({})", "ceil({})", "length({})"),
     *("round({})", "round({}, 1)", "round({}, -1)", "pow({}, 2)", "lower({})", "upper({})", "trim({})"),
     *("{} + 1", "{} - 2147483648", "{} * 1.5", "{} % 3", "{} + 1e0", "{} = 1", "not {}", "{} is null"),
+    *("cast({} as int)", "cast({} as smallint)", "cast({} as tinyint)", "{} rlike 'b'", "substring({}, 2)"),
+    *("{} < date'2026-01-02'", "{} >= timestamp'2026-01-01 01:00:00+01:00'", "{} = date'0001-01-01'"),
+    *("{} = timestamp_ntz'2026-01-01 00:00:00.000001'", "{} in (timestamp'2000-02-29', null)"),
     *("cast({} as bigint)", "cast({} as double)", "cast({} as boolean)", "cast({} as string)"),
+)
+
+
+_ELEMENTS: dict[str, list[Any]] = {
+    "n": [None, 0, 1, -1, 2, -3, 5],
+    "xs": [None, [], [4, None, 6], [7], [1, 2], [None], [0]],
+    "m": [None, {}, {"a": 1, "b": None}, {"b": 2}, {"": 3}, {"ä": 4}, {"a": 5}],
+    "ps": [None, [], [{"b": 1}, None], [{"b": None}], [None], [{"b": 2}], [{"b": 3}, {"b": 4}]],
+    "s": [None, "", "ab", "äöü😀", "a\nb\r\n", "x" * 9, "b1 _ é"],
+}
+"""Columns of a second table: arrays, maps, texts, and numbers to take parts out of them by."""
+_ELEMENT_TYPES = {
+    "n": "int",
+    "xs": "array<bigint>",
+    "m": "map<string,int>",
+    "ps": "array<struct<b:int>>",
+    "s": "string",
+}
+_PATTERNS = (
+    *(
+        "a",
+        "^a",
+        "b$",
+        "^$",
+        ".b",
+        "a.b",
+        "[äa]",
+        "[^a-z]",
+        r"\\d",
+        r"\\w+$",
+        r"\\s",
+        r"\\S{2,3}?",
+        "(a|b)+",
+        "(?:ab){1}",
+    ),
+    *(r"a\\nb", r"\\n$", "b$|x{9}", "^.{4}$", r"[\\w.\\-]+", "😀", "^(?:b|a).*?b", r"\\."),
+)
+_OF_PARTS = (
+    *("xs[n]", "xs[0]", "xs[0] + 1", "m['a']", "m[s]", "ps[0].b", "ps[n].B", "get(xs, n)", "get(xs, -1)"),
+    *("element_at(xs, n)", "element_at(xs, -1)", "try_element_at(xs, n)", "try_element_at(xs, 1)", "size(m)"),
+    *(
+        "substring(s, n, 2)",
+        "substring(s, n)",
+        "substr(s, 2, n)",
+        "substring(s from 2 for 1)",
+        "array_contains(xs, n)",
+    ),
+    *(f"s rlike '{pattern}'" for pattern in _PATTERNS),
+    *(f"regexp_like(s, '{pattern}')" for pattern in _PATTERNS[:2]),
 )
 
 
@@ -87,9 +140,24 @@ def expressions() -> Iterator[str]:
 def test_operators_and_functions_agree_with_spark_on_all_pairs_of_types(spark: SparkSession) -> None:
     read = {text: typed for text in expressions() if (typed := read_expression(text, KNOWN)) is not None}
     assert len(read) > 1000
-    given = rows()
+    _assert_agreement(spark, read, rows(), _COLUMNS)
+
+
+def test_parts_of_arrays_maps_and_texts_agree_with_spark(spark: SparkSession) -> None:
+    known = {name: parse_type(type_) for name, type_ in _ELEMENT_TYPES.items()}
+    read = {text: read_expression(text, known) for text in _OF_PARTS}
+    assert [text for text, typed in read.items() if typed is None] == []
+    others = [{name: values[at] for name, values in _ELEMENTS.items() if name != "n"} for at in range(7)]
+    given = [{**row, "n": n} for row, n in itertools.product(others, _ELEMENTS["n"])]
+    _assert_agreement(spark, {t: typed for t, typed in read.items() if typed}, given, _ELEMENT_TYPES)
+
+
+def _assert_agreement(
+    spark: SparkSession, read: dict[str, Typed], given: list[dict[str, Any]], columns: dict[str, str]
+) -> None:
+    """The same types and values, and failures at the same rows: one job for all."""
     spark = _session_for_few_rows(spark)
-    frame = spark.createDataFrame(given, ", ".join(f"{name} {type_}" for name, type_ in _COLUMNS.items()))
+    frame = spark.createDataFrame(given, ", ".join(f"{name} {type_}" for name, type_ in columns.items()))
     tried = frame.coalesce(1).select(*[_tried(spark, text).alias(f"e{at}") for at, text in enumerate(read)])
     types = [field.dataType[0].dataType.simpleString() for field in tried.schema]
     other_types = [
@@ -97,13 +165,14 @@ def test_operators_and_functions_agree_with_spark_on_all_pairs_of_types(spark: S
         for (text, typed), theirs in zip(read.items(), types, strict=True)
         if typed.type is None or typed.type.text != theirs
     ]
-    wrong = []
-    for row, theirs in zip(given, tried.collect(), strict=True):
-        for (text, typed), result in zip(read.items(), theirs, strict=True):
-            ours = _outcome(typed.tree, row)
-            if not _same(ours, result):
-                wrong.append((text, {name: row[name] for name in row if name in text}, result, ours))
     assert other_types == []
+    results = zip(given, tried.collect(), strict=True)
+    wrong = [
+        (text, {name: row[name] for name in columns if name in text}, result, ours)
+        for row, of_row in results
+        for (text, typed), result in zip(read.items(), of_row, strict=True)
+        if not _same(ours := _outcome(typed.tree, row), result)
+    ]
     assert wrong[:10] == [], len(wrong)
 
 

@@ -124,7 +124,8 @@ def test_the_clock_is_that_of_emit() -> None:
 
 
 def test_where_is_tested_by_the_kernel_with_what_was_known_when_the_file_was_read() -> None:
-    found = stage({**LATEST, "where": "coalesce(PRICE, 1) = 1"}).where
+    held = {**LATEST, "emit": {"on": "interval", "every": "1m"}}
+    found = stage({**held, "where": "coalesce(PRICE, 1) = 1"}).where
     assert found is not None
     assert found.tree == ("=", ("coalesce", ("column", "price"), ("literal", 1.0)), ("literal", 1.0))
 
@@ -173,6 +174,7 @@ def test_columns_are_deduplicated_by_a_stage_of_its_own() -> None:
 def test_conditions_are_read_again_over_the_types_that_values_have() -> None:
     stage = {
         "name": "s",
+        "window": {"tumbling": "1h"},
         "select": {"n": "hour(at)"},  # whose type the file alone does not tell
         "emit": {"on": "change", "equal": {"sql": "old.n * 2000000000 = new.n"}},
         "where": "n * 2000000000 > 0",
@@ -180,7 +182,7 @@ def test_conditions_are_read_again_over_the_types_that_values_have() -> None:
     source = {"topics": ["t"], "format": "json", "columns": "at timestamp"}
     pipeline = parse_case_pipeline({"pipeline": "p", "source": source, "stages": [stage]}, "p")
     logic = kernel_stage(pipeline, pipeline.stages[0])
-    typed = over_types(logic, pa.struct([("n", pa.int32())]))
+    typed = over_types(logic, pa.struct([("n", pa.int32())]), {})
     assert logic.where is not None
     assert logic.where.evaluate({"n": 2}) is True
     assert typed.where is not None
@@ -191,4 +193,4 @@ def test_conditions_are_read_again_over_the_types_that_values_have() -> None:
     with pytest.raises(ConditionFailed, match=r"too large for `int`"):
         typed.emit.equivalence.condition.evaluate({"old": {"n": 2}, "new": {"n": 2}})
     with pytest.raises(ConditionFailed, match=r"computes with string"):
-        over_types(logic, pa.struct([("n", pa.string())]))
+        over_types(logic, pa.struct([("n", pa.string())]), {})

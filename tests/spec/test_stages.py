@@ -25,6 +25,8 @@ def where(text: str, stage: dict[str, Any]) -> list[tuple[str, str]]:
     return [(message, fix) for _, message, fix in found]
 
 
+HELD = {**LATEST, "emit": {"on": "time_limit", "after": "1m"}}
+
 # what a later stage sees
 
 
@@ -183,7 +185,7 @@ def test_a_sink_puts_in_the_key_of_its_own_stage() -> None:
         ("n < 3", COUNT),
         ("n < 3 and window_end - window_start >= 3600000", {**COUNT, **HOUR}),
         ("size(events) > 2 and window_start > 0", {**COLLECT, **HOUR}),
-        ("ok and (price > 1.5 or price is null) and name like 'A%'", LATEST),
+        ("ok and (price > 1.5 or price is null) and name like 'A%'", HELD),
         ("N > 1", COUNT),
     ],
 )
@@ -191,6 +193,32 @@ def test_where_is_over_what_is_emitted(text: str, stage: dict[str, Any]) -> None
     condition = made({**stage, "where": text}).stages[0].condition
     assert condition is not None
     assert condition.text == text
+
+
+def test_where_on_a_records_own_value_is_all_of_sparks_sql_over_key_columns_too() -> None:
+    text = "regexp_replace(name, 'a', '') in ('b') and exists(array(id), x -> x > 1)"
+    stage = made({**LATEST, "where": text}).stages[0]
+    assert stage.where_of_record == text
+    assert stage.condition is None
+    assert where("nobody > 1", LATEST)
+    held = made({**HELD, "where": "ok"}).stages[0]
+    assert held.where_of_record is None
+
+
+def test_where_of_the_kernel_may_name_key_columns() -> None:
+    one = made({**COUNT, "where": "n > 1 and id = 7"}).stages[0].condition
+    assert one is not None
+    assert [one.evaluate({"n": n, "__key": key}) for n, key in [(2, "7"), (1, "7"), (2, "8")]] == [
+        True,
+        False,
+        False,
+    ]
+    several = (
+        made({**COUNT, "where": "id = 7 and name = 'a'"}, source={"key": ["id", "name"]}).stages[0].condition
+    )
+    assert several is not None
+    assert several.evaluate({"n": 1, "__key": '{"id":7,"name":"a"}'}) is True
+    assert several.evaluate({"n": 1, "__key": '{"id":7,"name":"b"}'}) is False
 
 
 def test_where_names_columns_as_they_are_declared() -> None:
@@ -209,13 +237,15 @@ def test_where_has_no_window_without_one(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "stage", "part"),
     [
-        ("id > 1", COUNT, "`id` does not exist"),
+        ("nobody > 1", COUNT, "`nobody` does not exist"),
         ("price > 1", COLLECT, "`price` does not exist"),
-        ("events[0].price > 1", COLLECT, "a field is taken out of what is not a column"),
+        ("events[0].prise > 1", COLLECT, "the field `prise` is taken out of struct"),
         ("n", COUNT, "neither true nor false"),
-        ("name > 1", LATEST, "string and int are compared"),
+        ("name > 1", HELD, "string and int are compared"),
+        ("rand() > 0.5", LATEST, "`rand` gives another value"),
+        ("price + 1", LATEST, "neither true nor false"),
         ("sum(n) > 1", COUNT, "`sum` folds many records"),
-        ("window_start > timestamp'2026-01-01'", {**COUNT, **HOUR}, "cannot cast to timestamp"),
+        ("window_start > timestamp'2026-01-01'", {**COUNT, **HOUR}, "bigint and timestamp are compared"),
     ],
 )
 def test_where_that_cannot_be_tested_is_refused(text: str, stage: dict[str, Any], part: str) -> None:

@@ -41,6 +41,11 @@ class Columns:
         return self._rows.column("offset").to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
+    def passes(self) -> list[bool | None]:
+        """Per row, whether `where` lets its own value through, as far as it was tested on records."""
+        return self._rows.column("passes").to_pylist()  # type: ignore[no-any-return]
+
+    @cached_property
     def _chains(self) -> list[str | None]:
         return self._rows.column("source").to_pylist()  # type: ignore[no-any-return]
 

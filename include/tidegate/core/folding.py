@@ -216,7 +216,7 @@ class Folding:
         held = self._values.fold(entry.held, row)
         output = self._values.output(held)
         newest = timestamp if self._newest_only or timestamp > entry.timestamp else entry.timestamp
-        passes = self._stage.where is None or self._gate.passes(entry, output)
+        passes = self._passes(row, entry, output)
         reason = self._emit.on_record(entry, output, newest, self._gate.same) if passes else None
         fate = reason or (self._emit.suppressed if passes else "filtered")
         if reason is not None or not self._forgets_suppressed:
@@ -230,6 +230,12 @@ class Folding:
         if self._entries.expire and (entry.due == NEVER or (self._emit.expires and reason is not None)):
             self._timers.set(entry, now)
         return fate
+
+    def _passes(self, row: int, entry: Entry, output: Any) -> bool:
+        """Whether `where` lets an output through: where it is the record's own, that was tested before."""
+        if self._newest_only and self._columns.passes[row] is False:
+            return False
+        return self._stage.where is None or self._gate.passes(entry, output)
 
     # sessions
 

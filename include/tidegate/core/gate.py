@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.core.condition.compiler import KEY
 from tidegate.core.emit import Change, Sameness
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.equivalence import digest
@@ -41,6 +42,7 @@ class Gate:
         if self._where is None or output is None:
             return True
         row = {name: read(output) for name, read in self._fields}
+        row[KEY] = entry.key
         if entry.window is not None:
             row["window_start"], row["window_end"] = entry.window
         return self._where.evaluate(row) is True

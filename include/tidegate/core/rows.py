@@ -15,7 +15,8 @@ part               int32           its index in the record that it was exploded 
 timestamp          int64           epoch ms; of a state row: the largest that is folded into it
 time               int64           stream time of the partition before the record; null where no time is kept
 source             string          the chain of hops before this one, or null
-passes             bool            the stage's `where`, evaluated on this record (used by `columnar`)
+passes             bool            the stage's `where` on this record, of `latest` without a window that holds
+                                   nothing back; null: not tested
 value              struct | null   records: the columns that the stage's `reduce` takes; null: a tombstone
 input              struct | null   quarantined rows: the whole record and the reason, opaque to the kernel
 -----------------  --------------  ---- state rows only ------------------------------------------

@@ -169,7 +169,7 @@ class Computation:
             frame = packed(frame, repeated_columns(self._pipeline))
         rows = record_rows(frame, step.values, step.where, step.logic)
         require_deterministic(rows, self._pipeline.pipeline)
-        step = typed(step, to_arrow_schema(rows.schema))
+        step = typed(step, to_arrow_schema(rows.schema), keys)
         batch = self._batch(step, starts, rows)
         decided = kept(self._decide(step, rows, batch), self._cached)
         self._collect(step, decided, keys)

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+)
 
 from tidegate.errors import (
     BrokerUnavailable,
@@ -41,9 +48,13 @@ _MORE_MEMORY = (
     "Set TIDEGATE_SPARK_MEMORY to more than it is (unset, it is 1g; executors of a cluster have "
     "spark.executor.memory); then run again, nothing is lost."
 )
-# What one record's values cause in a SQL expression (Spark's ANSI mode is on), and the expression itself.
+# What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
 _EXPRESSION = re.compile(
     r"Spark(?:Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds)Exception: (\[[A-Z_.]+\] [^\n]*)"
+)
+_EXPRESSION_FAILED = (
+    *(ArithmeticException, DateTimeException, NumberFormatException),
+    ArrayIndexOutOfBoundsException,
 )
 _FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
 
@@ -99,6 +110,8 @@ def _typed(error: Exception) -> TidegateError | None:
         return _lost()
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return _lost()
+    if isinstance(error, _EXPRESSION_FAILED):
+        return _expression_failed(_first_line(text), text)
     # py4j's own error, of a call that got no answer; what Java answers has a trace, or another type
     if type(error) is Py4JError and "Trace:" not in text:
         return _lost()

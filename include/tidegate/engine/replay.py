@@ -191,7 +191,7 @@ class Replay:
         rows = (
             record_rows(frame, step.values, step.where, step.logic, "run", "batch").toArrow().combine_chunks()
         )
-        step = typed(step, rows.schema)
+        step = typed(step, rows.schema, keys)
         emitted = [self._run_step(step, number, run, rows) for number, run in enumerate(runs)]
         if following is None:
             self._finish(step, pa.concat_tables(emitted), runs)

@@ -36,11 +36,14 @@ def record_rows(
     `where` is that of a value which is the record's own; the kernel evaluates all others.
     """
     internals = [name for name in frame.columns if name.startswith("__")]
+    named = {name.lower() for name in values}
+    others = [name for name in frame.columns if not name.startswith("__") and name.lower() not in named]
     selected = frame.select(
         *[name for name in internals if name != "__input"],
         _input(frame, logic).alias("__input"),
         *[F.col(name).alias(f"__extra_{name}") for name in extra],
         *[F.expr(sql).alias(name) for name, sql in values.items()],
+        *[F.col(f"`{name}`") for name in others],  # the key's columns, which `where` may name
     )
     used = F.col("__reason").isNull()
     value = F.struct(*[F.col(f"`{name}`") for name in values])

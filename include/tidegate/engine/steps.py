@@ -13,6 +13,7 @@ from tidegate import core
 from tidegate.engine.source import to_json
 from tidegate.engine.stage import KeyTypes
 from tidegate.spec import Pipeline, Stage
+from tidegate.spec.columns import parse_type
 from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage, over_types
 
 
@@ -46,7 +47,7 @@ def steps_of(pipeline: Pipeline) -> list[Step]:
             stage.name,
             kernel_stage(pipeline, stage),
             stage.values,
-            _of_record(stage),
+            stage.where_of_record,
             stage.key,
             stage,
             pipeline.takes_deletions(stage),
@@ -55,15 +56,11 @@ def steps_of(pipeline: Pipeline) -> list[Step]:
     ]
 
 
-def typed(step: Step, rows: pa.Schema) -> Step:
-    """The step over the types that its rows have. Raises ConditionFailed where a condition's do not fit."""
+def typed(step: Step, rows: pa.Schema, keys: KeyTypes) -> Step:
+    """The step over the types that its rows and its key have. Raises ConditionFailed."""
+    of_key = {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
     emitted = step.logic.reduce.output_type(rows.field("value").type)
-    return replace(step, logic=over_types(step.logic, emitted))
-
-
-def _of_record(stage: Stage) -> str | None:
-    """The stage's `where`, if Spark can evaluate it on each record: its value is the record's own."""
-    return stage.where if stage.reduce == "latest" and stage.window is None else None
+    return replace(step, logic=over_types(step.logic, emitted, of_key))
 
 
 def with_following(steps: Sequence[Step]) -> Iterator[tuple[Step, Step | None]]:

@@ -12,7 +12,8 @@ from pydantic_core import PydanticKnownError
 from sqlglot import exp
 
 from tidegate.core.condition import Condition
-from tidegate.core.condition.compiler import like_pattern
+from tidegate.core.condition.compiler import KEY_KINDS, like_pattern
+from tidegate.core.condition.regex import java_pattern
 from tidegate.spec import condition_functions as functions
 from tidegate.spec import lexis
 from tidegate.spec.columns import Type
@@ -52,31 +53,56 @@ _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Mul: "*",
     exp.Div: "/",
     exp.Mod: "%",
+    exp.IntDiv: "div",
 }
-_LOOSE = (*_COMPARISONS, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between, exp.Like, exp.Escape, exp.Not)
+_LOOSE = (
+    *_COMPARISONS,
+    exp.NullSafeNEQ,
+    exp.Is,
+    exp.In,
+    exp.Between,
+    exp.Like,
+    exp.RegexpLike,
+    exp.Escape,
+    exp.Not,
+)
 _TIGHT = (*(each for each in _LOOSE if each is not exp.Not), *_ARITHMETIC, exp.Neg)
 _CASTS = {exp.DType.TEXT: "string", exp.DType.BIGINT: "bigint", exp.DType.DOUBLE: "double"}
-_CASTS |= {exp.DType.BOOLEAN: "boolean"}
+_CASTS |= {exp.DType.BOOLEAN: "boolean", exp.DType.INT: "int", exp.DType.SMALLINT: "smallint"}
+_CASTS |= {exp.DType.TINYINT: "tinyint"}
+_TIMES = {exp.DType.DATE: "date", exp.DType.TIMESTAMPNTZ: "timestamp_ntz"}
+_TIMES |= {exp.DType.TIMESTAMPTZ: "timestamp", exp.DType.TIMESTAMPLTZ: "timestamp"}
 # all that is looked at in a node; with another part it would mean something else
 _PARTS = (
     *("this", "expression", "expressions", "is_string", "table", "db", "catalog", "to", "position"),
+    *("start", "length"),
     *("low", "high", "symmetric", "negate", "ifs", "default", "typed", "safe"),
 )
 _PARENTHESES = Fault("it can be read in two ways", "Put parentheses around the inner comparison.")
 
+_PATTERNS = (
+    "There are characters, . ^ $ |, classes, \\d \\w \\s, groups, and * + ? {n,m}, also lazy; "
+    "compute everything else in `select`."
+)
 OFFER = (
-    "It is tested between records, by tidegate itself. There are columns, literals, + - * / %, comparisons, "
-    "<=>, and, or, not, between, in, like, is null, is true, case, casts to string, bigint, double and "
-    f"boolean, and {', '.join(functions.NAMES)}. Compute everything else in `select`."
+    "It is tested between records, by tidegate itself. There are columns, fields, xs[0], m['key'], literals "
+    "(of dates and timestamps, too), + - * / % div, comparisons, <=>, and, or, not, between, in, like, "
+    "rlike, is null, is true, case, casts to string, whole numbers, double and boolean, and "
+    f"{', '.join(functions.NAMES)}. Compute everything else in `select`."
 )
 """The fix for what a condition cannot have."""
 
 
-def parse_condition(text: str, known: Known | None) -> tuple[Condition | None, list[Fault]]:
-    """The condition, or all that is wrong with it. `known` as for `check_expression`."""
-    if faults := check_expression(text, known):
+def parse_condition(
+    text: str, known: Known | None, keys: Known | None = None
+) -> tuple[Condition | None, list[Fault]]:
+    """The condition, or all that is wrong with it. `known` as for `check_expression`.
+
+    `keys` are the columns of the key, all of them, which it may name, too.
+    """
+    if faults := check_expression(text, None if known is None else {**(keys or {}), **known}):
         return None, faults
-    reader = _Reader(known)
+    reader = _Reader(known, keys or {})
     words, _ = lexis.split(text)
     names, _ = lexis.calls(words)
     tree = parse(text)
@@ -90,11 +116,11 @@ def parse_condition(text: str, known: Known | None) -> tuple[Condition | None, l
     return Condition(text, result), []
 
 
-def read_condition(written: Any, known: Known | None) -> Condition:
+def read_condition(written: Any, known: Known | None, keys: Known | None = None) -> Condition:
     """The condition that is written, or the mistakes in it as pydantic's error."""
     if not isinstance(written, str):
         raise PydanticKnownError("string_type")
-    condition, faults = parse_condition(written, known)
+    condition, faults = parse_condition(written, known, keys)
     if condition is None:
         raise as_mistake(faults)
     return condition
@@ -102,7 +128,7 @@ def read_condition(written: Any, known: Known | None) -> Condition:
 
 def read_expression(text: str, known: Known | None) -> Typed | None:
     """An expression that `check_expression` accepts, with its type; None where a condition cannot have it."""
-    reader = _Reader(known)
+    reader = _Reader(known, {})
     expression = reader.read(parse(text))
     return None if reader.faults else expression
 
@@ -126,8 +152,9 @@ def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tre
 class _Reader:
     """One walk over a tree. What cannot be read is a fault, and a null of unknown type in the result."""
 
-    def __init__(self, known: Known | None) -> None:
+    def __init__(self, known: Known | None, keys: Known) -> None:
         self.known = known
+        self.keys = keys
         self.faults: list[Fault] = []
         self.depth = 0
 
@@ -180,10 +207,26 @@ class _Reader:
         column = node
         while isinstance(column, exp.Dot):
             column = column.this
+        if isinstance(node, exp.Dot) and isinstance(column, exp.Bracket):
+            return functions.field(self.read(node.this), node.expression.name)
         if not isinstance(column, exp.Column):
             return self.refuse("a field is taken out of what is not a column")
         path, type_ = column_type(path_of(column), self.known)
+        if len(path) == 1 and (key := self.key(path[0])) is not None:
+            return key
         return Typed(("column", *path), None if type_ and type_.kind == "any" else type_)
+
+    def key(self, name: str) -> Typed | None:
+        """A column of the key, out of the key itself; None where it is a column of the value."""
+        key = next((key for key in self.keys if key.lower() == name.lower()), None)
+        if key is None or name.lower() in {column.lower() for column in self.known or ()}:
+            return None
+        type_ = self.keys[key]
+        if type_ is not None and type_.kind not in KEY_KINDS:
+            return self.refuse(
+                f"the key column `{key}` is {type_.text}", "Emit it: name it in the value, too."
+            )
+        return Typed(("key", key if len(self.keys) > 1 else None, type_.kind if type_ else "string"), type_)
 
     def constant(self, node: exp.Literal | exp.Boolean | exp.Null) -> Typed:
         if isinstance(node, exp.Null):
@@ -284,6 +327,19 @@ class _Reader:
         tree = ("like", value.tree, pattern, escape)
         return Typed(("not", tree) if node.args.get("negate") else tree, BOOLEAN)
 
+    def rlike(self, node: exp.RegexpLike) -> Typed:
+        return self.matched(self.read(node.this), node.expression)
+
+    def matched(self, value: Typed, pattern_node: exp.Expr) -> Typed:
+        pattern = _text(pattern_node)
+        if pattern is None or group(value.type) not in ("string", None):
+            return self.refuse("`rlike` is of a text, by a pattern in quotes", "Write `x rlike '^a+$'`.")
+        try:
+            java_pattern(pattern)
+        except ValueError as error:
+            return self.refuse(str(error), _PATTERNS)
+        return Typed(("rlike", value.tree, pattern), BOOLEAN)
+
     # choices, casts and calls
 
     def case(self, node: exp.Case) -> Typed:
@@ -306,6 +362,8 @@ class _Reader:
         return Typed(("case", *branches, found[-1].tree), type_)
 
     def cast(self, node: exp.Cast) -> Typed:
+        if node.to.this in _TIMES and (written := _text(node.this)) is not None:
+            return functions.instant(written, _TIMES[node.to.this])
         to = _CASTS.get(node.to.this)
         if to is None or type(node) is not exp.TryCast:
             return self.refuse(f"a condition cannot cast to {node.to.sql('spark').lower()}")
@@ -316,10 +374,21 @@ class _Reader:
             return self.refuse("`trim` removes blanks only here", "Write `trim(x)`.")
         return functions.call("trim", [self.read(node.this)])
 
+    def substring(self, node: exp.Substring) -> Typed:
+        parts = (node.this, node.args.get("start"), node.args.get("length"))
+        return functions.call("substring", [self.read(part) for part in parts if part is not None])
+
+    def bracket(self, node: exp.Bracket) -> Typed:
+        if len(node.expressions) != 1:
+            return self.refuse("brackets hold one number or key", "Write `xs[0]` or `m['key']`.")
+        return functions.element(self.read(node.this), self.read(node.expressions[0]))
+
     def call(self, node: exp.Anonymous) -> Typed:
         name = str(node.this).lower()
         if name not in functions.NAMES:
             return self.refuse(f"a condition cannot call `{name}`")
+        if name == "regexp_like" and len(node.expressions) == 2:
+            return self.matched(self.read(node.expressions[0]), node.expressions[1])
         operands = [self.read(each) for each in node.expressions]
         functions.require_number_of_arguments(name, len(operands))
         if name == "if":
@@ -345,6 +414,9 @@ _READERS: tuple[tuple[Any, Callable[[_Reader, Any], Typed]], ...] = (
     (exp.Is, _Reader.is_),
     (exp.In, _Reader.in_),
     ((exp.Like, exp.Escape), _Reader.like),
+    (exp.RegexpLike, _Reader.rlike),
+    (exp.Substring, _Reader.substring),
+    (exp.Bracket, _Reader.bracket),
     (exp.Case, _Reader.case),
     (exp.Cast, _Reader.cast),
     (exp.Trim, _Reader.trim),

@@ -5,10 +5,13 @@ To add one: a row in `_PLAIN` here, and in `tidegate.core.condition.functions`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import date, datetime, timezone
 
 from tidegate.core.condition.functions import FUNCTIONS
-from tidegate.core.condition.values import Unfit
+from tidegate.core.condition.values import Unfit, fit
 from tidegate.spec.columns import Type
 from tidegate.spec.kinds import (
     BIGINT,
@@ -44,7 +47,13 @@ _PLAIN: dict[str, tuple[tuple[str, ...], Type | None]] = {
     "contains": (("string", "string"), BOOLEAN),
     "size": (("nested",), INT),
 }
-_ALIASES = {"char_length": "length", "power": "pow", "nvl": "coalesce", "ifnull": "coalesce"}
+_ALIASES = {
+    "char_length": "length",
+    "substr": "substring",
+    "power": "pow",
+    "nvl": "coalesce",
+    "ifnull": "coalesce",
+}
 _NUMBERS = {
     **{name: (len(takes), len(takes)) for name, (takes, _) in _PLAIN.items()},
     **dict.fromkeys(("nullif", "nvl", "ifnull", "array_contains"), (2, 2)),
@@ -53,6 +62,8 @@ _NUMBERS = {
     **dict.fromkeys(("if", "nvl2"), (3, 3)),
     **dict.fromkeys(("coalesce", "concat"), (1, 1000)),
     "power": (2, 2),
+    **dict.fromkeys(("substring", "substr"), (2, 3)),
+    **dict.fromkeys(("get", "element_at", "try_element_at", "regexp_like"), (2, 2)),
     "round": (1, 2),
 }
 NAMES = tuple(sorted(_NUMBERS))
@@ -79,7 +90,9 @@ def call(name: str, operands: list[Typed]) -> Typed:
 
 
 def cast(operand: Typed, to: str) -> Typed:
-    """To string, bigint, double or boolean, where Spark's result is beyond doubt. Raises Unfitting."""
+    """To string, whole numbers, double or boolean, where Spark's result is beyond doubt. Raises Unfitting."""
+    if to in INTEGERS and to != "bigint":
+        return _narrowed(cast(operand, "bigint"), Type(to, to))
     result = {"string": STRING, "bigint": BIGINT, "double": DOUBLE, "boolean": BOOLEAN}[to]
     kind = operand.type.kind if operand.type else None
     if group(operand.type) not in ("number", "string", "boolean", None):
@@ -94,6 +107,76 @@ def cast(operand: Typed, to: str) -> Typed:
         except Unfit as unfit:
             raise Unfitting(unfit.what, unfit.fix) from None
     return Typed(tree, result)
+
+
+def _narrowed(whole: Typed, to: Type) -> Typed:
+    if whole.tree[0] != "literal" or whole.tree[1] is None:
+        return fitted(whole.tree, to)
+    try:
+        return literal(fit(whole.tree[1], to.kind), to)
+    except Unfit as unfit:
+        raise Unfitting(unfit.what, unfit.fix) from None
+
+
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[ T]([0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+
+
+def instant(written: str, kind: str) -> Typed:
+    """A constant date, timestamp or timestamp without a zone. Raises Unfitting."""
+    parts = _TIME.fullmatch(written)
+    day, time, zone = parts.groups() if parts else (None, None, None)
+    with suppress(ValueError):
+        if kind == "date" and day and not time:
+            return literal(date.fromisoformat(day), Type(kind, kind))
+        if kind != "date" and day and (zone is None or kind == "timestamp"):
+            form = "%Y-%m-%d %H:%M:%S.%f" if time and "." in time else "%Y-%m-%d %H:%M:%S"
+            value = datetime.strptime(f"{day} {time or '00:00:00'}", form)
+            if kind == "timestamp":
+                value = datetime.fromisoformat(f"{value.isoformat()}{(zone or 'Z').replace('Z', '+00:00')}")
+                value = value.astimezone(timezone.utc)
+            return literal(value, Type(kind, kind))
+    example = "2026-01-31" if kind == "date" else "2026-01-31 10:30:00"
+    raise Unfitting(f"{written!r} is not a {kind} here", f"Write it as in `{kind}'{example}'`.")
+
+
+def element(outer: Typed, index: Typed) -> Typed:
+    """`outer[index]`: of an array, from 0 on, or of a map. Raises Unfitting."""
+    if outer.type is not None and outer.type.kind == "map":
+        comparable(Typed(("column",), outer.type.parts[0]), index)
+        return Typed(("call", "of_key", outer.tree, index.tree), outer.type.parts[1])
+    return _of_array("at", outer, index)
+
+
+def _of_array(function: str, array: Typed, index: Typed) -> Typed:
+    if array.type is not None and array.type.kind != "array":
+        fix = "Write `s.field` for a struct's field, `m['key']` for a map's value."
+        raise Unfitting(f"an element by its number is taken out of {array.type.text}", fix)
+    if array.type is not None:
+        _require_whole("an array's element", index)
+    tree = ("call", function, array.tree, index.tree)
+    return Typed(tree, array.type.parts[0] if array.type else None)
+
+
+def field(outer: Typed, name: str) -> Typed:
+    """A struct's field. Raises Unfitting."""
+    if outer.type is None:
+        return Typed(("field", outer.tree, name), None)
+    fields = {inner.lower(): (inner, type_) for inner, type_ in outer.type.fields}
+    if name.lower() not in fields:
+        raise Unfitting(f"the field `{name}` is taken out of {outer.type.text}", "Name a field of a struct.")
+    inner, type_ = fields[name.lower()]
+    return Typed(("field", outer.tree, inner), type_)
+
+
+def _require_whole(what: str, operand: Typed) -> None:
+    kind = operand.type.kind if operand.type else None
+    if kind not in (None, "void", "tinyint", "smallint", "int"):
+        raise Unfitting(
+            f"the number of {what} is {operand.type and operand.type.text}", "Write `cast(n as int)`."
+        )
 
 
 def _require_one_spelling(operand: Typed, kind: str | None) -> None:
@@ -165,6 +248,18 @@ def _array_contains(operands: list[Typed]) -> Typed:
     return Typed(("call", "array_contains", array.tree, value.tree), BOOLEAN)
 
 
+def _substring(operands: list[Typed]) -> Typed:
+    _require("substring", "string", operands[0])
+    for operand in operands[1:]:
+        _require_whole("a text's character", operand)
+    return Typed(("call", "substring", *(each.tree for each in operands)), STRING)
+
+
+def _element(name: str) -> Callable[[list[Typed]], Typed]:
+    """`get`, `element_at` and `try_element_at`, of arrays."""
+    return lambda operands: _of_array(name, *operands)
+
+
 def _round(operands: list[Typed]) -> Typed:
     _require("round", "number", operands[0])
     places = operands[1].tree[1] if len(operands) > 1 and operands[1].tree[0] == "literal" else None
@@ -207,6 +302,8 @@ _OWN: dict[str, Callable[[list[Typed]], Typed]] = {
     "isnotnull": _isnotnull,
     "array_contains": _array_contains,
     "round": _round,
+    "substring": _substring,
+    **{name: _element(name) for name in ("get", "element_at", "try_element_at")},
     "floor": _whole("floor"),
     "ceil": _whole("ceil"),
 }

@@ -63,14 +63,14 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
     )
 
 
-def over_types(stage: core.Stage, emitted: pa.StructType) -> core.Stage:
-    """The stage with its conditions read over the types that the emitted columns really have.
+def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.Stage:
+    """The stage with its conditions read over the types that emitted and key columns really have.
 
     From a file alone, the type of an expression is known only where a condition could have it, too; but how
     wide a number is decides whether its sum overflows. Raises ConditionFailed where types do not fit.
     """
     types: Known = {field.name: type_of(field.type) for field in emitted}
-    where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS})
+    where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS}, keys)
     return replace(stage, where=where, emit=_compared_over(stage.emit, types))
 
 
@@ -79,12 +79,12 @@ def _compared_over(emit: core.Emit, types: Known) -> core.Emit:
         return emit
     fields = tuple((name, types[name] or ANY) for name in emit.equivalence.columns)
     row = Type(f"struct<{','.join(name for name, _ in fields)}>", "struct", fields)
-    condition = _over(emit.equivalence.condition, {"old": row, "new": row})
+    condition = _over(emit.equivalence.condition, {"old": row, "new": row}, {})
     return replace(emit, equivalence=replace(emit.equivalence, condition=condition))
 
 
-def _over(condition: Condition, types: Known) -> Condition:
-    typed, faults = parse_condition(condition.text, types)
+def _over(condition: Condition, types: Known, keys: Known) -> Condition:
+    typed, faults = parse_condition(condition.text, types, keys)
     if typed is None:
         raise ConditionFailed(f"`{condition.text}`: {faults[0].message}", faults[0].fix)
     return typed

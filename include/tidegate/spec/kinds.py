@@ -102,6 +102,8 @@ def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
         _require_number(each, operator)
     if operator == "/":
         return _division(left, right)
+    if operator == "div":
+        return _whole_division(left, right)
     if _floating([left, right]):
         return Typed((operator, _as_double(left).tree, _as_double(right).tree), DOUBLE)
     tree = (operator, left.tree, right.tree)
@@ -172,6 +174,12 @@ def _division(left: Typed, right: Typed) -> Typed:
     if "double" in kinds:
         left, right = _as_double(left), _as_double(right)
     return Typed(("/", left.tree, right.tree), DOUBLE)
+
+
+def _whole_division(left: Typed, right: Typed) -> Typed:
+    if not {_kind(left), _kind(right)} <= {*INTEGERS, "any", "void"}:
+        raise Unfitting("`div` is of whole numbers here", "Write `floor(x / y)`, of doubles.")
+    return Typed(("div", left.tree, right.tree), BIGINT)
 
 
 def _decimal_result(operator: str, left: tuple[int, int], right: tuple[int, int]) -> Type:

@@ -12,7 +12,7 @@ from tidegate.spec import lexis, names
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type, read_condition
 from tidegate.spec.constants import Known
-from tidegate.spec.emit import TIMED, ChangeEmit, Emit, WindowCloseEmit
+from tidegate.spec.emit import TIMED, ChangeEmit, Emit, UpdateEmit, WindowCloseEmit
 from tidegate.spec.keys import check_key
 from tidegate.spec.kinds import BIGINT
 from tidegate.spec.mistakes import as_mistake, mistake
@@ -115,15 +115,44 @@ def _over_columns(expression: str, info: Info) -> str:
 
 
 def _over_emitted(text: str, info: Info) -> str:
-    """Tested on what is about to go out, by the kernel."""
+    """Tested on what is about to go out, by the kernel, or by Spark where that is the record's own value."""
     stage = scope_of(info).stage
     if stage.windowed is False and (used := [name for name in WINDOW_COLUMNS if _mentions(text, name)]):
         fix = "Give the stage a `window:`, whose start and end they are in epoch milliseconds."
         raise mistake(f"`{used[0]}` is there only when the stage has a window", fix)
-    known = None
-    if stage.emitted is not None and stage.windowed is not None:
+    if _is_of_record(info.data.get("reduce"), info.data.get("window"), info.data.get("emit")):
+        return _over_record(text, scope_of(info))
+    known, keys = None, _possible_keys(scope_of(info))
+    if stage.emitted is not None and stage.windowed is not None and keys is not None:
         known = {**stage.emitted, **(WINDOW_COLUMNS if stage.windowed else {})}
-    stage.where = read_condition(text, known)
+    stage.where = read_condition(text, known, keys)
+    return text
+
+
+def _is_of_record(reduce: Any, window: Any, emit: Any) -> bool:
+    """Whether what may go out is the record's own value, at once: then Spark can test it."""
+    return reduce == "latest" and window is None and isinstance(emit, (UpdateEmit, ChangeEmit))
+
+
+def _possible_keys(scope: Scope) -> Known | None:
+    """The key's columns; where something is wrong with them, all that they could be."""
+    if scope.stage.keys is not None:
+        return scope.stage.keys
+    if scope.stage.columns is None and scope.before is None and scope.key is not None:
+        return dict.fromkeys(scope.key)
+    return scope.stage.columns
+
+
+def _over_record(text: str, scope: Scope) -> str:
+    stage, keys = scope.stage, _possible_keys(scope)
+    known = None if stage.emitted is None or keys is None else {**keys, **stage.emitted}
+    if faults := check_expression(text, known):
+        raise as_mistake(faults)
+    type_ = expression_type(text, known)
+    if type_ is not None and type_.kind not in ("boolean", ANY.kind):
+        raise mistake(
+            f"the condition is {type_.text}, neither true nor false", "Write a comparison, such as `n > 0`."
+        )
     return text
 
 
@@ -204,10 +233,15 @@ class Stage(Model):
 
     @property
     def condition(self) -> Condition | None:
-        """`where`, as the kernel tests it."""
-        if self._condition is None and self.where is not None:
+        """`where`, as the kernel tests it; None where Spark does."""
+        if self._condition is None and self.where is not None and self.where_of_record is None:
             return read_condition(self.where, None)  # a stage that was not read from a file
         return self._condition
+
+    @property
+    def where_of_record(self) -> str | None:
+        """`where`, as Spark tests it on each record's own value; None where the kernel does."""
+        return self.where if _is_of_record(self.reduce, self.window, self.emit) else None
 
     @property
     def values(self) -> dict[str, str]:

@@ -1,18 +1,23 @@
 """From a condition's tree to one Python function of a row.
 
 A tree is a tuple `(operation, *operands)`. The operands are trees, but for `("literal", value)`,
-`("column", name, field, …)`, `("like", tree, pattern, escape)`, `("is", tree, value)`,
+`("column", name, field, …)`, `("key", name or None, type)`, `("field", tree, name)`,
+`("like", tree, pattern, escape)`, `("rlike", tree, pattern)`, `("is", tree, value)`,
 `("fit", type, tree)`, `("call", function, *trees)` and `("case", (condition, result), …, otherwise)`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from tidegate.core.condition import values
 from tidegate.core.condition.functions import FUNCTIONS
+from tidegate.core.condition.regex import java_pattern
 from tidegate.core.condition.values import Unfit, equal, less, text, truth
 
 Tree = tuple[Any, ...]
@@ -46,6 +51,28 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
 
 
 # leaves
+
+
+KEY = "__key"
+"""The name in a row of the entry's canonical key."""
+
+_KEY_PARTS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
+    "string": str,
+    "boolean": lambda part: part in (True, "true"),
+    "date": date.fromisoformat,
+    "decimal": lambda part: Decimal(str(part)),
+}
+KEY_KINDS = frozenset(_KEY_PARTS)
+"""The kinds of key columns that can be read out of a canonical key again."""
+
+
+def _key(name: str | None, kind: str) -> Part:
+    """A key column: the key's text itself, or what is called so in the JSON object that several are."""
+    read = _KEY_PARTS[kind]
+    if name is None:
+        return lambda row: read(row[KEY])
+    return lambda row: read(json.loads(row[KEY], parse_float=Decimal)[name])
 
 
 def _column(name: str, *fields: str) -> Part:
@@ -181,6 +208,17 @@ def _like(tree: Tree, pattern: str, escape: str) -> Part:
     return lambda row: None if (value := operand(row)) is None else matches(text(value)) is not None
 
 
+def _rlike(tree: Tree, pattern: str) -> Part:
+    operand = compiled(tree)
+    search = java_pattern(pattern).search
+    return lambda row: None if (value := operand(row)) is None else search(text(value)) is not None
+
+
+def _field_of(tree: Tree, name: str) -> Part:
+    operand = compiled(tree)
+    return lambda row: None if (value := operand(row)) is None else _field(value, name)
+
+
 def _case(*branches: Tree) -> Part:
     pairs = [(compiled(condition), compiled(result)) for condition, result in branches[:-1]]
     otherwise = compiled(branches[-1])
@@ -268,8 +306,11 @@ def _call(name: str, *trees: Tree) -> Part:
 _FORMS: dict[str, Callable[..., Part]] = {
     "literal": lambda value: lambda row: value,
     "column": _column,
+    "key": _key,
     "is": _is,
     "like": _like,
+    "rlike": _rlike,
+    "field": _field_of,
     "case": _case,
     "fit": _fit,
     "call": _call,
@@ -280,6 +321,7 @@ _OPERATORS: dict[str, Callable[..., Part]] = {
     "*": _strict(values.multiply),
     "/": _divisor_first(values.divide),
     "%": _divisor_first(values.remainder),
+    "div": _divisor_first(values.whole_quotient),
     "negative": _negative,
     "=": _strict(equal),
     "<>": _strict(lambda a, b: not equal(a, b)),

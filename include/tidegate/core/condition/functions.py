@@ -153,10 +153,54 @@ def _concat(*parts: Any) -> str:
     return "".join(map(text, parts))
 
 
+def _substring(value: Any, start: Any, length: Any = 2**31 - 1) -> str:
+    """By characters, from 1 on, or from the end where `start` is below 0."""
+    whole = text(value)
+    first = start - 1 if start > 0 else len(whole) + start if start < 0 else 0
+    last = min(first + length, 2**31 - 1)
+    return whole[max(first, 0) : max(last, 0)] if last > first else ""
+
+
 def _size(value: Any) -> int:
     if isinstance(value, (list, tuple, dict)):
         return len(value)
     raise Unfit(f"{value!r} has no size", "Use `length(x)` for a text; `size` is of an array or map.")
+
+
+def _at(array: Any, index: Any) -> Any:
+    """As `array[index]`, from 0 on."""
+    if not isinstance(array, (list, tuple)) or type(index) is not int:
+        raise Unfit(f"{array!r} has no element {index!r}", "Take elements by their number, out of an array.")
+    if 0 <= index < len(array):
+        return array[index]
+    raise _no_such(array, f"at {index}", "get(xs, i)")
+
+
+def _get(array: Any, index: Any) -> Any:
+    return array[index] if 0 <= index < len(array) else None
+
+
+def _element_at(array: Any, index: Any) -> Any:
+    """From 1 on, or from the end where `index` is below 0."""
+    if 0 < abs(index) <= len(array):
+        return array[index - 1 if index > 0 else index]
+    raise _no_such(array, f"number {index}", "try_element_at(xs, n)")
+
+
+def _try_element_at(array: Any, index: Any) -> Any:
+    if index == 0:
+        raise _no_such(array, "number 0", "try_element_at(xs, n)")
+    return _element_at(array, index) if abs(index) <= len(array) else None
+
+
+def _no_such(array: Any, what: str, fix: str) -> Unfit:
+    return Unfit(f"an array of {len(array)} has no element {what}", f"Write `{fix}`, which is null then.")
+
+
+def _of_key(entries: Any, key: Any) -> Any:
+    """A map's value; null where it has no such key."""
+    pairs = entries.items() if isinstance(entries, dict) else entries
+    return next((value for name, value in pairs if equal(name, key)), None)
 
 
 def _array_contains(array: Any, value: Any) -> bool | None:
@@ -184,6 +228,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "endswith": lambda value, part: text(value).endswith(text(part)),
     "contains": lambda value, part: text(part) in text(value),
     "size": _size,
+    "substring": _substring,
+    "at": _at,
+    "get": _get,
+    "element_at": _element_at,
+    "try_element_at": _try_element_at,
+    "of_key": _of_key,
     "array_contains": _array_contains,
     "to_string": to_string,
     "to_bigint": to_bigint,

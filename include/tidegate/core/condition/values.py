@@ -145,6 +145,13 @@ def divide(left: Any, right: Any) -> float:
     return float(number(left)) / float(right)
 
 
+def whole_quotient(left: int, right: int) -> int:
+    """As `div`: of whole numbers, without the fraction."""
+    _not_zero(right)
+    quotient = abs(number(left)) // abs(right)
+    return int(bounded(quotient if (left < 0) is (right < 0) else -quotient))
+
+
 def remainder(left: Any, right: Any) -> Any:
     """As `%`: with the sign of what is divided."""
     _not_zero(right)

@@ -1,0 +1,40 @@
+"""Regular expressions that Java, which Spark uses, and Python read alike; all others are refused."""
+
+from __future__ import annotations
+
+import re
+
+_LINE_END = r"\n\r\u0085\u2028\u2029"
+_ANY = f"[^{_LINE_END}]"
+_END = rf"(?!(?<=\r)\n)(?=(?:\r\n|[{_LINE_END}])?\Z)"
+"""Java's `$`: the end, or in front of a line's last end, which may be of two characters."""
+
+_PARTS = re.compile(
+    r"""
+      (?P<class>      \[\^? (?: [^\\\[\]^&-] | \\[dDwWsStnrf\\\[\]^.$*+?{}()|/-] )
+                            (?: [^\\\[\]&-] | - (?! \] ) | \\[dDwWsStnrf\\\[\]^.$*+?{}()|/-] )* \] )
+    | (?P<escape>     \\[dDwWsStnrf\\\[\]^.$*+?{}()|/-] )
+    | (?P<repeat>     (?: [*+?] | \{[0-9]{1,4}(?:,[0-9]{0,4})?\} ) \?? (?! [*+?{] ) )
+    | (?P<group>      \( (?: \?: | (?! \? ) ) )
+    | (?P<mark>       [)|^] )
+    | (?P<any>        \. )
+    | (?P<end>        \$ )
+    | (?P<plain>      [^\\\[\](){}.*+?^$|] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def java_pattern(pattern: str) -> re.Pattern[str]:
+    """The expression, to be searched for. Raises ValueError, which says where the two do not agree."""
+    at, translated = 0, []
+    while at < len(pattern):
+        part = _PARTS.match(pattern, at)
+        if part is None:
+            raise ValueError(f"a pattern here cannot have what begins at `{pattern[at:][:10]}`")
+        translated.append({"any": _ANY, "end": _END}.get(part.lastgroup or "", part.group()))
+        at = part.end()
+    try:
+        return re.compile("".join(translated), re.ASCII)
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"the pattern cannot be read: {error}") from None
