@@ -337,3 +337,26 @@ def test_metrics_say_what_is_held_back_and_how_late_records_are(world: World, wr
 
 def _metrics(world: World, seq: int) -> Any:
     return world.app.ledger.metrics(world.stream, seq).items()
+
+
+def test_where_names_key_columns_whoever_tests_it(world: World, write: Write) -> None:
+    by_spark = {
+        "select": {"x": "x"},
+        "emit": {"on": "update"},
+        "where": "shop in ('a', 'b') and exists(array(x), n -> n > 1)",
+    }
+    by_kernel = {
+        "reduce": {"n": "count(*)"},
+        "emit": {"on": "update"},
+        "where": "shop = 'a' and id = 7 and n * 1000000000 < 3000000000",
+    }
+    write([by_spark, by_kernel], "shop string, id int, x int", key=["shop", "id"])
+    world.send(
+        *(
+            event("k", at, shop=shop, id=7, x=x)
+            for at, (shop, x) in enumerate([("a", 1), ("a", 2), ("b", 3), ("c", 4), ("a", 5)])
+        )
+    )
+    world.run()
+    assert out(world) == {'{"shop":"a","id":7}': [{"n": 1}, {"n": 2}]}
+    assert world.counts(1)["filtered"] == 2, "by the first stage"
