@@ -27,6 +27,7 @@ from tidegate.engine.rows import (
     state_rows,
     timed,
 )
+from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.sizes import gathered, refused_of, sizes_of, split
 from tidegate.engine.source import decode, read_ranges
 from tidegate.engine.stage import KeyTypes, apply_kernel, emission_frame
@@ -108,6 +109,7 @@ class Computation:
         before: Before,
         cached: ExitStack,
     ) -> None:
+        pin_semantics(spark)
         self._spark = spark
         self._plan = plan
         self._pipeline = pipeline

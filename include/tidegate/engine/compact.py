@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
 from tidegate.engine.rows import read_state_rows
+from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.steps import steps_of
 from tidegate.engine.tables import append
 from tidegate.failpoints import failpoint
@@ -37,6 +38,7 @@ def write_snapshot(
 
     Nothing that it writes is visible before the ledger knows the name.
     """
+    pin_semantics(spark)
     for step, logics in state_steps(pipelines).items():
         path = lake.state(step)
         with failpoint("compact.read"):

@@ -22,6 +22,7 @@ from tidegate import core
 from tidegate.engine.errors import translated
 from tidegate.engine.lookups import enrich
 from tidegate.engine.rows import record_rows, timed
+from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.source import RECORD_SCHEMA, decode, to_json
 from tidegate.engine.stage import KeyTypes, emission_frame
 from tidegate.engine.steps import (
@@ -309,6 +310,7 @@ class _Batches:
 def _session_for_few_rows(spark: SparkSession) -> SparkSession:
     """A session of its own on the same Spark, in which compiling code would take longer than running it."""
     session = spark.newSession()
+    pin_semantics(session)
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")

@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from tidegate.engine.semantics import pin_semantics
 from tidegate.errors import SetupFailed
 from tidegate.local.java import find_java, java_home
 
@@ -17,9 +18,6 @@ from tidegate.local.java import find_java, java_home
 _ARROW_BATCH_ROWS = 2_048
 
 _CONF = {
-    "spark.sql.session.timeZone": "UTC",
-    # ${env:…} in an expression would read the driver's environment
-    "spark.sql.variable.substitute": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_BATCH_ROWS),
@@ -54,6 +52,7 @@ def open_session(jars: Path, master: str | None = None, memory: str | None = Non
             "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
+    pin_semantics(session)
     return session
 
 
