@@ -52,7 +52,7 @@ def an_adopted_plan_is_changed(self: Any, adopting: Run) -> None:
             old = tables.plans[adopting.seq]
             tables.plans[adopting.seq] = replace(old, clock_ms=old.clock_ms + 1)
 
-    self._fenced("add_run", act)
+    self._fenced("add_run", act, adopting)
 
 
 @planted((plan, "plan_ranges"))
