@@ -95,7 +95,7 @@ def a_drained_batch_does_not_know_what_is_cut(app: Any, head: Head) -> frozenset
 
 
 @planted((plan, "standing_still"))
-def a_drained_batch_starts_at_the_ends_of_the_logs(head: Head) -> tuple[OffsetRange, ...]:
+def a_drained_batch_starts_at_the_ends_of_the_logs(head: Head, _: Any) -> tuple[OffsetRange, ...]:
     """What waits there is taken for read."""
     ends = {at: here().broker.log(at).end for at in sorted(head.offsets)}
     return tuple(OffsetRange(*at, end, end) for at, end in ends.items())
