@@ -63,6 +63,9 @@ MALFORMED = {
     "empty": b"",
     "blanks": b"  ",
     "not UTF-8": b"\xff\xfe\x00",
+    "a text that is not UTF-8": b'{"s": "\xff"}',
+    "a name that is not UTF-8": b'{"s": "x", "\xc3": 1}',
+    "UTF-16": '{"s": "x"}'.encode("utf-16"),
     "null": b"null",
     "a number": b"5",
     "a text": b'"x"',
@@ -129,6 +132,51 @@ def test_the_key_is_the_records_own_as_text(spark: SparkSession) -> None:
     assert one(spark, source(), key="clé".encode(), value=body())["__key"] == "clé"
 
 
+NOT_TEXT = {"a long": (2**63 - 2).to_bytes(8, "big"), "Avro": b"\x00\x00\x00\x00\x07\xc8\x01", "cut": "é".encode()[:1]}
+
+
+@pytest.mark.parametrize("key", NOT_TEXT.values(), ids=NOT_TEXT.keys())
+@pytest.mark.parametrize("value", [body(s="x"), None], ids=["a value", "a tombstone"])
+def test_a_key_that_is_not_text_is_quarantined_whole(spark: SparkSession, key: bytes, value: Any) -> None:
+    row = one(spark, source(), key=key, value=value)
+    assert (row["__reason"], bytes(row["__input"]["key"])) == ("key_not_text", key)
+
+
+def test_where_the_key_comes_from_columns_only_a_tombstones_own_key_has_to_be_text(
+    spark: SparkSession,
+) -> None:
+    key = NOT_TEXT["a long"]
+    for columns in (["s"], ["n", "s"]):
+        rows = decoded(
+            spark, source(key=columns), {"key": key, "value": body(s="x", n=1)}, {"key": key, "value": None}
+        )
+        assert [row["__reason"] for row in rows] == [None, "key_not_text"]
+
+
+def test_a_chain_that_is_not_text_is_quarantined_whatever_the_records_are_deduplicated_by(
+    spark: SparkSession,
+) -> None:
+    headers = [("tidegate-source", b"a/0/1;\xff")]
+    for way in ("offset", "root"):
+        row = one(spark, source(deduplicate=way), value=body(), headers=headers)
+        assert row["__reason"] == "malformed_source_chain"
+    assert one(spark, source(), value=body(), headers=[("other", b"\xff")])["__reason"] is None
+
+
+def test_keys_of_several_columns_tell_microseconds_apart(spark: SparkSession) -> None:
+    rows = decoded(
+        spark,
+        source(key=["s", "at"]),
+        {"value": body(s="x", at="2026-01-31T10:30:00.000001Z")},
+        {"value": body(s="x", at="2026-01-31T10:30:00.000002Z")},
+        {"key": b'{"s":"x","at":"2026-01-31T10:30:00.000002Z"}', "value": None},
+        {"key": b'{"s":"x","at":"10:30"}', "value": None},
+    )
+    first, second, deletion, undated = (row["__key"] for row in rows)
+    assert first == '{"s":"x","at":"2026-01-31T10:30:00.000001Z"}'
+    assert (second != first, deletion, undated) == (True, second, None)
+
+
 def test_a_null_key_is_quarantined_unless_the_key_comes_from_columns(spark: SparkSession) -> None:
     assert one(spark, source(), key=None, value=body(s="x"))["__reason"] == "null_key"
     row = one(spark, source(key=["s"]), key=None, value=body(s="x"))
@@ -187,6 +235,7 @@ def test_string_and_bytes_have_the_one_column_value(spark: SparkSession) -> None
     assert one(spark, of_text, value="é".encode())["value"] == "é"
     assert one(spark, source(format="bytes", columns=None), value=b"\xff")["value"] == b"\xff"
     assert one(spark, of_text, value=None)["__tombstone"] is True
+    assert one(spark, of_text, value=b"\xff")["__reason"] == "malformed"
 
 
 def test_the_chain_is_the_newest_of_its_headers(spark: SparkSession) -> None:

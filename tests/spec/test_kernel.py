@@ -167,7 +167,7 @@ def test_columns_are_deduplicated_by_a_stage_of_its_own() -> None:
     assert deduplication_stage(made(source={"deduplicate": "root"})) is None
     waiting = {**COUNT, "emit": {"on": "interval", "every": "1s"}}
     assert deduplication_stage(made(waiting, source=BY_COLUMNS)) == core.Stage(
-        core.Latest(), core.Once(3_600_000), clock="run", deduplicate="offset"
+        core.Latest(), core.Once(3_600_000), clock="stream", deduplicate="offset"
     )
 
 

@@ -63,6 +63,7 @@ class Folding:
         self._retracts = not (collect or emptied)
         # what has gone out as final must not come again
         self._final = isinstance(stage.emit, WindowClose)
+        self._late_after = stage.emit.late_after_ms
         self._counts_bytes = getattr(stage.emit, "max_bytes", None) is not None
 
     def run(self, group_ends: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -162,6 +163,8 @@ class Folding:
         """Apply a record; says what became of it in each window."""
         if self._ignores_nulls and self._values.null[row]:
             return ("ignored",)
+        if self._late_after is not None and now - timestamp >= self._late_after:
+            return (self._late(),)
         if self._window is None:
             return (self._take(self._entries.at(row, None), row, timestamp, now),)
         if isinstance(self._window, Session):
@@ -254,7 +257,7 @@ class Folding:
         return fate
 
     def _late(self) -> str:
-        """Too late for one window."""
+        """Too late for one window, or to tell whether it is a repetition."""
         self._counts["late-record-drop"] += 1
         return "late"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.storagelevel import StorageLevel
@@ -24,6 +24,7 @@ from tidegate.engine.rows import (
     read_state_rows,
     record_rows,
     require_deterministic,
+    source_times,
     state_rows,
     timed,
 )
@@ -37,6 +38,7 @@ from tidegate.engine.steps import (
     keeps_input,
     keeps_time,
     packed,
+    passes_by,
     published_stages,
     repeated_columns,
     source_keys,
@@ -123,6 +125,7 @@ class Computation:
         spark.conf.set("spark.sql.shuffle.partitions", str(self._partitions))
         self._counts: dict[str, core.Counts] = {}
         self._times: dict[str, Times] = {}
+        self._source_times: Times | None = None
         self._tables: list[Table] = []
         self._unusable: list[tuple[DataFrame, int]] = []
 
@@ -151,13 +154,19 @@ class Computation:
             "records": F.col("__part") == 0,
             "rows": F.lit(True),
             "empty": F.col("__empty"),
-            "deletions": F.col("__tombstone"),
+            "passed_by": self._passes_by(),
         }
         seen = [F.count_if(of).alias(name) for name, of in counted.items()]
         self._recounted = frame.agg(*seen)
         pinned = planned_tables(self._spark, self._plan.lookups, self._before.lookups, self._lake.root)
         there = frame.observe(read, *seen).where(~F.col("__empty")).drop("__empty")
         return enrich(there, self._pipeline, pinned)
+
+    def _passes_by(self) -> Column:
+        """Whether a record goes past the step that drops repeated ones."""
+        if not self._steps[0].is_deduplication:
+            return F.lit(False)
+        return passes_by(repeated_columns(self._pipeline)) & ~F.col("__empty")
 
     def _step(
         self, step: Step, following: Step | None, frame: DataFrame, keys: KeyTypes
@@ -168,7 +177,9 @@ class Computation:
             frame = timed(frame, starts)
         whole = frame
         if step.is_deduplication:
-            frame = packed(frame, repeated_columns(self._pipeline))
+            whole = kept(frame, self._cached)
+            self._source_times = source_times(whole, starts)
+            frame = packed(whole, repeated_columns(self._pipeline))
         rows = record_rows(frame, step.values, step.where, step.logic)
         require_deterministic(rows, self._pipeline.pipeline)
         step = typed(step, to_arrow_schema(rows.schema), keys)
@@ -179,7 +190,7 @@ class Computation:
             return frame, keys
         emissions = decided.where(F.col("kind") == core.EMISSION)
         if step.is_deduplication:
-            return unpacked(emissions, whole), keys
+            return unpacked(emissions, whole, repeated_columns(self._pipeline)), keys
         return emission_frame(forwarded(emissions, following), keys, following.key)
 
     # deciding
@@ -188,7 +199,7 @@ class Computation:
         """What the kernel has to know of the batch; where time is kept, that takes a look at the rows."""
         if self._keeps_time:
             with failpoint("compute.times"):
-                self._times[step.name] = end_times(kept(rows, self._cached), starts)
+                self._times[step.name] = self._end_times(step, starts, rows)
         batch = core.Batch(self._times.get(step.name, {}), drain=self._plan.drain)
         if step.logic.clock == "stream":
             return batch
@@ -196,6 +207,12 @@ class Computation:
         return replace(
             batch, clock=plan.clock_ms, floor=plan.least_clock, clocks=plan.clocks, cut=plan.cut_partitions
         )
+
+    def _end_times(self, step: Step, starts: Times, rows: DataFrame) -> Times:
+        """Stream times after the step's rows; what is dropped as repeated, or passes by, counts as well."""
+        if self._source_times is not None and step.name in [first.name for first in self._steps[:2]]:
+            return self._source_times
+        return end_times(kept(rows, self._cached), starts)
 
     def _decide(self, step: Step, rows: DataFrame, batch: core.Batch) -> DataFrame:
         state = read_state_rows(self._spark, self._lake.state(step.name), self._before.attempts)
@@ -256,7 +273,7 @@ class Computation:
         came_in, deletions = seen["rows"] - seen["empty"], 0
         for step in self._steps:
             counts = self._counts[step.name]
-            passed_by = seen["deletions"] if step.is_deduplication else 0
+            passed_by = seen["passed_by"] if step.is_deduplication else 0
             if not step.takes_deletions:
                 counts["tombstones-ignored"] = deletions
                 came_in -= deletions

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate import core
 from tidegate.engine.errors import translated
 from tidegate.engine.lookups import enrich
-from tidegate.engine.rows import record_rows, timed
+from tidegate.engine.rows import arrivals, record_rows, timed
 from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.source import RECORD_SCHEMA, decode, to_json
 from tidegate.engine.stage import KeyTypes, emission_frame
@@ -112,6 +112,7 @@ class Replay:
         self._pipeline = pipeline
         self._tables = tables or {}
         self._trace = trace
+        self._arrivals: pa.Table | None = None
         self._given = steps
         self.records = [step for step in steps if isinstance(step, CaseRecord)]
         self.ticks = [number for number, _ in _ticks(steps)]
@@ -188,32 +189,41 @@ class Replay:
             frame = frame.where(~F.col("__empty")).drop("__empty")
             whole = frame
         if step.is_deduplication:
+            self._arrivals = arrivals(frame, "run", "batch").toArrow()
             frame = packed(frame, repeated_columns(self._pipeline))
         rows = (
             record_rows(frame, step.values, step.where, step.logic, "run", "batch").toArrow().combine_chunks()
         )
         step = typed(step, rows.schema, keys)
-        emitted = [self._run_step(step, number, run, rows) for number, run in enumerate(runs)]
+        arrived = rows if self._arrivals is None else self._arrivals
+        if not step.is_deduplication:
+            self._arrivals = None  # also what is dropped as repeated is time to the first stage, not later
+        emitted = [self._run_step(step, number, run, rows, arrived) for number, run in enumerate(runs)]
         if following is None:
             self._finish(step, pa.concat_tables(emitted), runs)
             return frame, keys
         emissions = self._spark.createDataFrame(pa.concat_tables(emitted).combine_chunks())
         if step.is_deduplication:
-            return unpacked(emissions, whole), keys
+            return unpacked(emissions, whole, repeated_columns(self._pipeline)), keys
         following_frame, keys = emission_frame(
             forwarded(emissions, following), keys, following.key, ("run",), "batch"
         )
         return timed(following_frame, {}, ("run",)), keys
 
-    def _run_step(self, step: Step, number: int, run: _Run, rows: pa.Table) -> pa.Table:
-        """One run of a step, batch after batch. Gives its emissions, with the numbers of run and batch."""
+    def _run_step(self, step: Step, number: int, run: _Run, rows: pa.Table, arrived: pa.Table) -> pa.Table:
+        """One run of a step, batch after batch. Gives its emissions, with the numbers of run and batch.
+
+        `arrived`: the records that time is made of, those that a step before has dropped included.
+        """
         mine = rows.filter(pc.equal(rows["run"], number))
+        arrived = arrived.filter(pc.equal(arrived["run"], number))
         applied = _Batches(step, mine.schema.remove(mine.schema.get_field_index("run")), self._trace)
         emitted = [applied.none]
         for batch, clock in enumerate(run.clocks):
             if run.outcome.error is None:
                 inside = mine.filter(pc.equal(mine["batch"], batch)).drop_columns(["run", "batch"])
                 try:
+                    applied.advance(arrived.filter(pc.equal(arrived["batch"], batch)))
                     emitted.append(applied.apply(batch, inside, clock, run.outcome))
                 except TidegateError as error:
                     run.outcome.error = error
@@ -255,7 +265,6 @@ class _Batches:
 
     def apply(self, batch: int, rows: pa.Table, clock: int | None, outcome: Outcome) -> pa.Table:
         """One batch; gives its emissions."""
-        self._advance(rows)
         logic = self._step.logic
         runs = logic.clock == "run"
         known = core.Batch(
@@ -272,7 +281,8 @@ class _Batches:
         emitted = decided.filter(pc.equal(decided["kind"], core.EMISSION))
         return emitted.append_column("batch", pa.repeat(pa.scalar(batch, pa.int32()), emitted.num_rows))
 
-    def _advance(self, rows: pa.Table) -> None:
+    def advance(self, rows: pa.Table) -> None:
+        """The stream times after a batch, from its records."""
         records = rows.filter(pc.equal(rows["kind"], core.RECORD)).select(["topic", "partition", "timestamp"])
         newest = records.group_by(["topic", "partition"]).aggregate([("timestamp", "max")])
         for row in newest.to_pylist():

@@ -146,6 +146,18 @@ def end_times(rows: DataFrame, starts: Times) -> dict[tuple[str, int], int]:
     return ends
 
 
+def source_times(frame: DataFrame, starts: Times) -> dict[tuple[str, int], int]:
+    """The stream time of each partition after all usable records of a frame. Runs a Spark job."""
+    return end_times(arrivals(frame), starts)
+
+
+def arrivals(frame: DataFrame, *extra: str) -> DataFrame:
+    """Of a frame's records what time is made of, named as in kernel rows, with `extra` columns of it."""
+    kind = F.when(F.col("__reason").isNull(), core.RECORD).otherwise(core.QUARANTINED).cast("byte")
+    names = ("topic", "partition", "timestamp")
+    return frame.select(kind.alias("kind"), *[F.col(f"__{name}").alias(name) for name in names], *extra)
+
+
 def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) -> DataFrame | None:
     """The state rows of committed attempts, or None when there are none."""
     # Straight from the files: the ledger says which count, so Delta's log need not be replayed in Spark.

@@ -138,6 +138,11 @@ def _is_one_value() -> Column:
     return F.coalesce(F.json_array_length(in_array) == 1, F.lit(False))
 
 
+def _is_text(binary: Column) -> Column:
+    """Whether bytes are UTF-8; null for null. A cast to `string` keeps them as they are, text or not."""
+    return F.is_valid_utf8(binary.cast("string"))
+
+
 def _key(source: Source) -> Column:
     """The record's key as text: its own, or the canonical one of the key columns.
 
@@ -192,16 +197,24 @@ def _reason(source: Source, believed_until_ms: Column) -> Column:
     tombstone = F.col("value").isNull()
     parsed, key, timestamp = F.col("__parsed"), F.col("__key"), F.col("__timestamp")
     malformed = ~tombstone & parsed.isNull()
+    if source.format != "bytes":  # `from_json` would put U+FFFD in place of what is no text: two values, one
+        malformed = malformed | ~F.coalesce(_is_text(F.col("value")), F.lit(True))
     if source.format == "json":
         malformed = malformed | (~tombstone & (parsed[_CORRUPT].isNotNull() | ~_is_one_value()))
     no_key = F.lit("null_key" if source.key is None else NO_KEY)
     chain = F.col("__chain")
-    unrooted = F.lit(source.deduplicate == "root") & chain.isNotNull() & ~chain.rlike(_CHAIN)
+    # whatever `deduplicate` says, the chain goes out again with what the record makes
+    unrooted = ~F.coalesce(F.is_valid_utf8(chain), F.lit(True))
+    if source.deduplicate == "root":
+        unrooted = unrooted | (chain.isNotNull() & ~chain.rlike(_CHAIN))
+    own_key_counts = tombstone | F.lit(source.key is None)
+    key_not_text = own_key_counts & ~F.coalesce(_is_text(F.col("key")), F.lit(True))
     # without an element there is nothing that could have a key
     keyless = key.isNull() & ~F.col("__empty")
     return (
         F.when(malformed, "malformed")
         .when(unrooted, "malformed_source_chain")
+        .when(key_not_text, "key_not_text")
         .when(keyless & tombstone & F.lit(source.key is not None), "tombstone_without_key")
         .when(keyless, no_key)
         .when(timestamp.isNull() & ~F.col("__empty"), "no_timestamp")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
@@ -96,14 +98,20 @@ def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:
     return {name: frame.schema[name].dataType for name in pipeline.source.key or ()}
 
 
+def passes_by(columns: Sequence[str]) -> Column:
+    """Whether a record is its own, which none can repeat: a deletion, or one with a null in `columns`."""
+    null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns))
+    return F.col("__tombstone") | (F.col("__reason").isNull() & null)
+
+
 def packed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Records as values of the step that drops repeated ones: keyed by `columns`, each whole in `__packed`.
 
-    Deletions have no columns that could repeat: `unpacked` puts them back.
+    Those that pass by are left out: `unpacked` puts them back.
     """
     key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
     whole = F.struct(*[F.col(f"`{name}`") for name in frame.columns])
-    kept = frame.where(~F.col("__tombstone"))
+    kept = frame.where(~passes_by(columns))
     return kept.withColumn("__packed", whole).withColumn("__key", F.when(F.col("__reason").isNull(), key))
 
 
@@ -112,7 +120,6 @@ def forwarded(emissions: DataFrame, following: Step) -> DataFrame:
     return emissions if following.takes_deletions else emissions.where(F.col("value").isNotNull())
 
 
-def unpacked(emissions: DataFrame, frame: DataFrame) -> DataFrame:
-    """The records that were let through, as they were, and the deletions of `frame`."""
-    deletions = frame.where(F.col("__tombstone"))
-    return emissions.select("value.frame.*").unionByName(deletions)
+def unpacked(emissions: DataFrame, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The records that were let through, as they were, and those of `frame` that pass by."""
+    return emissions.select("value.frame.*").unionByName(frame.where(passes_by(columns)))

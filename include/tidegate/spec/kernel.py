@@ -91,12 +91,14 @@ def _over(condition: Condition, types: Known, keys: Known) -> Condition:
 
 
 def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
-    """The stage in front of the first that lets each value of the columns out once; None without columns."""
+    """The stage in front of the first that lets each value of the columns out once; None without columns.
+
+    It goes by stream time, whatever the stages' clock: a clock would have it forget what a backlog repeats.
+    """
     rule = pipeline.source.deduplicate
     if not isinstance(rule, DeduplicateColumns):
         return None
-    clock = pipeline.stages[0].emit.clock
-    return core.Stage(core.Latest(), core.Once(rule.keep_ms), clock=clock, deduplicate="offset")
+    return core.Stage(core.Latest(), core.Once(rule.keep_ms), deduplicate="offset")
 
 
 def _position(pipeline: Pipeline) -> Literal["offset", "root"]:

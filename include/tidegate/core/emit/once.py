@@ -11,7 +11,12 @@ from tidegate.core.entry import NEVER, Entry
 
 @dataclass(frozen=True)
 class Once(Emit):
-    """The first record of a key goes out; the next ones do not, for `keep_ms` from its timestamp."""
+    """The first record of a key goes out; the next ones do not, for `keep_ms` from its timestamp.
+
+    A record `keep_ms` or more behind its partition's time is late: its key may be forgotten. So what is not
+    late may still be up to `keep_ms` older than that time, and a key is remembered for as long after the
+    time in which its repetitions count. Of one partition nothing can be taken for new that is not.
+    """
 
     keep_ms: int
     expires: ClassVar[bool] = True
@@ -23,6 +28,11 @@ class Once(Emit):
         over = entry.emitted is None or timestamp >= (entry.emitted_timestamp or 0) + self.keep_ms
         return "new" if over else None
 
+    @property
+    def late_after_ms(self) -> int:
+        """What is so far behind may be a repetition of what is forgotten."""
+        return self.keep_ms
+
     def due(self, entry: Entry) -> int:
-        """When it is forgotten."""
-        return NEVER if entry.emitted_timestamp is None else entry.emitted_timestamp + self.keep_ms
+        """When it is forgotten: every record that could repeat it is late by then."""
+        return NEVER if entry.emitted_timestamp is None else entry.emitted_timestamp + 2 * self.keep_ms

@@ -36,6 +36,11 @@ class Emit:
         """Whether the next flush depends on when the last one was: an emptied entry stays for that."""
         return False
 
+    @property
+    def late_after_ms(self) -> int | None:
+        """How far behind its partition's time a record is late; None: as late as its window says."""
+        return None
+
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """The reason why a record lets the entry's value go out, or None.
 
