@@ -379,8 +379,15 @@ def test_threshold_counts_from_the_last_flush_when_told(batch: History) -> None:
 
 
 def test_threshold_flushes_by_bytes_of_the_records(batch: History) -> None:
-    model = run(model_of(COLLECT, on="threshold", max_bytes=14), batch((1, 0), (2, 1), (3, 2)))
-    assert out(model) == [({"events": [x(1), x(2)]}, 1, "bytes", 1)]
+    model = run(model_of(COLLECT, on="threshold", max_bytes=30), batch((1, 0), (2, 1), (3, 2)))
+    assert out(model) == [({"events": [x(1), x(2)]}, 1, "bytes", 2)]
+    full = run(model_of(COLLECT, on="threshold", max_bytes=28), History()((1, 3), (2, 4)))
+    assert out(full) == [({"events": [x(1), x(2)]}, 4, "bytes", 4)]
+
+
+def test_a_record_that_is_larger_alone_goes_out_alone(batch: History) -> None:
+    model = run(model_of(COLLECT, on="threshold", max_bytes=30), batch((1, 0), (10**20, 1), (2, 2)))
+    assert out(model) == [({"events": [x(1)]}, 0, "bytes", 1), ({"events": [x(10**20)]}, 1, "bytes", 1)]
 
 
 def test_a_flush_starts_aggregates_anew(batch: History) -> None:

@@ -132,7 +132,11 @@ def test_the_key_is_the_records_own_as_text(spark: SparkSession) -> None:
     assert one(spark, source(), key="clé".encode(), value=body())["__key"] == "clé"
 
 
-NOT_TEXT = {"a long": (2**63 - 2).to_bytes(8, "big"), "Avro": b"\x00\x00\x00\x00\x07\xc8\x01", "cut": "é".encode()[:1]}
+NOT_TEXT = {
+    "a long": (2**63 - 2).to_bytes(8, "big"),
+    "Avro": b"\x00\x00\x00\x00\x07\xc8\x01",
+    "cut": "é".encode()[:1],
+}
 
 
 @pytest.mark.parametrize("key", NOT_TEXT.values(), ids=NOT_TEXT.keys())

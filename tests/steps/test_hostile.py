@@ -6,11 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests.world import NOW_MS, World, key_of
 from tidegate import steps
+from tidegate.cli import cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 TEN_MB = 10_000_000
@@ -64,6 +66,30 @@ def test_numbers_and_nesting_beyond_all_bounds_are_quarantined_and_the_counts_ad
     assert {value: reasons.get(value) for value in values} == values
     counts = world.counts(1)
     assert counts["read"] == len(values) == counts["used"] + counts["quarantined"]
+
+
+def test_keys_and_chains_that_are_not_text_are_quarantined_and_shown(world: World) -> None:
+    world.write_pipeline(**{"  key: [storeId, id]\n": ""})
+    avro, chain = b"\x00\x00\x00\x00\x07\xc8[/x]", [("tidegate-source", b"a/0/1;\xff")]
+    world.send(
+        {"key": b"k", "value": event(1)},
+        {"key": avro, "value": event(1)},
+        {"key": avro, "value": None},
+        {"key": b"k", "value": event(0), "headers": chain},
+        {"key": b"k", "value": b'{"storeId": "\xff", "quantity": 0}'},
+    )
+    world.run()
+    assert world.published() == {"k": [True]}
+    rows = steps.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    assert [(row["reason"], row["key"]) for row in rows] == [
+        ("key_not_text", avro),
+        ("key_not_text", avro),
+        ("malformed_source_chain", b"k"),
+        ("malformed", b"k"),
+    ]
+    for form in ((), ("--json",)):
+        shown = CliRunner().invoke(cli, ["quarantine", "availability", *form], env=world.environment)
+        assert (shown.exit_code, "key_not_text" in shown.output, "[/x]" in shown.output) == (0, True, True)
 
 
 def test_a_password_is_in_no_file_no_log_and_no_error_of_a_batch(

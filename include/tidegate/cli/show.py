@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tidegate.errors import PipelineInvalid, TidegateError
 
@@ -47,7 +48,7 @@ def table(rows: Rows, title: str = "") -> Table:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         made.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(_cell(value) for value in row.values()))
+        made.add_row(*(Text(_cell(value)) for value in row.values()))  # what records hold is no markup
     return made
 
 
@@ -83,9 +84,9 @@ def _cell(value: Any) -> str:
         return f"{value:.1f}"
     if isinstance(value, (dict, list)):
         return json.dumps(value, default=_plain, ensure_ascii=False)
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")[:200]
-    return str(value)
+    text = value.decode(errors="backslashreplace")[:200] if isinstance(value, bytes) else str(value)
+    # nor anything else that a terminal would act on
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@
 from tidegate.core.condition import Condition
 from tidegate.core.counts import Counts, outgoing
 from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimit, Update, WindowClose
+from tidegate.core.envelope import Envelope, KeyColumn
 from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
 from tidegate.core.gone import forgets_the_gone
 from tidegate.core.kernel import decide, groups, order
@@ -46,11 +47,13 @@ __all__ = [
     "Condition",
     "Counts",
     "Emit",
+    "Envelope",
     "Equivalence",
     "Exact",
     "Function",
     "Hopping",
     "Interval",
+    "KeyColumn",
     "Latest",
     "Once",
     "Reduce",

@@ -198,14 +198,16 @@ class Folding:
 
     def _hold(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
         """For strategies that let values out later."""
+        size = self._values.event_size(row) if self._counts_bytes else 0
+        if self._counts_bytes and self._emit.overflows([entry], size):
+            self._let_out(entry, "bytes", now, waited=False)
         self._advance(entry, row, self._values.fold(entry.held, row), timestamp)
         if not entry.pending:
             entry.since = entry.timestamp
         elif not self._emit.empties:
             self._counts["intermediate-result-suppression"] += 1
         entry.pending += 1
-        if self._counts_bytes:
-            entry.bytes += self._values.event_size(row)
+        entry.bytes += size
         self._entries.note_held(entry)
         reason = self._emit.on_record(entry, None, timestamp, None)
         if reason is not None:
@@ -277,7 +279,14 @@ class Folding:
         return sorted(joined, key=lambda each: each.window or ()), span
 
     def _merged(self, joined: list[Entry], row: int, span: Span, now: int) -> Entry:
-        """One entry in place of several. What consumers have of those is taken back."""
+        """One entry in place of several. What consumers have of those is taken back.
+
+        What they hold goes out before, each under its own window, if it has no room in one value.
+        """
+        if self._counts_bytes and self._emit.overflows(joined):
+            for entry in joined:
+                if entry.pending:
+                    self._let_out(entry, "bytes", now, waited=False)
         for entry in joined:
             entry.row = row
             if entry.emitted is not None and self._retracts:

@@ -175,7 +175,7 @@ class ThresholdEmit(Model):
     def _has_a_threshold(self) -> ThresholdEmit:
         if self.count is None and self.max_bytes is None and self.after_ms is None:
             raise mistake(
-                "there is no threshold", "Write `count: 100`, `max_bytes: 1_000_000` or `after: 60s`."
+                "there is no threshold", "Write `count: 100`, `max_bytes: 900_000` or `after: 60s`."
             )
         if self.since == "last_flush" and self.after_ms is None:
             raise mistake("`since` says where `after` starts, which is not there", "Write `after: 60s`.")

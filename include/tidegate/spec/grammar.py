@@ -63,7 +63,7 @@ EXAMPLES = {
     "stages.*.emit.buffer.when_full": "when_full: shut_down",
     "stages.*.emit.after": "after: 30s",
     "stages.*.emit.count": "count: 100",
-    "stages.*.emit.max_bytes": "max_bytes: 1_000_000",
+    "stages.*.emit.max_bytes": "max_bytes: 900_000",
     "stages.*.emit.since": "since: first_event",
     "stages.*.emit.every": "every: 10m",
     "stages.*.where": 'where: "isAvailable"',

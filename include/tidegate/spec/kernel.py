@@ -28,8 +28,15 @@ from tidegate.spec.emit import (
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
+from tidegate.spec.sinks import KafkaSink
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
+
+_KINDS: dict[str, Literal["plain", "text", "time"]] = {
+    **dict.fromkeys(("boolean", "tinyint", "smallint", "int", "bigint", "decimal"), "plain"),
+    "string": "text",
+}
+"""How a key column's text becomes JSON; what is not known takes as many bytes as a time at least."""
 
 DEDUPLICATION = "_deduplicate"
 """The name of the step before the first stage; no stage can be called so."""
@@ -52,7 +59,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
     """A stage as the kernel takes it. Records are deduplicated where they come in: by the first stage."""
     return core.Stage(
         reduce=_reduce(stage),
-        emit=_emit(stage),
+        emit=_emit(pipeline, stage),
         window=_window(stage),
         clock=stage.emit.clock,
         where=stage.condition,
@@ -127,7 +134,7 @@ def _window(stage: Stage) -> core.Tumbling | core.Hopping | core.Session | None:
     return None
 
 
-def _emit(stage: Stage) -> core.Emit:
+def _emit(pipeline: Pipeline, stage: Stage) -> core.Emit:
     emit = stage.emit
     if isinstance(emit, UpdateEmit):
         return core.Update()
@@ -138,8 +145,21 @@ def _emit(stage: Stage) -> core.Emit:
     if isinstance(emit, TimeLimitEmit):
         return core.TimeLimit(emit.after_ms)
     if isinstance(emit, ThresholdEmit):
-        return core.Threshold(emit.count, emit.max_bytes, emit.after_ms, emit.since)
+        envelope = _envelope(pipeline, stage)
+        return core.Threshold(emit.count, emit.max_bytes, emit.after_ms, emit.since, envelope)
     return core.Interval(emit.every_ms)
+
+
+def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope:
+    """What the stage's messages have beside its columns, where a Kafka sink wants the key in them."""
+    sinks = [sink for sink in pipeline.sinks if isinstance(sink, KafkaSink) and sink.with_key]
+    if not any(pipeline.stage_of(sink) == stage for sink in sinks):
+        return core.Envelope()
+    regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
+    columns = () if regrouped else pipeline.source.columns
+    kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
+    key = tuple(core.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
+    return core.Envelope(key, stage.window is not None)
 
 
 def _equivalence(emit: ChangeEmit) -> Equivalence:

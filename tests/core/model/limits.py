@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.core.model.entry import Entry
 from tests.core.model.grammar import Settings
 from tests.core.model.records import Value
-from tests.core.model.values import fold, serialized
+from tests.core.model.values import Folded, fold, serialized
 
 
 def natural_due(settings: Settings, entry: Entry) -> int | None:
@@ -32,14 +32,22 @@ def natural_due(settings: Settings, entry: Entry) -> int | None:
 def reached(settings: Settings, entry: Entry) -> str | None:
     """Quote: `collect` reached `count` (or `max_bytes`)
 
-    Bytes are those of the records' values since the last flush.
+    Bytes are those of the value that would go out.
     """
     count, max_bytes = settings.emit.get("count"), settings.emit.get("max_bytes")
     if count is not None and entry.pending >= count:
         return "count"
-    if max_bytes is not None and sum(_size(each.value) for each in entry.folded) >= max_bytes:
+    if max_bytes is not None and _size(fold(settings, entry.folded)) >= max_bytes:
         return "bytes"
     return None
+
+
+def overflows(settings: Settings, folded: Sequence[Folded]) -> bool:
+    """Quote: flush before the record that would overflow; one record that is larger alone goes out alone"""
+    max_bytes = settings.emit.get("max_bytes")
+    if settings.on != "threshold" or max_bytes is None:
+        return False
+    return _size(fold(settings, folded)) > max_bytes
 
 
 def over_bound(settings: Settings, waiting: Sequence[Entry]) -> bool:

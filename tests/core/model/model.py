@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from tests.core.model.entry import Entry, merged
 from tests.core.model.grammar import Condition, settings_of
-from tests.core.model.limits import natural_due, over_bound, reached
+from tests.core.model.limits import natural_due, over_bound, overflows, reached
 from tests.core.model.outlet import Outlet
 from tests.core.model.records import Batch, BufferFull, Partition, Position, Record, Window
-from tests.core.model.values import equivalent, fold, selected
+from tests.core.model.values import Folded, equivalent, fold, selected
 from tests.core.model.windows import closes_at, is_late, reaches, union, windows_at
 
 BUFFERING = ("time_limit", "interval", "threshold")
@@ -268,6 +268,11 @@ class Model:
             return "late"
         if any(self._repeats(record, entry) for entry in candidates):
             return "duplicate"
+        if overflows(self.settings, [each for entry in candidates for each in entry.folded]):
+            # sessions that have no room in one value go out one by one before they are joined
+            for entry in candidates:
+                if entry.pending:
+                    self._flush(entry, "bytes", step.now)
         if window == (record.timestamp, record.timestamp) and candidates:
             # Quote: If merged == [ts,ts] and a candidate [ts,ts] exists, it is just updated.
             self._accept(step, replace(candidates[0], expired=False), candidates)
@@ -330,6 +335,9 @@ class Model:
             return
         if merges := bool(replaced) and entry.taken is None:
             self._take_back(replaced, step.now)
+        if entry.pending and overflows(self.settings, [*entry.folded, Folded(value, step.record.timestamp)]):
+            # Quote: a flush by count or bytes at the partition's time when the record came
+            self._flush(entry, "bytes", step.now)
         entry.take(step.record, value, self._position(step.record), self._batch)
         went_out = self._decide(entry, step)
         if went_out or merges or not leaves_no_trace:

@@ -139,7 +139,7 @@ def _threshold(draw: Draw, collects: bool) -> dict[str, Any]:
     )
     counts: list[dict[str, Any]] = [{"count": 2}, {"count": 3}]
     size = st.sampled_from(
-        [*counts, *([{"max_bytes": 30}, {"count": 3, "max_bytes": 40}] if collects else [])]
+        [*counts, *([{"max_bytes": 60}, {"count": 3, "max_bytes": 80}] if collects else [])]
     )
     return draw(size | after | st.builds(lambda left, right: {**left, **right}, size, after))
 

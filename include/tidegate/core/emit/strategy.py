@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from tidegate.core.entry import Entry
@@ -48,6 +48,10 @@ class Emit:
         holds back, the record is already counted in `entry`.
         """
         return None
+
+    def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
+        """Whether what entries of a key hold has no room in one text, or not beside an event of such size."""
+        return False
 
     def due(self, entry: Entry) -> int:
         """The time at which the entry's timer fires, as things are; NEVER if it has none."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from tidegate.core.emit.strategy import Emit, Sameness
 from tidegate.core.entry import NEVER, Entry
+from tidegate.core.envelope import Envelope
+from tidegate.core.reduce.collect import events_overhead
 
 
 @dataclass(frozen=True)
@@ -14,12 +17,15 @@ class Threshold(Emit):
     """What has gathered goes out, and is gone, at `count` records or `max_bytes`, or after `after_ms`.
 
     That time counts from the timestamp of the `first_event` in it, or from the entry's `last_flush`.
+    `max_bytes` bounds the JSON text of `{"events": […]}` with what `envelope` adds: what has gathered goes
+    out before an event that has no room beside it. Only an event that is larger alone makes a larger text.
     """
 
     count: int | None = None
     max_bytes: int | None = None
     after_ms: int | None = None
     since: Literal["first_event", "last_flush"] = "first_event"
+    envelope: Envelope = field(default_factory=Envelope)
     holds: ClassVar[bool] = True
     empties: ClassVar[bool] = True
 
@@ -32,7 +38,22 @@ class Threshold(Emit):
         """Full by count, or by size."""
         if self.count is not None and entry.pending >= self.count:
             return "count"
-        return "bytes" if self.max_bytes is not None and entry.bytes >= self.max_bytes else None
+        if self.max_bytes is None:
+            return None
+        return "bytes" if self._text_bytes([entry], 0) >= self.max_bytes else None
+
+    def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
+        """Whether what some entries of a key hold has no room in one text, or none for one event more."""
+        if self.max_bytes is None or not any(entry.pending for entry in entries):
+            return False
+        more = 0 if event_bytes is None else 1
+        return self._text_bytes(entries, more) + (event_bytes or 0) > self.max_bytes
+
+    def _text_bytes(self, entries: Sequence[Entry], more: int) -> int:
+        """Bytes of what the entries hold as one text, with the comma of `more` events."""
+        events = events_overhead(sum(entry.pending for entry in entries) + more)
+        envelope = self.envelope.json_bytes(entries[-1].key, entries[-1].window)
+        return envelope + events + sum(entry.bytes for entry in entries)
 
     def due(self, entry: Entry) -> int:
         """When time has passed, and at the end of its window at the latest."""

@@ -1,0 +1,93 @@
+"""`threshold` with `max_bytes`: no message is larger, but for one event that is larger alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.kernel_for_tests import Kernel
+from tests.core.model import Batch
+from tests.core.model.strategies import SELECTS, Case, histories
+from tests.spec.files import made
+from tidegate import core
+from tidegate.core.json_text import encoder
+from tidegate.spec import kernel_stage
+
+MAX_BYTES = 120
+
+
+def kernel_of(select: dict[str, str], window: dict[str, str] | None) -> Kernel:
+    emit = {"on": "threshold", "max_bytes": MAX_BYTES, "clock": "stream"}
+    stage: dict[str, Any] = {"name": "out", "reduce": "collect", "select": select, "emit": emit}
+    return Kernel(Case(stage if window is None else {**stage, "window": window}))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(SELECTS),
+    st.sampled_from([None, {"tumbling": "25ms"}, {"session": "8ms"}]),
+    histories(one_partition_per_key=True),
+)
+def test_no_value_is_larger_unless_one_event_is(
+    select: dict[str, str], window: dict[str, str] | None, batches: Sequence[Batch]
+) -> None:
+    kernel = kernel_of(select, window)
+    for batch in batches:
+        kernel.apply(batch)
+    kernel.drain()
+    text = encoder(kernel.schema.field("emitted").type)
+    for emission in kernel.emissions:
+        assert emission.value is not None
+        if len(emission.value["events"]) > 1:
+            assert len(text(emission.value).encode()) <= MAX_BYTES
+
+
+KEYED = {
+    "one text": (["name"], 'q"é', {"name": 'q"é'}),
+    "one number": (["id"], "-17", {"id": -17}),
+    "several": (["name", "id"], '{"name":"é","id":17}', {"name": "é", "id": 17}),
+}
+
+
+@pytest.mark.parametrize("window", [None, (0, 3_600_000)], ids=["no window", "a window"])
+@pytest.mark.parametrize(("columns", "key", "values"), KEYED.values(), ids=KEYED.keys())
+def test_what_with_key_adds_is_counted_to_the_byte(
+    columns: list[str], key: str, values: dict[str, Any], window: tuple[int, int] | None
+) -> None:
+    stage = {"reduce": "collect", "emit": {"on": "threshold", "max_bytes": 100}}
+    hour = {"window": {"tumbling": "1h"}} if window else {}
+    sink = {"kind": "kafka", "topic": "t", "with_key": True}
+    pipeline = made({**stage, **hour}, source={"key": columns}, sinks=[sink])
+    emit = kernel_stage(pipeline, pipeline.stages[0]).emit
+    assert isinstance(emit, core.Threshold)
+    bounds = dict(zip(("window_start", "window_end"), window, strict=True)) if window else {}
+    plain, whole = (
+        json.dumps({**more, "events": []}, separators=(",", ":"), ensure_ascii=False).encode()
+        for more in ({}, values | bounds)
+    )
+    assert emit.envelope.json_bytes(key, window) == len(whole) - len(plain)
+
+
+def test_a_time_as_the_key_takes_as_much_as_the_longest() -> None:
+    column = core.KeyColumn("at", "time")
+    assert column.json_bytes("2026-01-31 10:30:00") == len('"2026-01-31T10:30:00.000000Z"')
+
+
+@pytest.mark.parametrize("sink", [{"kind": "sql", "table": "t"}, {"kind": "kafka", "topic": "t"}], ids=str)
+def test_other_sinks_add_nothing(sink: dict[str, Any]) -> None:
+    stage = {"reduce": "collect", "emit": {"on": "threshold", "max_bytes": 100}}
+    pipeline = made(stage, sinks=[sink | {"with_key": sink["kind"] == "sql"}])
+    emit = kernel_stage(pipeline, pipeline.stages[0]).emit
+    assert isinstance(emit, core.Threshold)
+    assert emit.envelope == core.Envelope()
+
+
+def test_the_value_that_is_counted_is_the_text_of_the_events() -> None:
+    type_ = core.Collect().output_type(pa.struct([("x", pa.int64())]))
+    assert encoder(type_)({"events": [{"x": 1}, {"x": 22}]}) == '{"events":[{"x":1},{"x":22}]}'
