@@ -140,6 +140,22 @@ def test_before_anything_is_there_nothing_is_shown(tmp_path: Path, command: str)
     assert run(empty, command, "visitors").stdout.strip() == "Nothing."
 
 
+@pytest.mark.parametrize("key", [b"[/x]", b"[red]k", b"\xff\x00\x1b[2J"], ids=str)
+def test_a_raw_key_is_shown_as_it_is_and_means_nothing_to_the_terminal(
+    committed: Committed, key: bytes
+) -> None:
+    types = {**POSITION, "key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "seq": LONG}
+    row = {"topic": "events", "partition": 0, "offset": 0, "key": key, "reason": "key_not_text", "seq": 1}
+    table = pa.Table.from_pylist([row], pa.schema(types)).append_column("attempt", pa.array(["a1"]))
+    write_deltalake(committed.app.lake(committed.stream).quarantine, table, partition_by=["attempt"])
+    (shown,) = told(committed, "quarantine", "visitors")
+    assert shown["key"] == key.decode(errors="backslashreplace")
+    for_people = run(committed, "quarantine", "visitors").stdout
+    escaped = shown["key"].replace("\x00", "\\x00").replace("\x1b", "\\x1b")
+    assert escaped in for_people
+    assert "\x1b" not in for_people
+
+
 def test_quarantined_input_is_shown_by_position_and_no_more_than_asked_for(committed: Committed) -> None:
     types = {**POSITION, "key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "seq": LONG}
     rows = [

@@ -13,6 +13,7 @@ from tidegate.core.counts import Counts
 from tidegate.core.emit import Once
 from tidegate.core.rows import QUARANTINED, fill
 from tidegate.core.stage import Stage
+from tidegate.core.text import not_text
 from tidegate.errors import ConditionFailed, RecordFailed, UserFunctionFailed
 
 RecordError = ConditionFailed | RecordFailed | UserFunctionFailed
@@ -26,10 +27,23 @@ _REASONS = {
     RecordFailed: "record_failed",
     UserFunctionFailed: "function_failed",
 }
-_BEYOND = RecordFailed(
-    "It has a date or timestamp outside of the years 1 to 9999",
-    "Keep it out in `select`, for example with `case`, or select it as a number.",
+_UNREADABLE = (
+    (
+        not_text,
+        RecordFailed(
+            "It has a text that is not UTF-8",
+            "Keep such bytes as `binary`, or select `try_validate_utf8(cast(x as string))`, which gives null.",
+        ),
+    ),
+    (
+        beyond_calendar,
+        RecordFailed(
+            "It has a date or timestamp outside of the years 1 to 9999",
+            "Keep it out in `select`, for example with `case`, or select it as a number.",
+        ),
+    ),
 )
+"""What finds values that not every reader can read, as a mask or None, and what is told of them."""
 
 
 def reason_of(error: RecordError) -> str:
@@ -67,12 +81,17 @@ def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBat
 
     Raises RecordFailed at the first of those where the stage stops for them.
     """
-    beyond = None if isinstance(stage.emit, Once) else beyond_calendar(rows.column("value"))
-    if beyond is None:
+    if isinstance(stage.emit, Once):
         return rows, None
-    unreadable = rows.filter(pc.fill_null(beyond, False))
-    if stage.on_error == "stop":
-        position = [unreadable.column(name)[0].as_py() for name in _COLUMNS[:3]]
-        raise at_record(_BEYOND, stage, position)
-    readable = rows.filter(pc.invert(pc.fill_null(beyond, False)))
-    return readable, with_reasons(unreadable, list(repeat(reason_of(_BEYOND), unreadable.num_rows)))
+    parts = []
+    for look, error in _UNREADABLE:
+        found = look(rows.column("value"))
+        if found is None:
+            continue
+        unreadable = rows.filter(pc.fill_null(found, False))
+        if stage.on_error == "stop":
+            position = [unreadable.column(name)[0].as_py() for name in _COLUMNS[:3]]
+            raise at_record(error, stage, position)
+        parts.append(with_reasons(unreadable, list(repeat(reason_of(error), unreadable.num_rows))))
+        rows = rows.filter(pc.invert(pc.fill_null(found, False)))
+    return rows, pa.concat_batches(parts) if parts else None

@@ -14,8 +14,8 @@ _BESIDE_BYTES = 2_000
 
 
 def narrow_topics(app: App, pipeline: Pipeline) -> list[str]:
-    """A sentence for each output topic that takes less than a batch may send, or fewer timestamps than Kafka's
-    topics do, and for each threshold that lets more gather than its topic takes.
+    """A sentence for each output topic that takes less than a batch may send, or fewer timestamps than
+    Kafka's topics do, and for each threshold that lets more gather than its topic takes.
 
     Raises TopicMissing, BrokerUnavailable.
     """
