@@ -48,7 +48,6 @@ def test_what_is_no_text_is_told_of_with_its_record(values: pa.Array, stage: cor
 
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
-@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
 def test_a_stage_may_go_on_without_it(stage: core.Stage) -> None:
     decided = list(core.decide(replace(stage, on_error="quarantine"), [rows_of(TEXTS, stage)]))
     quarantined = [row for part in decided for row in part.to_pylist() if row["kind"] == core.QUARANTINED]
@@ -59,6 +58,7 @@ def test_a_stage_may_go_on_without_it(stage: core.Stage) -> None:
     assert (counts["used"], counts["quarantined"]) == (2, 1)
 
 
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
 def test_text_beyond_ascii_is_text(stage: core.Stage) -> None:
     for rows in (rows_of(TEXTS.slice(0, 2), stage), rows_of(TEXTS, stage).slice(0, 2)):
         counts = list(core.decide(stage, [rows]))[-1].column("counts").to_pylist()

@@ -69,7 +69,7 @@ def test_numbers_and_nesting_beyond_all_bounds_are_quarantined_and_the_counts_ad
 
 
 def test_keys_and_chains_that_are_not_text_are_quarantined_and_shown(world: World) -> None:
-    world.write_pipeline(**{"  key: [storeId, id]\n": ""})
+    world.write_pipeline(**{"  key: [storeId, id]\n": "", ", with_key: true": ""})
     avro, chain = b"\x00\x00\x00\x00\x07\xc8[/x]", [("tidegate-source", b"a/0/1;\xff")]
     world.send(
         {"key": b"k", "value": event(1)},

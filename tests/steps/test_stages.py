@@ -229,6 +229,25 @@ def test_values_of_columns_are_let_through_once_within_their_time(world: World, 
     assert world.counts(2)["deduplicated"] == 1
 
 
+def test_a_deletion_passes_the_step_that_lets_values_through_once_and_makes_what_is_behind_it_late(
+    world: World, write: Write
+) -> None:
+    write(
+        {"reduce": {"n": "count(*)"}, "emit": {"on": "update", "clock": "run"}},
+        columns="id string, x bigint",
+        deduplicate={"columns": ["id", "x"], "keep": "10s"},
+    )
+    world.send(event("a", 0, id="1", x=1), event("a", 1, id=None, x=1), event("a", 1, id=None, x=1))
+    world.send(event("a", 10_000))
+    world.run()
+    world.send(event("a", 0, id="1", x=1), event("a", 1, id="1", x=1), event("a", 0, id="1", x=None))
+    world.run()
+    assert out(world) == {"a": [{"n": n} for n in (1, 2, 3, 4)]}
+    assert world.counts(1)["used"] == 4
+    counts = world.counts(2)
+    assert [counts[name] for name in ("used", "deduplicated", "expired-window-record-drop")] == [1, 1, 1]
+
+
 def test_two_stages_regroup_without_a_topic_between_them(world: World, write: Write) -> None:
     robots = {"reduce": {"site": "last(site)", "n": "count(*)"}, "emit": {"on": "update"}}
     sites = {"key": ["site"], "reduce": {"robots": "collect_set(robot)"}, "emit": {"on": "update"}}

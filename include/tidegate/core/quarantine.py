@@ -32,7 +32,7 @@ _UNREADABLE = (
         not_text,
         RecordFailed(
             "It has a text that is not UTF-8",
-            "Keep such bytes as `binary`, or select `try_validate_utf8(cast(x as string))`, which gives null.",
+            "Keep such bytes as `binary`, or select `try_validate_utf8(cast(x as string))`: null for them.",
         ),
     ),
     (
