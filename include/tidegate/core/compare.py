@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.identity import identity
+
 
 def differs(left: pa.Array, right: pa.Array) -> pa.BooleanArray:
     """True where the two values are not the same. Never null."""
@@ -55,8 +57,8 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         if len(left) != len(right):
             return False
-        if left and isinstance(left, list) and isinstance(left[0], tuple):
-            left, right = _by_key(left), _by_key(list(right))
+        if _is_map(left) and _is_map(right):
+            return identity(left) == identity(right)
         return all(map(equal, left, right))
     return False
 
@@ -72,7 +74,7 @@ def ordered(value: Any) -> Any:
         return tuple(map(ordered, value))
     if isinstance(value, list):
         parts = list(map(ordered, value))
-        return _by_key(parts) if parts and isinstance(parts[0], tuple) else parts
+        return _by_key(parts) if _is_map(parts) else parts
     return value
 
 
@@ -85,6 +87,10 @@ def unsigned_zero(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(unsigned_zero, value))
     return value
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], tuple)
 
 
 def _by_key(entries: list[Any]) -> list[Any]:
