@@ -15,7 +15,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 LAYERS = [
     {"errors", "failpoints", "postgres"},
     {"core"},
-    {"spec"},
+    {"spec", "formats"},
     {"ledger", "broker", "lake", "sql", "quality", "local"},
     {"settings", "engine"},
     {"steps"},

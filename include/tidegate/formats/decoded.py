@@ -1,0 +1,37 @@
+"""What a format makes of record values: columns, and for what cannot be used the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+MALFORMED = "malformed"
+"""How the reason of a value begins that is not what its format and columns say."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """`columns` is a struct array with one row for each value; `reasons` maps a row to why it is unusable.
+
+    The row of an unusable value, and of a tombstone, is null; a tombstone has no reason.
+    """
+
+    columns: pa.StructArray
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+class Decoder(Protocol):
+    """Record values to columns. It is pure, and one unusable value never touches another."""
+
+    schema: pa.Schema
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decode the values of records; None is a tombstone."""
+
+
+def malformed(why: str) -> str:
+    """The reason of an unusable value, such as `malformed: Expected `int`, got `str` - at `$.id``."""
+    return f"{MALFORMED}: {why}"
