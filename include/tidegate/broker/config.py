@@ -76,6 +76,13 @@ class KafkaConfig:
         """Keyword arguments for kafka-python's clients."""
         return {_PROPERTIES[name][0]: _PROPERTIES[name][1](value) for name, value in self.properties.items()}
 
+    def for_librdkafka(self) -> dict[str, Any]:
+        """Options for librdkafka's clients, whose names Java's properties have here, but for these."""
+        options: dict[str, Any] = dict(self.properties)
+        if timeout := options.pop("request.timeout.ms", None):
+            options["socket.timeout.ms"] = int(timeout)
+        return options
+
     def for_spark(self) -> dict[str, str]:
         """Options for Spark's Kafka source."""
         java = {
