@@ -24,6 +24,7 @@ TidegateError
     │   ├── LogTruncated
     │   ├── ProgressLost
     │   ├── LookupReplaced     a lookup's table is another one than was planned with, by the same name
+    │   ├── LakeDamaged       a file of the lake is missing, short or changed; never taken for "no state"
     │   └── BackwardsRefused
     ├── CountMismatch
     ├── RecordTooLarge
@@ -180,6 +181,10 @@ class ProgressLost(Halted):
 
 class LookupReplaced(Halted):
     """A lookup's Delta table has another id than was planned: its versions mean something else."""
+
+
+class LakeDamaged(Halted):
+    """A file that the ledger knows of is missing, short or changed."""
 
 
 class BackwardsRefused(Halted):

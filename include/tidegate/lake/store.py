@@ -1,0 +1,193 @@
+"""The files of the lake: on a disk or in an object store, durable once they are written.
+
+Paths are relative to the lake's root, with `/` between their parts. Files are written once, whole, under
+names that nobody else uses, and never changed. Whether one counts a manifest says, never a listing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
+
+from tidegate.errors import LakeDamaged, LakeUnavailable
+
+
+class Written(NamedTuple):
+    """What a file is known again by: its size, and the SHA-256 of its bytes."""
+
+    bytes: int
+    digest: str
+
+
+def written_of(content: bytes) -> Written:
+    """The same of bytes that are at hand."""
+    return Written(len(content), hashlib.sha256(content).hexdigest())
+
+
+class Listed(NamedTuple):
+    """A file that is there. `changed_at`: epoch seconds."""
+
+    path: str
+    bytes: int
+    changed_at: float
+
+
+class Sink:
+    """Takes a file's bytes; `written` tells what they came to. A Python file object, for Arrow's writers."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        content = memoryview(data)
+        self._digest.update(content)
+        self._bytes += content.nbytes
+        self._stream.write(content)
+        return content.nbytes
+
+    def tell(self) -> int:
+        return self._bytes
+
+    def flush(self) -> None:
+        """The store decides when."""
+
+    def close(self) -> None:
+        """The store closes what it has opened."""
+
+    @property
+    def written(self) -> Written:
+        return Written(self._bytes, self._digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class Store:
+    """The files below `root`, a folder or a URI such as `s3://bucket/lake`. It can be pickled.
+
+    Object stores take their region, endpoint and credentials from the environment of the process
+    (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …), as delta-rs does.
+    """
+
+    root: str
+
+    def _system(self) -> FileSystem:
+        with store_errors(self.root):
+            uri = self.root if "://" in self.root else str(Path(self.root).absolute())
+            system, folder = FileSystem.from_uri(uri)
+            return SubTreeFileSystem(folder, system)
+
+    @property
+    def _folder(self) -> Path | None:
+        """Where the files are, if that is a disk."""
+        system = self._system()
+        return Path(system.base_path) if isinstance(system.base_fs, LocalFileSystem) else None
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[Sink]:
+        """A new file, complete and durable when the block ends. An error in it leaves no file that counts.
+
+        Raises LakeUnavailable.
+        """
+        folder = self._folder
+        with store_errors(path):
+            if folder is not None:
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            stream = self._system().open_output_stream(path)
+        sink = Sink(stream)
+        try:
+            yield sink
+        except BaseException:
+            with store_errors(path):
+                stream.close()
+            raise
+        with store_errors(path):
+            stream.close()
+            if folder is not None:
+                _flush(folder, path)
+
+    def write(self, path: str, content: bytes) -> Written:
+        """A small file, at once. Raises LakeUnavailable."""
+        with self.create(path) as sink:
+            sink.write(content)
+        return sink.written
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file to read, at any place. Raises LakeUnavailable; LakeDamaged when it is not there."""
+        with store_errors(path):
+            try:
+                return self._system().open_input_file(path)
+            except FileNotFoundError as error:
+                raise missing(self.root, path) from error
+
+    def read(self, path: str) -> bytes:
+        """A small file, whole. Raises as `open`."""
+        with store_errors(path), self.open(path) as file:
+            return bytes(file.read())
+
+    def digest(self, path: str) -> Written:
+        """What a file that is there really holds; reads all of it. Raises as `open`."""
+        digest, size = hashlib.sha256(), 0
+        with store_errors(path), self.open(path) as file:
+            while block := file.read(4 * 1024 * 1024):
+                digest.update(block)
+                size += len(block)
+        return Written(size, digest.hexdigest())
+
+    def listed(self, folder: str) -> list[Listed]:
+        """The files below a folder, by path; none where there is no folder. Only cleaning may look so."""
+        with store_errors(folder):
+            selector = FileSelector(folder, recursive=True, allow_not_found=True)
+            files = [info for info in self._system().get_file_info(selector) if info.type == FileType.File]
+        return sorted(Listed(info.path, info.size, info.mtime_ns / 1e9) for info in files)
+
+    def delete(self, path: str) -> None:
+        """Remove a file; one that is not there is removed already. Raises LakeUnavailable."""
+        with store_errors(path):
+            try:
+                self._system().delete_file(path)
+            except FileNotFoundError:
+                return
+
+
+def _flush(folder: Path, path: str) -> None:
+    """Make a file and the folders on the way to it outlive a machine that loses power."""
+    for place in (folder / path, *(folder / path).parents):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if place == folder:
+            return
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Turn failures of the store into LakeUnavailable."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise LakeUnavailable(
+            f"The lake's file {path} cannot be used: {first_line}",
+            "Check rights, space and TIDEGATE_LAKE; then run again, nothing is lost.",
+        ) from error
+
+
+def missing(root: str, path: str) -> LakeDamaged:
+    """What whoever needs a file that is not there is told."""
+    return LakeDamaged(
+        f"The lake {root} lacks the file {path}",
+        "Restore it, or point TIDEGATE_LAKE at the lake that was written to; `tidegate doctor --deep` "
+        "names all that is damaged. Or raise `generation` to start over.",
+    )

@@ -1,0 +1,83 @@
+"""Writing a data file of an attempt: rows in row groups, and afterwards the line for its manifest."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate.lake.manifest import DataFile, Kind
+from tidegate.lake.store import Sink, Store
+
+HASH = "hash"
+ROW_GROUP_ROWS = 32_768
+_ROW_GROUP_BYTES = 16 * 1024 * 1024
+
+
+class RowWriter:
+    """A Parquet file that begins with its first row; without one there is no file.
+
+    Use it as a context manager, and ask for `file` after it: then the file is durable. Rows with a column
+    `hash` come sorted by it.
+    """
+
+    def __init__(self, store: Store, path: str, kind: Kind, stage: str = "") -> None:
+        self._store, self._path = store, path
+        self._kind, self._stage = kind, stage
+        self._open = ExitStack()
+        self._sink: Sink | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_rows = self._gathered_bytes = self._rows = 0
+        self._least: int | None = None
+        self._most: int | None = None
+        self.file: DataFile | None = None
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._gathered.clear()
+            self._open.__exit__(type_, error, trace)
+            return
+        self._write_group()
+        self._open.close()
+        if self._sink is not None:
+            written = self._sink.written
+            self.file = DataFile(
+                *(self._kind, self._stage, self._path, self._rows),
+                *(written.bytes, written.digest, self._least, self._most),
+            )
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows, all of one schema. Raises LakeUnavailable."""
+        if not rows.num_rows:
+            return
+        self._gathered.append(rows)
+        self._gathered_rows += rows.num_rows
+        self._gathered_bytes += rows.nbytes
+        if self._gathered_rows >= ROW_GROUP_ROWS or self._gathered_bytes >= _ROW_GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if not self._gathered:
+            return
+        table = pa.Table.from_batches(self._gathered)
+        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+        if self._writer is None:
+            self._sink = self._open.enter_context(self._store.create(self._path))
+            self._writer = self._open.enter_context(
+                pq.ParquetWriter(self._sink, table.schema, compression="zstd", compression_level=1)
+            )
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._rows += table.num_rows
+        if HASH in table.column_names:
+            least, most = pc.min_max(table[HASH]).as_py().values()
+            self._least = least if self._least is None else min(self._least, least)
+            self._most = most if self._most is None else max(self._most, most)

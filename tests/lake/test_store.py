@@ -1,0 +1,111 @@
+"""The lake's files: written once, durable, known again by size and digest."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.lake.manifest import DataFile, Manifest, manifest_of, read_manifest, write_manifest
+from tidegate.lake.store import Store, Written
+
+NAME = "0000000001-000001-0123abcd"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "lake"))
+
+
+def data_file(path: str, least: int = 0, **more: object) -> DataFile:
+    return DataFile("state", "s", path, 10, 100, "ab", least, least + 5, **more)  # type: ignore[arg-type]
+
+
+def test_a_file_is_known_again_by_its_size_and_digest(store: Store) -> None:
+    written = store.write("a/b/c.json", b"content")
+    assert written == Written(7, hashlib.sha256(b"content").hexdigest())
+    assert store.digest("a/b/c.json") == written
+    assert store.read("a/b/c.json") == b"content"
+
+
+def test_parquet_can_be_written_to_it_and_read_from_any_place(store: Store) -> None:
+    table = pa.table({"n": list(range(10_000))})
+    with store.create("t.parquet") as sink, pq.ParquetWriter(sink, table.schema) as writer:
+        writer.write_table(table, row_group_size=1000)
+    assert store.digest("t.parquet") == sink.written
+    with store.open("t.parquet") as file:
+        assert pq.ParquetFile(file).read_row_group(3)["n"][0].as_py() == 3000
+
+
+def test_it_can_be_sent_to_another_process(store: Store) -> None:
+    store.write("a", b"x")
+    assert pickle.loads(pickle.dumps(store)).read("a") == b"x"
+
+
+def test_a_file_that_is_not_there_is_damage_and_not_nothing(store: Store) -> None:
+    with pytest.raises(LakeDamaged, match=r"lacks the file s/gone\.parquet"):
+        store.open("s/gone.parquet")
+
+
+def test_listing_and_removing_are_for_cleaning(store: Store) -> None:
+    assert store.listed("s") == []
+    store.write("s/one", b"1")
+    store.write("s/deep/two", b"22")
+    assert [(file.path, file.bytes) for file in store.listed("s")] == [("s/deep/two", 2), ("s/one", 1)]
+    store.delete("s/one")
+    store.delete("s/one")
+    assert [file.path for file in store.listed("s")] == ["s/deep/two"]
+
+
+def test_a_store_that_cannot_be_written_is_a_transient_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LakeUnavailable, match="a/b"):
+        Store(str(tmp_path / "file")).write("a/b", b"")
+
+
+def test_an_error_while_writing_passes_on(store: Store) -> None:
+    with pytest.raises(RuntimeError, match="mine"), store.create("x"):
+        raise RuntimeError("mine")
+
+
+# manifests
+
+
+def test_a_manifest_is_read_as_it_was_written(store: Store) -> None:
+    manifest = manifest_of(NAME, 1, [data_file("b", 7), data_file("a", -3)])
+    written = write_manifest(store, "m.json", manifest)
+    assert read_manifest(store, "m.json", written) == manifest
+    assert [file.path for file in manifest.of("state", "s")] == ["a", "b"]
+    assert manifest.of("outbox", "s") == ()
+    assert (manifest.rows, manifest.bytes) == (20, 200)
+
+
+def test_the_order_in_which_files_are_told_does_not_matter() -> None:
+    files = [data_file("b", 7), data_file("a", -3), data_file("c", 0)]
+    assert manifest_of(NAME, 1, files) == manifest_of(NAME, 1, reversed(files))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"short"])
+def test_a_manifest_that_was_changed_is_damage(store: Store, tmp_path: Path, content: bytes) -> None:
+    written = write_manifest(store, "m.json", Manifest(NAME, 1, ()))
+    (tmp_path / "lake" / "m.json").write_bytes(content)
+    with pytest.raises(LakeDamaged, match=r"m\.json is not as it was written"):
+        read_manifest(store, "m.json", written)
+
+
+def test_a_manifest_that_is_gone_is_damage(store: Store, tmp_path: Path) -> None:
+    written = write_manifest(store, "m.json", Manifest(NAME, 1, ()))
+    (tmp_path / "lake" / "m.json").unlink()
+    with pytest.raises(LakeDamaged):
+        read_manifest(store, "m.json", written)
+
+
+def test_a_manifest_of_a_newer_format_says_so(store: Store) -> None:
+    written = store.write("m.json", b'{"format": 99, "name": "x", "seq": 1, "files": []}')
+    with pytest.raises(LakeDamaged, match="has format 99"):
+        read_manifest(store, "m.json", written)
