@@ -39,6 +39,7 @@ ELSEWHERE = {
             ("compact.read", "compact.write_state", "maintenance.delete", "maintenance.vacuum"), 2
         ),
         **dict.fromkeys(("compact.session", "ledger.add_snapshot", "ledger.give_up", "ledger.head_at"), 1),
+        "ledger.remove_batches": 1,
         **dict.fromkeys(
             ("ledger.known_names", "ledger.snapshots", "ledger.planned_specs", "ledger.open_lookups"), 1
         ),
@@ -49,10 +50,10 @@ ELSEWHERE = {
 
 TOLD_TO_PEOPLE = {
     "kafka.open_transactions",
-    "kafka.configs",
     "ledger.committed",
     "ledger.failure",
     "ledger.note_failure",
+    "ledger.removable_batches",
 }
 """What is only told to people: questions whose answers change nothing of a batch, which no history asks, and
 the note of a failed step, which decides nothing, and which an undisturbed history does not make.
