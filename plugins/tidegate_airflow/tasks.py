@@ -34,7 +34,7 @@ def plan(pipeline_file: str, run: Any) -> bool:
 
 def _plan(pipeline_file: str, run: Any) -> bool:
     from tidegate import steps
-    from tidegate.errors import PlanUnreadable
+    from tidegate.errors import Halted, PlanUnreadable
 
     app = steps.App.from_environment()
     pipeline = app.pipeline(pipeline_file)
@@ -44,7 +44,7 @@ def _plan(pipeline_file: str, run: Any) -> bool:
     ):  # who has planned, or has found nothing to do, had its turn
         _wait_for_turn(run)
     for orphan in steps.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
-        with suppress(PlanUnreadable):  # which the plan step says, and goes on
+        with suppress(Halted, PlanUnreadable):  # which the plan step says, and goes on
             _with_databases(app, orphan)
     outcome = steps.plan_batch(_with_databases(app, stream, pipeline), pipeline, trigger_of(run))
     log.info("Plan: %s", outcome.note)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import delete
 
 from tests.steps.committed import Committed
 from tests.steps.test_planned_pipeline import damage
 from tests.steps.test_source import Source
 from tidegate import steps
 from tidegate.cli import cli
-from tidegate.ledger import Stream
+from tidegate.ledger import Stream, schema
 from tidegate.local.broker import KafkaBroker
 
 ROWS: dict[str, list[tuple[str, int | None]]] = {"first": [("1", 10)], "second": [("1", 11)]}
@@ -124,6 +125,16 @@ def test_an_old_generation_that_cannot_be_read_any_more_is_named_and_holds_up_no
     assert "was planned by tidegate 3.0.0" in caplog.text
     wrong, told = findings(old)["batches of visitors, generation 1"]
     assert (wrong, "PlanUnreadable" in told) == ("WRONG", True)
+
+
+def test_an_old_generation_whose_pipeline_the_ledger_has_lost_holds_up_nobody(
+    old: Committed, caplog: pytest.LogCaptureFixture
+) -> None:
+    with old.app.ledger._engine.begin() as connection:
+        connection.execute(delete(schema.pipelines))
+    assert steps.orphaned_streams(old.app, old.pipeline) == [old.stream]
+    finish(old)
+    assert f"What {old.stream} has decided cannot be published" in caplog.text
 
 
 def test_doctor_lists_every_stream_of_the_ledger_and_what_is_open_there(old: Committed) -> None:

@@ -129,6 +129,18 @@ def test_a_batch_after_the_last_that_a_sink_got_something_of_had_nothing_for_it(
     assert sent_to(aged.app, aged.app.ledger, aged.stream, SINK, 4) is None
 
 
+def test_a_batch_may_be_removed_that_one_part_of_a_sink_had_something_of_and_another_did_not(
+    aged: Aged,
+) -> None:
+    held = aged.app.ledger.acquire(aged.stream, "test")
+    held.add_publication(2, SINK, 7, parts=[f"{SINK}#1"])
+    held.add_publication(7, SINK, 7)
+    removed(aged)
+    assert sent_to(aged.app, held, aged.stream, SINK, 4, parts=[1]) is None
+    with pytest.raises(Halted, match="Batch 4 of"):
+        sent_to(aged.app, held, aged.stream, SINK, 4, parts=[0, 1])
+
+
 def test_long_transactions_are_not_needed(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "BATCHES_AT_ONCE", 3)
     counted = []

@@ -105,7 +105,10 @@ class KafkaLog:
                 topic=topic,
                 topic_id=str(described["topic_id"]),
                 starts=starts,
-                stable_ends=stable_ends,
+                # records that came between the two questions are for the next look
+                stable_ends={
+                    partition: min(end, ends[partition].offset) for partition, end in stable_ends.items()
+                },
                 ends={partition: end.offset for partition, end in ends.items()},
                 leader_epochs={
                     partition: end.leader_epoch

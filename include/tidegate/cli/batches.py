@@ -59,8 +59,8 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
     app = steps.App.from_environment()
     loaded = app.pipeline(pipeline)
     head = app.ledger.head(steps.stream_of(loaded))
-    draft = steps.draft(app, loaded, head, _trigger("dry run", None, until))
     waiting = app.ledger.open_plan(head.stream)
+    next_plan = waiting or steps.draft(app, loaded, head, _trigger("dry run", None, until))
     rows = [
         {
             "topic": each.topic,
@@ -69,13 +69,13 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
             "to": each.end,
             "offsets": each.span,
         }
-        for each in (waiting or draft).ranges
+        for each in next_plan.ranges
     ]
-    states = estimate_state(app, loaded, waiting or draft) if estimate else []
+    states = estimate_state(app, loaded, next_plan) if estimate else []
     if estimate and as_json:
         print(json.dumps({"ranges": rows, "state": [vars(each) for each in states]}))
         return
-    what = f"Batch {head.seq + 1} of {head.stream} would read {draft.span} offsets"
+    what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, as_json, what)

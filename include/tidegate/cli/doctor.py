@@ -22,7 +22,7 @@ from tidegate.errors import Halted, SetupFailed, TidegateError, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Stream
 from tidegate.local.java import find_java
 from tidegate.settings import Settings
-from tidegate.spec import KafkaSink, Pipeline, load_pipelines
+from tidegate.spec import KafkaSink, Pipeline, load_pipelines, with_digests
 
 Finding = dict[str, Any]
 WRONG = "WRONG"
@@ -209,6 +209,7 @@ def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
     has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
     if waiting and has_read:
         steps.check_source(app, waiting)
+        steps.require_compatible(waiting, with_digests(pipeline))
     draft = steps.draft(
         app,
         pipeline,

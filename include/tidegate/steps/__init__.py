@@ -5,6 +5,7 @@ from tidegate.steps.cleaning import SAFE_AGE, Cleaned, clean
 from tidegate.steps.commit import check_source, commit_batch
 from tidegate.steps.compaction import Compaction, compact_state
 from tidegate.steps.compute import check_still_there, compute_batch
+from tidegate.steps.edits import require_compatible
 from tidegate.steps.generations import (
     finish_orphaned_streams,
     orphaned_batches,
@@ -61,6 +62,7 @@ __all__ = [
     "read_quarantine",
     "read_state",
     "reconcile",
+    "require_compatible",
     "check_lease",
     "check_progress",
     "check_source",

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.lake import read_attempts
 from tidegate.ledger import OffsetRange, Plan, Stream
-from tidegate.spec import Pipeline
+from tidegate.spec import Pipeline, python_functions, require_trusted
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.lookups import read_through
+from tidegate.steps.identity import is_truncated, planned_epochs
+from tidegate.steps.lookups import check_lookup_tables, read_through
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,12 +140,15 @@ def _require_records(app: App, plan: Plan) -> None:
     read = [each for each in plan.ranges if each.span]
     with app.log() as log:
         views = {topic: log.view(topic) for topic in {each.topic for each in read}}
+        epoch_ends = log.epoch_ends(planned_epochs(plan))
     for each in read:
         view = views[each.topic]
         if plan.topic_ids.get(each.topic) not in (None, view.topic_id):
             why = f"the topic {each.topic} was deleted and created again"
         elif view.starts.get(each.partition, each.end) > each.start:
             why = f"{each.topic}[{each.partition}] begins at offset {view.starts[each.partition]} now"
+        elif is_truncated(each, epoch_ends):
+            why = f"{each.topic}[{each.partition}] was truncated, and has grown again"
         else:
             continue
         raise OffsetsLost(
@@ -166,6 +170,8 @@ def _explained(
     from tidegate.engine.explain import explain_batch
 
     pipeline = planned_pipeline(plan)
+    require_trusted(python_functions(pipeline))
+    check_lookup_tables(plan)
     told = explain_batch(
         open_session(),
         plan,

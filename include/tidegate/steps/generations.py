@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.errors import LeaseHeld, PlanUnreadable, TidegateError
+from tidegate.errors import Halted, LeaseHeld, PlanUnreadable, TidegateError
 from tidegate.ledger import Stream
 from tidegate.spec import Pipeline, load_pipelines
 from tidegate.steps.app import App, stream_of
@@ -79,10 +79,10 @@ def orphaned_batches(app: App, stream: Stream) -> Iterator[Unfinished]:
 
 def _has_open_batch(app: App, stream: Stream) -> bool:
     head = app.ledger.head(stream)
-    if app.ledger.plan(stream, head.seq + 1) is not None:
-        return True
-    decided = app.ledger.plan(stream, head.seq) if head.seq else None
     try:
+        if app.ledger.plan(stream, head.seq + 1) is not None:
+            return True
+        decided = app.ledger.plan(stream, head.seq) if head.seq else None
         return decided is not None and bool(lacking_sinks(app, decided))
-    except PlanUnreadable:
-        return True  # who tries to publish it says why
+    except (Halted, PlanUnreadable):
+        return True  # its pipeline is lost; who tries to publish it says so

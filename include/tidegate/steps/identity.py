@@ -51,11 +51,17 @@ def check_ends_are_there(plan: Plan, ends: Ends) -> None:
     """
     for planned in plan.ranges:
         at, epoch = (planned.topic, planned.partition), planned.end_epoch
-        if epoch is not None and at in ends and _is_lost(epoch, planned.end, ends[at]):
+        if epoch is not None and is_truncated(planned, ends):
             raise LogTruncated(
                 f"{_truncated(at, planned.end, epoch, ends[at])}; batch {plan.seq} is planned up to there",
                 f"Restore the log, or forget the plan: tidegate doctor {plan.stream.pipeline} --drop-plan",
             )
+
+
+def is_truncated(planned: OffsetRange, ends: Ends) -> bool:
+    """Whether the log of a range lacks its last record, the one that was there when it was planned."""
+    at, epoch = (planned.topic, planned.partition), planned.end_epoch
+    return epoch is not None and at in ends and _is_lost(epoch, planned.end, ends[at])
 
 
 def planned_epochs(plan: Plan) -> dict[Partition, int]:

@@ -158,7 +158,8 @@ def _send_again(
     """Send those batches of which a part lacks something; says which. A part without progress lacks all."""
     again, known = [], seqs.start - 1
     for seq in seqs:
-        missing = sent_to(app, held, held.stream, sink.name, seq)
+        lacking = [part for part, sent in progress.items() if sent.lacks(seq)]
+        missing = sent_to(app, held, held.stream, sink.name, seq, lacking)
         if missing is None:
             continue
         of = producers_for(missing[1].emitted) if isinstance(sink, KafkaSink) else 1

@@ -92,15 +92,22 @@ def check_sql_outbox(app: App, sink: SqlSink, outbox: Outbox) -> None:
 
 
 def sent_to(
-    app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int
+    app: App,
+    ledger: LedgerReader,
+    stream: Stream,
+    sink: str,
+    seq: int,
+    parts: Collection[int] = (0,),
 ) -> tuple[AnySink, Outbox] | None:
     """What a committed batch had for a sink, and the sink as it was then; None if that was nothing.
 
-    Raises Halted for one that may have had something, and of which the ledger keeps no more than its commit.
+    `parts` are those of a topic's parts that are asked for. Raises Halted for a batch that may have had
+    something for one of them, and of which the ledger keeps no more than its commit.
     """
     plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
     if plan is None or attempt is None:
-        _require_nothing_sent(ledger, stream, sink, seq)
+        for part in parts:
+            _require_nothing_sent(ledger, stream, part_name(sink, part), seq)
         return None
     pipeline = planned_pipeline(plan)
     for each in pipeline.sinks:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
 from tidegate.broker.publisher import Progress
-from tidegate.errors import ProgressLost
+from tidegate.errors import PlanUnreadable, ProgressLost
 from tidegate.ledger import LedgerReader, Stream
 from tidegate.spec import KafkaSink
 from tidegate.steps.app import App, planned_pipeline
@@ -63,7 +63,7 @@ def _marks(
     app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int, part: int
 ) -> list[Mark] | None:
     """Of all that a part has of a batch; None when that is nothing."""
-    had = sent_to(app, ledger, stream, sink, seq)
+    had = sent_to(app, ledger, stream, sink, seq, [part])
     if had is None or not isinstance(had[0], KafkaSink):
         return None
     of = producers_for(had[1].emitted)
@@ -101,6 +101,9 @@ def _check_rivals(app: App, mine: Stream, sink: KafkaSink) -> None:
         plan = app.ledger.plan(other, head.seq)
         if other == mine or plan is None or set(source).isdisjoint(head.topic_ids):
             continue
-        sinks = planned_pipeline(plan).sinks
+        try:
+            sinks = planned_pipeline(plan).sinks
+        except PlanUnreadable as error:
+            raise Unclear(f"whether {other} sends there too cannot be read from the ledger") from error
         if any(isinstance(each, KafkaSink) and each.topic == sink.topic for each in sinks):
             raise Unclear(f"{other} sends there too, and its messages look the same")
