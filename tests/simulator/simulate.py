@@ -278,7 +278,10 @@ class Scenario:
             run_id = self.dice.choice(sorted(self.airflow.runs))
             if run_id.startswith("cli"):
                 return
-            is_noted = run_id in self.places.store.streams[self.places.stream].runs
+            # whatever the ledger remembers of it: that must not be less
+            is_noted = (
+                run_id in self.watch.runs or run_id in self.places.store.streams[self.places.stream].runs
+            )
             names = STEPS if is_noted and not self.watch.clocks_rise else STEPS[1:]
             self.airflow.clear(run_id, self.dice.choice(names))
 
