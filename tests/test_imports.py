@@ -29,7 +29,7 @@ def modules(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.py") if "migrations" not in path.parts)
 
 
-def imported(path: Path) -> Iterator[str]:
+def parsed_imports(path: Path) -> Iterator[str]:
     """Every module that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -37,6 +37,13 @@ def imported(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+# Parsed when tests are collected: what Spark leaves behind ends whenever Python collects garbage, and where
+# that prints a traceback in the middle of a parse, CPython 3.11 fails ("recursion depth mismatch").
+IMPORTS = {
+    path: tuple(parsed_imports(path)) for path in modules(PACKAGE) + modules(REPOSITORY / "spark_jobs")
+}
 
 
 def part_of(module: str) -> str:
@@ -48,7 +55,7 @@ def test_a_module_imports_only_lower_layers(path: Path) -> None:
     mine = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if mine == "__init__":
         return  # the public face hands on from wherever it is
-    for name in imported(path):
+    for name in IMPORTS[path]:
         if name.startswith("tidegate.") and part_of(name) in LAYER_OF:
             theirs = part_of(name)
             assert theirs == mine or LAYER_OF[theirs] < LAYER_OF[mine], f"{mine} imports {name}"
@@ -77,17 +84,17 @@ def test_the_core_is_pure() -> None:
     }
     allowed |= {"numpy", "re", "typing"}
     for path in modules(PACKAGE / "core"):
-        assert {name.split(".")[0] for name in imported(path)} <= allowed, path
+        assert {name.split(".")[0] for name in IMPORTS[path]} <= allowed, path
 
 
 def test_the_engine_knows_nothing_of_airflow() -> None:
     for path in modules(PACKAGE):
-        assert not any(name.split(".")[0] == "airflow" for name in imported(path)), path
+        assert not any(name.split(".")[0] == "airflow" for name in IMPORTS[path]), path
 
 
 def test_plugins_dags_and_jobs_are_imported_by_nothing_below_them() -> None:
     for path in modules(PACKAGE) + modules(REPOSITORY / "spark_jobs"):
-        names = {name.split(".")[0] for name in imported(path)}
+        names = {name.split(".")[0] for name in IMPORTS[path]}
         assert not names & {"tidegate_airflow", "dags", "plugins"}, path
 
 

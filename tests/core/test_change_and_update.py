@@ -190,3 +190,17 @@ def test_an_empty_batch_gives_only_counts(emit: core.Emit) -> None:
     kernel.apply([])
     assert kernel.emissions == {}
     assert kernel.counts.accounted == 0
+
+
+EDITS = {"a heartbeat": core.Change(core.Exact(BOTH), heartbeat_ms=1000)} | {
+    "bytes and timestamp": core.Change(core.Serialized(BOTH, timestamp=True))
+}
+
+
+@pytest.mark.parametrize("edited", EDITS.values(), ids=EDITS.keys())
+def test_an_edit_that_looks_at_the_last_emission_finds_when_that_was(edited: core.Emit) -> None:
+    kernel = Kernel(core.Change(core.Exact(BOTH)))
+    kernel.apply([Record("k", value(1), 0, 0, timestamp=10_000)])
+    kernel.emit = edited
+    kernel.apply([Record("k", value(1), 0, 1, timestamp=10_000)])
+    assert kernel.emissions["k"] == [value(1)]

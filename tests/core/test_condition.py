@@ -327,6 +327,11 @@ def test_whole_numbers_fit_into_the_type_that_they_have() -> None:
     assert "too large for `int`" in failure(("=", doubled, literal(0)), a=2**30).what
 
 
+def test_a_key_whose_date_python_does_not_have_fails_with_what_to_do() -> None:
+    error = failure((">", ("key", None, "date"), literal(date(2020, 1, 1))), __key="+10000-01-01")
+    assert "+10000-01-01 is no date of the years 1 to 9999" in error.what
+
+
 def test_a_key_column_is_read_out_of_the_canonical_key() -> None:
     assert given(("=", ("key", None, "bigint"), literal(7)), __key="7") is True
     several = '{"id":7,"on":true,"day":"2026-01-01","price":1.50}'

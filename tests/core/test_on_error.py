@@ -278,3 +278,22 @@ def _history(stage: core.Stage, batches: list[list[dict[str, Any]]]) -> tuple[li
     for row in newest.values():
         row["updated_seq"] = None
     return emissions, newest, aside
+
+
+def test_a_record_that_is_set_aside_leaves_nothing_in_a_set() -> None:
+    reduce = core.Aggregates((core.Aggregate("xs", "collect_set"), core.Aggregate("n", "last")))
+    stage = setting_aside(core.Stage(reduce, core.Update(), where=INVERSE, name="sets"))
+    decided = decide(stage, [record(0, n=1), record(1, n=0), record(2, n=2)])
+    assert [row["offset"] for row in decided.quarantined] == [1]
+    assert decided.emissions[-1]["value"]["xs"] == [0, 2]
+    assert decided.states[-1]["held"]["xs"] == [0, 2]
+
+
+def test_what_cannot_go_out_to_make_room_stops_and_no_later_record_is_set_aside_for_it() -> None:
+    """As where a timer lets it out: what is wrong came long before the record at hand."""
+    first = ("field", ("call", "at", ("column", "events"), ("literal", 0)), "n")
+    inverse = Condition("10 / events[0].n > 0", (">", ("/", ("literal", 10), first), ("literal", 0)))
+    stage = core.Stage(core.Collect(), core.Threshold(max_bytes=120), where=inverse, name="full")
+    error = failure(setting_aside(stage), *(record(offset, n=min(offset, 1)) for offset in range(12)))
+    assert isinstance(error, ConditionFailed)
+    assert "when the key 'k' goes out, by bytes" in error.what

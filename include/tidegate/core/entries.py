@@ -83,7 +83,10 @@ class Entries:
         entry.since = stored["since"][row]
         entry.waited = bool(stored["waited"][row])
         entry.emitted_timestamp = stored["emitted_timestamp"][row]
-        entry.flushed_at = stored["flushed_at"][row]
+        if entry.emitted_timestamp is None and entry.emitted is not None:
+            entry.emitted_timestamp = entry.timestamp  # of `columnar`: its rows are those of emissions
+        if self._stage.emit.remembers_flush:
+            entry.flushed_at = stored["flushed_at"][row]
         entry.stored_live = stored["live"][row]
         self._fences.restore(entry, row)
         self._restore_timer(entry, stored["due_at"][row])

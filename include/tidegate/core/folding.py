@@ -101,7 +101,10 @@ class Folding:
             self._fire(before)
         now = timestamp if timestamp > before else before
         told = self._told(row) if self._batch.trace else ""
-        fates = self._usable(row, timestamp, now) if self._sets_aside else self._used(row, timestamp, now)
+        try:
+            fates = self._usable(row, timestamp, now) if self._sets_aside else self._used(row, timestamp, now)
+        except _FlushFailed as failed:
+            raise failed.error from None
         if self._timers.next_due <= now:
             self._fire(now)
         if self._buffer is not None and self._buffer.is_full:
@@ -200,7 +203,7 @@ class Folding:
         """For strategies that let values out later."""
         size = self._values.event_size(row) if self._counts_bytes else 0
         if self._counts_bytes and self._emit.overflows([entry], size):
-            self._let_out(entry, "bytes", now, waited=False)
+            self._make_room(entry, now)
         self._advance(entry, row, self._values.fold(entry.held, row), timestamp)
         if not entry.pending:
             entry.since = entry.timestamp
@@ -286,7 +289,7 @@ class Folding:
         if self._counts_bytes and self._emit.overflows(joined):
             for entry in joined:
                 if entry.pending:
-                    self._let_out(entry, "bytes", now, waited=False)
+                    self._make_room(entry, now)
         for entry in joined:
             entry.row = row
             if entry.emitted is not None and self._retracts:
@@ -332,6 +335,13 @@ class Folding:
             window = "" if entry.window is None else f" in the window {list(entry.window)}"
             what = f"{error.what} (when the key {entry.key!r}{window} goes out, by {reason})"
             raise type(error)(what, error.fix) from error
+
+    def _make_room(self, entry: Entry, now: int) -> None:
+        """Let out what has no room beside a record. If that fails, it is not for the record's sake."""
+        try:
+            self._let_out_later(entry, "bytes", now, waited=False)
+        except RECORD_ERRORS as error:
+            raise _FlushFailed(error) from error
 
     def _send(self, entry: Entry, output: Any, at: int, waited: bool, reason: str) -> None:
         self._outcome.emit(entry, output, entry.timestamp, at, waited, reason)
@@ -421,6 +431,14 @@ class Folding:
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
         counts["state-rows"] += entry.live - entry.stored_live
+
+
+class _FlushFailed(Exception):
+    """What could not go out had come before the record at hand, which must not be set aside for it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @contextmanager

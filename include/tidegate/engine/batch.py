@@ -271,6 +271,7 @@ class Computation:
     def _account_for(self, seen: Mapping[str, int]) -> None:
         whole = core.Counts({"read": seen["records"], "exploded": seen["rows"] - seen["records"]})
         came_in, deletions = seen["rows"] - seen["empty"], 0
+        of_records = self._steps[: 2 if self._steps[0].is_deduplication else 1]
         for step in self._steps:
             counts = self._counts[step.name]
             passed_by = seen["passed_by"] if step.is_deduplication else 0
@@ -278,7 +279,7 @@ class Computation:
                 counts["tombstones-ignored"] = deletions
                 came_in -= deletions
             _require_equal(step, came_in - passed_by, counts)
-            if step is self._steps[0] or self._steps[0].is_deduplication:
+            if step in of_records:
                 whole.include({name: counts[name] for name in _OF_SOURCE})
             came_in = counts["emitted"] + passed_by
             deletions = counts["emitted-tombstones"]

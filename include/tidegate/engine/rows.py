@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from tidegate import core
 from tidegate.core.rows import ENTRY
-from tidegate.engine.source import QUARANTINED_SCHEMA
+from tidegate.engine.source import QUARANTINED_SCHEMA, to_json
 from tidegate.errors import PipelineInvalid, Problem, SchemaChanged
 from tidegate.failpoints import failpoint
 from tidegate.lake import attempt_files
@@ -76,7 +76,7 @@ def _input(frame: DataFrame, logic: core.Stage) -> Column:
     columns = [F.col(f"`{name}`") for name in frame.columns if not name.startswith("__")]
     emitted = F.struct(
         F.col("__key").cast("binary"),
-        F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary"),
+        to_json(F.struct(*columns)).cast("binary"),
         F.lit(None).cast("array<struct<key: string, value: binary>>"),
         F.lit(None).cast("string"),
     )

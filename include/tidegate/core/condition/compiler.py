@@ -56,11 +56,20 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
 KEY = "__key"
 """The name in a row of the entry's canonical key."""
 
+
+def _date(part: str) -> date:
+    """A key's text as a date. Raises Unfit: Spark writes years that Python has not."""
+    try:
+        return date.fromisoformat(part)
+    except ValueError:
+        raise Unfit(f"{part} is no date of the years 1 to 9999", "Keep it out with `select`.") from None
+
+
 _KEY_PARTS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), int),
     "string": str,
     "boolean": lambda part: part in (True, "true"),
-    "date": date.fromisoformat,
+    "date": _date,
     "decimal": lambda part: Decimal(str(part)),
 }
 KEY_KINDS = frozenset(_KEY_PARTS)

@@ -118,10 +118,10 @@ class AggregateValues:
         return merged
 
     def mark(self, held: Any) -> Any:
-        """The accumulators; of those that are lists, which only grow, their lengths."""
+        """The accumulators; of those that grow in place, lists and sets, their lengths."""
         if held is None:
             return None
-        return held, [(part, len(part) if isinstance(part, list) else None) for part in held]
+        return held, [(part, len(part) if isinstance(part, (list, dict)) else None) for part in held]
 
     def undo(self, mark: Any) -> Any:
         """The accumulators as they were."""
@@ -129,8 +129,8 @@ class AggregateValues:
             return None
         held, parts = mark
         for part, length in parts:
-            if length is not None:
-                del part[length:]
+            while length is not None and len(part) > length:
+                part.pop() if isinstance(part, list) else part.popitem()  # the newest, of either
         held[:] = [part for part, _ in parts]
         return held
 
