@@ -18,7 +18,7 @@ from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.spec import Pipeline
-from tidegate.steps import history, plan
+from tidegate.steps import history, plan, ranges
 
 _plan_ranges = plan.plan_ranges
 _accept_gap = SimLeased.accept_gap
@@ -85,10 +85,10 @@ def a_cut_batch_applies_its_clock() -> None:
     """What it leaves of its interval comes late."""
 
 
-@planted((plan, "_cut_at"))
-def a_drained_batch_does_not_know_what_is_cut(app: Any, head: Head) -> frozenset[tuple[str, int]]:
+@planted((plan, "standing_still"))
+def a_drained_batch_does_not_know_what_is_cut(head: Head, *_: Any) -> tuple[OffsetRange, ...]:
     """And applies its clock there."""
-    return frozenset()
+    return ranges.standing_still(head, ())
 
 
 # drained batches

@@ -123,7 +123,8 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
     before = head_plan(app, head)
     require_compatible(before, pipeline)
     found = None if trigger.drain else _look(app, pipeline, head, trigger)
-    ranges = standing_still(head, _cut_at(app, head)) if found is None else found.ranges
+    cut = before.cut_partitions if before is not None else frozenset()
+    ranges = standing_still(head, cut) if found is None else found.ranges
     plan = Plan(
         stream=head.stream,
         seq=head.seq + 1,
@@ -140,12 +141,6 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
         timestamps=allowed_timestamps(app, pipeline),
     )
     return plan, found
-
-
-def _cut_at(app: App, head: Head) -> frozenset[tuple[str, int]]:
-    """The partitions in which the head's batch left records of its interval."""
-    last = app.ledger.plan(head.stream, head.seq) if head.seq else None
-    return last.cut_partitions if last is not None else frozenset()
 
 
 def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
