@@ -21,7 +21,7 @@ FLOATS = [0.0, -0.0, 0.1, 1e-3, 9.99e-4, 1e7, 9999999.0, 123456789.125, 1e16, 1e
 TEXT = pa.string()
 VALUES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.float64(), [*FLOATS, math.nan, math.inf, -math.inf]),
-    (pa.float32(), [0.0, 0.1, 16777216.0, 1e10, 3.4e38, 1e-5, 0.001, math.nan]),
+    (pa.float32(), [0.0, 0.1, 1e6, 16777216.0, 1e10, 3.4e38, 1e-5, 0.001, math.nan]),
     (pa.int64(), [0, -(2**63), 2**63 - 1]),
     (pa.int8(), [-1]),
     (pa.bool_(), [True, False]),
@@ -58,9 +58,7 @@ def test_it_is_what_spark_writes(spark: SparkSession, type_: pa.DataType, values
     value = F.col("v").cast("timestamp_ntz") if type_ == pa.timestamp("us") else F.col("v")
     frame = spark.createDataFrame(table).select(to_json(F.struct(value.alias("v"))).alias("text"))
     encode = encoder(pa.struct([("v", type_)]))
-    assert [row["text"].lower() for row in frame.collect()] == [
-        encode(row).lower() for row in table.to_pylist()
-    ]
+    assert [row["text"] for row in frame.collect()] == [encode(row) for row in table.to_pylist()]
 
 
 def test_a_maps_order_is_kept_unless_it_is_asked_for() -> None:

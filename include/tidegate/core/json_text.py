@@ -6,7 +6,6 @@ This is the text of a message, so its bytes are what `max_bytes` counts; a test 
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Callable
 from datetime import datetime
@@ -32,7 +31,7 @@ def _encoder(type_: pa.DataType, ordered: bool) -> Encode:
     if pa.types.is_struct(type_):
         return _object({field.name: encoder(field.type, ordered) for field in type_})
     if pa.types.is_map(type_):
-        return _map(_map_key(type_.key_type), encoder(type_.item_type, ordered), ordered)
+        return _map(map_key_encoder(type_.key_type), encoder(type_.item_type, ordered), ordered)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         item = encoder(type_.value_type, ordered)
         return lambda value: "[" + ",".join(map(item, value)) + "]"
@@ -43,11 +42,23 @@ def _encoder(type_: pa.DataType, ordered: bool) -> Encode:
         return lambda value: "true" if value else "false"
     if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
         return str
-    return lambda value: json.dumps(_text(value), ensure_ascii=False)
+    return lambda value: quoted(_text(value))
+
+
+_ESCAPES = str.maketrans(
+    {chr(code): f"\\u{code:04X}" for code in range(0x20)}
+    | {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+)
+"""What Spark's JSON writer escapes; Python's own has lower-case hexadecimal digits."""
+
+
+def quoted(text: str) -> str:
+    """A text as a JSON string."""
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 def _object(fields: dict[str, Encode]) -> Encode:
-    named = [(name, json.dumps(name, ensure_ascii=False), encode) for name, encode in fields.items()]
+    named = [(name, quoted(name), encode) for name, encode in fields.items()]
     return lambda value: (
         "{" + ",".join([f"{shown}:{encode(value[name])}" for name, shown, encode in named]) + "}"
     )
@@ -63,11 +74,12 @@ def _map(key: Encode, item: Encode, ordered: bool) -> Encode:
     return encode
 
 
-def _map_key(type_: pa.DataType) -> Encode:
+def map_key_encoder(type_: pa.DataType) -> Encode:
+    """The JSON text of a map's key: a string, whatever its type."""
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        return lambda value: json.dumps(value, ensure_ascii=False)
+        return quoted
     encode = encoder(type_)
-    return lambda value: json.dumps(encode(value).strip('"'), ensure_ascii=False)
+    return lambda value: quoted(encode(value).strip('"'))
 
 
 def _not_finite(value: float) -> str:
@@ -75,11 +87,12 @@ def _not_finite(value: float) -> str:
 
 
 def _as_java(digits: str) -> str:
-    """A float's shortest digits in Java's form: `1.0E7`, where Python writes `10000000.0`."""
+    """A float's shortest digits in Java's form: `1.0E7`; Python writes `10000000.0`, and numpy `1e+07`."""
     number = Decimal(digits)
     exponent = number.adjusted()
     if not number or -3 <= exponent < 7:
-        return digits
+        plain = format(number, "f")
+        return plain if "." in plain else f"{plain}.0"
     first, *rest = map(str, number.as_tuple().digits)
     sign = "-" if number.is_signed() else ""
     return f"{sign}{first}.{''.join(rest).rstrip('0') or '0'}E{exponent}"
