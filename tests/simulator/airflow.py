@@ -19,6 +19,7 @@ from tests.simulator.world import Crashed, Process, Violation
 from tidegate import steps
 from tidegate.cli import doctor
 from tidegate.errors import (
+    BackwardsRefused,
     Halted,
     LeaseHeld,
     LogTruncated,
@@ -40,7 +41,7 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 RETRIES = 3
 RETRY_SECONDS = 10.0
 LEASE_WAIT_SECONDS = 10.0
-BEARABLE = (Halted, OffsetsLost, QualityFailed, TopicMissing, TopicRecreated, LogTruncated)
+BEARABLE = (BackwardsRefused, Halted, OffsetsLost, QualityFailed, TopicMissing, TopicRecreated, LogTruncated)
 """With these a run may end for good: somebody has to do something first, and nothing is lost by waiting."""
 
 
@@ -78,6 +79,16 @@ class Airflow:
         runs = [_dag_run(run.trigger) for run in self.runs.values() if not run.over and state == "running"]
         runs.sort(key=lambda run: run.logical_date, reverse=True)
         return (run for run in runs if run.logical_date < instant)
+
+    def check_turn(self, run_id: str) -> None:
+        """Nobody plans while a run of an earlier interval is at work.
+
+        One that has failed holds up nobody. It may wake up and plan after later ones: that is up to the plan
+        step, and `Watch` sees to the clocks.
+        """
+        at = _dag_run(self.runs[run_id].trigger).logical_date
+        for ahead in self.before(at, "running"):
+            raise Violation(f"{run_id} planned before {ahead.run_id}, which is of an earlier interval")
 
     def count_running(self) -> int:
         """As `order.ActiveRuns`."""
@@ -232,6 +243,8 @@ class Run:
             self.start(LEASE_WAIT_SECONDS)
         elif isinstance(error, Permanent):
             _bearable(process)
+            if isinstance(error, BackwardsRefused):
+                self._refused(process)
             if isinstance(error, OffsetsLost):
                 self.airflow.accept_gap()
             if isinstance(error, (TopicRecreated, LogTruncated)):
@@ -243,6 +256,12 @@ class Run:
             dice = self.airflow.places.world.dice
             late = dice.choice((0.0, 60.0, 130.0)) if isinstance(error, Crashed) else 0.0
             self._again(RETRY_SECONDS + late)
+
+    def _refused(self, process: Process) -> None:
+        """It would have gone backwards, which is nobody's fate who has waited for its turn."""
+        if self.airflow.in_order:
+            raise Violation(f"{process.name} had its turn, and was refused") from process.error
+        self.airflow.places.world.counts["refused to go backwards"] += 1
 
     def _count_crashes(self, error: BaseException | None) -> None:
         self.crashes = self.crashes + 1 if isinstance(error, Crashed) else 0

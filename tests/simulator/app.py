@@ -180,6 +180,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.steps.app.read_compiled": lambda *told: grammar.read_compiled(*told),
+    "tidegate.steps.edits.incompatible_changes": grammar.changed,
     "tidegate.steps.plan.compile_pipeline": grammar.compiled,
     "tidegate.steps.lease.threading": _THREADING,
     "tidegate.steps.lease.time": _TIME,

@@ -39,11 +39,15 @@ class Watch:
     passed: set[str] = field(default_factory=set)
     plans: dict[int, Plan] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
-    clocks_rise: bool = False
-    clock_ms: int = 0
+    clocks: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Topic and partition -> the latest clock that was applied to it, epoch ms."""
+    backfills: set[str] = field(default_factory=set)
+    """The ids of a backfill's runs."""
     skipped: dict[tuple[str, int, int], int] = field(default_factory=dict)
     logs: dict[int, list[Log]] = field(default_factory=dict)
     """Seq -> the input's logs when the batch was planned."""
+    check_turn: Callable[[str], None] = lambda _: None
+    """Raises Violation when the run of this id plans, and an earlier interval's run is still at work."""
     planned: Callable[[Plan], None] = lambda _: None
 
     def __call__(self, name: str, stream: Stream, epoch: int, *told: Any) -> None:
@@ -82,9 +86,7 @@ class Watch:
         require(plan.seq == self.seq + 1, f"batch {plan.seq} was planned after batch {self.seq}")
         require(plan.seq not in self.plans, f"batch {plan.seq} was planned again")
         self._add_run(Run(plan.run_id, plan.seq))
-        if self.clocks_rise:
-            require(plan.clock_ms >= self.clock_ms, f"{plan.run_id} planned after a run of a later interval")
-            self.clock_ms = plan.clock_ms
+        self.check_turn(plan.run_id)
         self.plans[plan.seq] = plan
         self.logs[plan.seq] = self.places.broker.topics[INPUT]
         self.planned(plan)
@@ -118,7 +120,17 @@ class Watch:
         computed = self.places.lake.plans[attempt.name]
         require(computed == plan, f"{attempt.name} was computed from another plan than is committed")
         require(attempt.name in self.passed, f"{attempt.name} was committed without having passed the gate")
+        self._apply_clock(plan)
         self.seq = plan.seq
+
+    def _apply_clock(self, plan: Plan) -> None:
+        """What a backfill reads of a partition has met no later clock, whichever of its runs comes first."""
+        for partition in plan.ranges:
+            at = partition.topic, partition.partition
+            is_backwards = partition.span > 0 and plan.clock_ms < self.clocks.get(at, -1)
+            require(not (is_backwards and plan.run_id in self.backfills), f"{plan.run_id} went backwards")
+            if not partition.is_cut:
+                self.clocks[at] = max(self.clocks.get(at, -1), plan.clock_ms)
 
     def _add_publication(self, seq: int, sink: str, records: int) -> None:
         require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")

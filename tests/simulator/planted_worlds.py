@@ -145,6 +145,11 @@ def a_later_interval_goes_first(run: Any) -> None:
     """Whoever comes first plans."""
 
 
+@planted((plan, "_check_direction"))
+def an_earlier_interval_is_read_after_a_later_one(*_: Any) -> None:
+    """Its records meet a time that is later than theirs."""
+
+
 # what leaves the ledger
 
 

@@ -83,8 +83,11 @@ class Scenario:
         self.places.broker.watch = self.watch.published
         self.places.shelf.watch = self.watch.appended
         self.places.gate = self._gate
-        self.airflow = Airflow(self.places, self.pipeline, in_order=self.dice.random() < 0.2)
-        self.watch.clocks_rise = self.airflow.in_order
+        self._is_backfilled = self.dice.random() < 0.2
+        in_order = self._is_backfilled and self.dice.random() < 0.7
+        self.airflow = Airflow(self.places, self.pipeline, in_order=in_order)
+        if in_order:
+            self.watch.check_turn = self.airflow.check_turn
         for topic in (INPUT, "output", "others"):
             self.places.broker.create(topic, 2)
         if self.dice.random() < 0.7:
@@ -169,7 +172,7 @@ class Scenario:
     def _runs(self) -> None:
         dice = self.dice
         self._lane("scheduled", dice.randint(1, 3))
-        if self.airflow.in_order:
+        if self._is_backfilled:
             self._backfill(dice.randint(2, 5))
             return
         if dice.random() < 0.5:
@@ -178,7 +181,8 @@ class Scenario:
             self._lane("cli", 1)
 
     def _backfill(self, runs: int) -> None:
-        """All of its runs are active at once, in any order; what they are to read is there already."""
+        """All of its runs are active at once; what they are to read is there already. Where none of them asks
+        whose turn it is, they plan in any order, and those that would go backwards are refused."""
         for number in range(self.dice.randint(runs, 20)):
             self._append(-1 - number)
         self.world.counts["backfills all at once"] += 1
@@ -186,6 +190,7 @@ class Scenario:
             end_ms = round((self.world.now - (runs - number) * HORIZON_SECONDS / runs) * 1000)
             now_ms = round(self.world.now * 1000)
             trigger = Trigger(f"backfill-{number}", end_ms, end_ms, now_ms, backfill=True)
+            self.watch.backfills.add(trigger.run_id)
             Run(self.airflow, trigger, lambda _: None).start(self.dice.random() * 10)
 
     def _lane(self, name: str, runs: int) -> None:
@@ -282,7 +287,7 @@ class Scenario:
             is_noted = (
                 run_id in self.watch.runs or run_id in self.places.store.streams[self.places.stream].runs
             )
-            names = STEPS if is_noted and not self.watch.clocks_rise else STEPS[1:]
+            names = STEPS if is_noted else STEPS[1:]
             self.airflow.clear(run_id, self.dice.choice(names))
 
     def _maintain(self) -> None:

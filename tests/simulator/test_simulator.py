@@ -33,6 +33,7 @@ SEEDS_WITH = {
     "plans dropped": 200,
     "backfills all at once": 1000,
     "waited for an earlier interval": 1000,
+    "refused to go backwards": 5,
     "marked as a success": 200,
     "publication fenced": 100,
     "retention passed the head": 100,
