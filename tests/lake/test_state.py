@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import LakeDamaged
+from tidegate.lake import state as state_module
 from tidegate.lake import writer
+from tidegate.lake.cursor import Cursor, DueRows
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.state import GREATEST_HASH, DueRows, StateReader, newest_rows
+from tidegate.lake.schema import GREATEST_HASH, key_hash, newest_rows
+from tidegate.lake.state import StateReader, read_key
 from tidegate.lake.store import Store
 from tidegate.lake.writer import RowWriter
 
@@ -30,12 +34,15 @@ SCHEMA = pa.schema(
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("due_at", pa.int64()),
+        pa.field("live", pa.bool_()),
         pa.field("updated_seq", pa.int64()),
     ]
 )
 
 
-def row(hash_: int, seq: int, due_at: int | None = None, window: int | None = None) -> dict[str, Any]:
+def row(
+    hash_: int, seq: int, due_at: int | None = None, window: int | None = None, live: bool = True
+) -> dict[str, Any]:
     return {
         "hash": hash_,
         "key": f"k{hash_}",
@@ -45,6 +52,7 @@ def row(hash_: int, seq: int, due_at: int | None = None, window: int | None = No
         "topic": "t",
         "partition": 0,
         "due_at": due_at,
+        "live": live,
         "updated_seq": seq,
     }
 
@@ -116,11 +124,11 @@ def test_a_column_that_was_added_is_null_in_older_rows(store: Store) -> None:
     file = write(store, 1, [row(1, 1)])
     wider = pa.struct([pa.field("n", pa.int64()), pa.field("more", pa.string())])
     place = SCHEMA.get_field_index("value")
-    schema = SCHEMA.set(place, pa.field("value", wider)).append(pa.field("live", pa.bool_()))
+    schema = SCHEMA.set(place, pa.field("value", wider)).append(pa.field("bytes", pa.int64()))
     with StateReader(store, [file], schema) as state:
         rows = state.take(hashes(1))
     assert rows.schema == schema
-    assert (rows["value"][0].as_py(), rows["live"][0].as_py()) == ({"n": 1001, "more": None}, None)
+    assert (rows["value"][0].as_py(), rows["bytes"][0].as_py()) == ({"n": 1001, "more": None}, None)
 
 
 def test_without_files_there_is_no_state(store: Store) -> None:
@@ -129,14 +137,12 @@ def test_without_files_there_is_no_state(store: Store) -> None:
 
 
 def test_row_groups_without_a_wanted_hash_are_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tidegate.lake.state as module
-
     read: list[int] = []
-    original = module._Cursor._read
+    original = Cursor._read
     monkeypatch.setattr(
-        module._Cursor,
+        Cursor,
         "_read",
-        lambda self, number, columns: (read.append(number), original(self, number, columns))[1],
+        lambda self, group, columns: (read.append(group.number), original(self, group, columns))[1],
     )
     files = [write(store, 1, [row(h, 1) for h in range(600)])]  # 100 row groups
     with StateReader(store, files, SCHEMA) as state:
@@ -144,15 +150,149 @@ def test_row_groups_without_a_wanted_hash_are_not_read(store: Store, monkeypatch
     assert sorted(set(read)) == [1, 50]
 
 
-def test_a_file_that_is_short_or_gone_is_damage(store: Store, tmp_path: Path) -> None:
+def test_a_reader_begins_at_its_first_hash(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [write(store, 1, [row(h, 1) for h in range(20)]), write(store, 2, [row(h, 2) for h in range(5)])]
+    opened: list[str] = []
+    original = Store.open
+    monkeypatch.setattr(Store, "open", lambda self, path: (opened.append(path), original(self, path))[1])
+    with StateReader(store, files, SCHEMA, first_hash=9) as state:
+        assert taken(state.take(hashes(3, 9, 12))) == [(9, 1), (12, 1)]
+    assert opened == [files[0].path]
+
+
+def test_a_file_that_is_short_is_damage(store: Store, tmp_path: Path) -> None:
     file = write(store, 1, [row(h, 1) for h in range(20)])
     path = tmp_path / file.path
     path.write_bytes(path.read_bytes()[:-1])
     with StateReader(store, [file], SCHEMA) as state, pytest.raises(LakeDamaged, match=r"1\.parquet"):
         state.take(hashes(1))
-    path.unlink()
+
+
+def test_a_file_that_is_missing_is_damage(store: Store, tmp_path: Path) -> None:
+    file = write(store, 1, [row(h, 1) for h in range(20)])
+    (tmp_path / file.path).unlink()
     with StateReader(store, [file], SCHEMA) as state, pytest.raises(LakeDamaged, match=r"1\.parquet"):
         state.take(hashes(1))
+
+
+@pytest.mark.parametrize("place", [0.05, 0.3, 0.6, 0.97])
+def test_a_changed_byte_never_changes_what_is_taken(store: Store, tmp_path: Path, place: float) -> None:
+    file = write(store, 1, [row(h, 1, due_at=h) for h in range(20)])
+    with StateReader(store, [file], SCHEMA) as state:
+        unchanged = state.take(hashes(*range(20)))
+    path = tmp_path / file.path
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * place)] ^= 0x55
+    path.write_bytes(content)
+    with StateReader(store, [file], SCHEMA) as state, suppress(LakeDamaged):
+        assert state.take(hashes(*range(20))) == unchanged  # a byte that nothing depends on
+
+
+# a bounded number of rows at a time
+
+
+def test_without_timers_there_is_no_bound(store: Store) -> None:
+    with StateReader(store, [write(store, 1, [row(h, 1) for h in range(20)])], SCHEMA) as state:
+        assert state.next_bound(15) == 15
+
+
+def test_a_bound_lets_only_so_many_timers_fire(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "MOST_DUE_ROWS", 8)
+    files = [write(store, 1, [row(h, 1, due_at=h % 2) for h in range(50)])]
+    with StateReader(store, files, SCHEMA, due_at(0)) as state:
+        sizes = []
+        bound = -1
+        while bound < 49:
+            bound = state.next_bound(49)
+            sizes.append(state.take(hashes(), bound).num_rows)
+    assert sizes == [8, 8, 8, 1]
+
+
+def test_rows_of_one_hash_come_at_once_however_many_fire(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "MOST_DUE_ROWS", 8)
+    files = [write(store, 1, [row(5, 1, due_at=0, window=10 * n) for n in range(20)] + [row(6, 1, due_at=0)])]
+    with StateReader(store, files, SCHEMA, due_at(0)) as state:
+        assert state.next_bound() == 5
+        assert state.take(hashes(), 5).num_rows == 20
+        assert taken(state.take(hashes(), state.next_bound())) == [(6, 1)]
+
+
+def test_a_look_ahead_reads_no_row_group_twice(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "MOST_DUE_ROWS", 8)
+    timers: list[int] = []
+    due = due_at(0)
+    counting = DueRows(due.columns, 0, lambda rows: (timers.append(rows.num_rows), due.fires(rows))[1])
+    files = [write(store, 1, [row(h, 1, due_at=0) for h in range(60)])]
+    with StateReader(store, files, SCHEMA, counting) as state:
+        bound = -1
+        while bound < 59:
+            bound = state.next_bound(59)
+            state.take(hashes(), bound)
+    assert sum(timers) == 60
+
+
+# all of it
+
+
+def test_a_scan_gives_the_newest_row_of_each_entry_in_the_order_of_hashes(store: Store) -> None:
+    files = [
+        write(store, 1, [row(h, 1) for h in range(40)]),
+        write(store, 2, [row(h, 2) for h in range(5, 40, 7)]),
+    ]
+    with StateReader(store, files, SCHEMA) as state:
+        parts = list(state.scan())
+    assert taken(pa.concat_tables(parts)) == [(h, 2 if h % 7 == 5 else 1) for h in range(40)]
+    assert max(part.num_rows for part in parts) <= 12
+
+
+def test_a_scan_leaves_out_what_is_not_live_only_where_asked(store: Store) -> None:
+    files = [
+        write(store, 1, [row(h, 1) for h in range(4)]),
+        write(store, 2, [row(2, 2, live=False)]),
+    ]
+    for live_only, expected in ((True, [(0, 1), (1, 1), (3, 1)]), (False, [(0, 1), (1, 1), (2, 2), (3, 1)])):
+        with StateReader(store, files, SCHEMA) as state:
+            assert taken(pa.concat_tables(state.scan(live_only))) == expected
+
+
+# one key
+
+
+def test_a_key_is_found_by_its_hash_in_one_row_group_of_a_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = [row(key_hash(f"k{n}"), 1) | {"key": f"k{n}"} for n in range(100)]
+    files = [write(store, 1, keyed), write(store, 2, [row(key_hash("k7"), 2) | {"key": "k7"}])]
+    read: list[int] = []
+    original = Cursor._read
+    monkeypatch.setattr(
+        Cursor,
+        "_read",
+        lambda self, group, columns: (read.append(group.number), original(self, group, columns))[1],
+    )
+    assert read_key(store, files, SCHEMA, "k7")["updated_seq"].to_pylist() == [2]
+    assert len(set(read)) <= 2
+    assert read_key(store, files, SCHEMA, "unknown").num_rows == 0
+
+
+def test_another_key_of_the_same_hash_is_not_taken_for_it(store: Store) -> None:
+    stored = [row(key_hash("k"), 1) | {"key": key} for key in ("k", "other")]
+    assert read_key(store, [write(store, 1, stored)], SCHEMA, "k")["key"].to_pylist() == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_"),
+    [
+        ("", -7444071767201028348),
+        ("Spark", -4294468057691064905),
+        ("é", 2065146811275570100),
+        ("x" * 100, 365730103971579591),
+    ],
+)
+def test_a_keys_hash_is_what_spark_gives(key: str, hash_: int) -> None:
+    assert key_hash(key) == hash_
 
 
 def _place(stored: dict[str, Any]) -> int:
@@ -166,46 +306,84 @@ stored_rows = st.builds(
     st.just(0),
     st.none() | st.integers(0, 30),
     st.none() | st.sampled_from([0, 10]),
+    st.booleans(),
 )
+histories = st.lists(st.lists(stored_rows, max_size=14), max_size=4)
+
+
+class Model:
+    """All rows in memory: the newest of each entry, and the files that they were written to."""
+
+    def __init__(self, store: Store, history: list[list[dict[str, Any]]]) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.files: list[DataFile] = []
+        self.newest: dict[tuple[int, int | None], dict[str, Any]] = {}
+        for seq, rows in enumerate(history, start=1):
+            changed = {
+                (stored["hash"], stored["window_start"]): stored | {"updated_seq": seq} for stored in rows
+            }
+            self.newest |= changed
+            self.rows += changed.values()
+            if changed:
+                self.files.append(write(store, seq, list(changed.values())))
+
+    def taken(self, requested: set[int]) -> list[tuple[int, int, int]]:
+        return sorted(
+            map(identified, (stored for stored in self.newest.values() if stored["hash"] in requested))
+        )
+
+
+def identified(stored: dict[str, Any]) -> tuple[int, int, int]:
+    return stored["hash"], _place(stored), stored["updated_seq"]
 
 
 @given(
-    st.lists(st.lists(stored_rows, max_size=14), max_size=4),
+    histories,
     st.sets(st.integers(-12, 12)),
     st.sets(st.integers(-12, 12), max_size=3),
     st.none() | st.integers(0, 30),
+    st.sampled_from([1, 5, 1000]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_taken_is_what_a_look_at_all_rows_gives(
     tmp_path: Path,
-    changelogs: list[list[dict[str, Any]]],
-    wanted: set[int],
+    monkeypatch: pytest.MonkeyPatch,
+    history: list[list[dict[str, Any]]],
+    requested: set[int],
     cuts: set[int],
     latest: int | None,
+    most: int,
 ) -> None:
-    store, files, newest = Store(str(tmp_path)), [], {}
-    fired = set()
-    for seq, rows in enumerate(changelogs, start=1):
-        by_entry = {(each["hash"], each["window_start"]): each | {"updated_seq": seq} for each in rows}
-        newest |= by_entry
-        fired |= {
-            each["hash"]
-            for each in by_entry.values()
-            if None not in (latest, each["due_at"]) and each["due_at"] <= latest
-        }
-        if by_entry:
-            files.append(write(store, seq, list(by_entry.values())))
-    expected = sorted(
-        (h, 99 if w is None else w, each["updated_seq"])
-        for (h, w), each in newest.items()
-        if h in wanted | fired
-    )
-    found = []
-    with StateReader(store, files, SCHEMA, None if latest is None else due_at(latest)) as state:
+    monkeypatch.setattr(state_module, "MOST_DUE_ROWS", most)
+    store = Store(str(tmp_path))
+    model = Model(store, history)
+    fired = {
+        stored["hash"]
+        for stored in model.rows
+        if latest is not None and stored["due_at"] is not None and stored["due_at"] <= latest
+    }
+    rows: list[tuple[int, int, int]] = []
+    with StateReader(store, model.files, SCHEMA, None if latest is None else due_at(latest)) as state:
+        bound = -13
         for cut in [*sorted(cuts), GREATEST_HASH]:
-            rows = state.take(hashes(*(each for each in wanted if each <= cut)), cut).to_pylist()
-            found += [(each["hash"], _place(each), each["updated_seq"]) for each in rows]
-    assert found == expected
+            while bound < cut:
+                before, bound = bound, state.next_bound(cut)
+                asked = hashes(*(hash_ for hash_ in requested if before < hash_ <= bound))
+                rows += map(identified, state.take(asked, bound).to_pylist())
+    assert rows == model.taken(requested | fired)
+
+
+@given(histories, st.integers(-13, 13), st.booleans())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_scanned_is_what_a_look_at_all_rows_gives(
+    tmp_path: Path, history: list[list[dict[str, Any]]], first: int, live_only: bool
+) -> None:
+    store = Store(str(tmp_path))
+    model = Model(store, history)
+    with StateReader(store, model.files, SCHEMA, first_hash=first) as state:
+        rows = [identified(stored) for part in state.scan(live_only) for stored in part.to_pylist()]
+    newest = (stored for stored in model.newest.values() if stored["hash"] >= first)
+    assert rows == sorted(identified(stored) for stored in newest if stored["live"] or not live_only)
 
 
 def test_the_newest_of_no_rows_is_none() -> None:

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.lake.manifest import DataFile, Kind
+from tidegate.lake.schema import HASH
 from tidegate.lake.store import Sink, Store
 
-HASH = "hash"
 ROW_GROUP_ROWS = 32_768
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
 
@@ -73,7 +73,14 @@ class RowWriter:
         if self._writer is None:
             self._sink = self._open.enter_context(self._store.create(self._path))
             self._writer = self._open.enter_context(
-                pq.ParquetWriter(self._sink, table.schema, compression="zstd", compression_level=1)
+                pq.ParquetWriter(
+                    *(self._sink, table.schema),
+                    compression="zstd",
+                    compression_level=1,
+                    # hashes, keys and positions hardly repeat: a dictionary only makes files larger and slow
+                    use_dictionary=False,
+                    write_page_checksum=True,
+                )
             )
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._rows += table.num_rows
