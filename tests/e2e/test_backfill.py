@@ -111,7 +111,7 @@ def _ended_runs(stack: Line) -> list[dict[str, Any]]:
         assert not failed, _plan_logs(stack, failed[0])
         return runs if all(run["state"] == "success" for run in runs) else []
 
-    return until(succeeded, "all runs have succeeded", 1800)
+    return until(succeeded, "all runs have succeeded", 5400)
 
 
 def _in_order(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
