@@ -29,11 +29,12 @@ def _functions_of_the_tests_may_be_called() -> Iterator[None]:
 
 
 def outcome(kernel: Kernel, batches: Sequence[Batch], drained: bool = False) -> str:
-    """All that a history gives."""
+    """All that a history gives, and what a reader of the state sees then."""
     if filled(kernel, batches, drained):
         return "full"
     counts = {name: number for name, number in kernel.counts.items() if number}
-    return repr((by_key(kernel.emissions), sorted(counts.items()), kernel.buffered()))
+    state = sorted(map(repr, kernel.newest_live()))
+    return repr((by_key(kernel.emissions), sorted(counts.items()), kernel.buffered(), state))
 
 
 def read_once(batches: Sequence[Batch]) -> list[Batch]:
@@ -113,6 +114,29 @@ def test_what_is_left_of_a_key_whose_records_have_all_gone_out(
     kernel.apply(Batch(tuple(EVENTS), 100))
     assert (len(kernel.emissions) > 0, kernel.buffered().records) == (True, 0)
     assert (len(kernel.live()), kernel.counts["state-rows"], len(kernel.state)) == (live, live, rows)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "emit", "records"),
+    [
+        (COLLECT, BY_COUNT, EVENTS),
+        (SUM, BY_COUNT, EVENTS),
+        (LATEST, {"on": "interval", "every": "1ms"}, DELETED),
+    ],
+)
+def test_what_begins_after_all_has_gone_out_remembers_nothing_of_it_with_and_without_a_snapshot(
+    reduce: dict[str, Any], emit: dict[str, Any], records: list[Record]
+) -> None:
+    case = Case({"name": "out", **reduce, "emit": emit})
+    kernels = Kernel(case), Kernel(case, compacting=True)
+    for kernel in kernels:
+        for record in records:
+            kernel.apply(Batch((record,), 100))
+        assert kernel.newest_live() == []
+        kernel.apply(Batch((Record("k", {"x": 3.0}, "in", 0, 3, 200, None, 0),), 100))
+    state, compacted = (kernel.newest_live() for kernel in kernels)
+    assert state == compacted
+    assert [row["emitted_timestamp"] for row in state] == [None]
 
 
 @pytest.mark.parametrize("on", ["threshold", "interval", "time_limit"])

@@ -419,15 +419,14 @@ class Folding:
 
     def _keep(self, entry: Entry) -> None:
         counts = self._counts
-        if entry.gone:
-            if entry.stored:
-                self._outcome.forget(entry)
-        else:
-            if self._emit.holds and entry.pending and not self._counts_bytes:
-                entry.bytes = self._values.size(entry.held)
-            if not self._stage.keeps_values:
-                entry.held = None
+        if self._emit.holds and entry.pending and not self._counts_bytes:
+            entry.bytes = self._values.size(entry.held)
+        if not self._stage.keeps_values:
+            entry.held = None
+        if entry.live:
             self._outcome.remember(entry, self._gate.hashed)
+        elif entry.stored or not entry.gone:
+            self._outcome.forget(entry)
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
         counts["state-rows"] += entry.live - entry.stored_live
