@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, delete, func, select
 
 from tests.steps.test_cleaning import AT_ONCE, Aged
 from tidegate import steps
-from tidegate.errors import Halted, SettingsInvalid, StateGivenUp
+from tidegate.errors import Fenced, Halted, SettingsInvalid, StateGivenUp
 from tidegate.ledger import Failure, Run, Stream, schema
-from tidegate.steps import history
+from tidegate.steps import history, publish
+from tidegate.steps.edits import head_plan
 from tidegate.steps.explain import explain
 from tidegate.steps.sinks import sent_to
 from tidegate.steps.unfinished import unfinished_batches
@@ -207,3 +209,29 @@ def test_the_ledger_stops_growing(aged: Aged) -> None:
     with engine.connect() as connection:
         rows = [connection.execute(select(func.count()).select_from(each)).scalar() for each in PER_BATCH]
     assert rows == [4, 4, 8, 4, 4]
+
+
+def test_who_plans_on_a_head_that_has_left_the_ledger_since_was_overtaken(aged: Aged) -> None:
+    head = replace(aged.app.ledger.head(aged.stream), seq=3)
+    removed(aged)
+    with pytest.raises(Fenced, match="later ones are committed"):
+        head_plan(aged.app, head)
+
+
+def test_who_publishes_a_head_that_has_left_the_ledger_since_was_overtaken(aged: Aged) -> None:
+    plan = aged.app.ledger.plan(aged.stream, 3)
+    held = aged.app.ledger.acquire(aged.stream, "late")
+    removed(aged)
+    assert plan is not None
+    with pytest.raises(Fenced, match="later ones are committed"):
+        publish._publish(aged.app, held, plan)
+
+
+def test_a_head_whose_attempt_the_ledger_has_lost_halts(aged: Aged) -> None:
+    plan = aged.app.ledger.plan(aged.stream, 8)
+    held = aged.app.ledger.acquire(aged.stream, "test")
+    assert plan is not None
+    with aged.app.ledger._engine.begin() as connection:
+        connection.execute(delete(schema.attempts).where(schema.attempts.c.seq == 8))
+    with pytest.raises(Halted, match="attempt of batch 8"):
+        publish._publish(aged.app, held, plan)

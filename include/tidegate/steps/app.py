@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.broker import KafkaLog
 from tidegate.broker.publisher import KafkaPublisher
-from tidegate.errors import Halted, PipelineInvalid, Problem
+from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, on_disk
 from tidegate.ledger import Attempt, Ledger, LedgerReader, Plan, Run, Stream
@@ -139,6 +139,23 @@ def is_long_done(ledger: LedgerReader, stream: Stream, run: Run) -> bool:
     Then it is published, too: no batch is planned before its predecessor is.
     """
     return run.seq is not None and run.seq < ledger.head(stream).seq
+
+
+def missing_of_head(ledger: LedgerReader, stream: Stream, seq: int, what: str) -> TidegateError:
+    """Why the ledger does not have `what` of the batch that was the head's when a step looked.
+
+    Fenced: it is the head's no more, so the step was overtaken, and slept until the batch had left the
+    ledger. Halted: the ledger has lost it.
+    """
+    if ledger.head(stream).seq > seq:
+        return Fenced(
+            f"Batch {seq} of {stream} is published, and later ones are committed",
+            "There is nothing left to do.",
+        )
+    return Halted(
+        f"The ledger does not have the {what} of batch {seq} of {stream}, which is the head",
+        "Restore the ledger from a backup, or raise `generation` to begin anew.",
+    )
 
 
 def planned_pipelines(app: App, stream: Stream) -> list[Pipeline]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from tidegate.errors import Halted, PipelineChanged
+from tidegate.errors import PipelineChanged
 from tidegate.ledger import Head, Plan
 from tidegate.spec import Pipeline, incompatible_changes, notable_changes
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App, missing_of_head, planned_pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +34,10 @@ def require_compatible(planned: Plan | None, pipeline: Pipeline) -> None:
 
 
 def head_plan(app: App, head: Head) -> Plan | None:
-    """The plan of the head's batch; None before the first. Raises Halted when the ledger has lost it."""
+    """The plan of the head's batch; None before the first. Raises what `missing_of_head` gives."""
     if head.seq == 0:
         return None
     plan = app.ledger.plan(head.stream, head.seq)
     if plan is None:
-        raise Halted(
-            f"The ledger does not have the plan of batch {head.seq} of {head.stream}, which is the head",
-            "Restore the ledger from a backup, or raise `generation` to begin anew.",
-        )
+        raise missing_of_head(app.ledger, head.stream, head.seq, "plan")
     return plan

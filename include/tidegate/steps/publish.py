@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.errors import Halted
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.spec import Pipeline
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App, missing_of_head, planned_pipeline
 from tidegate.steps.lease import failures_noted, leased, timed
 from tidegate.steps.producers import note_publication
 from tidegate.steps.sinks import AnySink, send
@@ -47,7 +47,8 @@ def publish_decided(app: App, held: LeasedLedger) -> None:
 
 def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
     attempt = held.attempt(plan.stream, plan.seq)
-    assert attempt is not None, "a committed batch has an attempt"
+    if attempt is None:
+        raise missing_of_head(held, plan.stream, plan.seq, "attempt")
     pipeline = planned_pipeline(plan)
     done = held.publications(plan.stream, plan.seq)
     for sink in pipeline.sinks:
