@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.lake.datafile import data_errors, open_data
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import DUE_AT, GREATEST_HASH, HASH, Hashes
 from tidegate.lake.store import Store
-from tidegate.lake.verify import data_errors, open_data
 
 _NO_HASHES: Hashes = np.empty(0, np.int64)
 _BEYOND = GREATEST_HASH + 1
@@ -25,11 +25,11 @@ _BEYOND = GREATEST_HASH + 1
 @dataclass(frozen=True)
 class DueRows:
     """Which rows have a timer that fires. `fires` says so of a table with `columns`, `due_at` among them; it
-    is asked where a row group has a timer that is due at `latest` (epoch ms) or before.
+    is asked where a row group has a timer that is due at `latest` (epoch ms) or before; None: everywhere.
     """
 
     columns: tuple[str, ...]
-    latest: int
+    latest: int | None
     fires: Callable[[pa.Table], pa.BooleanArray | pa.ChunkedArray]
 
 
@@ -65,7 +65,13 @@ class Cursor:
 
     @property
     def next_bound(self) -> int:
-        """The greatest hash of the next row group; beyond all hashes when there is none."""
+        """The greatest hash of the next row group; beyond all hashes when there is none.
+
+        Of a file that is still ahead its least hash: so it is not opened before its turn.
+        """
+        assert self._file.least_hash is not None
+        if self._row_groups is None and self._file.least_hash > self._next_hash:
+            return self._file.least_hash
         groups = self._groups_up_to(GREATEST_HASH)
         return next((group.most for group in groups), _BEYOND)
 
@@ -137,7 +143,7 @@ class Cursor:
             yield _RowGroup(number, hashes.min, hashes.max, earliest)
 
     def _fired_in(self, group: _RowGroup, due: DueRows) -> Hashes:
-        if group.earliest is None or group.earliest > due.latest:
+        if due.latest is not None and (group.earliest is None or group.earliest > due.latest):
             return _NO_HASHES
         if "fired" not in group.cached:
             timers = self._read(group, [HASH, *due.columns])

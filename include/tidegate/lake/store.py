@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,12 +151,16 @@ class Store:
         return sorted(Listed(info.path, info.size, info.mtime_ns / 1e9) for info in files)
 
     def delete(self, path: str) -> None:
-        """Remove a file; one that is not there is removed already. Raises LakeUnavailable."""
-        with store_errors(path):
-            try:
-                self._system().delete_file(path)
-            except FileNotFoundError:
-                return
+        """Remove a file, and on a disk the folder that it leaves empty; what is not there is removed already.
+
+        Raises LakeUnavailable.
+        """
+        folder = self._folder
+        with store_errors(path), suppress(FileNotFoundError):
+            self._system().delete_file(path)
+        if folder is not None:
+            with suppress(OSError):
+                (folder / path).parent.rmdir()
 
 
 def _flush(folder: Path, path: str) -> None:

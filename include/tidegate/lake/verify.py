@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Callable, Sequence
 
 from tidegate.errors import LakeDamaged
 from tidegate.lake.manifest import DataFile, damaged
-from tidegate.lake.store import Store, Written, store_errors
+from tidegate.lake.store import Store, Written
 
 
 def verify(
@@ -38,33 +34,3 @@ def require_unchanged(store: Store, file: DataFile) -> None:
         raise damaged(file.path, f"it has {found.bytes} bytes of {file.bytes}")
     if found != Written(file.bytes, file.digest):
         raise damaged(file.path, "its content has another digest")
-
-
-@contextmanager
-def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
-    """A file of a manifest, to read. Raises LakeDamaged when it is missing or has another size, and on
-    reading when pages differ from their checksums; LakeUnavailable.
-    """
-    with store.open(file.path) as stream:
-        with store_errors(file.path):
-            size = stream.size()
-        if size != file.bytes:
-            raise damaged(file.path, f"it has {size} bytes of {file.bytes}")
-        with data_errors(store, file):
-            parquet = pq.ParquetFile(stream, page_checksum_verification=True)
-        yield parquet
-
-
-@contextmanager
-def data_errors(store: Store, file: DataFile) -> Iterator[None]:
-    """Tell apart why Parquet cannot be read: LakeDamaged when the file was changed, else LakeUnavailable.
-
-    Arrow has the same error for bytes that make no sense and for a disk that fails: so the file is read
-    once more, and compared with its digest.
-    """
-    with store_errors(file.path):
-        try:
-            yield
-        except (OSError, pa.ArrowException):
-            require_unchanged(store, file)
-            raise

@@ -1,0 +1,173 @@
+"""Compaction: changelogs are folded into sorted runs, newer runs into older ones, by size.
+
+A snapshot is a manifest of runs. Each run is sorted, and holds the newest row of each entry in what it was
+folded from. Only newer runs are folded: an older one stays as it is, and is named again, while it has more
+rows than all newer ones together. So there are few runs, and each time a row is written again, it is in a run
+at least twice as large (decision 21).
+
+Files are written once, and nothing counts before the ledger knows the snapshot's manifest: whatever happens
+beside it, a compaction is either whole or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from tidegate.core.gone import forgets_the_gone
+from tidegate.core.stage import Stage
+from tidegate.errors import LakeDamaged
+from tidegate.lake.datafile import stored_schema
+from tidegate.lake.layout import Name
+from tidegate.lake.manifest import DataFile, Manifest, manifest_of
+from tidegate.lake.state import StateReader
+from tidegate.lake.store import Store
+from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
+
+MOST_CHANGELOGS = 32
+"""With more than this since the last snapshot, a batch opens too many files to find its state."""
+ROWS_PER_FILE = 1_000_000
+
+
+@dataclass(frozen=True)
+class FoldRule:
+    """How a stage's rows are folded. `by_place`: an entry is a topic-partition's, as in a bounded stage.
+    `forgets`: rows that are not live may be left out where nothing older is read.
+    """
+
+    by_place: bool
+    forgets: bool
+
+    @classmethod
+    def of(cls, logics: Sequence[Stage]) -> FoldRule:
+        """The rule for rows that a stage wrote as it was in each of these pipelines."""
+        bounded = any(logic.bound is not None for logic in logics)
+        return cls(bounded, all(forgets_the_gone(logic) for logic in logics))
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of one stage that one attempt or compaction wrote: `name` is theirs."""
+
+    name: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files together."""
+        return sum(file.rows for file in self.files)
+
+
+def is_due(snapshot: Manifest | None, changelogs: Sequence[Manifest]) -> bool:
+    """Whether the changelogs since a snapshot are many, or have as many rows as it has."""
+    changed = sum(file.rows for changelog in changelogs for file in changelog.files if file.kind == "state")
+    folded = snapshot.rows if snapshot is not None else 0
+    return len(changelogs) > MOST_CHANGELOGS or changed >= max(folded, ROW_GROUP_ROWS)
+
+
+@dataclass(frozen=True)
+class SnapshotTarget:
+    """A snapshot that is to be written: the state after batch `seq`. `folder` gives where the files of a
+    stage go; the last part of that is `name`.
+    """
+
+    name: str
+    seq: int
+    folder: Callable[[str], str]
+
+
+def compact(
+    store: Store, target: SnapshotTarget, files: Iterable[DataFile], rules: Mapping[str, FoldRule]
+) -> Manifest:
+    """The state that is in `files`, of the last snapshot and the changelogs since, as a snapshot's manifest.
+
+    `rules` has each stage that has files. The caller writes the manifest, and notes it in the ledger: nothing
+    counts before. Raises LakeDamaged, LakeUnavailable.
+    """
+    by_stage: dict[str, list[DataFile]] = {}
+    for file in files:
+        if file.kind == "state":
+            by_stage.setdefault(file.stage, []).append(file)
+    folded = [
+        file
+        for stage, stage_files in by_stage.items()
+        for file in _compacted(store, target.folder(stage), stage_files, rules[stage])
+    ]
+    return manifest_of(target.name, target.seq, folded)
+
+
+def _compacted(store: Store, folder: str, files: Sequence[DataFile], rule: FoldRule) -> list[DataFile]:
+    runs = runs_by_age(files)
+    older = len(runs) - newest_runs_to_fold(runs)
+    untouched = [file for run in runs[:older] for file in run.files]
+    folded = [file for run in runs[older:] for file in run.files]
+    if older == len(runs) - 1 and not (rule.forgets and older == 0):
+        return untouched + folded
+    return [*untouched, *fold(store, folder, folded, rule, is_whole=older == 0)]
+
+
+def runs_by_age(files: Iterable[DataFile]) -> list[Run]:
+    """A stage's files by who wrote them, the oldest first."""
+
+    def name_of(file: DataFile) -> str:
+        return file.path.split("/")[-2]
+
+    def seq_of(name: str) -> int:
+        parsed = Name.parse(name)
+        if parsed is None:
+            raise LakeDamaged(
+                f"No attempt and no snapshot has the name {name}, which a manifest's file has",
+                "Use the version of tidegate that wrote the lake, or a newer one.",
+            )
+        return parsed.seq
+
+    by_name = groupby(sorted(files, key=name_of), name_of)
+    return sorted((Run(name, tuple(group)) for name, group in by_name), key=lambda run: seq_of(run.name))
+
+
+def newest_runs_to_fold(runs: Sequence[Run]) -> int:
+    """How many of the newest runs, given the oldest first, are folded into one; at least the newest itself.
+
+    An older run is folded, and all that are newer, if it has no more rows than the newer ones together, or
+    than a row group has. So each that stays has more rows than all newer ones.
+    """
+    number = 1
+    rows = runs[-1].rows
+    for older, run in enumerate(reversed(runs[:-1]), start=2):
+        if run.rows <= max(rows, ROW_GROUP_ROWS):
+            number = older
+        rows += run.rows
+    return number
+
+
+def fold(
+    store: Store, folder: str, files: Sequence[DataFile], rule: FoldRule, is_whole: bool
+) -> tuple[DataFile, ...]:
+    """The newest row of each entry in these files of one stage, in new files of `folder`.
+
+    `is_whole`: nothing older is read beside them, so that rows may be forgotten. Holds a row group of each
+    file at a time. Raises LakeDamaged, LakeUnavailable.
+    """
+    schema = stored_schema(store, files)
+    folded: list[DataFile] = []
+    with StateReader(store, files, schema, by_place=rule.by_place) as state:
+        rows = state.scan(live_only=is_whole and rule.forgets)
+        while part := next(rows, None):
+            writer = RowWriter(store, f"{folder}/{len(folded):05d}.parquet", "state", files[0].stage)
+            with writer:
+                written = _write(writer, part)
+                while written < ROWS_PER_FILE and (part := next(rows, None)):
+                    written += _write(writer, part)
+            assert writer.file is not None, "a scan gives no table without rows"
+            folded.append(writer.file)
+    return tuple(folded)
+
+
+def _write(writer: RowWriter, rows: pa.Table) -> int:
+    for batch in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):
+        writer.write(batch)
+    number: int = rows.num_rows
+    return number

@@ -1,0 +1,53 @@
+"""Opening the Parquet files of manifests: one that is missing, short or changed is LakeDamaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.lake.manifest import DataFile, damaged
+from tidegate.lake.schema import merged_schema
+from tidegate.lake.store import Store, store_errors
+from tidegate.lake.verify import require_unchanged
+
+
+@contextmanager
+def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
+    """A file of a manifest, to read. Raises LakeDamaged when it is missing or has another size, and on
+    reading when pages differ from their checksums; LakeUnavailable.
+    """
+    with store.open(file.path) as stream:
+        with store_errors(file.path):
+            size = stream.size()
+        if size != file.bytes:
+            raise damaged(file.path, f"it has {size} bytes of {file.bytes}")
+        with data_errors(store, file):
+            parquet = pq.ParquetFile(stream, page_checksum_verification=True)
+        yield parquet
+
+
+@contextmanager
+def data_errors(store: Store, file: DataFile) -> Iterator[None]:
+    """Tell apart why Parquet cannot be read: LakeDamaged when the file was changed, else LakeUnavailable.
+
+    Arrow has the same error for bytes that make no sense and for a disk that fails: so the file is read
+    once more, and compared with its digest.
+    """
+    with store_errors(file.path):
+        try:
+            yield
+        except (OSError, pa.ArrowException):
+            require_unchanged(store, file)
+            raise
+
+
+def stored_schema(store: Store, files: Sequence[DataFile]) -> pa.Schema:
+    """All columns that any of the files has, as they tell themselves. Raises LakeDamaged, LakeUnavailable."""
+    schemas = []
+    for file in files:
+        with open_data(store, file) as parquet:
+            schemas.append(parquet.schema_arrow.remove_metadata())
+    return merged_schema(schemas)
