@@ -7,13 +7,14 @@ import json
 import math
 import re
 from datetime import date, datetime, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
+DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,6})?", re.ASCII)
 FLOAT_MAX = 3.4028234663852886e38
 
 
@@ -106,15 +107,11 @@ def of_text(found: str, type_: pa.DataType) -> Any:
 
 
 def decimal(found: Any, type_: pa.DataType) -> Decimal:
-    require(isinstance(found, str))
-    try:
-        number = Decimal(found)
-    except InvalidOperation as error:
-        raise Unusable from error
-    require(number.is_finite())
+    require(isinstance(found, str) and DECIMAL.fullmatch(found) is not None)
+    number = Decimal(found)
     exact = number.scaleb(type_.scale)
     require(exact == exact.to_integral_value() and abs(exact) < 10**type_.precision)
-    return number
+    return number.quantize(Decimal(1).scaleb(-type_.scale), context=Context(prec=99))
 
 
 def require(condition: bool) -> None:

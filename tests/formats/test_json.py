@@ -33,6 +33,7 @@ SCHEMA = pa.schema(
         pa.field("raw", pa.binary()),
         pa.field("l", pa.list_(pa.int32())),
         pa.field("m", pa.map_(pa.string(), pa.float64())),
+        pa.field("times", pa.list_(pa.timestamp("us"))),
         pa.field(
             "nested", pa.struct([pa.field("odd name", pa.list_(pa.struct([pa.field("x", pa.int64())])))])
         ),
@@ -110,7 +111,21 @@ UNUSABLE = {
     "a decimal with more digits behind the point": (body(price=1.555), "`$.price`"),
     "a decimal with too many digits": (body(price=123456789.5), "`$.price`"),
     "a decimal far below its last digit": (b'{"price": 8e-26}', "`$.price`"),
-    "a decimal that is no number": (body(price="NaN"), "`$.price`"),
+    "a decimal beyond all exponents": (b'{"price": 1e99999999999999999999}', "`$.price`"),
+    "a decimal that is no number": (body(price="NaN"), "Expected a decimal - at `$.price`"),
+    "a decimal as Python writes it": (body(price="1_0"), "Expected a decimal - at `$.price`"),
+    "a decimal with blanks": (body(price=" 1 "), "Expected a decimal - at `$.price`"),
+    "a list for a decimal": (body(price=[1]), "Expected a decimal - at `$.price`"),
+    "a number for a time": (body(at=5), "`$.at`"),
+    "a time that exists on no clock": (body(at="2026-02-30T10:30:00Z"), "does not exist - at `$.at`"),
+    "nanoseconds, which could not be kept": (
+        body(at="2026-01-31T10:30:00.1234567Z"),
+        "Expected a time as `2026-01-31T10:30:00.123456Z` - at `$.at`",
+    ),
+    "a byte order mark": (b'\xef\xbb\xbf{"n": 1}', "invalid character"),
+    "a control character in a text": (b'{"s": "\x01"}', "invalid character"),
+    "a time in a list": (body(times=[None, "10:30"]), "at `$.times[...]`"),
+    "an object for a text": (body(s={"x": 1}), "Expected `str | null`, got `object` - at `$.s`"),
     "a text in a list of numbers": (body(l=[1, "x"]), "`$.l[1]`"),
     "deep inside": (body(nested={"odd name": [{"x": 1}, {"x": "y"}]}), "`$.nested.odd name[1].x`"),
     "a time without a date": (body(at="10:30"), "`$.at`"),
@@ -122,7 +137,7 @@ UNUSABLE = {
     "a number of 5000 digits": (b'{"d": ' + b"9" * 5000 + b"}", "out of range"),
     "deep nesting of a field that is not declared": (
         b'{"more": ' + b"[" * 3000 + b"]" * 3000 + b"}",
-        "nested too deeply",
+        "nested more than 500 deep",
     ),
 }
 
@@ -161,7 +176,9 @@ numbers = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
     st.decimals(-(10**9), 10**9, places=3).map(float),
 )
-times = st.datetimes(timezones=st.none() | st.just(UTC)).map(datetime.isoformat)
+times = st.datetimes(timezones=st.none() | st.just(UTC)).map(datetime.isoformat) | st.sampled_from(
+    ["2026-01-31t10:30:00.5z", "2026-01-31 10:30:00-2359", "2026-02-29T10:30:00", "2026-01-31T24:00:00Z"]
+)
 scalars = st.one_of(st.none(), st.booleans(), numbers, texts, times, st.dates().map(str))
 documents = st.recursive(
     scalars,
@@ -177,9 +194,10 @@ fitting = st.fixed_dictionaries(
         "n": st.integers(-(2**31) - 1, 2**31),
         "d": numbers,
         "f": numbers,
-        "price": numbers | st.sampled_from(["1.25", "x", "-0.1", "1e2"]),
+        "price": numbers | st.sampled_from(["1.25", "x", "-0.1", "1e2", " 1", "1_0", ".5", "\u0663"]),
         "at": times | scalars,
         "local": times,
+        "times": st.lists(times | st.none(), max_size=2),
         "day": st.dates().map(str) | times,
         "l": st.lists(st.integers(-3, 3) | st.none(), max_size=3) | documents,
         "m": st.dictionaries(texts, numbers | st.none(), max_size=3) | documents,
@@ -209,3 +227,16 @@ def test_each_value_is_read_as_the_strict_reference_reads_it(batch: list[bytes |
             assert (got, row in result.reasons) == (None, True), value
         else:
             assert (got, row in result.reasons) == (expected, False), value
+
+
+def test_what_is_too_deep_does_not_depend_on_who_reads_it() -> None:
+    """Brackets in texts do not count, and the stack of the reader does not, either."""
+    within = b'{"s": "' + b"[" * 2000 + b'", "more": ' + b"[" * 499 + b"]" * 499 + b"}"
+    beyond = b'{"more": ' + b"[" * 500 + b"]" * 500 + b"}"
+    assert decoded(within)[1] is None
+    assert decoded(beyond)[1] == "malformed: it is nested more than 500 deep"
+
+    def deeper(frames: int) -> str | None:
+        return deeper(frames - 1) if frames else decoded(within)[1]
+
+    assert deeper(200) is None

@@ -1,9 +1,25 @@
-"""Formats: the bytes of a record's value → columns, or the reason why not. Pure; one file for each format."""
+"""Formats: the bytes of records → rows of columns, or the reason why not. Pure; one file for each format."""
 
 from __future__ import annotations
 
-from tidegate.formats.decoded import MALFORMED, Decoded, Decoder
+from tidegate.formats.decoded import Decoded, Decoder
+from tidegate.formats.frame import INPUT, FrameDecoder
 from tidegate.formats.json import JsonDecoder
+from tidegate.formats.reasons import Reason
+from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
 from tidegate.formats.text import BytesDecoder, StringDecoder
 
-__all__ = ["MALFORMED", "BytesDecoder", "Decoded", "Decoder", "JsonDecoder", "StringDecoder"]
+__all__ = [
+    "INPUT",
+    "SOURCE_HEADER",
+    "BytesDecoder",
+    "Decoded",
+    "Decoder",
+    "FrameDecoder",
+    "Header",
+    "JsonDecoder",
+    "Reason",
+    "RecordLayout",
+    "Records",
+    "StringDecoder",
+]

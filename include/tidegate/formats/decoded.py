@@ -8,8 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-MALFORMED = "malformed"
-"""How the reason of a value begins that is not what its format and columns say."""
+from tidegate.formats.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -34,4 +33,4 @@ class Decoder(Protocol):
 
 def malformed(why: str) -> str:
     """The reason of an unusable value, such as `malformed: Expected `int`, got `str` - at `$.id``."""
-    return f"{MALFORMED}: {why}"
+    return f"{Reason.MALFORMED}: {why}"

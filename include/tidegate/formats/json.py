@@ -2,14 +2,16 @@
 
 A field that is missing is null, one that is not declared is passed over, and of a name given twice the last
 counts. Nothing is converted: a number is no text and a text no number, and an integer has no point. Only a
-decimal may be given as text, too, since JSON's numbers lose digits in many programs.
+decimal may be given as text, too, since JSON's numbers lose digits in many programs. What is nested deeper
+than MOST_NESTED is unusable, whatever the stack of who reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import date
 from typing import Annotated, Any
 
 import msgspec
@@ -18,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidegate.formats.columns import ColumnBuilder, attribute
 from tidegate.formats.decoded import Decoded, malformed
-from tidegate.formats.text import NOT_UTF8, rows_not_utf8
+from tidegate.formats.text import NOT_UTF8, texts_of
 
-_YEAR_1_US, _YEAR_10000_US = -62_135_596_800_000_000, 253_402_300_800_000_000
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Any]] = (
     (pt.is_boolean, bool),
@@ -30,7 +32,8 @@ _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Any]] = (
     (pt.is_string, str),
     (pt.is_binary, bytes),  # as base64
     (pt.is_date, date),
-    (pt.is_decimal, Decimal),
+    (pt.is_decimal, msgspec.Raw),  # a number or a text, each digit of which counts
+    (pt.is_timestamp, str),
 )
 
 
@@ -44,142 +47,86 @@ class JsonDecoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The declared fields of each value's object."""
-        reasons = dict.fromkeys(rows_not_utf8(values), malformed(NOT_UTF8))
+        texts, not_text = texts_of(values)
+        reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
+        reasons |= dict.fromkeys(_rows_nested_too_deep(texts, values), malformed(_TOO_DEEP))
+        objects = self._objects(values, reasons)
+        return Decoded(self._columns(objects, reasons), reasons)
+
+    def _objects(self, values: Sequence[bytes | None], reasons: dict[int, str]) -> list[Any]:
+        """An object for each value; None for tombstones, and where there is a reason, new or old."""
+        decode: Callable[[Any], Any] = self._decoder.decode
+        if not reasons:
+            with suppress(msgspec.DecodeError, TypeError):  # a value is unusable, or None
+                return list(map(decode, values))
         objects: list[Any] = [None] * len(values)
-        decode = self._decoder.decode
         for row, value in enumerate(values):
             if value is None or row in reasons:
                 continue
             try:
                 objects[row] = decode(value)
-            except (msgspec.DecodeError, RecursionError) as error:
-                reasons[row] = malformed(_why(error))
-        return Decoded(self._column(objects, reasons), reasons)
+            except msgspec.DecodeError as error:
+                reasons[row] = malformed(str(error))
+        return objects
 
-    def _column(self, objects: list[Any], reasons: dict[int, str]) -> pa.StructArray:
+    def _columns(self, objects: list[Any], reasons: dict[int, str]) -> pa.StructArray:
         """The objects as Arrow; those that do not fit into their type become null, with a reason."""
-        try:
-            return _array(objects, self._type, "$")
-        except _DoesNotFit:
-            for row, why in _misfits(objects, self._type, 0):
-                reasons[row] = malformed(why)
-                objects[row] = None
-            return _array(objects, self._type, "$")
+        builder = ColumnBuilder()
+        columns = builder.structs(objects, self._type, "$", range(len(objects)))
+        if not builder.faults:
+            return columns
+        reasons |= {row: malformed(why) for row, why in builder.faults.items()}
+        usable = columns.is_valid().to_numpy(zero_copy_only=False)
+        usable[list(builder.faults)] = False
+        return pa.StructArray.from_arrays(columns.flatten(), fields=list(self._type), mask=pa.array(~usable))
 
 
-class _DoesNotFit(Exception):
-    """A value is of the right kind, and beyond what its type can hold."""
+MOST_NESTED = 500
+"""Objects and arrays within one another; well below what Python's stack takes."""
+_TOO_DEEP = f"it is nested more than {MOST_NESTED} deep"
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def _misfits(objects: list[Any], type_: pa.DataType, first: int) -> list[tuple[int, str]]:
-    """(row, why) of the objects that do not fit, found by halving; `first` is the row of the first object."""
-    try:
-        _array(objects, type_, "$")
-    except _DoesNotFit as error:
-        if len(objects) == 1:
-            return [(first, str(error))]
-        half = len(objects) // 2
-        return _misfits(objects[:half], type_, first) + _misfits(objects[half:], type_, first + half)
-    return []
+def _rows_nested_too_deep(texts: pa.StringArray, values: Sequence[bytes | None]) -> Iterator[int]:
+    """Only long values can be; mostly there is none."""
+    long = pc.greater(pc.binary_length(texts), 2 * MOST_NESTED)
+    for row in map(int, np.flatnonzero(pc.fill_null(long, False))):
+        value = values[row] or b""
+        if value.count(b"[") + value.count(b"{") > MOST_NESTED and _depth(value) > MOST_NESTED:
+            yield row
 
 
-def _why(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-
-
-# types
+def _depth(value: bytes) -> int:
+    """How many brackets are open at most, outside of strings."""
+    codes = np.frombuffer(_STRING.sub(b"", value), np.uint8)
+    opened = np.isin(codes, list(b"[{")).astype(np.int8)
+    return int(np.cumsum(opened - np.isin(codes, list(b"]}")), dtype=np.int64).max(initial=0))
 
 
 def _struct_type(type_: pa.StructType) -> type[msgspec.Struct]:
-    """A class with a field for each of the struct's, named by its place: a name in JSON can be any text."""
+    """A class with a field for each of the struct's."""
     fields = [
-        (_attribute(place), _json_type(field.type) | None, msgspec.field(name=field.name, default=None))
+        (attribute(place), _optional_type(field.type), msgspec.field(name=field.name, default=None))
         for place, field in enumerate(type_)
     ]
     return msgspec.defstruct("Object", fields, gc=False)
 
 
-def _attribute(place: int) -> str:
-    return f"field{place}"
+def _optional_type(type_: pa.DataType) -> Any:
+    """Null is allowed everywhere; what is left raw has it anyway."""
+    json_type = _json_type(type_)
+    return json_type if json_type is msgspec.Raw else json_type | None
 
 
 def _json_type(type_: pa.DataType) -> Any:
-    """What msgspec is to expect for a column of an Arrow type."""
+    """What msgspec is to expect for a column of an Arrow type; `ColumnBuilder` takes what it gives."""
     if pt.is_struct(type_):
         return _struct_type(type_)
     if pt.is_list(type_):
-        return list[_json_type(type_.value_type) | None]  # type: ignore[misc]  # a type made at run time
+        return list[_optional_type(type_.value_type)]  # type: ignore[misc]  # a type made at run time
     if pt.is_map(type_):
-        return dict[str, _json_type(type_.item_type) | None]  # type: ignore[misc]
+        return dict[str, _optional_type(type_.item_type)]  # type: ignore[misc]
     if pt.is_integer(type_):
         largest = 2 ** (type_.bit_width - 1)
         return Annotated[int, msgspec.Meta(ge=-largest, le=largest - 1)]
-    if pt.is_timestamp(type_):  # without a zone in the type there is none in the text
-        return datetime if type_.tz else Annotated[datetime, msgspec.Meta(tz=False)]
     return next(json_type for matches, json_type in _SCALARS if matches(type_))
-
-
-# columns
-
-
-def _array(values: Sequence[Any], type_: pa.DataType, path: str) -> pa.Array:
-    """Decoded values as an Arrow array. `path` says where in the object they are."""
-    if pt.is_struct(type_):
-        return _struct_array(values, type_, path)
-    if pt.is_list(type_):
-        return _list_array(values, type_, path)
-    if pt.is_map(type_):
-        return _map_array(values, type_, path)
-    try:
-        array = pa.array(_rescaled(values, type_) if pt.is_decimal(type_) else values, type_)
-    except (pa.ArrowInvalid, OverflowError, ValueError, DecimalException) as error:
-        raise _DoesNotFit(f"A value does not fit into `{type_}` - at `{path}`") from error
-    if pt.is_timestamp(type_) and not _within_calendar(array):
-        raise _DoesNotFit(f"A time is not in the years 1 to 9999 of UTC - at `{path}`")
-    return array
-
-
-def _rescaled(values: Sequence[Decimal | None], type_: pa.Decimal128Type) -> list[Decimal | None]:
-    """Decimals of the type's scale; pyarrow itself makes 0 of 1e-40. Raises DecimalException."""
-    exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
-    unit = Decimal(1).scaleb(-type_.scale)
-    return [value if value is None else exact.quantize(value, unit) for value in values]
-
-
-def _within_calendar(times: pa.TimestampArray) -> bool:
-    """Whether all times are in years that Python, SQL and Spark can write; a zone can push one out."""
-    least, most = pc.min_max(times.view(pa.int64())).as_py().values()
-    return least is None or (least >= _YEAR_1_US and most < _YEAR_10000_US)
-
-
-def _struct_array(values: Sequence[Any], type_: pa.StructType, path: str) -> pa.StructArray:
-    is_null = np.fromiter((value is None for value in values), bool, len(values))
-    columns = []
-    for place, field in enumerate(type_):
-        name = _attribute(place)
-        column = [None if value is None else getattr(value, name) for value in values]
-        columns.append(_array(column, field.type, f"{path}.{field.name}"))
-    return pa.StructArray.from_arrays(columns, fields=list(type_), mask=pa.array(is_null))
-
-
-def _list_array(values: Sequence[Any], type_: pa.ListType, path: str) -> pa.ListArray:
-    items = [item for value in values if value is not None for item in value]
-    return pa.ListArray.from_arrays(
-        _offsets(values), _array(items, type_.value_type, f"{path}[...]"), type=type_, mask=_nulls(values)
-    )
-
-
-def _map_array(values: Sequence[Mapping[str, Any] | None], type_: pa.MapType, path: str) -> pa.MapArray:
-    present = [value for value in values if value is not None]
-    keys = pa.array([key for value in present for key in value], type_.key_type)
-    items = _array([item for value in present for item in value.values()], type_.item_type, f"{path}[...]")
-    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=type_, mask=_nulls(values))
-
-
-def _offsets(values: Sequence[Any]) -> pa.Array:
-    sizes = np.fromiter((0 if value is None else len(value) for value in values), np.int32, len(values))
-    return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
-
-
-def _nulls(values: Sequence[Any]) -> pa.Array:
-    return pa.array([value is None for value in values], pa.bool_())

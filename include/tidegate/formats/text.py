@@ -1,8 +1,8 @@
-"""`format: string`: the whole value is one text, in UTF-8."""
+"""`format: string`: the whole value is one text, in UTF-8. `format: bytes`: the value as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -18,12 +18,8 @@ class StringDecoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """Text for each value that is UTF-8."""
-        reasons = dict.fromkeys(rows_not_utf8(values), malformed(NOT_UTF8))
-        usable = (
-            [None if row in reasons else value for row, value in enumerate(values)] if reasons else values
-        )
-        texts = pa.array(usable, pa.binary()).cast(pa.string())
-        return Decoded(_whole(texts, self.schema), reasons)
+        texts, not_text = texts_of(values)
+        return Decoded(_whole(texts, self.schema), dict.fromkeys(not_text, malformed(NOT_UTF8)))
 
 
 class BytesDecoder:
@@ -36,12 +32,17 @@ class BytesDecoder:
         return Decoded(_whole(pa.array(values, pa.binary()), self.schema))
 
 
-def rows_not_utf8(values: Sequence[bytes | None]) -> Iterator[int]:
-    """The rows of values that are not UTF-8. One look at all of them when there is none."""
+def texts_of(values: Sequence[bytes | None]) -> tuple[pa.StringArray, list[int]]:
+    """The values as texts, and the rows of those that are not UTF-8: they, too, are null.
+
+    One look at all of the values when there is none.
+    """
     try:
-        pa.array(values, pa.binary()).cast(pa.string())
+        return pa.array(values, pa.binary()).cast(pa.string()), []
     except pa.ArrowInvalid:
-        yield from (row for row, value in enumerate(values) if value is not None and not _is_utf8(value))
+        texts = [value if value is None or _is_utf8(value) else None for value in values]
+        lost = [row for row, value in enumerate(values) if value is not None and texts[row] is None]
+        return pa.array(texts, pa.binary()).cast(pa.string()), lost
 
 
 def _is_utf8(value: bytes) -> bool:

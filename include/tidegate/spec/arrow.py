@@ -1,12 +1,13 @@
-"""Arrow's types as those of a pipeline file: what a value really has, beyond what its expression tells."""
+"""Arrow's types as those of a pipeline file, and the other way round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
-from tidegate.spec.columns import ANY, Type
+from tidegate.spec.columns import ANY, Column, Type, parse_type
 
 _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_boolean, "boolean"),
@@ -36,6 +37,40 @@ def type_of(arrow: pa.DataType) -> Type:
     if pa.types.is_list(arrow):
         return _nested("array", type_of(arrow.value_type))
     return next((Type(kind, kind) for is_kind, kind in _SCALARS if is_kind(arrow)), ANY)
+
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The columns of a source, as Arrow and Spark's own exchange with it have them."""
+    return pa.schema([pa.field(column.name, arrow_type(parse_type(column.type))) for column in columns])
+
+
+def arrow_type(type_: Type) -> pa.DataType:
+    """The inverse of `type_of`."""
+    if type_.kind == "decimal":
+        return pa.decimal128(*map(int, re.findall(r"[0-9]+", type_.text)))
+    if type_.kind == "struct":
+        return pa.struct([pa.field(name, arrow_type(part)) for name, part in type_.fields])
+    if type_.kind == "map":
+        return pa.map_(*map(arrow_type, type_.parts))
+    if type_.kind == "array":
+        return pa.list_(arrow_type(type_.parts[0]))
+    return _ARROW[type_.kind]
 
 
 def _nested(kind: str, *parts: Type) -> Type:

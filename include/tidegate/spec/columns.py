@@ -33,7 +33,10 @@ NESTED = ("array", "map", "struct")
 REFUSED = {
     "interval": ("is not stored by Delta", "Use `bigint` with a unit in the column's name."),
     "void": ("holds nothing", "Name the type that is meant."),
-    "variant": ("cannot be compared", "Name the fields: `struct<a:int>`, or keep the text as `string`."),
+    "variant": (
+        "cannot be compared",
+        "Name the fields: `struct<a:int>`, or read the whole value: `format: string`.",
+    ),
     "time": ("is not switched on in Spark 4.1", "Use `string`, or `bigint` for milliseconds."),
     "char": ("is not kept by Spark outside of tables", "Use `string`."),
     "character": ("is not kept by Spark outside of tables", "Use `string`."),

@@ -1,0 +1,19 @@
+"""A pipeline file's source as what `formats` decodes by."""
+
+from __future__ import annotations
+
+from tidegate.formats import RecordLayout
+from tidegate.spec import Source
+from tidegate.spec.arrow import arrow_schema
+
+
+def record_layout(source: Source) -> RecordLayout:
+    """What the source's records are made of. It travels to workers in place of `source`."""
+    return RecordLayout(
+        source.format,
+        arrow_schema(source.columns),
+        source.key or (),
+        None if source.timestamp == "record" else source.timestamp,
+        source.explode,
+        source.deduplicate == "root",
+    )

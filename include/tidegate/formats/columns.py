@@ -1,0 +1,173 @@
+"""Decoded JSON values to Arrow columns, and what is wrong with those that do not fit into their type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tidegate.core.calendar import beyond_calendar
+
+_NUMBER = re.compile(rb'("?)([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\1')
+_ZONE = r"([Zz]|[+-][0-9]{2}:?[0-9]{2})"
+_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+
+Rows = Sequence[int]
+
+
+def attribute(place: int) -> str:
+    """The attribute of an object that has the field at a place: a name in JSON can be any text."""
+    return f"field{place}"
+
+
+class ColumnBuilder:
+    """Builds columns, and notes in `faults` why rows cannot be used: row -> why, with the path.
+
+    `values` are as msgspec gives them for the types of `json`: objects with `attribute`s, decimals raw, times
+    as text. `rows` says to which row each value belongs. What stands in a row with a fault has no meaning.
+    """
+
+    def __init__(self) -> None:
+        self.faults: dict[int, str] = {}
+
+    def structs(self, values: Sequence[Any], type_: pa.StructType, path: str, rows: Rows) -> pa.StructArray:
+        """Objects as structs."""
+        is_null = [value is None for value in values]
+        objects = [_ABSENT if value is None else value for value in values] if any(is_null) else values
+        columns = [
+            self._column(
+                list(map(attrgetter(attribute(place)), objects)), field.type, f"{path}.{field.name}", rows
+            )
+            for place, field in enumerate(type_)
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(type_), mask=pa.array(is_null, pa.bool_()))
+
+    def _column(self, values: Sequence[Any], type_: pa.DataType, path: str, rows: Rows) -> pa.Array:
+        build: Callable[[Sequence[Any], Any, str, Rows], pa.Array] | None = next(
+            (build for matches, build in self._builders() if matches(type_)), None
+        )
+        return pa.array(values, type_) if build is None else build(values, type_, path, rows)
+
+    def _builders(self) -> Iterable[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]]]:
+        return (
+            (pt.is_struct, self.structs),
+            (pt.is_list, self._lists),
+            (pt.is_map, self._maps),
+            (pt.is_decimal, self._decimals),
+            (pt.is_timestamp, self._times),
+        )
+
+    def _lists(self, values: Sequence[Any], type_: pa.ListType, path: str, rows: Rows) -> pa.ListArray:
+        items = [item for value in values if value is not None for item in value]
+        sizes = _sizes(values)
+        column = self._column(items, type_.value_type, f"{path}[...]", _repeated(rows, sizes))
+        return pa.ListArray.from_arrays(_offsets(sizes), column, type=type_, mask=_nulls(values))
+
+    def _maps(
+        self, values: Sequence[Mapping[str, Any] | None], type_: pa.MapType, path: str, rows: Rows
+    ) -> pa.MapArray:
+        present = [value for value in values if value is not None]
+        sizes = _sizes(values)
+        keys = pa.array([key for value in present for key in value], type_.key_type)
+        parts = [item for value in present for item in value.values()]
+        items = self._column(parts, type_.item_type, f"{path}[...]", _repeated(rows, sizes))
+        return pa.MapArray.from_arrays(_offsets(sizes), keys, items, type=type_, mask=_nulls(values))
+
+    def _decimals(
+        self, values: Sequence[msgspec.Raw | None], type_: pa.Decimal128Type, path: str, rows: Rows
+    ) -> pa.Decimal128Array:
+        """Numbers, or texts of numbers, without loss; pyarrow itself makes 0 of 1e-40."""
+        exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
+        unit = Decimal(1).scaleb(-type_.scale)
+        decimals: list[Decimal | None] = [None] * len(values)
+        for place, raw in enumerate(values):
+            text = b"null" if raw is None else bytes(raw)
+            if text == b"null":
+                continue
+            number = _NUMBER.fullmatch(text)
+            why = "Expected a decimal"
+            if number:
+                with suppress(DecimalException):
+                    decimals[place] = exact.quantize(exact.create_decimal(number[2].decode()), unit)
+                why = f"A value does not fit into `{type_}`"
+            if decimals[place] is None:
+                self.faults.setdefault(rows[place], f"{why} - at `{path}`")
+        return pa.array(decimals, type_)
+
+    def _times(
+        self, values: Sequence[str | None], type_: pa.TimestampType, path: str, rows: Rows
+    ) -> pa.TimestampArray:
+        """RFC 3339, in the years 1 to 9999 of UTC, with microseconds at most: more could not be kept."""
+        zone = f"{_ZONE}?" if type_.tz else ""  # without a zone in the type there is none in the text
+        texts = pa.array(values, pa.string())
+        is_time = pc.match_substring_regex(texts, f"{_TIME}{zone}$")
+        example = f"`2026-01-31T10:30:00.123456{'Z' if type_.tz else ''}`"
+        self._fault(pc.invert(is_time), f"Expected a time as {example} - at `{path}`", rows)
+        texts = pc.ascii_upper(pc.if_else(is_time, texts, None))
+        if type_.tz:
+            zoned = pc.match_substring_regex(texts, f"{_ZONE}$")
+            texts = pc.binary_join_element_wise(texts, pc.if_else(zoned, "", "Z"), "")
+        times, exists = _parsed(texts, type_)
+        self._fault(pc.invert(exists), f"A time does not exist - at `{path}`", rows)
+        outside = beyond_calendar(times)
+        if outside is not None:
+            self._fault(outside, f"A time is not in the years 1 to 9999 of UTC - at `{path}`", rows)
+        return times
+
+    def _fault(self, mask: pa.BooleanArray, why: str, rows: Rows) -> None:
+        if mask.true_count:
+            for place in map(int, np.flatnonzero(pc.fill_null(mask, False))):
+                self.faults.setdefault(rows[place], why)
+
+
+class _Absent:
+    """Stands for an object that is null: each of its fields is."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+_ABSENT = _Absent()
+
+
+def _parsed(texts: pa.StringArray, type_: pa.TimestampType) -> tuple[pa.TimestampArray, pa.BooleanArray]:
+    """Texts as times, null for those that no calendar or clock has; true where there is one, or no text."""
+    try:
+        return texts.cast(type_), pa.repeat(True, len(texts))
+    except pa.ArrowInvalid:
+        exists = pa.array([text is None or _exists(text, type_) for text in texts.to_pylist()])
+        return pc.if_else(exists, texts, None).cast(type_), exists
+
+
+def _exists(text: str, type_: pa.TimestampType) -> bool:
+    try:
+        pa.scalar(text).cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _repeated(rows: Rows, sizes: Sequence[int]) -> Rows:
+    """Each row as often as it has items."""
+    return [row for row, size in zip(rows, sizes, strict=True) for _ in range(size)]
+
+
+def _sizes(values: Sequence[Any]) -> list[int]:
+    return [0 if value is None else len(value) for value in values]
+
+
+def _offsets(sizes: Sequence[int]) -> pa.Int32Array:
+    return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
+
+
+def _nulls(values: Sequence[Any]) -> pa.BooleanArray:
+    return pa.array([value is None for value in values], pa.bool_())

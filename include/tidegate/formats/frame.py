@@ -1,0 +1,263 @@
+"""Records to rows: columns, a canonical key and its hash, a time, and a reason where one cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.hashing import LEAST_HASH, key_hashes
+from tidegate.core.keys import canonical_keys
+from tidegate.formats.decoded import Decoder
+from tidegate.formats.explode import EMPTY, PART, explode
+from tidegate.formats.json import JsonDecoder
+from tidegate.formats.reasons import Reason
+from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
+from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
+
+INPUT = pa.struct(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        pa.field("reason", pa.string()),
+    ]
+)
+"""A record whole, as quarantine keeps it."""
+
+_INTERNAL = pa.schema(
+    [
+        pa.field("__topic", pa.string()),
+        pa.field("__partition", pa.int32()),
+        pa.field("__offset", pa.int64()),
+        pa.field("__turn", pa.int64()),
+        pa.field(PART, pa.int32()),
+        pa.field("__key", pa.string()),
+        pa.field("__hash", pa.int64()),
+        pa.field("__timestamp", pa.int64()),
+        pa.field("__tombstone", pa.bool_()),
+        pa.field("__chain", pa.string()),
+        pa.field("__reason", pa.string()),
+        pa.field("__input", INPUT),
+        pa.field(EMPTY, pa.bool_()),
+    ]
+)
+_CHAIN = r"^[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;|$)"
+
+
+class FrameDecoder:
+    """Records of a source to rows of `schema`: internal columns, which begin with `__`, then the source's.
+
+    `__topic`, `__partition`, `__offset`: the record's position; `__turn`, its place in the partition, and
+    `__part`, its index among those exploded from one record. `__key`: the canonical key, and `__hash`, its
+    xxHash64, or that of the position where it is null, which is never the least number. `__timestamp`: epoch
+    ms. `__chain`: the hops before this one. `__reason`: null, or why the record is quarantined; the source's
+    columns are null then. `__input`: the whole of a quarantined record, and with `keeps_input` of each.
+    `__empty`: there was nothing to explode. `believed_until_ms`: what is later is in the future.
+    """
+
+    def __init__(self, layout: RecordLayout, believed_until_ms: int | None, keeps_input: bool) -> None:
+        self._layout = layout
+        self._believed_until_ms = believed_until_ms
+        self._keeps_input = keeps_input
+        self._values = _decoder(layout)
+        self._key_parts = JsonDecoder(pa.schema([layout.row_columns.field(name) for name in layout.key]))
+        self.schema = pa.schema([*_INTERNAL, *layout.row_columns])
+
+    def decode(self, records: Records) -> Iterator[pa.RecordBatch]:
+        """Rows in the order of the records: one batch, or where a column is exploded as many as it takes."""
+        rows = self._read(records)
+        for piece in self._exploded(rows, records.values):
+            yield self._judged(piece, records)
+
+    def _read(self, records: Records) -> pa.RecordBatch:
+        """A row for each record: its columns, and what `_judged` needs beside them."""
+        decoded = self._values.decode(records.values)
+        count = len(records.values)
+        malformed = _at(decoded.reasons, count)
+        tombstone = pc.and_(decoded.columns.is_null(), malformed.is_null())
+        own_key, not_text = self._own_keys(records.keys, tombstone)
+        chain, unrooted = self._chains(records.headers)
+        internal = {
+            "__record": pa.array(np.arange(count)),
+            "__offset": pa.array(records.offsets, pa.int64()),
+            "__recorded": pa.array(records.timestamps, pa.int64()),
+            "__tombstone": tombstone,
+            "__malformed": malformed,
+            "__own_key": own_key,
+            "__key_not_text": not_text,
+            "__chain": chain,
+            "__unrooted": unrooted,
+        }
+        columns = zip(self._layout.columns.names, decoded.columns.flatten(), strict=True)
+        return pa.RecordBatch.from_pydict(internal | dict(columns))
+
+    def _own_keys(
+        self, keys: Sequence[bytes | None], tombstone: pa.BooleanArray
+    ) -> tuple[pa.StringArray, pa.BooleanArray]:
+        """The records' own keys, as far as they count, and which of them are not text.
+
+        Where columns make the key, only that of a tombstone counts, which has no columns.
+        """
+        if self._layout.key:
+            if not tombstone.true_count:
+                return pa.nulls(len(keys), pa.string()), pa.repeat(False, len(keys))
+            keys = [
+                key if deletes else None for key, deletes in zip(keys, tombstone.to_pylist(), strict=True)
+            ]
+        texts, not_text = texts_of(keys)
+        return texts, _mask(not_text, len(keys))
+
+    def _chains(self, headers: Sequence[Sequence[Header] | None]) -> tuple[pa.StringArray, pa.BooleanArray]:
+        """The chains, each of the newest of a record's headers, and which cannot be used."""
+        if not any(headers):
+            return pa.nulls(len(headers), pa.string()), pa.repeat(False, len(headers))
+        texts, not_text = texts_of([_chain(each or ()) for each in headers])
+        unrooted = _mask(not_text, len(headers))
+        if self._layout.rooted:
+            rooted = pc.fill_null(pc.match_substring_regex(texts, _CHAIN), True)
+            unrooted = pc.or_(unrooted, pc.invert(rooted))
+        return texts, unrooted
+
+    def _exploded(self, rows: pa.RecordBatch, values: Sequence[bytes | None]) -> Iterator[pa.RecordBatch]:
+        if self._layout.explode is None:
+            whole = rows.append_column(PART, pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows))
+            yield whole.append_column(EMPTY, pa.repeat(False, rows.num_rows))
+            return
+        sizes = pc.fill_null(pc.binary_length(pa.array(values, pa.binary())), 0)
+        for piece in explode(rows, self._layout.explode, sizes):
+            empty = pc.and_not(piece.column(EMPTY), piece.column("__tombstone"))
+            yield piece.set_column(piece.schema.get_field_index(EMPTY), EMPTY, empty)
+
+    def _judged(self, rows: pa.RecordBatch, records: Records) -> pa.RecordBatch:
+        """Rows of `schema`."""
+        key, timestamp = self._key(rows), self._timestamp(rows)
+        reason = self._reason(rows, key, timestamp)
+        usable = reason.is_null()
+        topic, partition = (
+            pa.repeat(pa.scalar(value, type_), rows.num_rows)
+            for value, type_ in ((records.topic, pa.string()), (records.partition, pa.int32()))
+        )
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True)) | {
+            "__topic": topic,
+            "__partition": partition,
+            "__turn": rows.column("__offset"),
+            "__key": key,
+            "__hash": _hashes(key, topic, partition, rows.column("__offset")),
+            "__timestamp": timestamp,
+            "__reason": reason,
+            "__input": self._input(rows, records, reason),
+            EMPTY: pc.and_(usable, rows.column(EMPTY)),
+        }
+        if usable.false_count:
+            kept = pc.if_else(usable, pa.array(np.arange(len(usable))), None)
+            columns |= {name: columns[name].take(kept) for name in self._layout.columns.names}
+        return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+
+    def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
+        """The record's own key, or that of the columns; a tombstone's own in the same form."""
+        names = self._layout.key
+        own, tombstone = rows.column("__own_key"), rows.column("__tombstone")
+        if not names:
+            return own
+        key = canonical_keys(names, [rows.column(name) for name in names])
+        if not tombstone.true_count:
+            return key
+        own = own.filter(tombstone)
+        if len(names) > 1:
+            parts = self._key_parts.decode(own.cast(pa.binary()).to_pylist()).columns
+            own = canonical_keys(names, parts.flatten())
+        return pc.replace_with_mask(key, tombstone, own)
+
+    def _timestamp(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        """Epoch ms, of the record or of the declared column, which a tombstone does not have."""
+        recorded = rows.column("__recorded")
+        if self._layout.timestamp is None:
+            return recorded
+        declared = rows.column(self._layout.timestamp)
+        if pa.types.is_timestamp(declared.type):
+            declared = _milliseconds(declared)
+        return pc.if_else(rows.column("__tombstone"), recorded, declared)
+
+    def _reason(self, rows: pa.RecordBatch, key: pa.StringArray, timestamp: pa.Int64Array) -> pa.StringArray:
+        """Why a row cannot be used; of several reasons the first one."""
+        filled = pc.invert(rows.column(EMPTY))  # without an element nothing could have a key or a time
+        keyless = pc.and_(key.is_null(), filled)
+        of_columns = bool(self._layout.key)
+        latest = np.iinfo(np.int64).max if self._believed_until_ms is None else self._believed_until_ms
+        cases = [
+            (rows.column("__unrooted"), Reason.MALFORMED_SOURCE_CHAIN),
+            (rows.column("__key_not_text"), Reason.KEY_NOT_TEXT),
+            (pc.and_(keyless, pc.and_(rows.column("__tombstone"), of_columns)), Reason.TOMBSTONE_WITHOUT_KEY),
+            (keyless, Reason.NULL_KEY_COLUMN if of_columns else Reason.NULL_KEY),
+            (pc.and_(timestamp.is_null(), filled), Reason.NO_TIMESTAMP),
+            (pc.less(timestamp, 0), Reason.NEGATIVE_TIMESTAMP),
+            (pc.greater(timestamp, latest), Reason.FUTURE_TIMESTAMP),
+        ]
+        reason = rows.column("__malformed")
+        for applies, text in cases:
+            if applies.true_count:
+                reason = pc.if_else(
+                    pc.and_(reason.is_null(), pc.fill_null(applies, False)), str(text), reason
+                )
+        return reason
+
+    def _input(self, rows: pa.RecordBatch, records: Records, reason: pa.StringArray) -> pa.StructArray:
+        """The records of unusable rows, or of all."""
+        if not self._keeps_input and reason.null_count == len(reason):
+            return pa.nulls(len(reason), INPUT)
+        wanted = pa.repeat(True, len(reason)) if self._keeps_input else reason.is_valid()
+        places = rows.column("__record").filter(wanted).to_pylist()
+        fields = [
+            pa.array([source[place] for place in places], field.type)
+            for source, field in zip((records.keys, records.values), INPUT, strict=False)
+        ]
+        headers = pa.array([records.headers[place] or None for place in places], INPUT.field("headers").type)
+        whole = pa.StructArray.from_arrays([*fields, headers, reason.filter(wanted)], fields=list(INPUT))
+        counted = np.cumsum(wanted.to_numpy(zero_copy_only=False)) - 1
+        return whole.take(pc.if_else(wanted, pa.array(counted), None))
+
+
+def _decoder(layout: RecordLayout) -> Decoder:
+    if layout.format == "json":
+        return JsonDecoder(layout.columns)
+    return StringDecoder() if layout.format == "string" else BytesDecoder()
+
+
+def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:
+    """The reason of each row that has one."""
+    if not reasons:
+        return pa.nulls(count, pa.string())
+    return pa.array(map(reasons.get, range(count)), pa.string())
+
+
+def _mask(rows: Sequence[int], count: int) -> pa.BooleanArray:
+    mask = np.zeros(count, bool)
+    mask[rows] = True
+    return pa.array(mask)
+
+
+def _chain(headers: Sequence[Header]) -> bytes | None:
+    return next((value for name, value in reversed(headers) if name == SOURCE_HEADER), None)
+
+
+def _milliseconds(times: pa.TimestampArray) -> pa.Int64Array:
+    """Since 1970, rounded down: half a millisecond before it is before it."""
+    microseconds = times.cast(pa.int64())
+    mask = times.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(microseconds.fill_null(0).to_numpy() // 1000, mask=mask)
+
+
+def _hashes(
+    keys: pa.StringArray, topic: pa.StringArray, partition: pa.Int32Array, offset: pa.Int64Array
+) -> pa.Int64Array:
+    """By what rows are placed: the key's hash; rows without a key are spread by their position."""
+    if not keys.null_count:
+        return key_hashes(keys)
+    lost = keys.is_null()
+    topic, *numbers = (part.filter(lost) for part in (topic, partition, offset))
+    positions = pc.binary_join_element_wise(topic, *(number.cast(pa.string()) for number in numbers), "/")
+    of_positions = pc.max_element_wise(key_hashes(positions), LEAST_HASH + 1)
+    return pc.replace_with_mask(key_hashes(keys), lost, of_positions)

@@ -1,0 +1,38 @@
+"""Why a record cannot be used: what stands in quarantine beside it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Reason(str, Enum):
+    """A reason, as it is written, with what it means. Of several, the first one in this list counts."""
+
+    explanation: str
+
+    def __new__(cls, text: str, explanation: str) -> Reason:
+        """A member that is its text."""
+        member = str.__new__(cls, text)
+        member._value_ = text
+        member.explanation = explanation
+        return member
+
+    MALFORMED = "malformed", "The value is not what its format and columns say; behind a colon stands why."
+    MALFORMED_SOURCE_CHAIN = (
+        "malformed_source_chain",
+        "The header `tidegate-source` is not a list of positions.",
+    )
+    KEY_NOT_TEXT = "key_not_text", "The record's key is not UTF-8."
+    TOMBSTONE_WITHOUT_KEY = (
+        "tombstone_without_key",
+        "The key of a null value does not have the key's columns.",
+    )
+    NULL_KEY_COLUMN = "null_key_column", "One of the key's columns is null."
+    NULL_KEY = "null_key", "The record has no key."
+    NO_TIMESTAMP = "no_timestamp", "The column that is declared as the timestamp is null."
+    NEGATIVE_TIMESTAMP = "negative_timestamp", "The timestamp is before 1970."
+    FUTURE_TIMESTAMP = "future_timestamp", "The timestamp is more than a day past the batch's clock."
+
+    def __str__(self) -> str:
+        """The text itself, in every Python."""
+        return str.__str__(self)

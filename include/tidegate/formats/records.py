@@ -1,0 +1,53 @@
+"""Records of Kafka as they come, and what a source says they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+Header = tuple[str, bytes | None]
+SOURCE_HEADER = "tidegate-source"
+"""The header that has a record's source chain: `topic/partition/offset` joined by `;`, oldest first."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of one topic-partition, in the order of their offsets. Timestamps are epoch ms."""
+
+    topic: str
+    partition: int
+    offsets: Sequence[int]
+    timestamps: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Sequence[Header] | None]
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """What the records of a source are made of, in Arrow's types. It can be pickled.
+
+    `key`: the columns of the key, none for the record's own. `timestamp`: a column of epoch ms or of
+    timestamps, none for the record's own. `explode`: a column of lists, each of whose elements becomes a row;
+    in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
+    """
+
+    format: Literal["json", "string", "bytes"]
+    columns: pa.Schema
+    key: tuple[str, ...] = ()
+    timestamp: str | None = None
+    explode: str | None = None
+    rooted: bool = False
+    row_columns: pa.Schema = field(init=False)
+    """The columns of a row: `columns`, with the element in place of the list that is exploded."""
+
+    def __post_init__(self) -> None:
+        """Derive the columns of rows."""
+        columns = [
+            column.with_type(column.type.value_type) if column.name == self.explode else column
+            for column in self.columns
+        ]
+        object.__setattr__(self, "row_columns", pa.schema(columns))
