@@ -11,13 +11,26 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import (
+    AwsStandardS3RetryStrategy,
+    FileSelector,
+    FileSystem,
+    FileType,
+    LocalFileSystem,
+    S3FileSystem,
+    SubTreeFileSystem,
+)
 
 from tidegate.errors import LakeDamaged, LakeUnavailable
+
+_ATTEMPTS = 5
+_REQUEST_SECONDS = 20
+"""How often a request to an object store is made, and how long each may give no sign of life."""
 
 
 class Written(NamedTuple):
@@ -75,16 +88,31 @@ class Store:
     """The files below `root`, a folder or a URI such as `s3://bucket/lake`. It can be pickled.
 
     Object stores take their region, endpoint and credentials from the environment of the process
-    (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …), as delta-rs does.
+    (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …), for files and for Delta tables alike.
     """
 
     root: str
 
-    def _system(self) -> FileSystem:
+    def uri(self, folder: str) -> str:
+        """A folder below the root, as Delta's libraries name it."""
+        return f"{self._absolute_root}/{folder}"
+
+    @property
+    def _absolute_root(self) -> str:
+        return self.root.rstrip("/") if "://" in self.root else str(Path(self.root).absolute())
+
+    @property
+    def delta_options(self) -> dict[str, str] | None:
+        """What delta-rs has to be told beside the environment."""
+        if "://" not in self.root:
+            return None
+        plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+        retries = {"max_retries": str(_ATTEMPTS), "timeout": f"{_REQUEST_SECONDS}s"}
+        return retries | ({"allow_http": "true"} if plain else {})
+
+    def _system(self) -> SubTreeFileSystem:
         with store_errors(self.root):
-            uri = self.root if "://" in self.root else str(Path(self.root).absolute())
-            system, folder = FileSystem.from_uri(uri)
-            return SubTreeFileSystem(folder, system)
+            return _file_system(self._absolute_root)
 
     @property
     def _folder(self) -> Path | None:
@@ -161,6 +189,22 @@ class Store:
         if folder is not None:
             with suppress(OSError):
                 (folder / path).parent.rmdir()
+
+
+@lru_cache
+def _file_system(root: str) -> SubTreeFileSystem:
+    """Arrow's file system at a root. It is made once: a client of an object store has connections."""
+    if root.startswith("s3://"):
+        s3 = S3FileSystem(
+            region=os.environ.get("AWS_REGION"),
+            endpoint_override=os.environ.get("AWS_ENDPOINT_URL"),
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+            request_timeout=_REQUEST_SECONDS,
+            connect_timeout=_REQUEST_SECONDS,
+        )
+        return SubTreeFileSystem(root.removeprefix("s3://"), s3)
+    system, folder = FileSystem.from_uri(root)
+    return SubTreeFileSystem(folder, system)
 
 
 def _flush(folder: Path, path: str) -> None:

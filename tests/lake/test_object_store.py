@@ -1,0 +1,227 @@
+"""The lake in an object store, by the environment's settings alone, when requests fail, stall or get lost."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.lake.files_for_tests import SCHEMA, row, write
+from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_server
+from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.lake import store as store_module
+from tidegate.lake.compaction import FoldRule, SnapshotTarget, compact
+from tidegate.lake.layout import snapshot_name
+from tidegate.lake.manifest import DataFile, read_manifest, write_manifest
+from tidegate.lake.probe import puts_if_absent
+from tidegate.lake.state import StateReader
+from tidegate.lake.store import Store
+from tidegate.lake.tables import SharedTable, TableChange, files_folder
+from tidegate.lake.verify import verify
+from tidegate.lake.writer import RowWriter
+
+APPLICATION, FOLDER = "availability/g1", "availability/g1/s/state"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(store_module, "_REQUEST_SECONDS", 1)
+    monkeypatch.setattr(store_module, "_ATTEMPTS", 3)
+    store_module._file_system.cache_clear()
+    with s3_server(tmp_path / "s3") as running:
+        for name, value in running.environment().items():
+            monkeypatch.setenv(name, value)
+        yield running
+    store_module._file_system.cache_clear()
+
+
+@pytest.fixture
+def store(server: S3Server) -> Store:
+    return Store(f"s3://{BUCKET}/a lake")
+
+
+@pytest.fixture
+def table(store: Store) -> SharedTable:
+    return SharedTable(store, FOLDER, SCHEMA)
+
+
+def batch(table: SharedTable, seq: int) -> TableChange:
+    path = f"{files_folder(table.folder, f'attempt-{seq}')}/0.parquet"
+    with RowWriter(table.store, path, "state", "s") as file:
+        file.write(pa.RecordBatch.from_pylist([row(seq, seq)], SCHEMA))
+    assert file.file is not None
+    return TableChange(seq, (file.file,))
+
+
+def numbers(table: SharedTable) -> list[int]:
+    opened = DeltaTable(table.store.uri(table.folder), storage_options=table.store.delta_options)
+    return sorted(opened.to_pyarrow_table(columns=["hash"])["hash"].to_pylist())
+
+
+def taken(store: Store, files: list[DataFile], *hashes: int) -> list[tuple[int, int]]:
+    with StateReader(store, files, SCHEMA) as state:
+        rows = state.take(np.array(hashes, np.int64))
+    return list(zip(rows["hash"].to_pylist(), rows["updated_seq"].to_pylist(), strict=True))
+
+
+def test_files_are_written_read_listed_and_removed(store: Store, server: S3Server) -> None:
+    written = store.write("a/b", b"content")
+    assert (server.folder / BUCKET / "a lake" / "a" / "b").read_bytes() == b"content"
+    assert store.digest("a/b") == written
+    assert [(file.path, file.bytes) for file in store.listed("a")] == [("a/b", 7)]
+    store.delete("a/b")
+    store.delete("a/b")
+    assert store.listed("a") == []
+
+
+def test_a_large_file_goes_in_parts(store: Store) -> None:
+    content = bytes(range(256)) * 4 * 12_000
+    with store.create("large") as sink:
+        for start in range(0, len(content), 1_000_000):
+            sink.write(content[start : start + 1_000_000])
+    assert store.digest("large") == sink.written
+    assert store.read("large") == content
+
+
+def test_it_can_be_sent_to_another_process(store: Store) -> None:
+    store.write("a", b"x")
+    assert pickle.loads(pickle.dumps(store)).read("a") == b"x"
+
+
+def test_a_file_that_is_not_there_is_damage(store: Store) -> None:
+    with pytest.raises(LakeDamaged, match="lacks the file a/b"):
+        store.open("a/b")
+
+
+def test_state_is_read_beside_a_batch_compacted_and_verified(store: Store, server: S3Server) -> None:
+    files = [write(store, seq, [row(h, seq) for h in range(seq, 9)]) for seq in (1, 2, 3)]
+    assert taken(store, files, 1, 2, 5) == [(1, 1), (2, 2), (5, 3)]
+    name = snapshot_name(3)
+    snapshot = compact(
+        store, SnapshotTarget(name, 3, lambda stage: f"{stage}/{name}"), files, {"s": FoldRule(False, True)}
+    )
+    noted = write_manifest(store, f"m/{name}", snapshot)
+    folded = list(read_manifest(store, f"m/{name}", noted).files)
+    assert taken(store, folded, 1, 2, 5) == [(1, 1), (2, 2), (5, 3)]
+    path = server.folder / BUCKET / "a lake" / folded[0].path
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    assert [error.what.split(": ")[-1] for error in verify(store, folded)] == [
+        "its content has another digest"
+    ]
+
+
+def test_tables_for_others_are_caught_up_once_by_many_at_once(table: SharedTable) -> None:
+    changes = [batch(table, seq) for seq in (1, 2, 3)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: table.catch_up(APPLICATION, changes), range(4)))
+    assert numbers(table) == [1, 2, 3]
+    assert table.last_number(APPLICATION) == 3
+
+
+def test_a_stale_writer_loses(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.catch_up(APPLICATION, [batch(table, 1)])
+    second, third = batch(table, 2), batch(table, 3)
+    commit = SharedTable._commit
+
+    def late(self: SharedTable, *arguments: object) -> None:
+        monkeypatch.setattr(SharedTable, "_commit", commit)
+        table.catch_up(APPLICATION, [second, TableChange(3, third.added, second.added)])
+        commit(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SharedTable, "_commit", late)
+    table.catch_up(APPLICATION, [second])
+    assert numbers(table) == [1, 3]
+
+
+@pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
+@pytest.mark.parametrize(("method", "path"), [("POST", "uploads"), ("PUT", "partNumber"), ("GET", "a/b")])
+def test_a_request_that_goes_wrong_once_is_made_again(
+    store: Store, server: S3Server, kind: FaultKind, method: str, path: str
+) -> None:
+    fault = server.fault(kind, method, path)
+    written = store.write("a/b", b"content")
+    assert store.digest("a/b") == written
+    assert fault.met == 1
+
+
+@pytest.mark.parametrize("kind", ["fail", "stall"])
+def test_a_store_that_does_not_answer_is_a_transient_error(
+    store: Store, server: S3Server, kind: FaultKind
+) -> None:
+    store.write("a", b"x")
+    fault = server.fault(kind, "GET", "", times=100)
+    with pytest.raises(LakeUnavailable, match="file a cannot be used") as raised:
+        store.read("a")
+    assert "canary-secret" not in str(raised.value)
+    assert fault.met > 1
+
+
+def test_a_file_whose_completion_went_unanswered_is_whole_or_an_error(store: Store, server: S3Server) -> None:
+    fault = server.fault("lose", "POST", "uploadId")
+    try:
+        written = store.write("a", b"content")
+    except LakeUnavailable:
+        written = store.write(
+            "a", b"content"
+        )  # the next try; names are not used twice, but it would not harm
+    assert store.digest("a") == written
+    assert fault.met == 1
+
+
+@pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
+def test_a_commit_that_goes_wrong_is_there_once(
+    table: SharedTable, server: S3Server, kind: FaultKind
+) -> None:
+    changes = [batch(table, seq) for seq in (1, 2, 3)]
+    table.catch_up(APPLICATION, changes[:1])
+    fault = server.fault(kind, "PUT", "_delta_log/00000000000000000002.json")
+    with suppress(LakeUnavailable):  # one that stalls is not sent again: it may have been carried out
+        table.catch_up(APPLICATION, changes)
+    table.catch_up(APPLICATION, changes)
+    assert fault.met == 1
+    assert numbers(table) == [1, 2, 3]
+    assert DeltaTable(table.store.uri(FOLDER), storage_options=table.store.delta_options).version() == 3
+
+
+def test_a_table_whose_store_does_not_answer_is_a_typed_error_and_comes_the_next_time(
+    table: SharedTable, server: S3Server
+) -> None:
+    changes = [batch(table, seq) for seq in (1, 2)]
+    table.catch_up(APPLICATION, changes[:1])
+    fault = server.fault("fail", "PUT", "_delta_log", times=100)
+    with pytest.raises(LakeUnavailable, match="s/state cannot be used"):
+        table.catch_up(APPLICATION, changes)
+    assert fault.met > 1
+    server.faults.clear()
+    table.catch_up(APPLICATION, changes)
+    assert numbers(table) == [1, 2]
+
+
+def test_a_store_that_puts_only_what_is_absent_is_told_from_one_that_overwrites(
+    store: Store, server: S3Server
+) -> None:
+    assert puts_if_absent(store)
+    server.fault("unconditional", "PUT", ".tidegate-probe", times=100)
+    assert not puts_if_absent(store)
+    assert store.listed("") == []
+
+
+def test_a_store_that_cannot_be_tried_is_a_transient_error(store: Store, server: S3Server) -> None:
+    (server.folder / BUCKET).rmdir()
+    with pytest.raises(LakeUnavailable, match="cannot be written"):
+        puts_if_absent(store)
+
+
+def test_a_disk_puts_only_what_is_absent(tmp_path: Path) -> None:
+    assert puts_if_absent(Store(str(tmp_path)))
