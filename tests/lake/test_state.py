@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.lake.files_for_tests import SCHEMA, row, write
+from tidegate.core.hashing import GREATEST_HASH, key_hash
 from tidegate.errors import LakeDamaged
 from tidegate.lake import state as state_module
 from tidegate.lake import writer
 from tidegate.lake.cursor import Cursor, DueRows
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.schema import GREATEST_HASH, key_hash, newest_rows
+from tidegate.lake.schema import newest_rows
 from tidegate.lake.state import StateReader, read_key
 from tidegate.lake.store import Store
 
@@ -238,19 +239,6 @@ def test_a_key_is_found_by_its_hash_in_one_row_group_of_a_file(
 def test_another_key_of_the_same_hash_is_not_taken_for_it(store: Store) -> None:
     stored = [row(key_hash("k"), 1) | {"key": key} for key in ("k", "other")]
     assert read_key(store, [write(store, 1, stored)], SCHEMA, "k")["key"].to_pylist() == ["k"]
-
-
-@pytest.mark.parametrize(
-    ("key", "hash_"),
-    [
-        ("", -7444071767201028348),
-        ("Spark", -4294468057691064905),
-        ("é", 2065146811275570100),
-        ("x" * 100, 365730103971579591),
-    ],
-)
-def test_a_keys_hash_is_what_spark_gives(key: str, hash_: int) -> None:
-    assert key_hash(key) == hash_
 
 
 def _place(stored: dict[str, Any]) -> int:

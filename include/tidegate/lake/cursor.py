@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.core.hashing import GREATEST_HASH
 from tidegate.lake.datafile import data_errors, open_data
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.schema import DUE_AT, GREATEST_HASH, HASH, Hashes
+from tidegate.lake.schema import DUE_AT, HASH, Hashes
 from tidegate.lake.store import Store
 
 _NO_HASHES: Hashes = np.empty(0, np.int64)

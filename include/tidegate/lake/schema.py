@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 HASH = "hash"
 """What state files are sorted by: the key's hash; in a bounded stage that of the topic-partition."""
 KEY, LIVE, DUE_AT, UPDATED_SEQ = "key", "live", "due_at", "updated_seq"
-LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
 
 ENTRY = (HASH, KEY, "window_start", "window_end")
 """What tells entries apart. In a bounded stage also PLACE: a key has an entry in each topic-partition."""
@@ -23,15 +21,7 @@ PLACE = ("topic", "partition")
 NEWNESS = (UPDATED_SEQ, *PLACE)
 """Of an entry's rows the one with the largest of these counts, compared in this order."""
 
-_HASH_SEED = 42
-
 Hashes = npt.NDArray[np.int64]
-
-
-def key_hash(key: str) -> int:
-    """The hash of a key, as Spark's `xxhash64` gives it: a signed 64-bit integer."""
-    unsigned = xxhash.xxh64_intdigest(key.encode(), _HASH_SEED)
-    return unsigned - 2**64 if unsigned >= 2**63 else unsigned
 
 
 def entry_columns(by_place: bool) -> tuple[str, ...]:

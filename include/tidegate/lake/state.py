@@ -13,19 +13,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from tidegate.core.hashing import GREATEST_HASH, LEAST_HASH, key_hash
 from tidegate.lake.cursor import Cursor, DueRows
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.schema import (
-    GREATEST_HASH,
-    KEY,
-    LEAST_HASH,
-    LIVE,
-    Hashes,
-    conformed,
-    entry_columns,
-    key_hash,
-    newest_rows,
-)
+from tidegate.lake.schema import KEY, LIVE, Hashes, conformed, entry_columns, newest_rows
 from tidegate.lake.store import Store
 
 __all__ = ["DueRows", "StateReader", "newest_rows", "read_key"]
