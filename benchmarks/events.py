@@ -61,6 +61,11 @@ def key(product: int) -> str:
     return f'{{"storeId":"store-{product % STORES}","id":{product // STORES + 1}}}'
 
 
+def value(product: int, quantity: int) -> bytes:
+    """A record's value."""
+    return _head(product) + f"{quantity}}}".encode()
+
+
 def send(servers: str, topic: str, load: Load) -> float:
     """Send a load, one process per partition, each product's events in order. Returns the seconds."""
     began = time.perf_counter()

@@ -16,6 +16,8 @@ from benchmarks.programs import ResultWrong
 from benchmarks.publication import measure
 from benchmarks.strategies import STRATEGIES
 
+from benchmarks import decode
+
 _HOLD_64_MIB = "held = bytearray(64 << 20); import time; time.sleep(1)"
 _LEAVE_A_CHILD = "import subprocess; open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
 
@@ -103,3 +105,9 @@ def test_a_batch_and_its_peer_are_measured_on_the_same_records() -> None:
     assert ours.usage.peak_tree_bytes > ours.usage.peak_process_bytes > 100 << 20
     assert as_json(result)["ratio"]["1"]["median"] == ours.usage.seconds / theirs.usage.seconds
     assert [row[""] for row in rows_shown(result, 1)][:2] == ["records read", "changes"]
+
+
+def test_decoding_and_the_loop_beside_it_give_the_same_rows() -> None:
+    results = decode.compare(Load(events=20_000, keys=2_000), 1, _ignore)
+    assert len(results) == 2
+    assert all(seconds > 0 for each in results for seconds in (*each.columns, *each.loop))
