@@ -14,15 +14,16 @@ from typing import Literal
 from localbucket import S3Handler
 
 BUCKET = "bucket"
-FaultKind = Literal["fail", "stall", "lose", "unconditional"]
+FaultKind = Literal["none", "fail", "stall", "lose", "unconditional"]
 
 
 @dataclass
 class Fault:
     """What happens to the next `times` requests with this method whose path has `path` in it.
 
-    fail: 503, and nothing is done · stall: no answer, and nothing is done · lose: it is done, but the
-    connection ends without an answer · unconditional: done, but without its condition. `met` counts.
+    none: nothing, they are only counted · fail: 503, and nothing is done · stall: no answer, and nothing is
+    done · lose: it is done, but the connection ends without an answer · unconditional: done, but without its
+    condition. `met` counts.
     """
 
     kind: FaultKind

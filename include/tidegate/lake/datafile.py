@@ -25,7 +25,7 @@ def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
         if size != file.bytes:
             raise damaged(file.path, f"it has {size} bytes of {file.bytes}")
         with data_errors(store, file):
-            parquet = pq.ParquetFile(stream, page_checksum_verification=True)
+            parquet = pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=store.is_remote)
         yield parquet
 
 

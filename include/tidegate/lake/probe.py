@@ -18,7 +18,7 @@ def puts_if_absent(store: Store) -> bool:
 
     On a disk that always works. Raises LakeUnavailable.
     """
-    if "://" not in store.root:
+    if not store.is_remote:
         return True
     name = f".tidegate-probe-{uuid4().hex}"
     plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")

@@ -102,9 +102,14 @@ class Store:
         return self.root.rstrip("/") if "://" in self.root else str(Path(self.root).absolute())
 
     @property
+    def is_remote(self) -> bool:
+        """Whether each read is a request."""
+        return self._folder is None
+
+    @property
     def delta_options(self) -> dict[str, str] | None:
         """What delta-rs has to be told beside the environment."""
-        if "://" not in self.root:
+        if not self.is_remote:
             return None
         plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
         retries = {"max_retries": str(_ATTEMPTS), "timeout": f"{_REQUEST_SECONDS}s"}
@@ -201,6 +206,7 @@ def _file_system(root: str) -> SubTreeFileSystem:
             retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
             request_timeout=_REQUEST_SECONDS,
             connect_timeout=_REQUEST_SECONDS,
+            allow_delayed_open=True,  # a small file is one request
         )
         return SubTreeFileSystem(root.removeprefix("s3://"), s3)
     system, folder = FileSystem.from_uri(root)
