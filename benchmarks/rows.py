@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -114,12 +115,19 @@ def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) ->
     }
 
 
+def _hashes(keys: pa.StringArray) -> pa.Int64Array:
+    """Any function of the key will do for the kernel."""
+    encoded = keys.dictionary_encode()
+    hashes = [crc32(text.encode()) << 16 for text in encoded.dictionary.to_pylist()]
+    return pa.array(hashes, pa.int64()).take(encoded.indices)
+
+
 def _as_rows(schema: pa.Schema, columns: dict[str, pa.Array], kind: int) -> pa.Table:
     size = len(columns["key"])
     constant = {"kind": kind, "updated_seq": 0, "topic": TOPIC, "part": 0, "passes": True}
     filled = {
         name: pa.repeat(pa.scalar(each, schema.field(name).type), size) for name, each in constant.items()
     }
-    given = filled | columns
+    given = filled | {"hash": _hashes(columns["key"])} | columns
     arrays = [given[each.name] if each.name in given else pa.nulls(size, each.type) for each in schema]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -18,6 +18,7 @@ LAYERS = [
     {"spec", "formats"},
     {"ledger", "broker", "lake", "sql", "quality", "local"},
     {"settings", "engine"},
+    {"plane"},
     {"steps"},
     {"demo"},
     {"cli"},

@@ -20,7 +20,7 @@ from tidegate.errors import SettingsInvalid, TidegateError
 SINKS = "  - {kind: sql, table: newest}"
 LONG = pa.int64()
 POSITION = {"timestamp": LONG, "topic": pa.string(), "partition": pa.int32(), "offset": LONG}
-ENTRY = {"hash": pa.string(), "window_start": LONG, "window_end": LONG, "pending": LONG, "due_at": LONG}
+ENTRY = {"digest": pa.string(), "window_start": LONG, "window_end": LONG, "pending": LONG, "due_at": LONG}
 COMMON = {"key": pa.string(), **POSITION, **ENTRY, "live": pa.bool_(), "updated_seq": LONG}
 
 
@@ -92,9 +92,9 @@ def test_state_of_another_stage_shows_its_windows_and_what_it_holds_back(committ
 
 
 def test_state_of_a_stage_that_keeps_hashes_only_shows_them_and_no_value(committed: Committed) -> None:
-    remember(committed, "second", None, {"key": "a", "hash": "2c26b46b", "updated_seq": 1})
+    remember(committed, "second", None, {"key": "a", "digest": "2c26b46b", "updated_seq": 1})
     (row,) = told(committed, "state", "visitors")
-    assert row["hash"] == "2c26b46b"
+    assert row["digest"] == "2c26b46b"
     assert "value" not in row
     assert "2c26b46b" in run(committed, "state", "visitors").stdout
 
@@ -103,7 +103,7 @@ def test_a_table_for_people_leaves_out_the_columns_that_no_row_has(committed: Co
     remember(committed, "second", NUMBER, {"key": "a", "value": {"m": 1}, "updated_seq": 1})
     shown = run(committed, "state", "visitors").stdout
     assert "value" in shown
-    assert not any(name in shown for name in ("window_start", "hash", "pending", "due_at"))
+    assert not any(name in shown for name in ("window_start", "digest", "pending", "due_at"))
 
 
 def test_emissions_come_by_batch_with_window_reason_and_when_they_happened(committed: Committed) -> None:

@@ -16,6 +16,7 @@ from tests.core.model.grammar import Settings
 from tests.core.model.records import Partition
 from tests.core.model.strategies import Case
 from tests.core.model.values import selected
+from tests.core.rows_for_tests import key_hash
 from tidegate import core
 from tidegate.spec import kernel_stage, parse_case_pipeline
 
@@ -134,6 +135,7 @@ class Kernel:
         value = selected(self.settings, record.value)
         return {
             "kind": core.RECORD,
+            "hash": key_hash("/".join(map(str, home)) if self.stage.bound else record.key),
             "key": record.key,
             "updated_seq": 0,
             "topic": record.topic,

@@ -28,8 +28,16 @@ def let_out(
     value = pa.struct([("v", type_)])
     schema = core.input_schema(value, value, value, GIVEN)
     rows = [
-        {"kind": core.RECORD, "key": "k", "updated_seq": 0, "topic": "in", "partition": 0, "offset": n}
-        | {"turn": n, "part": 0, "timestamp": n, "passes": True, "value": {"v": each}}
+        {
+            "kind": core.RECORD,
+            "hash": 0,
+            "key": "k",
+            "updated_seq": 0,
+            "topic": "in",
+            "partition": 0,
+            "offset": n,
+        }
+        | {"offset": n, "turn": n, "part": 0, "timestamp": n, "passes": True, "value": {"v": each}}
         for n, each in enumerate(values)
     ]
     batch = pa.Table.from_pylist(rows, schema=schema).combine_chunks().to_batches()

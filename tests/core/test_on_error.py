@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.core.rows_for_tests import key_hash
 from tidegate import core
 from tidegate.core.condition import Condition
 from tidegate.errors import ConditionFailed, RecordFailed, TidegateError
@@ -58,6 +59,7 @@ def decide(
             {
                 **given,
                 "kind": core.RECORD,
+                "hash": 0 if stage.bound else key_hash(given["key"]),
                 "updated_seq": 0,
                 "topic": "t",
                 "partition": 0,

@@ -31,8 +31,16 @@ def rows_of(values: pa.Array, stage: core.Stage) -> pa.RecordBatch:
     reduce = stage.reduce
     schema = core.input_schema(value, reduce.held_type(value), reduce.output_type(value), GIVEN)
     rows = [
-        {"kind": core.RECORD, "key": "k", "updated_seq": 0, "topic": "in", "partition": 0, "offset": n}
-        | {"turn": n, "part": 0, "timestamp": n, "passes": True}
+        {
+            "kind": core.RECORD,
+            "hash": 0,
+            "key": "k",
+            "updated_seq": 0,
+            "topic": "in",
+            "partition": 0,
+            "offset": n,
+        }
+        | {"offset": n, "turn": n, "part": 0, "timestamp": n, "passes": True}
         for n in range(len(values))
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema)

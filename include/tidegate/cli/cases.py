@@ -134,7 +134,7 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
         whole, others = Outcome(error=error), []
     if whole.error is not None or case.expect.error:
         return _against_error(case, whole, others)
-    found = _against_expectation(case, whole)
+    found = against_expectation(case, whole)
     for chosen, other in zip(places, others, strict=True):
         if other.error is not None or other.by_key() != whole.by_key():
             found.append(f"cut into batches before records {chosen}, the emissions differ")
@@ -162,7 +162,8 @@ def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
             yield sorted(draw.sample(places, draw.randint(1, len(places))))
 
 
-def _against_expectation(case: Case, outcome: Outcome) -> list[str]:
+def against_expectation(case: Case, outcome: Outcome) -> list[str]:
+    """What differs from what the case expects, in lines for people."""
     expect, found = case.expect, []
     if expect.emissions is not None:
         actual = outcome.by_key()

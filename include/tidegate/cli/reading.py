@@ -16,10 +16,10 @@ from tidegate.ledger import Stream
 _SHOWN = 50
 _WINDOW = ("window_start", "window_end")
 _POSITION = ("timestamp", "topic", "partition", "offset")
-_STATE = ("key", *_WINDOW, "value", "hash", "pending", "due_at", *_POSITION, "updated_seq")
+_STATE = ("key", *_WINDOW, "value", "digest", "pending", "due_at", *_POSITION, "updated_seq")
 _EMISSIONS = ("seq", "key", *_WINDOW, "value", "reason", "timestamp", "at", "source")
 _QUARANTINE = ("seq", "topic", "partition", "offset", "reason", "key", "value", "timestamp")
-_SPARSE = {*_WINDOW, "hash", "pending", "due_at"}
+_SPARSE = {*_WINDOW, "digest", "pending", "due_at"}
 
 limit = click.option("--limit", default=_SHOWN, show_default=True, help="Rows to show; 0 for all.")
 generation = click.option("--generation", type=int, help="Default: the one in the pipeline file.")

@@ -11,6 +11,7 @@ from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, S
 from tidegate.core.gone import forgets_the_gone
 from tidegate.core.kernel import decide, groups, order
 from tidegate.core.metrics import metrics, running_totals
+from tidegate.core.prior_state import PriorState
 from tidegate.core.reduce import Aggregate, Aggregates, Collect, Latest, Reduce
 from tidegate.core.rows import (
     BY_KEY,
@@ -56,6 +57,7 @@ __all__ = [
     "KeyColumn",
     "Latest",
     "Once",
+    "PriorState",
     "Reduce",
     "Satisfies",
     "Serialized",

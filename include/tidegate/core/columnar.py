@@ -125,7 +125,8 @@ def _emissions(
     start = starts(rows.column("key"))
     first = last_where(start, start)
     columns = {
-        name: rows.column(name) for name in ("key", "topic", "partition", "offset", "timestamp", "source")
+        name: rows.column(name)
+        for name in ("hash", "key", "topic", "partition", "offset", "timestamp", "source")
     }
     columns |= {
         "value": rows.column("value"),
@@ -158,7 +159,7 @@ def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.Record
 
 
 def _states(schema: pa.Schema, rows: pa.RecordBatch, live: pa.BooleanArray, counts: Counts) -> pa.RecordBatch:
-    names = ("key", "topic", "partition", "offset", "timestamp", "source", "emitted")
+    names = ("hash", "key", "topic", "partition", "offset", "timestamp", "source", "emitted")
     counts["state-rows-changed"] += rows.num_rows
     columns = {name: rows.column(name) for name in names} | {"held": rows.column("value"), "live": live}
     return fill(schema, STATE, columns, rows.num_rows)

@@ -77,7 +77,7 @@ class Entries:
         entry.timestamp = self._columns.timestamp[row]
         entry.held, entry.emitted = self._values.restore(row)
         if self._stage.remembers_hashes:
-            entry.emitted = stored["hash"][row]
+            entry.emitted = stored["digest"][row]
         entry.pending = entry.stored_pending = stored["pending"][row] or 0
         entry.bytes = entry.stored_bytes = stored["bytes"][row] or 0
         entry.since = stored["since"][row]

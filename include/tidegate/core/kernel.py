@@ -13,6 +13,7 @@ from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
 from tidegate.core.grouping import group_ends, whole_groups
 from tidegate.core.ordering import merge_partitions
+from tidegate.core.prior_state import NO_STATE, PriorState, with_state
 from tidegate.core.quarantine import pass_through, without_unreadable
 from tidegate.core.rows import BY_KEY, BY_PARTITION, COUNTS, QUARANTINED, fill, output_schema
 from tidegate.core.stage import Batch, Stage
@@ -26,16 +27,20 @@ def order(stage: Stage) -> tuple[str, ...]:
 
 
 def groups(stage: Stage) -> tuple[str, ...]:
-    """The columns whose rows are decided together: they must come to the same call of `decide`."""
+    """The columns whose rows are decided together. They have one hash."""
     return ("topic", "partition") if stage.bound else ("key",)
 
 
 def decide(
-    stage: Stage, batches: Iterable[pa.RecordBatch], batch: Batch = _WHOLE_BATCH
+    stage: Stage,
+    batches: Iterable[pa.RecordBatch],
+    batch: Batch = _WHOLE_BATCH,
+    prior: PriorState = NO_STATE,
 ) -> Iterator[pa.RecordBatch]:
     """Apply a stage to rows as `rows` describes them.
 
-    Yields state, emission, quarantined and trace rows, then counts.
+    Yields state, emission, quarantined and trace rows, then counts. Rows of one hash must all be in `batches`
+    of one call. The state may stand among them, or come from `prior`.
 
     The input must have at least one Arrow batch, though it may be empty: its schema gives the output's.
     Raises BufferFull, and where a record cannot be used and the stage stops for it, RecordFailed,
@@ -43,28 +48,28 @@ def decide(
     """
     counts = Counts()
     schema: pa.Schema | None = None
-    held: list[pa.RecordBatch] = []
+    quarantined: list[pa.RecordBatch] = []
 
     def accepted_rows() -> Iterator[pa.RecordBatch]:
         nonlocal schema
         for rows in batches:
             schema = schema or output_schema(stage, rows.schema)
             if pc.index(rows.column("kind"), QUARANTINED).as_py() >= 0:
-                quarantined = pc.equal(rows.column("kind"), QUARANTINED)
-                held.append(pass_through(schema, rows.filter(quarantined), counts))
-                rows = rows.filter(pc.invert(quarantined))
+                unusable = pc.equal(rows.column("kind"), QUARANTINED)
+                quarantined.append(pass_through(schema, rows.filter(unusable), counts))
+                rows = rows.filter(pc.invert(unusable))
             rows, unreadable = without_unreadable(stage, rows)
             if unreadable is not None:
-                held.append(pass_through(schema, unreadable, counts))
+                quarantined.append(pass_through(schema, unreadable, counts))
             yield rows
 
-    for rows in whole_groups(accepted_rows(), groups(stage)):
-        assert schema is not None  # set with the first batch, and rows come out of batches
+    for rows in with_state(whole_groups(accepted_rows(), ("hash",)), prior, order(stage), groups(stage)):
+        schema = schema or output_schema(stage, rows.schema)
         count_lateness(rows, counts)
         yield from _decide_groups(stage, batch, schema, rows, counts)
-        while held:
-            yield held.pop()
-    yield from held
+        while quarantined:
+            yield quarantined.pop()
+    yield from quarantined
     if schema is not None:
         yield fill(schema, COUNTS, {"counts": pa.array([counts.to_json()])}, 1)
 

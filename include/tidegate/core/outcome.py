@@ -14,7 +14,7 @@ from tidegate.core.quarantine import pass_through, with_reasons
 from tidegate.core.reduce import Values
 from tidegate.core.rows import EMISSION, STATE, TRACE, fill
 
-_FROM_ROW = ("key", "topic", "partition", "offset", "source")
+_FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 # a plain tuple each: there may be one per record
 _EMISSION = (
     "row", "value", "timestamp", "at", "waited", "reason", "ordinal", "window_start", "window_end",
@@ -29,7 +29,7 @@ class _State(NamedTuple):
     live: bool = False
     held: Any = None
     emitted: Any = None
-    hash: str | None = None
+    digest: str | None = None
     pending: int = 0
     since: int | None = None
     bytes: int = 0
@@ -92,7 +92,7 @@ class Outcome:
                 live=entry.live,
                 held=entry.held,
                 emitted=None if hashed else entry.emitted,
-                hash=entry.emitted if hashed else None,
+                digest=entry.emitted if hashed else None,
                 pending=entry.pending,
                 since=entry.since if entry.pending else None,
                 bytes=entry.bytes,

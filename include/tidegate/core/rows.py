@@ -1,9 +1,11 @@
 """The shape of the rows that go into the kernel and come out of it.
 
-Into the kernel come rows of whole groups, sorted by `order(stage)`:
+Into the kernel come rows sorted by `order(stage)`, the state rows of a group before its records:
 
 =================  ==============  ================================================================
 kind               int8            STATE, RECORD, or QUARANTINED (passed through)
+hash               int64           the same for all rows that are decided together: of the key, or, where a
+                                   buffer is bounded, of the topic-partition
 key                string          the canonical key; null only when quarantined
 updated_seq        int64           state rows: the batch that wrote them; the newest of an entry counts
 topic              string          position of the record; of a state row: the record that last changed it
@@ -22,7 +24,7 @@ input              struct | null   quarantined rows: the whole record and the re
 -----------------  --------------  ---- state rows only ------------------------------------------
 held               struct | null   what is folded so far (`reduce.held_type`)
 emitted            struct | null   what last went out (`reduce.output_type`); null: nothing, or a deletion
-hash               string          in its place, where the stage keeps hashes only
+digest             string          in its place, where the stage keeps hashes only
 live               bool            whether the entry is there: false, nothing is left of it but this row
 window_start       int64           epoch ms; null without a window
 window_end         int64
@@ -55,7 +57,7 @@ FUTURE_MS = 24 * 60 * 60 * 1000
 
 POSITION = [pa.field("topic", pa.string()), pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
 ENTRY = [
-    pa.field("hash", pa.string()),
+    pa.field("digest", pa.string()),
     pa.field("live", pa.bool_()),
     pa.field("window_start", pa.int64()),
     pa.field("window_end", pa.int64()),
@@ -69,8 +71,8 @@ ENTRY = [
 ]
 """What a state row tells of its entry, besides its values."""
 
-BY_KEY = ("key", "kind", "updated_seq", "topic", "partition", "turn", "part")
-BY_PARTITION = ("topic", "partition", "kind", "updated_seq", "turn", "part")
+BY_KEY = ("hash", "key", "kind", "updated_seq", "topic", "partition", "turn", "part")
+BY_PARTITION = ("hash", "topic", "partition", "kind", "updated_seq", "turn", "part")
 
 
 def input_schema(value: pa.DataType, held: pa.DataType, output: pa.DataType, given: pa.DataType) -> pa.Schema:
@@ -78,6 +80,7 @@ def input_schema(value: pa.DataType, held: pa.DataType, output: pa.DataType, giv
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
+            pa.field("hash", pa.int64()),
             pa.field("key", pa.string()),
             pa.field("updated_seq", pa.int64()),
             *POSITION,
@@ -107,6 +110,7 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
+            pa.field("hash", pa.int64()),
             pa.field("key", pa.string()),
             pa.field("ordinal", pa.int64()),  # emissions: their order within the key
             *POSITION,

@@ -217,7 +217,7 @@ class Computation:
     def _decide(self, step: Step, rows: DataFrame, batch: core.Batch) -> DataFrame:
         state = read_state_rows(self._spark, self._lake.state(step.name), self._before.attempts)
         if state is not None:
-            earlier = state_rows(state, rows)
+            earlier = state_rows(state, rows, step.logic)
             if self._plan.span <= BROADCAST_SPAN:
                 wanted = kept(rows, self._cached).where(F.col("key").isNotNull()).select("key")
                 if looks_at_timers(step.logic):

@@ -111,7 +111,7 @@ class _Explanation(Computation):
         state = read_state_rows(self._spark, self._lake.state(step.name), self._before.attempts)
         mine = rows.where((F.col("key") == self._key) | (F.col("kind") == core.QUARANTINED))
         if state is not None:
-            mine = mine.unionByName(state_rows(state.where(F.col("key") == self._key), rows))
+            mine = mine.unionByName(state_rows(state.where(F.col("key") == self._key), rows, step.logic))
         return apply_kernel(mine, step.logic, batch, 1)
 
     def _collect(self, step: Step, decided: DataFrame, keys: KeyTypes) -> None:

@@ -51,6 +51,7 @@ def record_rows(
     time = F.col("__time") if "__time" in internals else F.lit(None)
     rows = selected.select(
         F.when(used, core.RECORD).otherwise(core.QUARANTINED).cast("byte").alias("kind"),
+        _hash(logic, "__key", "__topic", "__partition"),
         F.when(used, F.col("__key")).alias("key"),
         F.lit(0).cast("long").alias("updated_seq"),
         *[F.col(f"__{name}").alias(name) for name in ("topic", "partition", "offset")],
@@ -67,6 +68,11 @@ def record_rows(
     # one type for a value, wherever it stands: Arrow takes a column that is never null for another type
     anything = nullable(rows.schema["value"].dataType)
     return _with_state_columns(rows.withColumn("value", F.col("value").cast(anything)), logic)
+
+
+def _hash(logic: core.Stage, key: str, *place: str) -> Column:
+    """What is decided together has the same: a key, or in a bounded stage a topic-partition."""
+    return F.xxhash64(F.concat_ws("/", *place) if logic.bound else F.col(key)).alias("hash")
 
 
 def _input(frame: DataFrame, logic: core.Stage) -> Column:
@@ -169,7 +175,7 @@ def read_state_rows(spark: SparkSession, path: str, committed: Sequence[str]) ->
     return spark.read.schema(schema).parquet(*found.paths)
 
 
-def state_rows(state: DataFrame, rows: DataFrame) -> DataFrame:
+def state_rows(state: DataFrame, rows: DataFrame, logic: core.Stage) -> DataFrame:
     """State as kernel rows beside `rows`. Raises SchemaChanged when its columns do not fit theirs."""
     known = {field.name for field in state.schema}
 
@@ -179,6 +185,7 @@ def state_rows(state: DataFrame, rows: DataFrame) -> DataFrame:
 
     return state.select(
         F.lit(core.STATE).cast("byte").alias("kind"),
+        _hash(logic, "key", "topic", "partition"),
         *["key", "updated_seq", "topic", "partition", "offset"],
         F.lit(-1).cast("long").alias("turn"),
         F.lit(0).alias("part"),

@@ -40,12 +40,12 @@ def read_attempts(
         table = open_table(path)
         if table is None or not attempts:
             return None
-        dataset = table.to_pyarrow_dataset(filesystem=_file_system(path))
+        dataset = table.to_pyarrow_dataset(filesystem=file_system(path))
         wanted = None if columns is None else list(columns)
         return dataset.to_table(columns=wanted, filter=pc.field("attempt").isin(list(attempts)))
 
 
-def _file_system(path: str) -> FileSystem:
+def file_system(path: str) -> FileSystem:
     """Arrow's own file system, rooted at the table.
 
     The one that deltalake makes calls Python from Arrow's threads; if one of them is still about to do so

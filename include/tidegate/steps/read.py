@@ -40,7 +40,7 @@ def read_state(app: App, stream: Stream, as_of: int | None = None, stage: str | 
     """One row per key, and window where there are windows, that is not gone; by key and window.
 
     Columns: `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (what is held) and
-    `emitted` (what last went out) or, in a stage that keeps hashes only, `hash`; how many records are held
+    `emitted` (what last went out) or, in a stage that keeps hashes only, `digest`; how many records are held
     back (`pending`) and until when (`due_at`); the position that last changed it. `as_of` is a batch's seq,
     default the head. `stage`: default the last. Raises SettingsInvalid, StateGivenUp.
     """

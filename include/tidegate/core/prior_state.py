@@ -1,0 +1,92 @@
+"""State beside a sorted batch: put in front of the records of its groups, a range of hashes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.grouping import changes
+
+Hashes = npt.NDArray[np.int64]
+
+
+class PriorState(Protocol):
+    """What the batches before have left, gone through once in the order of hashes, up to `last_hash`."""
+
+    last_hash: int
+
+    def next_bound(self, up_to: int) -> int:
+        """The largest hash, at most `up_to`, to which `take` needs little memory."""
+
+    def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
+        """The newest state rows of entries up to the hash `up_to` that were not gone through before, sorted.
+
+        They are those of `hashes` (sorted, each once), and those whose timer the batch reaches.
+        """
+
+
+class _NoState:
+    """A first batch, or rows that have their state among them."""
+
+    last_hash = -(2**63)
+
+    def next_bound(self, up_to: int) -> int:
+        return up_to
+
+    def take(self, hashes: Hashes, up_to: int) -> pa.RecordBatch:
+        del hashes, up_to
+        return pa.RecordBatch.from_pylist([], pa.schema([]))
+
+
+NO_STATE: PriorState = _NoState()
+
+
+def with_state(
+    batches: Iterable[pa.RecordBatch], prior: PriorState, order: Sequence[str], groups: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows, each group's state in front of it; also state of groups without rows, as `prior` gives it.
+
+    No hash is in two of `batches`; they and what is given are sorted by `order`, `groups` is what is decided
+    together.
+    """
+    for rows in batches:
+        hashes = rows.column("hash").to_numpy()
+        start, last = 0, int(hashes[-1])
+        while start < rows.num_rows:
+            bound = prior.next_bound(last)
+            end = int(np.searchsorted(hashes, bound, side="right"))
+            state = prior.take(np.unique(hashes[start:end]), bound)
+            yield from _merged(state, rows.slice(start, end - start), order, groups)
+            start = end
+    bound = -(2**63) - 1
+    while bound < prior.last_hash:
+        bound = prior.next_bound(prior.last_hash)
+        state = prior.take(np.empty(0, np.int64), bound)
+        if state.num_rows:
+            yield state
+
+
+def _merged(
+    state: pa.RecordBatch, rows: pa.RecordBatch, order: Sequence[str], groups: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    if not (state.num_rows and rows.num_rows):
+        if state.num_rows or rows.num_rows:
+            yield state if state.num_rows else rows
+        return
+    both = pa.concat_batches([state, rows])
+    merged = both.take(pa.array(np.argsort(both.column("hash").to_numpy(), kind="stable")))
+    if _interleaves(merged, groups):
+        merged = both.take(pc.sort_indices(both, sort_keys=[(name, "ascending") for name in order]))
+    yield merged
+
+
+def _interleaves(rows: pa.RecordBatch, groups: Sequence[str]) -> bool:
+    """Whether two groups share a hash, which is rare: then the order of hashes does not part them."""
+    same_hash = pc.invert(changes(rows.column("hash"), first=True))
+    another = [changes(rows.column(name)) for name in groups]
+    return any(pc.any(pc.and_(same_hash, moved)).as_py() for moved in another)

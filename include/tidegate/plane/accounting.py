@@ -1,0 +1,58 @@
+"""Every row that came into a step is accounted for: used, quarantined, deduplicated or late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tidegate import core
+from tidegate.errors import CountMismatch
+from tidegate.plane.reports import Report, SliceReport, TaskReport
+from tidegate.plane.steps import Step
+
+_OF_SOURCE = ("quarantined", "deduplicated", "expired-window-record-drop")
+
+
+def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, core.Counts]:
+    """What all tasks of each stage have counted together."""
+    counts = {stage: core.Counts() for stage in stages}
+    for report in reports:
+        if isinstance(report, TaskReport):
+            counts[report.stage].include(report.counts)
+    return counts
+
+
+def account_for(
+    steps: Sequence[Step], counts: dict[str, core.Counts], reports: Sequence[Report]
+) -> core.Counts:
+    """The counts of the whole batch. Notes in `counts` the deletions that a step did not get.
+
+    Raises CountMismatch.
+    """
+    slices = [report for report in reports if isinstance(report, SliceReport)]
+    records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
+    whole = core.Counts({"read": records, "exploded": rows - records})
+    came_in, deletions = rows - sum(slice_.empty for slice_ in slices), 0
+    unkeyed = sum(slice_.unkeyed for slice_ in slices)
+    of_records = steps[: 2 if steps[0].is_deduplication else 1]
+    for step in steps:
+        counted = counts[step.name]
+        bypassing = unkeyed if step.is_deduplication else 0
+        if not step.takes_deletions:
+            counted["tombstones-ignored"] = deletions
+            came_in -= deletions
+        _require_equal(step, came_in - bypassing, counted)
+        if step in of_records:
+            whole.include({name: counted[name] for name in _OF_SOURCE})
+        came_in = counted["emitted"] + bypassing
+        deletions = counted["emitted-tombstones"]
+    return whole
+
+
+def _require_equal(step: Step, came_in: int, counts: core.Counts) -> None:
+    if came_in != counts.accounted:
+        raise CountMismatch(
+            f"{came_in} records came into {step.name}, but {counts.accounted} are accounted for "
+            f"({counts['used']} used + {counts['quarantined']} quarantined + {counts['deduplicated']} "
+            f"deduplicated + {counts['expired-window-record-drop']} too late)",
+            "Run again; if it stays, please report it with the pipeline file.",
+        )

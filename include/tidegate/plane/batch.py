@@ -1,0 +1,286 @@
+"""One batch as one Spark job: from the planned ranges of Kafka to the files of an attempt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from tidegate import core
+from tidegate.engine.decoding import record_layout
+from tidegate.engine.semantics import pin_semantics
+from tidegate.lake.manifest import DataFile, Manifest, manifest_of
+from tidegate.ledger.records import Plan
+from tidegate.plane.accounting import account_for, stage_counts
+from tidegate.plane.arrow_source import frame_of
+from tidegate.plane.canonical import KeyTypes
+from tidegate.plane.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
+from tidegate.plane.errors import translated
+from tidegate.plane.files import AttemptFolder
+from tidegate.plane.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
+from tidegate.plane.layout import Lake
+from tidegate.plane.lookups import PinnedTables, enrich
+from tidegate.plane.outbox import outbox_format
+from tidegate.plane.reports import Report, TaskReport, end_times, from_text
+from tidegate.plane.rows import (
+    Shape,
+    kernel_schema,
+    key_hash,
+    record_rows,
+    require_deterministic,
+    row_order,
+)
+from tidegate.plane.session import cores_of, prepare
+from tidegate.plane.shuffle import REPORT, Slots, arranged
+from tidegate.plane.source import Decoding, RecordSource, SliceReader, Times, source_schema
+from tidegate.plane.state import StateFiles, stored_schema
+from tidegate.plane.steps import (
+    Step,
+    keeps_input,
+    keeps_time,
+    packed,
+    published_stages,
+    repeated_columns,
+    source_keys,
+    steps_of,
+    typed,
+    unpacked,
+)
+from tidegate.plane.time_task import LATER_FIRST, ORDER, TimeTask
+from tidegate.plane.written import WrittenOutput
+from tidegate.spec import Pipeline
+
+_ROWS_PER_SLOT = 500_000
+_BY_KEY_AND_TIME = ("hash", "key", "at", "topic", "partition", "ordinal")
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the batches before this one left: the files of each stage's state, stream times and counts per
+    stage. `lookups`: what the plan's lookups read.
+    """
+
+    state: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+    times: Mapping[str, Times] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    lookups: PinnedTables = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a computation came to: counts per stage ("" for the batch), stream times per stage after it, and
+    the files of the attempt."""
+
+    counts: Mapping[str, core.Counts]
+    times: Mapping[str, Times]
+    manifest: Manifest
+
+
+def compute_batch(
+    spark: SparkSession,
+    plan: Plan,
+    pipeline: Pipeline,
+    records: RecordSource,
+    lake: Lake,
+    before: Before,
+    attempt: str,
+) -> Computed:
+    """Compute a planned batch under the name `attempt`, on what the committed batches left.
+
+    Nothing that it writes is visible before the ledger commits the attempt. Raises CountMismatch,
+    RecordTooLarge, SchemaChanged, BufferFull, UserFunctionFailed, ConditionFailed, LookupAmbiguous,
+    OffsetsLost, LakeDamaged, and what `engine.errors` makes of Spark's exceptions.
+    """
+    with translated(pipeline):
+        computation = Computation(spark, plan, pipeline, lake, before)
+        reports = computation.run(records, attempt)
+    return computation.outcome(attempt, reports)
+
+
+class Computation:
+    """The steps of one batch as one job, each over the emissions of the one before."""
+
+    def __init__(
+        self, spark: SparkSession, plan: Plan, pipeline: Pipeline, lake: Lake, before: Before
+    ) -> None:
+        pin_semantics(spark)
+        prepare(spark)
+        self._spark = spark
+        self._plan = plan
+        self._pipeline = pipeline
+        self._lake = lake
+        self._before = before
+        self._steps = steps_of(pipeline)
+        self._keeps_time = keeps_time(self._steps)
+        self._slots = Slots(_slots(plan.span, cores_of(spark)))
+
+    def run(self, records: RecordSource, attempt: str) -> list[Report]:
+        """All steps; what their tasks reported."""
+        return [from_text(row[REPORT]) for row in self.frame(records, attempt).collect()]
+
+    def frame(self, records: RecordSource, attempt: str) -> DataFrame:
+        """All steps, as a frame of reports."""
+        frame = self._source(records)
+        keys = source_keys(self._pipeline, frame)
+        for number in range(len(self._steps)):
+            frame, keys = self._step(number, frame, keys, attempt)
+        return frame.select(REPORT)
+
+    def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
+        """The counts, checked, and the list of the files. Raises CountMismatch."""
+        counts = stage_counts(reports, [step.name for step in self._steps])
+        whole = account_for(self._steps, counts, reports)
+        totals = {
+            stage: core.running_totals(counted, self._before.counts.get(stage, {}))
+            for stage, counted in counts.items()
+        }
+        times = {}
+        if self._keeps_time:
+            for step in self._steps:
+                start = self._before.times.get(step.name, {})
+                times[step.name] = end_times(step.name, self._reads_source(step), start, reports)
+        files = [file for report in reports if isinstance(report, TaskReport) for file in report.files]
+        return Computed({**totals, "": whole}, times, manifest_of(attempt, self._plan.seq, files))
+
+    # the source
+
+    def _source(self, records: RecordSource) -> DataFrame:
+        """The records of the planned ranges, decoded, exploded and enriched."""
+        plan, source, first = self._plan, self._pipeline.source, self._steps[0]
+        columns = repeated_columns(self._pipeline) if first.is_deduplication else ()
+        decoding = Decoding(record_layout(source), plan.believed_until_ms, keeps_input(self._steps), columns)
+        schema = source_schema(decoding.decoder().schema, self._keeps_time)
+        starts = self._before.times.get(first.name, {})
+        parts = [
+            SliceReader(
+                slice_,
+                decoding,
+                starts.get((slice_.range.topic, slice_.range.partition), -1) if self._keeps_time else None,
+                self._slots.number,
+            )
+            for slice_ in records.slices(self._keeps_time, cores_of(self._spark))
+        ]
+        frame = frame_of(self._spark, f"kafka_{self._pipeline.pipeline}", schema, parts)
+        present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
+        return enrich(present, self._pipeline, self._spark, self._before.lookups)
+
+    def _reads_source(self, step: Step) -> bool:
+        """Whether its records are those of the source: the first stage, and what drops repetitions for it."""
+        stages = [each.name for each in self._steps if not each.is_deduplication]
+        return step.is_deduplication or step.name == stages[0]
+
+    # steps
+
+    def _step(
+        self, number: int, frame: DataFrame, keys: KeyTypes, attempt: str
+    ) -> tuple[DataFrame, KeyTypes]:
+        """One step; gives the frame of the next one, or what the last one's tasks report."""
+        step = self._steps[number]
+        following = self._steps[number + 1] if number + 1 < len(self._steps) else None
+        if step.is_deduplication:
+            frame = packed(frame, repeated_columns(self._pipeline))
+        expressions = [*step.values.values(), *([step.where] if step.where else [])]
+        require_deterministic(frame, expressions, self._pipeline.pipeline)
+        of_source = self._reads_source(step)
+        exploded = of_source and self._pipeline.source.explode is not None
+        shape = Shape(self._keeps_time, exploded, ranked=not of_source)
+        rows = record_rows(frame, step.values, step.where, step.logic, shape)
+        step = typed(step, to_arrow_schema(rows.schema).field("value").type, keys)
+        task = self._task(step, following, rows, keys, attempt)
+        if step.logic.bound is not None:
+            decided = self._bounded(rows, task)
+        else:
+            decided = self._mapped(rows, task, row_order(rows, step.logic), task.output.forwarding.schema)
+        if following is None:
+            return decided, keys
+        if step.is_deduplication:
+            return unpacked(decided), keys
+        return self._following_frame(decided, keys, following)
+
+    def _task(
+        self, step: Step, following: Step | None, rows: DataFrame, keys: KeyTypes, attempt: str
+    ) -> KernelTask:
+        schema = kernel_schema(rows, step.logic)
+        files = tuple(self._before.state.get(step.name, ()))
+        bounded = step.logic.bound is not None
+        output = self._output(step, following, schema, keys, attempt)
+        return KernelTask(
+            step.name,
+            step.logic,
+            self._batch(step),
+            self._reads_source(step),
+            schema,
+            self._slots,
+            StateFiles(self._lake.store, files, stored_schema(step.logic, schema), schema, bounded),
+            output,
+        )
+
+    def _output(
+        self, step: Step, following: Step | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+    ) -> StageOutput:
+        """What is written of a stage's emissions, and where they go."""
+        outbox = None
+        if step.stage is not None and step.name in published_stages(self._pipeline):
+            outbox = outbox_format(self._pipeline, step.stage, keys, self._plan)
+        folder = AttemptFolder(self._lake.store, self._lake.attempt_folder(attempt))
+        stored = stored_schema(step.logic, rows)
+        forwarding = self._forwarding(step, following, rows)
+        return WrittenOutput(step.name, self._plan.seq, folder, stored, outbox, forwarding)
+
+    def _forwarding(self, step: Step, following: Step | None, rows: pa.Schema) -> Forwarding:
+        if following is None:
+            return Forwarding(REPORTS_ONLY, False, 1)
+        return Forwarding(forwarded_schema(step.logic, rows), True, self._slots.number)
+
+    def _batch(self, step: Step) -> core.Batch:
+        """What the kernel has to know of the batch, but for the stream times, which reports bring."""
+        plan = self._plan
+        batch = core.Batch(self._before.times.get(step.name, {}), drain=plan.drain)
+        if step.logic.clock == "stream":
+            return batch
+        return replace(
+            batch, clock=plan.clock_ms, floor=plan.least_clock, clocks=plan.clocks, cut=plan.cut_partitions
+        )
+
+    def _bounded(self, rows: DataFrame, task: KernelTask) -> DataFrame:
+        """A stage whose tasks have whole topic-partitions: its emissions are brought together by key, and
+        only then written."""
+        schema = forwarded_schema(task.logic, task.rows)
+        first = task.output.before_merge(Forwarding(schema, True, self._slots.number))
+        decided = self._mapped(rows, replace(task, output=first), row_order(rows, task.logic), schema)
+        by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
+        merge = MergeTask(task.output)
+        return self._mapped(
+            decided.withColumn("hash", by_key), merge, _BY_KEY_AND_TIME, task.output.forwarding.schema
+        )
+
+    def _mapped(
+        self, rows: DataFrame, task: KernelTask | MergeTask, order: Sequence[str], schema: pa.Schema
+    ) -> DataFrame:
+        """The rows, arranged by their hash, through a task."""
+        return arranged(rows, self._slots, F.col("hash"), order).mapInArrow(task, from_arrow_schema(schema))
+
+    def _following_frame(
+        self, decided: DataFrame, keys: KeyTypes, following: Step
+    ) -> tuple[DataFrame, KeyTypes]:
+        """Emissions as the frame of the next stage, in the order of their partition."""
+        frame, keys = emission_frame(decided, keys, following.key, following.takes_deletions)
+        place = F.xxhash64("__topic", "__partition")
+        # reports have nothing in columns that no other row leaves empty
+        schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
+        times = self._before.times.get(following.name, {})
+        task = TimeTask(following.name, times, schema, self._slots.number)
+        timed = arranged(frame, self._slots, place, ORDER, LATER_FIRST).mapInArrow(
+            task, from_arrow_schema(schema)
+        )
+        return timed.drop("__at", "__waited", "__ordinal", "__emitter"), keys
+
+
+def _slots(span: int, cores: int) -> int:
+    """Enough that each fits in memory, and work for every core when there is work."""
+    return max(math.ceil(span / _ROWS_PER_SLOT), min(cores, math.ceil(span / 10_000)), 1)

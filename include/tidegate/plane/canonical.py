@@ -1,0 +1,55 @@
+"""Keys as text, in Spark's expressions: of what a stage emits, for the stage after it.
+
+The same texts come from `decoding`, for keys out of the source's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, StructType
+
+KeyTypes = Mapping[str, DataType]
+"""The columns that a key is made of, in order; none when it is the record's own."""
+
+_JSON = {"ignoreNullFields": "false"} | {
+    # without a format Spark cuts what it writes to milliseconds: two times would be one
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_TIMES = {
+    # ISO 8601. Without a format Spark takes "10:30" for half past ten today, whenever today is.
+    "timestampFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd['T'][ ]HH:mm:ss[.SSSSSS]",
+}
+
+
+def to_json(value: Column | str) -> Column:
+    """A struct as JSON text: nulls are written, and times to the microsecond. See `core.json_text`."""
+    return F.to_json(value, _JSON)
+
+
+def canonical_key(parts: Mapping[str, Column]) -> Column:
+    """One column: its text; several: a JSON object, in their order, or null when one of them is."""
+    if len(parts) == 1:
+        return next(iter(parts.values())).cast("string")
+    whole = F.struct(*[part.alias(name) for name, part in parts.items()])
+    return F.when(reduce(and_, (part.isNotNull() for part in parts.values())), to_json(whole))
+
+
+def key_columns(keys: KeyTypes) -> dict[str, Column]:
+    """The columns that the canonical key in the column `key` was made of."""
+    if not keys:
+        return {}
+    if len(keys) == 1:
+        name, type_ = next(iter(keys.items()))
+        return {name: F.col("key").cast(type_)}
+    ddl = StructType()
+    for name, type_ in keys.items():
+        ddl = ddl.add(name, type_)
+    whole = F.from_json("key", ddl, _TIMES)
+    return {name: whole[name] for name in keys}

@@ -1,0 +1,84 @@
+"""Emissions of a stage as the frame that the next one reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from tidegate import core
+from tidegate.plane.canonical import KeyTypes, canonical_key, key_columns, to_json
+from tidegate.plane.rows import INPUT
+from tidegate.plane.shuffle import REPORT, SLOT
+
+NO_KEY = "null_key_column"
+"""The reason of an emission one of whose key's columns is null."""
+
+_FORWARDED = (
+    *("hash", "key", "ordinal", "topic", "partition", "offset", "timestamp", "at", "waited", "source"),
+    *("reason", "value", "window_start", "window_end"),
+)
+_REPORTS = [pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())]
+REPORTS_ONLY = pa.schema(_REPORTS)
+"""What tasks give that forward no emissions."""
+
+
+def forwarded_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
+    """What tasks of a stage give that forward emissions; `rows` is the schema of the kernel's input."""
+    emitted = core.output_schema(logic, rows)
+    return pa.schema([*(emitted.field(name) for name in _FORWARDED), *_REPORTS])
+
+
+def emission_frame(
+    emissions: DataFrame, keys: KeyTypes, regrouped: Sequence[str] | None, takes_deletions: bool
+) -> tuple[DataFrame, KeyTypes]:
+    """Emissions as a frame, and the columns of its key. `__turn` and `__time` are for a `TimeTask` to set.
+
+    Its columns are the emitted ones, the key's, `window_start` and `window_end`.
+    """
+    if not takes_deletions:
+        emissions = emissions.where(F.col("value").isNotNull() | F.col(REPORT).isNotNull())
+    value = emissions.schema["value"].dataType
+    assert isinstance(value, StructType)
+    emitted = {name: F.col("value")[name] for name in value.names}
+    of_key = key_columns(keys)
+    columns = emitted | {
+        name: F.coalesce(emitted[name], part) if name in emitted else part for name, part in of_key.items()
+    }
+    key, new_keys = F.col("key"), keys
+    if regrouped is not None:
+        key = canonical_key({name: columns[name] for name in regrouped})
+        new_keys = {name: value[name].dataType if name in emitted else keys[name] for name in regrouped}
+    window = {name: F.col(name) for name in ("window_start", "window_end") if name not in columns}
+    return emissions.select(
+        *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
+        F.lit(None).cast("long").alias("__turn"),
+        F.lit(None).cast("long").alias("__time"),
+        *[F.col(name).alias(f"__{name}") for name in ("at", "waited", "ordinal")],
+        F.col("key").alias("__emitter"),
+        key.alias("__key"),
+        F.col("value").isNull().alias("__tombstone"),
+        F.col("source").alias("__chain"),
+        *_unkeyed(key),
+        REPORT,
+        SLOT,
+        *[column.alias(name) for name, column in (window | columns).items()],
+    ), new_keys
+
+
+def _unkeyed(key: Column) -> list[Column]:
+    """`__reason` and `__input` of an emission whose key is null."""
+    unkeyed = key.isNull() & F.col(REPORT).isNull()
+    whole = F.struct(
+        F.col("key").cast("binary"),
+        to_json("value").cast("binary"),
+        F.lit(None).cast("array<struct<key: string, value: binary>>"),
+        F.lit(NO_KEY),
+    )
+    return [
+        F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),
+        F.when(unkeyed, whole.cast(INPUT)).alias("__input"),
+    ]

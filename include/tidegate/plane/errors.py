@@ -1,0 +1,170 @@
+"""Spark's exceptions, as ours; and ours, through Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+)
+
+from tidegate.errors import (
+    BrokerUnavailable,
+    BufferFull,
+    ConditionFailed,
+    LakeDamaged,
+    LakeUnavailable,
+    LogTruncated,
+    MemoryExhausted,
+    OffsetsLost,
+    PipelineInvalid,
+    Problem,
+    RecordFailed,
+    RecordTooLarge,
+    SchemaChanged,
+    SettingsInvalid,
+    SparkLost,
+    TidegateError,
+    TopicMissing,
+    UserFunctionFailed,
+)
+from tidegate.spec import Pipeline
+
+_LAKE = (
+    "No space left",
+    "Permission denied",
+    "Read-only file system",
+    "AccessDenied",
+    "mkdir",
+    "Mkdirs failed",
+)
+_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "UNABLE_TO_ACQUIRE_MEMORY")
+_MORE_MEMORY = (
+    "Set TIDEGATE_SPARK_MEMORY to more than it is (unset, it is 1g; executors of a cluster have "
+    "spark.executor.memory); then run again, nothing is lost."
+)
+# What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
+_EXPRESSION = re.compile(
+    r"Spark(?:Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds)Exception: (\[[A-Z_.]+\] [^\n]*)"
+)
+_EXPRESSION_FAILED = (
+    *(ArithmeticException, DateTimeException, NumberFormatException),
+    ArrayIndexOutOfBoundsException,
+)
+_FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
+
+# What is raised in a worker reaches the driver as text only: this is how it is written, and read again.
+_RAISED_IN_WORKERS = {
+    error.__name__: error
+    for error in (
+        *(BrokerUnavailable, BufferFull, ConditionFailed, LakeDamaged, LakeUnavailable, LogTruncated),
+        *(OffsetsLost, RecordFailed, RecordTooLarge, SchemaChanged, SettingsInvalid, TopicMissing),
+        UserFunctionFailed,
+    )
+}
+_REPORTED = re.compile(r"tidegate\.reported: (\{.*\})$", re.MULTILINE)
+
+
+class _WorkerError(Exception):
+    """A typed error on its way through Spark."""
+
+
+_WorkerError.__module__, _WorkerError.__qualname__ = "tidegate", "reported"
+
+
+@contextmanager
+def report_worker_errors() -> Iterator[None]:
+    """In a worker: raise typed errors so that `translated` finds them in what Spark makes of them."""
+    try:
+        yield
+    except tuple(_RAISED_IN_WORKERS.values()) as error:
+        report = {"type": type(error).__name__, "what": error.what, "fix": error.fix}
+        raise _WorkerError(json.dumps(report)) from error
+
+
+@contextmanager
+def translated(pipeline: Pipeline) -> Iterator[None]:
+    """Raise typed errors in place of Spark's, with the first line of what Spark says."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except AnalysisException as error:
+        raise PipelineInvalid([_problem(pipeline, error)]) from error
+    except Exception as error:
+        typed = _typed(error)
+        if typed is None:
+            raise
+        raise typed from error
+
+
+def _problem(pipeline: Pipeline, error: PySparkException) -> Problem:
+    return Problem(
+        pipeline.pipeline, 1, "stages", _first_line(str(error)), "Correct the expression's names and types."
+    )
+
+
+def _typed(error: Exception) -> TidegateError | None:
+    try:
+        text = str(error)  # Spark's exceptions ask the JVM what they say
+    except (Py4JError, OSError):
+        return _lost()
+    if isinstance(error, (Py4JNetworkError, ConnectionError)):
+        return _lost()
+    if isinstance(error, _EXPRESSION_FAILED):
+        return _expression_failed(_first_line(text), text)
+    # py4j's own error, of a call that got no answer; what Java answers has a trace, or another type
+    if type(error) is Py4JError and "Trace:" not in text:
+        return _lost()
+    return _from_text(text)
+
+
+def _lost() -> SparkLost:
+    return SparkLost(
+        "Spark's JVM has ended in the middle of the batch, most often for want of memory", _MORE_MEMORY
+    )
+
+
+def _from_text(text: str) -> TidegateError | None:
+    if (reported := _REPORTED.search(text)) is not None:
+        error = json.loads(reported[1])
+        return _RAISED_IN_WORKERS[error["type"]](error["what"], error["fix"])
+    if any(sign in text for sign in _MEMORY):
+        return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
+    if (failed := _EXPRESSION.search(text)) is not None:
+        return _expression_failed(failed[1], text)
+    if any(sign in text for sign in _LAKE):
+        return LakeUnavailable(
+            f"The lake cannot be written: {_line_with(_LAKE, text)}",
+            "Free space or correct the rights of TIDEGATE_LAKE; then run again, nothing is lost.",
+        )
+    return None
+
+
+def _expression_failed(says: str, text: str) -> RecordFailed:
+    """Spark computes whole batches of records, and does not tell which one it was."""
+    fragment = _FRAGMENT.search(text)
+    expression = f"`{fragment[1].strip()}`" if fragment else "An expression"
+    return RecordFailed(
+        f"{expression} fails on a record's values: {says[:300]}",
+        "Spark does not tell which record it is, and `on_error` is of what tidegate computes itself. Use a "
+        "form that gives null (try_divide, try_cast, try_element_at, nullif …), or `case`.",
+    )
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), text)[:300]
+
+
+def _line_with(signs: Sequence[str], text: str) -> str:
+    """The line that names the cause: the first one often only names py4j's call."""
+    return _first_line("\n".join(line for line in text.splitlines() if any(sign in line for sign in signs)))

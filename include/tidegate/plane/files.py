@@ -1,0 +1,60 @@
+"""The files that one try of one task writes for an attempt."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tidegate.lake.manifest import DataFile, Kind
+from tidegate.lake.store import Store
+from tidegate.lake.writer import RowWriter
+
+
+@dataclass(frozen=True)
+class AttemptFolder:
+    """Where an attempt's files go: `folder` is relative to the lake's root."""
+
+    store: Store
+    folder: str
+
+    def writers(self, stage: str, slot: int) -> Writers:
+        """What one try of a task writes with. Use it as a context manager."""
+        return Writers(self, stage, slot)
+
+
+class Writers:
+    """A file of each kind, made with its first row, under names that no other try has.
+
+    `files` is what was written, after the end.
+    """
+
+    def __init__(self, attempt: AttemptFolder, stage: str, slot: int) -> None:
+        self._attempt, self._stage, self._slot = attempt, stage, slot
+        self._try = uuid4().hex[:12]
+        self._open = ExitStack()
+        self._writers: dict[Kind, RowWriter] = {}
+        self.files: tuple[DataFile, ...] = ()
+
+    def __enter__(self) -> Writers:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._open.__exit__(type_, error, trace)
+            return
+        self._open.close()
+        self.files = tuple(writer.file for writer in self._writers.values() if writer.file is not None)
+
+    def write(self, kind: Kind, rows: pa.RecordBatch) -> None:
+        """Add rows. Raises LakeUnavailable."""
+        if kind not in self._writers:
+            path = f"{self._attempt.folder}/{kind}-{self._stage}-{self._slot:05d}-{self._try}.parquet"
+            writer = RowWriter(self._attempt.store, path, kind, self._stage)
+            self._writers[kind] = self._open.enter_context(writer)
+        self._writers[kind].write(rows)

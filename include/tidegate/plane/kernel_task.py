@@ -1,0 +1,121 @@
+"""The tasks of a stage: each takes its sorted records and their state through the kernel, and hands what
+comes of it to an output, which writes it, or tells of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tidegate import core
+from tidegate.plane.errors import report_worker_errors
+from tidegate.plane.reports import Report, end_times, rows_of, split_reports
+from tidegate.plane.shuffle import Slots
+from tidegate.plane.state import StateFiles, due_rows
+from tidegate.plane.task_rows import Bypass, complete, numbered_by_key
+
+
+@dataclass(frozen=True)
+class Forwarding:
+    """What leaves a task as rows: `emissions` or not, in `schema`, to the `slots` tasks of the next pass
+    (1 where the driver is next)."""
+
+    schema: pa.Schema
+    emissions: bool
+    slots: int
+
+
+class TaskOutput(Protocol):
+    """Takes what the kernel gives in one try of one task. The report is asked for after the end."""
+
+    def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows of `core.output_schema`, all of one kind; gives what goes on."""
+
+    def report(self) -> Report:
+        """What became of them."""
+
+
+class StageOutput(Protocol):
+    """What the outputs of a stage's tasks have in common. It can be pickled."""
+
+    @property
+    def forwarding(self) -> Forwarding:
+        """What goes on."""
+
+    def open(self, slot: int) -> AbstractContextManager[TaskOutput]:
+        """The output of one try of a task."""
+
+    def before_merge(self, forwarding: Forwarding) -> StageOutput:
+        """The same for the tasks before a `MergeTask`, which gets their emissions by `forwarding`."""
+
+
+@dataclass(frozen=True)
+class KernelTask:
+    """A function for `mapInArrow`: rows of a stage, sorted by `core.order`, in; emissions and reports out.
+
+    `batch` lacks the stream times, which reports bring. `rows` is the schema of the kernel's input.
+    """
+
+    name: str
+    logic: core.Stage
+    batch: core.Batch
+    reads_source: bool
+    rows: pa.Schema
+    slots: Slots
+    state: StateFiles
+    output: StageOutput
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            yield from self._run(slot_of_task(), batches)
+
+    def _run(self, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reports, rows = split_reports(batches)
+        batch = replace(self.batch, times=end_times(self.name, self.reads_source, self.batch.times, reports))
+        forwarding = self.output.forwarding
+        bypass = Bypass(forwarding.schema)
+        with ExitStack() as open_:
+            prior = open_.enter_context(self.state.open(self.slots.range(slot), due_rows(self.logic, batch)))
+            output = open_.enter_context(self.output.open(slot))
+            decidable = (complete(part, self.rows) for part in bypass.without(rows))
+            for decided in core.decide(self.logic, decidable, batch, prior):
+                if decided.num_rows:
+                    yield from output.put(decided)
+                yield from bypass.taken()
+        yield from handed_on(reports, output.report(), slot, forwarding)
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """A function for `mapInArrow` after a bounded stage, whose tasks have whole topic-partitions: emissions
+    sorted by key and time, numbered as one sequence of their key."""
+
+    output: StageOutput
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            slot = slot_of_task()
+            reports, rows = split_reports(batches)
+            with self.output.open(slot) as output:
+                for part in numbered_by_key(rows):
+                    yield from output.put(part)
+            yield from handed_on(reports, output.report(), slot, self.output.forwarding)
+
+
+def slot_of_task() -> int:
+    """The number of the task that runs in this worker: its rows are those of this slot."""
+    context = TaskContext.get()
+    assert context is not None, "a task runs in a worker of Spark"
+    return int(context.partitionId())
+
+
+def handed_on(
+    reports: Sequence[Report], own: Report, slot: int, forwarding: Forwarding
+) -> Iterator[pa.RecordBatch]:
+    """A task's own report; and from the first task those that all of them got."""
+    return rows_of([*(reports if slot == 0 else ()), own], forwarding.schema, forwarding.slots)

@@ -1,0 +1,175 @@
+"""`lookup`: columns from a table, or from another pipeline's state, as they were at planning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
+from tidegate.lake.datafile import stored_schema
+from tidegate.lake.manifest import DataFile
+from tidegate.lake.reader import file_system, lake_errors
+from tidegate.lake.schema import HASH, LIVE, NEWNESS
+from tidegate.lake.state import StateReader
+from tidegate.lake.store import Store
+from tidegate.plane.arrow_source import frame_of
+from tidegate.plane.errors import report_worker_errors
+from tidegate.plane.shuffle import HashRange, Slots
+from tidegate.spec import Pipeline
+from tidegate.spec.lookup import KEY, Lookup
+
+_ROWS_PER_PART = 1_000_000
+_BROADCAST_BYTES = 32 * 1024 * 1024
+_ENTRY = [
+    pa.field("key", pa.string()),
+    pa.field("window_start", pa.int64()),
+    pa.field("window_end", pa.int64()),
+]
+
+
+@dataclass(frozen=True)
+class DeltaVersion:
+    """A Delta table as of a version."""
+
+    path: str
+    version: int
+
+    def open(self, spark: SparkSession, name: str) -> DataFrame:
+        """All of its rows. Raises LakeUnavailable."""
+        with lake_errors(self.path):
+            table = DeltaTable(self.path, version=self.version)
+            files = pa.table(table.get_add_actions(flatten=True))
+            schema = self._dataset(table).schema
+        number = max(
+            1, min(files.num_rows, (pc.sum(files["num_records"]).as_py() or 0) // _ROWS_PER_PART + 1)
+        )
+        parts = [_DeltaPart(self, part, number) for part in range(number)]
+        return _small(frame_of(spark, name, schema, parts), pc.sum(files["size_bytes"]).as_py() or 0)
+
+    def read(self, part: int, parts: int) -> Iterator[pa.RecordBatch]:
+        """Every `parts`-th file. Raises LakeUnavailable."""
+        with lake_errors(self.path):
+            dataset = self._dataset(DeltaTable(self.path, version=self.version))
+            for fragment in sorted(dataset.get_fragments(), key=lambda file: file.path)[part::parts]:
+                yield from fragment.to_batches(schema=dataset.schema)
+
+    def _dataset(self, table: DeltaTable) -> pa.dataset.Dataset:
+        return table.to_pyarrow_dataset(filesystem=file_system(self.path))
+
+
+@dataclass(frozen=True)
+class StateVersion:
+    """A stage's state after a batch: the files that it is read from, those of the newest batch last."""
+
+    store: Store
+    files: tuple[DataFile, ...]
+
+    def open(self, spark: SparkSession, name: str) -> DataFrame:
+        """The value of each key, and of each window of it, in columns beside key and window.
+
+        Raises LakeDamaged, LakeUnavailable.
+        """
+        if not self.files:
+            return spark.createDataFrame([], "key string, window_start bigint, window_end bigint")
+        schema = pa.schema([*_ENTRY, *self._stored_schema().field("value").type])
+        slots = Slots(sum(file.rows for file in self.files) // _ROWS_PER_PART + 1)
+        parts = [_StatePart(self, slots.range(slot)) for slot in range(slots.number)]
+        return _small(frame_of(spark, name, schema, parts), sum(file.bytes for file in self.files))
+
+    def read(self, hashes: HashRange) -> Iterator[pa.RecordBatch]:
+        """The entries of a range of hashes that have a value."""
+        with StateReader(self.store, self.files, self._stored_schema(), first_hash=hashes.first) as state:
+            for rows in state.scan():
+                end = int(np.searchsorted(rows[HASH].to_numpy(), hashes.last, side="right"))
+                yield from _value_columns(rows.slice(0, end))
+                if end < rows.num_rows:
+                    return
+
+    def _stored_schema(self) -> pa.Schema:
+        stored = stored_schema(self.store, self.files)
+        names = (HASH, *(field.name for field in _ENTRY), LIVE, "value", *NEWNESS)
+        return pa.schema([stored.field(name) for name in names])
+
+
+def _value_columns(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Key, window and the columns of the value, of rows that have one."""
+    valued = rows.filter(rows["value"].is_valid())
+    columns = {field.name: valued[field.name] for field in _ENTRY}
+    value = valued["value"].combine_chunks()
+    columns |= {field.name: pc.struct_field(value, field.name) for field in value.type}
+    yield from pa.table(columns).combine_chunks().to_batches()
+
+
+PinnedTable = DeltaVersion | StateVersion
+PinnedTables = Mapping[str, PinnedTable]
+"""What each lookup reads, by its text in the pipeline file."""
+
+
+@dataclass(frozen=True)
+class _DeltaPart:
+    table: DeltaVersion
+    part: int
+    parts: int
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            yield from self.table.read(self.part, self.parts)
+
+
+@dataclass(frozen=True)
+class _StatePart:
+    state: StateVersion
+    hashes: HashRange
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            yield from self.state.read(self.hashes)
+
+
+def _small(frame: DataFrame, size: int) -> DataFrame:
+    """Spark does not know how large a Python source is, and would sort both sides of each join."""
+    return F.broadcast(frame) if size <= _BROADCAST_BYTES else frame
+
+
+def enrich(frame: DataFrame, pipeline: Pipeline, spark: SparkSession, tables: PinnedTables) -> DataFrame:
+    """The frame with each lookup's columns; null where its table has no row. Raises LookupAmbiguous."""
+    for number, lookup in enumerate(pipeline.lookup):
+        name = f"lookup_{pipeline.pipeline}_{number}"
+        frame = joined(frame, lookup, tables[lookup.table].open(spark, name), pipeline)
+    return frame
+
+
+def joined(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """The frame with the columns of one lookup. Raises LookupAmbiguous, PipelineInvalid."""
+    missing = [name for name in (*lookup.on, *lookup.columns) if name not in table.columns]
+    if missing:
+        message = f"the table {lookup.table} has no column `{missing[0]}`"
+        fix = f"Its columns are {', '.join(table.columns)}."
+        raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, fix)])
+    on = [F.col(name).alias(f"__on_{name}") for name in lookup.on]
+    selected = table.select(*on, *[F.col(name).alias(name) for name in lookup.columns])
+    if lookup.state is None:
+        _require_unique(selected, lookup)
+    of_record = {name: F.col("__key" if name == KEY else name) for name in lookup.on}
+    same = [of_record[name] == F.col(f"__on_{name}") for name in lookup.on]
+    return frame.join(selected, same, "left").drop(*[f"__on_{name}" for name in lookup.on])
+
+
+def _require_unique(table: DataFrame, lookup: Lookup) -> None:
+    """A job of its own; the state of a pipeline needs none, since its entries are unique."""
+    on = [f"__on_{name}" for name in lookup.on]
+    complete = table.dropna(subset=on)
+    twice = complete.groupBy(*on).count().where(F.col("count") > 1).limit(1).collect()
+    if twice:
+        value = ", ".join(f"{name} = {twice[0][f'__on_{name}']!r}" for name in lookup.on)
+        raise LookupAmbiguous(
+            f"The table {lookup.table} has {twice[0]['count']} rows with {value}",
+            "Let it have one row for each, or add columns to `on`.",
+        )

@@ -1,0 +1,138 @@
+"""What tasks tell the driver and each other: rows among the rows, so that a batch needs no job but its own.
+
+A report is a row with a text in `__report`, no key and the least hash. It reaches each task of the next pass
+before all other rows; the first of these tasks hands it on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.lake.manifest import DataFile
+from tidegate.plane.shuffle import LEAST_HASH, REPORT, SLOT
+
+
+@dataclass(frozen=True)
+class SliceReport:
+    """What a slice of a topic-partition had.
+
+    `records` came from Kafka, `rows` is what explosion made of them, `empty` of these had nothing to explode,
+    and `unkeyed` go past the step that drops repeated records. `time` is the stream time after it; None: time
+    is not kept.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    records: int
+    rows: int
+    empty: int
+    unkeyed: int
+    time: int | None
+
+
+@dataclass(frozen=True)
+class TimeReport:
+    """The stream time of a topic-partition after the emissions that a later stage reads."""
+
+    stage: str
+    topic: str
+    partition: int
+    time: int
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What one task of a stage has counted and written."""
+
+    stage: str
+    slot: int
+    counts: Mapping[str, int]
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """What one task of a stage tells of a key, as rows: see `traced`."""
+
+    stage: str
+    slot: int
+    rows: tuple[Mapping[str, Any], ...]
+
+
+Report = SliceReport | TimeReport | TaskReport | TraceReport
+_KINDS = {kind.__name__: kind for kind in (SliceReport, TimeReport, TaskReport, TraceReport)}
+
+
+def to_text(report: Report) -> str:
+    """A report as JSON."""
+    return json.dumps({"is": type(report).__name__} | asdict(report))
+
+
+def from_text(text: str) -> Report:
+    """The inverse of `to_text`."""
+    document: dict[str, Any] = json.loads(text)
+    kind = _KINDS[document.pop("is")]
+    if kind is TaskReport:
+        document["files"] = tuple(DataFile(**file) for file in document["files"])
+    report: Report = kind(**document)
+    return report
+
+
+def rows_of(reports: Iterable[Report], schema: pa.Schema, copies: int) -> Iterator[pa.RecordBatch]:
+    """Reports as rows of `schema`, one for each task of the next pass."""
+    texts = [to_text(report) for report in reports]
+    if not texts:
+        return
+    number = len(texts) * copies
+    columns = {
+        REPORT: pa.array(texts * copies),
+        SLOT: pa.array([slot for slot in range(copies) for _ in texts], pa.int32()),
+        **dict.fromkeys(("hash", "__hash"), pa.repeat(pa.scalar(LEAST_HASH, pa.int64()), number)),
+    }
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(number, field.type) for field in schema
+    ]
+    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def split_reports(
+    batches: Iterable[pa.RecordBatch],
+) -> tuple[list[Report], Iterator[pa.RecordBatch]]:
+    """The reports at the head of a task's rows, and the rows after them: at least one batch of them, which
+    may be empty."""
+    reports: list[Report] = []
+    rest = iter(batches)
+    last: list[pa.RecordBatch] = []
+    for batch in rest:
+        texts = batch.column(REPORT)
+        leading = batch.num_rows - texts.null_count
+        reports += map(from_text, texts.slice(0, leading).to_pylist())
+        last = [batch.slice(leading)]
+        if leading < batch.num_rows:
+            break
+    return reports, chain(last, rest)
+
+
+def end_times(
+    stage: str, reads_source: bool, times: Mapping[tuple[str, int], int], reports: Iterable[Report]
+) -> dict[tuple[str, int], int]:
+    """The stream time of topic-partitions after a stage's records: that from before it, and what reports say.
+
+    Slices tell of the steps that read the source, a `TimeReport` of the later stage that it names.
+    """
+    ends = dict(times)
+    for report in reports:
+        if not isinstance(report, (SliceReport, TimeReport)):
+            continue
+        of_stage = reads_source if isinstance(report, SliceReport) else report.stage == stage
+        if of_stage and report.time is not None:
+            place = (report.topic, report.partition)
+            ends[place] = max(report.time, ends.get(place, -1))
+    return ends

@@ -1,0 +1,175 @@
+"""Frames as the rows that the kernel takes (`core.rows`). The decisions are in `core`.
+
+A frame is what a stage reads: columns beside internal ones (see `decoding`). The first stage's comes from
+Kafka, a later one's from the emissions of the stage before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from tidegate import core
+from tidegate.errors import PipelineInvalid, Problem
+from tidegate.plane.canonical import to_json
+from tidegate.plane.shuffle import LEAST_HASH, REPORT, SLOT
+
+INPUT = (
+    "struct<key: binary, value: binary, headers: array<struct<key: string, value: binary>>, reason: string>"
+)
+"""What is kept of a record that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the rows of a step have: `timed` their partition's time, `exploded` several parts of one record,
+    `ranked` a turn that is not their offset.
+    """
+
+    timed: bool
+    exploded: bool
+    ranked: bool
+
+
+def record_rows(
+    frame: DataFrame, values: Mapping[str, str], where: str | None, logic: core.Stage, shape: Shape
+) -> DataFrame:
+    """A frame's records as kernel rows, without the columns that all of them have alike (`task_rows.complete`
+    adds them). Spark evaluates the expressions here.
+
+    `where` is that of a value which is the record's own; the kernel evaluates all others.
+    """
+    internals = [name for name in frame.columns if name.startswith("__")]
+    selected_names = {name.lower() for name in values}
+    others = [
+        name for name in frame.columns if not name.startswith("__") and name.lower() not in selected_names
+    ]
+    selected = frame.select(
+        *[name for name in internals if name != "__input"],
+        _input(frame, logic).alias("__input"),
+        *[F.expr(sql).alias(name) for name, sql in values.items()],
+        *[F.col(f"`{name}`") for name in others],  # the key's columns, which `where` may name
+    )
+    used = F.col("__reason").isNull() & F.col(REPORT).isNull()
+    bypasses = "__bypasses" in internals
+    valued = (
+        (used & ~F.col("__tombstone")) | F.col("__bypasses") if bypasses else used & ~F.col("__tombstone")
+    )
+    value = F.struct(*[F.col(f"`{name}`") for name in values])
+    rows = selected.select(
+        F.when(F.col("__reason").isNull(), core.RECORD)
+        .otherwise(core.QUARANTINED)
+        .cast("byte")
+        .alias("kind"),
+        _hash(logic, internals).alias("hash"),
+        F.when(used, F.col("__key")).alias("key"),
+        *[F.col(f"__{name}").alias(name) for name in ("topic", "partition", "offset")],
+        *([F.col("__turn").cast("long").alias("turn")] if shape.ranked else []),
+        *([F.col("__part").cast("int").alias("part")] if shape.exploded else []),
+        F.col("__timestamp").alias("timestamp"),
+        *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
+        F.col("__chain").alias("source"),
+        *(
+            [(F.coalesce(F.expr(where), F.lit(False)) | F.col("__tombstone")).alias("passes")]
+            if where
+            else []
+        ),
+        F.when(valued, value).alias("value"),
+        F.col("__input").alias("input"),
+        *([F.coalesce("__bypasses", F.lit(False)).alias("bypasses")] if bypasses else []),
+        REPORT,
+        SLOT,
+    )
+    # one type for a value, wherever it stands: Arrow takes a column that is never null for another type
+    anything = nullable(rows.schema["value"].dataType)
+    return rows.withColumn("value", F.col("value").cast(anything))
+
+
+def _passes(where: str) -> Column:
+    return (F.coalesce(F.expr(where), F.lit(False)) | F.col("__tombstone")).alias("passes")
+
+
+def _hash(logic: core.Stage, internals: Sequence[str]) -> Column:
+    """What is decided together has the same: a key, or in a bounded stage a topic-partition."""
+    if logic.bound:
+        return place_hash()
+    if "__hash" in internals:
+        return F.col("__hash")
+    return key_hash(F.col("__key"), *[F.col(f"__{name}") for name in ("topic", "partition", "offset")])
+
+
+def place_hash() -> Column:
+    """The hash of a frame's topic-partitions; reports have the least."""
+    of_place = F.xxhash64(F.concat_ws("/", "__topic", "__partition"))
+    return F.when(F.col(REPORT).isNull(), of_place).otherwise(F.lit(LEAST_HASH).cast("long"))
+
+
+def key_hash(key: Column, *position: Column) -> Column:
+    """The hash of keys. Rows that have none are spread by their position, and reports have the least."""
+    elsewhere = F.greatest(F.xxhash64(F.concat_ws("/", *position)), F.lit(LEAST_HASH + 1))
+    spread = F.when(F.col(REPORT).isNull(), elsewhere).otherwise(F.lit(LEAST_HASH))
+    return F.when(key.isNotNull(), F.xxhash64(key)).otherwise(spread)
+
+
+def row_order(rows: DataFrame, logic: core.Stage) -> list[str]:
+    """`core.order`, as far as the rows have its columns; all are records."""
+    turn = "turn" if "turn" in rows.columns else "offset"
+    named = [turn if name == "turn" else name for name in core.order(logic)]
+    return [name for name in named if name in rows.columns and name != "kind"]
+
+
+def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
+    """`core.input_schema` for such rows."""
+    schema = to_arrow_schema(rows.schema)
+    value, given = schema.field("value").type, schema.field("input").type
+    return core.input_schema(value, logic.reduce.held_type(value), logic.reduce.output_type(value), given)
+
+
+def _input(frame: DataFrame, logic: core.Stage) -> Column:
+    """What is kept of a record that cannot be used: what came from Kafka, or else what a stage emitted."""
+    if logic.on_error == "stop":
+        return F.col("__input").cast(INPUT)
+    columns = [F.col(f"`{name}`") for name in frame.columns if not name.startswith("__")]
+    emitted = F.struct(
+        F.col("__key").cast("binary"),
+        to_json(F.struct(*columns)).cast("binary"),
+        F.lit(None).cast("array<struct<key: string, value: binary>>"),
+        F.lit(None).cast("string"),
+    )
+    return F.coalesce(F.col("__input").cast(INPUT), emitted.cast(INPUT))
+
+
+def nullable(type_: DataType) -> DataType:
+    """The type in which everything may be null."""
+    if isinstance(type_, StructType):
+        return StructType([StructField(field.name, nullable(field.dataType)) for field in type_])
+    if isinstance(type_, ArrayType):
+        return ArrayType(nullable(type_.elementType))
+    if isinstance(type_, MapType):
+        return MapType(nullable(type_.keyType), nullable(type_.valueType))
+    return type_
+
+
+def require_deterministic(frame: DataFrame, expressions: Iterable[str], pipeline: str) -> None:
+    """A second look, by Spark itself, at what `spec` has checked by name. Raises PipelineInvalid.
+
+    Spark allows nothing else in the condition of a join; it is only analysed, never run.
+    """
+    for expression in expressions:
+        try:
+            _ = frame.join(
+                frame.sparkSession.range(0).toDF("__nothing"), F.expr(expression).isNotNull()
+            ).schema
+        except AnalysisException as error:
+            if "NON_DETERMINISTIC" not in (error.getCondition() or ""):
+                raise
+            message = f"`{expression}` gives another value each time it is evaluated"
+            fix = "A retry must compute the same bytes: use deterministic functions only."
+            raise PipelineInvalid([Problem(pipeline, 1, "stages", message, fix)]) from error

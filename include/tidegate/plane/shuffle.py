@@ -1,0 +1,53 @@
+"""Where rows go: each task has one range of hashes, so that no two tasks write or need the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
+REPORT, SLOT = "__report", "__slot"
+"""The columns of reports: their text, and the slot that they go to; null in all other rows."""
+_HALF = 2**31
+"""Slots are made of a hash's upper 32 bits, so that no product is beyond 64."""
+
+
+class HashRange(NamedTuple):
+    """Hashes from `first` to `last`, both inclusive."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The tasks of a stage: `number` of them, each with the hashes of its range."""
+
+    number: int
+
+    def of(self, hash_: Column) -> Column:
+        """The slot of a hash."""
+        upper = F.shiftright(hash_, 32) + F.lit(_HALF).cast("long")
+        return F.shiftright(upper * F.lit(self.number).cast("long"), 32).cast("int")
+
+    def range(self, slot: int) -> HashRange:
+        """The hashes of a slot."""
+        return HashRange(self._first(slot), self._first(slot + 1) - 1)
+
+    def _first(self, slot: int) -> int:
+        return (-(-slot * 2 * _HALF // self.number) - _HALF) << 32
+
+
+def arranged(
+    frame: DataFrame, slots: Slots, hash_: Column, order: Sequence[str], descending: Collection[str] = ()
+) -> DataFrame:
+    """The rows of each slot in one partition, in order. Reports go to the slot that they name, and come
+    first: what is ordered by is null there, or the least hash.
+    """
+    columns = [F.col(name).desc_nulls_first() if name in descending else F.col(name).asc() for name in order]
+    placed = frame.repartitionById(slots.number, F.coalesce(F.col(SLOT), slots.of(hash_)))
+    return placed.sortWithinPartitions(*columns).drop(SLOT)

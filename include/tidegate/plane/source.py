@@ -1,0 +1,208 @@
+"""The planned records of Kafka as a frame, decoded where they are read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Message
+
+from tidegate.broker.config import KafkaConfig
+from tidegate.broker.records import Slice, read_slice
+from tidegate.formats import FrameDecoder, Header, RecordLayout, Records
+from tidegate.ledger.records import OffsetRange
+from tidegate.plane.errors import report_worker_errors
+from tidegate.plane.reports import SliceReport, rows_of
+from tidegate.plane.shuffle import REPORT, SLOT
+
+Times = Mapping[tuple[str, int], int]
+"""(topic, partition) -> stream time, epoch ms."""
+
+_LEAST_SLICE = 200_000
+"""Offsets: a slice costs a connection, and is worth one from so many on."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How records become rows: see `FrameDecoder`."""
+
+    layout: RecordLayout
+    believed_until_ms: int
+    keeps_input: bool
+    unkeyed_columns: tuple[str, ...] = ()
+    """Where repeated values are dropped: those of which a null makes a record its own."""
+
+    def decoder(self) -> FrameDecoder:
+        """A decoder of its own for each task."""
+        return FrameDecoder(self.layout, self.believed_until_ms, self.keeps_input)
+
+
+class RecordSource(Protocol):
+    """Where a batch's records come from."""
+
+    def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
+        """What is read side by side, by so many cores. `timed`: each topic-partition in one go."""
+
+
+class RecordSlice(Protocol):
+    """Records of one topic-partition. It can be pickled, and gives the same when it is read again."""
+
+    @property
+    def range(self) -> Slice:
+        """Their offsets."""
+
+    def blocks(self) -> Iterator[Records]:
+        """The records, in order."""
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """Planned ranges of Kafka's topics."""
+
+    kafka: KafkaConfig
+    ranges: tuple[OffsetRange, ...]
+
+    def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
+        """See `RecordSource`. Large ranges are cut, so that there is work for each core."""
+        return [KafkaSlice(self.kafka, slice_) for slice_ in slices_of(self.ranges, timed, cores)]
+
+
+@dataclass(frozen=True)
+class KafkaSlice:
+    """A slice that librdkafka reads, committed records only. Raises what `read_slice` raises."""
+
+    kafka: KafkaConfig
+    range: Slice
+
+    def blocks(self) -> Iterator[Records]:
+        """See `RecordSlice`."""
+        for block in read_slice(self.kafka, self.range):
+            yield Records(
+                self.range.topic,
+                self.range.partition,
+                [message.offset() or 0 for message in block],
+                [message.timestamp()[1] for message in block],
+                [message.key() for message in block],
+                [message.value() for message in block],
+                [_headers(message) for message in block],
+            )
+
+
+def _headers(message: Message) -> list[Header] | None:
+    headers = message.headers()
+    assert not isinstance(headers, dict), "a record that was read has a list"
+    return headers  # type: ignore[return-value]  # their values are bytes where they were read
+
+
+@dataclass(frozen=True)
+class SliceReader:
+    """Reads a slice in a worker: its rows, and a report for each of the `slots` tasks of the first stage.
+
+    `start_time`: the partition's stream time before the slice; None: time is not kept.
+    """
+
+    slice: RecordSlice
+    decoding: Decoding
+    start_time: int | None
+    slots: int
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        with report_worker_errors():
+            decoder = self.decoding.decoder()
+            schema = source_schema(decoder.schema, self.start_time is not None)
+            tally = _Tally(self.start_time)
+            for block in self.slice.blocks():
+                tally.add_records(len(block.offsets))
+                for rows in decoder.decode(block):
+                    tally.add_rows(rows, self.decoding.unkeyed_columns)
+                    yield _as(schema, rows, tally.before)
+            yield from rows_of([tally.report(self.slice.range)], schema, self.slots)
+
+
+def source_schema(decoded: pa.Schema, timed: bool) -> pa.Schema:
+    """The columns of the source's frame."""
+    time = [pa.field("__time", pa.int64())] if timed else []
+    return pa.schema([*decoded, *time, pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())])
+
+
+def slices_of(ranges: Sequence[OffsetRange], timed: bool, parallelism: int) -> list[Slice]:
+    """What is read side by side. Where time is kept, a topic-partition is read in one go.
+
+    Otherwise large ranges are cut, so that there is work for each core.
+    """
+    size = max(math.ceil(sum(range_.span for range_ in ranges) / max(parallelism, 1)), _LEAST_SLICE)
+    slices = []
+    for range_ in ranges:
+        pieces = 1 if timed else max(1, round(range_.span / size))
+        bounds = [range_.start + range_.span * piece // pieces for piece in range(pieces + 1)]
+        slices += [
+            Slice(range_.topic, range_.partition, first, end)
+            for first, end in itertools.pairwise(bounds)
+            if end > first
+        ]
+    return slices
+
+
+class _Tally:
+    """What a slice had so far."""
+
+    def __init__(self, start_time: int | None) -> None:
+        self._time = start_time
+        self._records = self._rows = self._empty = self._unkeyed = 0
+        self.before: pa.Int64Array | None = None
+        """The stream time before each row of the last rows; None: time is not kept."""
+
+    def add_records(self, number: int) -> None:
+        """Count records of Kafka."""
+        self._records += number
+
+    def add_rows(self, rows: pa.RecordBatch, unkeyed_columns: Sequence[str]) -> None:
+        """Count what they came to; quarantined rows do not advance time."""
+        empty = rows.column("__empty")
+        self._rows += rows.num_rows
+        self._empty += pc.sum(empty).as_py() or 0
+        if unkeyed_columns:
+            self._unkeyed += _unkeyed(rows, unkeyed_columns)
+        if self._time is not None:
+            usable = rows.column("__reason").is_null()
+            timestamps = pc.fill_null(pc.if_else(usable, rows.column("__timestamp"), -1), -1)
+            reached = np.maximum.accumulate(np.append(self._time, timestamps.to_numpy()))
+            self.before, self._time = pa.array(reached[:-1]), int(reached[-1])
+
+    def report(self, slice_: Slice) -> SliceReport:
+        """All of it."""
+        return SliceReport(
+            slice_.topic,
+            slice_.partition,
+            slice_.start,
+            records=self._records,
+            rows=self._rows,
+            empty=self._empty,
+            unkeyed=self._unkeyed,
+            time=self._time,
+        )
+
+
+def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
+    """How many rows none can repeat: deletions, and usable ones with a null in one of the columns."""
+    null = pa.repeat(False, rows.num_rows)
+    for name in columns:
+        null = pc.or_(null, rows.column(name).is_null())
+    own = pc.or_(rows.column("__tombstone"), pc.and_(rows.column("__reason").is_null(), null))
+    return pc.sum(pc.and_(own, pc.invert(rows.column("__empty")))).as_py() or 0
+
+
+def _as(schema: pa.Schema, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:
+    given = dict(zip(rows.schema.names, rows.columns, strict=True))
+    if before is not None:
+        given["__time"] = before
+    arrays = [
+        given[field.name] if field.name in given else pa.nulls(rows.num_rows, field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,127 @@
+"""State rows as files have them, and as the kernel takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import core
+from tidegate.core.rows import ENTRY, POSITION
+from tidegate.lake.manifest import DataFile
+from tidegate.lake.state import DueRows, StateReader
+from tidegate.lake.store import Store
+from tidegate.plane.shuffle import HashRange
+
+_CONSTANTS = {"kind": core.STATE, "turn": -1, "part": 0, "passes": True}
+"""What state rows have in the columns that tell of records."""
+_TIMERS = ("topic", "partition", "due_at", "pending")
+
+
+def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
+    """The columns of a stage's state files; `rows` is the schema of the kernel's input."""
+    values = [pa.field("value", rows.field("held").type)] if logic.keeps_values else []
+    if not logic.remembers_hashes:
+        values.append(pa.field("emitted", rows.field("emitted").type))
+    fields = [pa.field("hash", pa.int64()), pa.field("key", pa.string()), *values, *POSITION]
+    fields += [pa.field("timestamp", pa.int64()), pa.field("source", pa.string()), *ENTRY]
+    return pa.schema([*fields, pa.field("updated_seq", pa.int64())])
+
+
+def to_stored(states: pa.RecordBatch, schema: pa.Schema, seq: int) -> pa.RecordBatch:
+    """State rows that the kernel gave, as files have them."""
+    given = {"updated_seq": pa.repeat(pa.scalar(seq, pa.int64()), states.num_rows)}
+    arrays = [
+        given[field.name] if field.name in given else states.column(_KERNEL_NAMES.get(field.name, field.name))
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_KERNEL_NAMES = {"value": "held"}
+_STORED_NAMES = {"held": "value"}
+
+
+def to_kernel(states: pa.Table, rows: pa.Schema) -> pa.RecordBatch:
+    """Stored state rows as the kernel takes them."""
+    size = states.num_rows
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in _CONSTANTS:
+            return pa.repeat(pa.scalar(_CONSTANTS[field.name], field.type), size)
+        stored = _STORED_NAMES.get(field.name, field.name)
+        if field.name != "value" and stored in states.column_names:
+            return states[stored].combine_chunks()
+        return pa.nulls(size, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in rows], schema=rows)
+
+
+def due_rows(logic: core.Stage, batch: core.Batch) -> DueRows | None:
+    """The entries that the batch has to look at although it has no records of them: their timer fires; in a
+    bounded or drained buffer, all that hold something back. None: the stage has no timers.
+    """
+    if logic.window is None and not logic.emit.holds and not logic.emit.expires:
+        return None
+    all_that_hold = batch.drain or logic.bound is not None
+    latest = None if all_that_hold else max([batch.least_end, *batch.ends.values()])
+
+    def fires(timers: pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
+        reached = pc.fill_null(pc.less_equal(timers["due_at"], _ends(timers, batch)), False)
+        if not all_that_hold:
+            return reached
+        return pc.or_(reached, pc.fill_null(pc.greater(timers["pending"], 0), False))
+
+    return DueRows(_TIMERS, latest, fires)
+
+
+def _ends(timers: pa.Table, batch: core.Batch) -> pa.ChunkedArray | pa.Int64Scalar:
+    """Per row, the time of its partition at the end of the batch."""
+    ends = pa.nulls(timers.num_rows, pa.int64())
+    for (topic, partition), end in batch.ends.items():
+        there = pc.and_(pc.equal(timers["topic"], topic), pc.equal(timers["partition"], partition))
+        ends = pc.if_else(there, pa.scalar(end, pa.int64()), ends)
+    return pc.fill_null(ends, pa.scalar(batch.least_end, pa.int64()))
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """The files that a stage's state is read from, of any number of attempts and snapshots."""
+
+    store: Store
+    files: tuple[DataFile, ...]
+    stored: pa.Schema
+    rows: pa.Schema
+    by_place: bool
+    """Whether an entry is a topic-partition's, as in a bounded buffer."""
+
+    def open(self, hashes: HashRange, due: DueRows | None) -> StoredState:
+        """The state of a range of hashes. Close it."""
+        reader = StateReader(self.store, self.files, self.stored, due, self.by_place, first_hash=hashes.first)
+        return StoredState(reader, self.rows, hashes.last)
+
+
+class StoredState:
+    """`core.PriorState` out of files."""
+
+    def __init__(self, reader: StateReader, rows: pa.Schema, last_hash: int) -> None:
+        self._reader = reader
+        self._rows = rows
+        self.last_hash = last_hash
+
+    def __enter__(self) -> StoredState:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.__exit__()
+
+    def next_bound(self, up_to: int) -> int:
+        """See `core.PriorState`."""
+        return self._reader.next_bound(up_to)
+
+    def take(self, hashes: npt.NDArray[np.int64], up_to: int) -> pa.RecordBatch:
+        """See `core.PriorState`. Raises LakeDamaged, LakeUnavailable, SchemaChanged."""
+        return to_kernel(self._reader.take(hashes, up_to), self._rows)

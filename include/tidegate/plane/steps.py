@@ -1,0 +1,120 @@
+"""A pipeline as a chain of kernel passes: its stages, and before them what drops repeated values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate import core
+from tidegate.plane.canonical import KeyTypes, to_json
+from tidegate.plane.shuffle import REPORT, SLOT
+from tidegate.spec import Pipeline, Stage
+from tidegate.spec.columns import parse_type
+from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage, over_types
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups what comes in.
+
+    `takes_deletions`: those of the step before reach it, see `Pipeline.takes_deletions`.
+    """
+
+    name: str
+    logic: core.Stage
+    values: Mapping[str, str]
+    where: str | None = None
+    key: tuple[str, ...] | None = None
+    stage: Stage | None = None
+    takes_deletions: bool = True
+
+    @property
+    def is_deduplication(self) -> bool:
+        """Whether it only lets records through or not."""
+        return self.stage is None
+
+
+def steps_of(pipeline: Pipeline) -> list[Step]:
+    """The steps, in order."""
+    once = deduplication_stage(pipeline)
+    first = [] if once is None else [Step(DEDUPLICATION, once, {"frame": "`__packed`"})]
+    return first + [
+        Step(
+            stage.name,
+            kernel_stage(pipeline, stage),
+            stage.values,
+            stage.where_of_record,
+            stage.key,
+            stage,
+            pipeline.takes_deletions(stage),
+        )
+        for stage in pipeline.stages
+    ]
+
+
+def typed(step: Step, value: pa.DataType, keys: KeyTypes) -> Step:
+    """The step over the types that its rows' `value` and its key have. Raises ConditionFailed."""
+    of_key = {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
+    return replace(step, logic=over_types(step.logic, step.logic.reduce.output_type(value), of_key))
+
+
+def keeps_time(steps: Sequence[Step]) -> bool:
+    """Whether stream time matters: to a stage, to the order between stages, or to what expires."""
+    return len(steps) > 1 or any(step.stage is not None and step.stage.timed for step in steps)
+
+
+def keeps_input(steps: Sequence[Step]) -> bool:
+    """Whether the first stage may put a record aside, which travels whole then."""
+    first = next(step for step in steps if step.stage is not None)
+    return first.logic.on_error == "quarantine"
+
+
+def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
+    """The columns whose values are let through once."""
+    deduplicate = pipeline.source.deduplicate
+    assert not isinstance(deduplicate, str), "only asked where there is such a step"
+    return deduplicate.columns
+
+
+def published_stages(pipeline: Pipeline) -> set[str]:
+    """The stages whose emissions are written: those of sinks, and the last."""
+    return {pipeline.stages[-1].name, *(pipeline.stage_of(sink).name for sink in pipeline.sinks)}
+
+
+def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:
+    """The columns that the source's key is made of."""
+    return {name: frame.schema[name].dataType for name in pipeline.source.key or ()}
+
+
+def _bypasses(columns: Sequence[str]) -> Column:
+    """Whether a record is its own, which none can repeat: a deletion, or one with a null in `columns`."""
+    null = reduce(or_, (F.col(f"`{name}`").isNull() for name in columns))
+    return F.col(REPORT).isNull() & (F.col("__tombstone") | (F.col("__reason").isNull() & null))
+
+
+def packed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Records as values of the step that drops repeated ones: keyed by `columns`, each whole in `__packed`.
+
+    `__bypasses` are those that none can repeat, and that step does not see.
+    """
+    key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
+    names = [name for name in frame.columns if name not in (REPORT, SLOT)]
+    whole = F.struct(*[F.col(f"`{name}`") for name in names])
+    keyed = F.col("__reason").isNull() & F.col(REPORT).isNull()
+    return (
+        frame.withColumn("__bypasses", _bypasses(columns))
+        .withColumn("__packed", whole)
+        .withColumn("__key", F.when(keyed & ~F.col("__bypasses"), key))
+        .drop("__hash")
+    )
+
+
+def unpacked(emissions: DataFrame) -> DataFrame:
+    """The records that were let through, as they were."""
+    return emissions.select("value.frame.*", REPORT, SLOT)

@@ -1,0 +1,94 @@
+"""Rows on their way into the kernel and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import core
+
+_CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
+"""What records have in columns that did not travel."""
+
+
+def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as they come out of the shuffle, with all columns of the kernel's input."""
+    present = rows.schema.names
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in present:
+            return rows.column(field.name)
+        if field.name == "turn":
+            return rows.column("offset")
+        if field.name in _CONSTANTS:
+            return pa.repeat(pa.scalar(_CONSTANTS[field.name], field.type), rows.num_rows)
+        return pa.nulls(rows.num_rows, field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+class Bypass:
+    """Records that no other can repeat go past the step that drops repeated ones.
+
+    They are those with `bypasses`; as emissions in `schema` they go on beside what that step lets through.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._taken: list[pa.RecordBatch] = []
+
+    def without(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The other rows. None are taken where the rows have no such column."""
+        for rows in batches:
+            if "bypasses" in rows.schema.names:
+                bypasses = rows.column("bypasses")
+                self._taken.append(rows.filter(bypasses))
+                rows = rows.filter(pc.invert(bypasses))
+            yield rows
+
+    def taken(self) -> Iterator[pa.RecordBatch]:
+        """Those that were taken since."""
+        taken, self._taken = self._taken, []
+        for rows in taken:
+            if rows.num_rows:
+                yield forwarded(rows, self._schema)
+
+
+def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Emissions as rows of the next pass."""
+    present = emissions.schema.names
+    arrays = [
+        emissions.column(field.name) if field.name in present else pa.nulls(emissions.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def quarantine_rows(rows: pa.RecordBatch, given: pa.StructArray, seq: int) -> pa.RecordBatch:
+    """Unusable input, whole, as quarantine keeps it. `given` is its `input`."""
+    columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
+    columns |= {name: pc.struct_field(given, name) for name in ("key", "value", "headers", "reason")}
+    return pa.RecordBatch.from_pydict(columns | {"seq": pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)})
+
+
+def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows sorted by key, with `ordinal` 0, 1, 2 … in each key."""
+    last, before = None, 0
+    for rows in batches:
+        if not rows.num_rows:
+            continue
+        keys = rows.column("key")
+        is_first = np.ones(rows.num_rows, bool)
+        is_first[1:] = pc.not_equal(keys.slice(1), keys.slice(0, rows.num_rows - 1)).to_numpy(False)
+        goes_on = keys[0].as_py() == last
+        number = np.arange(rows.num_rows)
+        first = np.maximum.accumulate(np.where(is_first, number, 0))
+        ordinals = number - first
+        if goes_on:
+            ordinals[first == 0] += before
+        last, before = keys[-1].as_py(), int(ordinals[-1]) + 1
+        place = rows.schema.get_field_index("ordinal")
+        yield rows.set_column(place, rows.schema.field(place), pa.array(ordinals, pa.int64()))

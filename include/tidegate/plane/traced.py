@@ -1,0 +1,109 @@
+"""What tasks tell of one key, in place of writing: for explanations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import core
+from tidegate.core.json_columns import json_texts
+from tidegate.plane.kernel_task import Forwarding
+from tidegate.plane.reports import TraceReport
+from tidegate.plane.task_rows import forwarded
+
+_COLUMNS = (
+    "ordinal",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "at",
+    "reason",
+    "window_start",
+    "window_end",
+)
+
+
+@dataclass(frozen=True)
+class TracedOutput:
+    """A `StageOutput` that keeps what the kernel says of `key`.
+
+    Quarantined records have no key: those count whose Kafka key is its text. `packed`: the stage is the one
+    that drops repeated values, whose keys are its own, and which has the record's within its value.
+    """
+
+    stage: str
+    key: str
+    packed: bool
+    forwarding: Forwarding
+    emissions: bool = True
+
+    def open(self, slot: int) -> AbstractContextManager[TracedTask]:
+        """See `StageOutput`."""
+        return nullcontext(TracedTask(self, slot))
+
+    def before_merge(self, forwarding: Forwarding) -> TracedOutput:
+        """See `StageOutput`."""
+        return replace(self, forwarding=forwarding, emissions=False)
+
+
+class TracedTask:
+    """A `TaskOutput`."""
+
+    def __init__(self, output: TracedOutput, slot: int) -> None:
+        self._output = output
+        self._slot = slot
+        self._rows: list[dict[str, Any]] = []
+
+    def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """See `TaskOutput`."""
+        kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else core.EMISSION
+        if kind == core.TRACE:
+            self._keep(kind, self._of_key(decided), decided)
+        elif kind == core.QUARANTINED:
+            keys = pc.struct_field(decided.column("input"), "key")
+            self._keep(kind, pc.equal(keys, self._output.key.encode()), decided)
+        elif kind == core.EMISSION:
+            if self._output.emissions and not self._output.packed:
+                self._keep(kind, self._of_key(decided), decided)
+            if self._output.forwarding.emissions:
+                yield forwarded(decided, self._output.forwarding.schema)
+
+    def report(self) -> TraceReport:
+        """All that was kept."""
+        return TraceReport(self._output.stage, self._slot, tuple(self._rows))
+
+    def _of_key(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        if not self._output.packed:
+            return pc.equal(rows.column("key"), self._output.key)
+        traces = map(json.loads, rows.column("told").to_pylist())
+        return pa.array(
+            [trace["value"]["frame"]["__key"] == self._output.key for trace in traces], pa.bool_()
+        )
+
+    def _keep(self, kind: int, mask: pa.BooleanArray, rows: pa.RecordBatch) -> None:
+        chosen = rows.filter(pc.fill_null(mask, False))
+        if not chosen.num_rows:
+            return
+        columns = {name: chosen.column(name).to_pylist() for name in _COLUMNS}
+        columns["value"] = json_texts(chosen.column("value")).to_pylist()
+        columns |= {
+            name: chosen.column(name).to_pylist() for name in ("told", "input") if name in chosen.schema.names
+        }
+        for row in pa.RecordBatch.from_pydict(columns).to_pylist():
+            self._rows.append({"kind": kind, **_readable(row)})
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without bytes, which JSON does not have."""
+    whole = row.pop("input", None)
+    if whole is not None:
+        text = whole["value"]
+        row |= {"unusable": whole["reason"], "text": None if text is None else text.decode(errors="replace")}
+    return row

@@ -1,0 +1,109 @@
+"""What tasks write of a batch: state, outbox and quarantine, as files of an attempt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import core
+from tidegate.plane.files import AttemptFolder, Writers
+from tidegate.plane.kernel_task import Forwarding
+from tidegate.plane.outbox import COUNTED, OutboxFormat, refused_input
+from tidegate.plane.reports import TaskReport
+from tidegate.plane.state import to_stored
+from tidegate.plane.task_rows import forwarded, quarantine_rows
+
+
+@dataclass(frozen=True)
+class WrittenOutput:
+    """A `StageOutput`. `stored`: the columns of state files. `outbox`: how emissions are written; None: no
+    sink gets them, or a later task writes them.
+    """
+
+    stage: str
+    seq: int
+    folder: AttemptFolder
+    stored: pa.Schema
+    outbox: OutboxFormat | None
+    forwarding: Forwarding
+
+    def open(self, slot: int) -> WrittenTask:
+        """See `StageOutput`."""
+        return WrittenTask(self, slot)
+
+    def before_merge(self, forwarding: Forwarding) -> WrittenOutput:
+        """See `StageOutput`."""
+        return replace(self, outbox=None, forwarding=forwarding)
+
+
+class WrittenTask:
+    """A `TaskOutput`. Raises RecordTooLarge, LakeUnavailable."""
+
+    def __init__(self, output: WrittenOutput, slot: int) -> None:
+        self._output = output
+        self._slot = slot
+        self._counts = core.Counts()
+        self._writers: Writers = output.folder.writers(output.stage, slot)
+        self._handlers: Mapping[int, Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]] = {
+            core.STATE: self._state,
+            core.EMISSION: self._emissions,
+            core.QUARANTINED: self._quarantined,
+            core.COUNTS: self._counted,
+        }
+
+    def __enter__(self) -> WrittenTask:
+        self._writers.__enter__()
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writers.__exit__(type_, error, trace)
+
+    def put(self, decided: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """See `TaskOutput`."""
+        kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else core.EMISSION
+        return self._handlers[kind](decided)
+
+    def report(self) -> TaskReport:
+        """Counts, and the files that are complete."""
+        return TaskReport(self._output.stage, self._slot, dict(self._counts), self._writers.files)
+
+    def _state(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._writers.write("state", to_stored(rows, self._output.stored, self._output.seq))
+        yield from ()
+
+    def _quarantined(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._writers.write("quarantine", quarantine_rows(rows, rows.column("input"), self._output.seq))
+        yield from ()
+
+    def _counted(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for text in rows.column("counts").to_pylist():
+            self._counts.include(json.loads(text))
+        yield from ()
+
+    def _emissions(self, emissions: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self._output.outbox is not None:
+            rows, refused = self._output.outbox.rows(emissions)
+            if refused.null_count < len(refused):
+                rows = self._without_refused(emissions, rows, refused)
+            self._writers.write("outbox", rows)
+        if self._output.forwarding.emissions:
+            yield forwarded(emissions, self._output.forwarding.schema)
+
+    def _without_refused(
+        self, emissions: pa.RecordBatch, rows: pa.RecordBatch, refused: pa.StringArray
+    ) -> pa.RecordBatch:
+        """Quarantine what sinks would refuse; gives the other rows."""
+        for reason in pc.value_counts(refused.drop_null()).to_pylist():
+            self._counts[COUNTED[reason["values"]]] += reason["counts"]
+        is_refused = refused.is_valid()
+        given = refused_input(rows.filter(is_refused), refused.filter(is_refused))
+        unusable = quarantine_rows(emissions.filter(is_refused), given, self._output.seq)
+        self._writers.write("quarantine", unusable)
+        return rows.filter(pc.invert(is_refused))

@@ -1,0 +1,76 @@
+"""Explanations: a batch decided again, for one key, with the state that the batches before have left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.plane.played import GivenRecords, Played
+from tidegate.plane.explain import TraceEvent, explain_batch
+from tidegate.spec import CaseRecord, parse_case_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SOURCE = {"topics": ["in"], "format": "json", "columns": "id bigint, quantity int", "key": ["id"]}
+CHANGES = {
+    "name": "changes",
+    "select": {"open": "quantity > 0"},
+    "reduce": "latest",
+    "emit": {"on": "change"},
+}
+COUNTED = {"name": "counted", "reduce": {"changes": "count(*)"}, "emit": {"on": "update"}}
+
+
+def _record(offset: int, key: int, quantity: Any) -> CaseRecord:
+    value = b'{"id": %d, "quantity": %s}' % (key, str(quantity).encode())
+    return CaseRecord(str(key), value, 1_000 + offset, "in", offset=offset)
+
+
+@pytest.fixture
+def played(spark: SparkSession, tmp_path: Path) -> Played:
+    pipeline = parse_case_pipeline(
+        {"pipeline": "explained", "source": SOURCE, "stages": [CHANGES, COUNTED]}, "case"
+    )
+    return Played(spark, pipeline, tmp_path)
+
+
+def _told(played: Played, records: list[CaseRecord], stage: str | None = None) -> list[TraceEvent]:
+    before, clocks = played.before, dict(played.clocks)
+    played.batch(records, clock=60_000)
+    files = sorted((played.root).rglob("*"))
+    plan = played.plans[-1]
+    played.clocks = clocks
+    events = explain_batch(
+        played.spark, plan, played.pipeline, GivenRecords(tuple(records)), played.lake, before, stage, "1"
+    )
+    assert sorted((played.root).rglob("*")) == files, "an explanation writes nothing"
+    return events
+
+
+def test_records_and_emissions_of_a_key_are_told_in_each_stage(played: Played) -> None:
+    played.batch([_record(0, 1, 5), _record(1, 2, 5)], clock=50_000)
+    events = _told(played, [_record(2, 1, 4), _record(3, 2, 0), _record(4, 1, 0)])
+    assert [(event.stage, event.what, event.fate, event.value) for event in events] == [
+        ("changes", "record", "suppressed", {"open": True}),
+        ("changes", "record", "changed", {"open": False}),
+        ("changes", "emission", "changed", {"open": False}),
+        ("counted", "record", "changed", {"changes": True}),
+        ("counted", "emission", "changed", {"changes": 2}),
+    ]
+
+
+def test_what_was_known_of_the_key_is_told_with_a_record(played: Played) -> None:
+    played.batch([_record(0, 1, 5)], clock=50_000)
+    (event,) = _told(played, [_record(1, 1, 4)], "changes")
+    assert [entry["emitted"] for entry in event.known] == [{"open": True}]
+
+
+def test_a_quarantined_record_is_told_by_its_kafka_key(played: Played) -> None:
+    (event,) = _told(played, [_record(0, 1, '"many"')], "changes")
+    assert (event.what, event.source) == ("quarantined", ("in", 0, 0))
+    assert event.fate.startswith("malformed")

@@ -1,0 +1,100 @@
+"""Batches of the data plane out of a real broker: slices, lost records, and where credentials do not go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.broker.test_records import Topic
+from tests.plane.played import Played
+from tidegate.broker.config import KafkaConfig
+from tidegate.errors import OffsetsLost
+from tidegate.ledger.records import OffsetRange
+from tidegate.local.broker import KafkaBroker
+from tidegate.plane.source import KafkaSlice, KafkaSource, slices_of
+from tidegate.spec import parse_case_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+CANARY = "canary-7f3a"
+
+
+@pytest.fixture
+def topic(broker: KafkaBroker) -> Topic:
+    return Topic(broker.bootstrap_servers)
+
+
+def _played(spark: SparkSession, root: Path, topic: Topic, **stage: Any) -> Played:
+    changes = {"name": "changes", "select": {"open": "quantity > 0"}, "reduce": "latest"}
+    source = {"topics": [topic.name], "format": "json", "columns": "id bigint, quantity int", "key": ["id"]}
+    stages = [{**changes, "emit": {"on": "change"}, **stage}]
+    pipeline = parse_case_pipeline({"pipeline": "of_kafka", "source": source, "stages": stages}, "case")
+    return Played(spark, pipeline, root)
+
+
+def _event(key: int, quantity: int) -> str:
+    return f'{{"id": {key}, "quantity": {quantity}}}'
+
+
+def _source(topic: Topic, start: int, end: int, **properties: str) -> KafkaSource:
+    config = KafkaConfig({"bootstrap.servers": topic.servers, **properties})
+    return KafkaSource(config, (OffsetRange(topic.name, 0, start, end),))
+
+
+def test_each_batch_reads_its_range_on_the_state_that_the_one_before_left(
+    spark: SparkSession, tmp_path: Path, topic: Topic
+) -> None:
+    topic.send(*(_event(key, 1) for key in range(10)))
+    topic.transaction(*(_event(key, 0) for key in range(10)), abort=True)
+    topic.transaction(*(_event(key, key % 2) for key in range(10)))
+    played = _played(spark, tmp_path, topic)
+    played.read(_source(topic, 0, 10))
+    played.read(_source(topic, 10, 32))
+    emitted = {key: [row["value"]["open"] for row in rows] for key, rows in played.emissions().items()}
+    assert emitted == {str(key): [True] if key % 2 else [True, False] for key in range(10)}
+    assert [computed.counts[""]["read"] for computed in played.batches] == [10, 10]
+
+
+def test_records_that_retention_has_deleted_halt_the_batch_with_their_offsets(
+    spark: SparkSession, tmp_path: Path, topic: Topic
+) -> None:
+    topic.send(*(_event(key, 1) for key in range(10)))
+    topic.delete_before(4)
+    played = _played(spark, tmp_path, topic)
+    with pytest.raises(OffsetsLost, match="offsets 0 to 3"):
+        played.read(_source(topic, 0, 10))
+    assert played.batches == []
+
+
+def test_a_plan_of_spark_has_no_credentials(
+    spark: SparkSession, tmp_path: Path, topic: Topic, capfd: pytest.CaptureFixture[str]
+) -> None:
+    played = _played(spark, tmp_path, topic)
+    frame = played.frame(_source(topic, 0, 0, **{"sasl.password": CANARY}))
+    frame.explain("extended")
+    told = capfd.readouterr()
+    assert "MapInArrow" in told.out
+    assert CANARY not in told.out + told.err
+    assert not any(CANARY in value for value in spark.conf.getAll.values())
+
+
+def test_a_large_range_is_cut_where_no_stage_keeps_time_and_left_whole_where_one_does() -> None:
+    ranges = [OffsetRange("t", 0, 100, 1_000_100), OffsetRange("t", 1, 0, 10)]
+    cut = slices_of(ranges, timed=False, parallelism=4)
+    assert [(slice_.partition, slice_.start, slice_.end) for slice_ in cut] == [
+        *((0, 100 + 250_000 * piece, 100 + 250_000 * (piece + 1)) for piece in range(4)),
+        (1, 0, 10),
+    ]
+    whole = slices_of(ranges, timed=True, parallelism=4)
+    assert [slice_.end - slice_.start for slice_ in whole] == [1_000_000, 10]
+
+
+def test_a_slice_says_nothing_of_its_credentials() -> None:
+    (slice_,) = slices_of([OffsetRange("t", 0, 0, 10)], timed=True, parallelism=1)
+    config = KafkaConfig({"bootstrap.servers": "host:1", "sasl.password": CANARY})
+    assert CANARY not in repr(KafkaSlice(config, slice_))

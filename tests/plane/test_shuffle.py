@@ -1,0 +1,39 @@
+"""Slots: each hash in one, each slot one range."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate.plane.shuffle import GREATEST_HASH, LEAST_HASH, Slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+numbers = st.integers(1, 5_000)
+
+
+@given(numbers)
+def test_the_ranges_of_all_slots_are_all_hashes_without_a_gap(number: int) -> None:
+    slots = Slots(number)
+    ranges = [slots.range(slot) for slot in range(number)]
+    assert ranges[0].first == LEAST_HASH
+    assert ranges[-1].last == GREATEST_HASH
+    assert all(before.last + 1 == after.first for before, after in itertools.pairwise(ranges))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", [1, 2, 3, 7, 60, 4_096])
+def test_spark_puts_a_hash_into_the_slot_whose_range_has_it(spark: SparkSession, number: int) -> None:
+    slots = Slots(number)
+    bounds = [bound for slot in range(number) for bound in slots.range(slot)]
+    rows = spark.createDataFrame([(bound,) for bound in bounds], "hash long")
+    placed = rows.select("hash", slots.of(F.col("hash")).alias("slot")).collect()
+    assert all(
+        slots.range(row["slot"]).first <= row["hash"] <= slots.range(row["slot"]).last for row in placed
+    )
