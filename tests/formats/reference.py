@@ -73,6 +73,8 @@ def scalar(found: Any, type_: pa.DataType) -> Any:
         limit = 2 ** (type_.bit_width - 1)
         require(-limit <= int(found) < limit)
         return int(found)
+    if pt.is_floating(type_) and found in ("NaN", "Infinity", "-Infinity"):
+        return float(found)
     if pt.is_floating(type_):
         require(isinstance(found, (Integer, Number)))
         number = float(found)
@@ -97,7 +99,7 @@ def of_text(found: str, type_: pa.DataType) -> Any:
             require(re.fullmatch(r"\d{4}-\d\d-\d\d", found, re.ASCII) is not None)
             return date.fromisoformat(found)
         require(RFC3339.fullmatch(found) is not None)
-        at = datetime.fromisoformat(found)
+        at = datetime.fromisoformat(found.upper())
         if type_.tz is None:
             require(at.tzinfo is None)
             return at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import string
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.reference import Unusable, read
+from tidegate.core.json_columns import json_texts
 from tidegate.formats import JsonDecoder
 
 UTC = timezone.utc
@@ -82,6 +84,7 @@ USED = {
         body(at="2026-01-31 10:30:00.5"),
         {"at": datetime(2026, 1, 31, 10, 30, 0, 500_000, tzinfo=UTC)},
     ),
+    "infinity as sinks write it": (body(d="-Infinity", f="Infinity"), {"d": -math.inf, "f": math.inf}),
     "a huge value": (body(s="x" * 10_000_000), {"s": "x" * 10_000_000}),
 }
 
@@ -122,6 +125,7 @@ UNUSABLE = {
         body(at="2026-01-31T10:30:00.1234567Z"),
         "Expected a time as `2026-01-31T10:30:00.123456Z` - at `$.at`",
     ),
+    "infinity as others write it": (body(d="inf"), "`$.d`"),
     "a byte order mark": (b'\xef\xbb\xbf{"n": 1}', "invalid character"),
     "a control character in a text": (b'{"s": "\x01"}', "invalid character"),
     "a time in a list": (body(times=[None, "10:30"]), "at `$.times[...]`"),
@@ -179,6 +183,7 @@ numbers = st.one_of(
 times = st.datetimes(timezones=st.none() | st.just(UTC)).map(datetime.isoformat) | st.sampled_from(
     ["2026-01-31t10:30:00.5z", "2026-01-31 10:30:00-2359", "2026-02-29T10:30:00", "2026-01-31T24:00:00Z"]
 )
+named = st.sampled_from(["Infinity", "-Infinity", "inf", "nan"])
 scalars = st.one_of(st.none(), st.booleans(), numbers, texts, times, st.dates().map(str))
 documents = st.recursive(
     scalars,
@@ -192,8 +197,8 @@ fitting = st.fixed_dictionaries(
     optional={
         "s": texts | scalars,
         "n": st.integers(-(2**31) - 1, 2**31),
-        "d": numbers,
-        "f": numbers,
+        "d": numbers | named,
+        "f": numbers | named,
         "price": numbers | st.sampled_from(["1.25", "x", "-0.1", "1e2", " 1", "1_0", ".5", "\u0663"]),
         "at": times | scalars,
         "local": times,
@@ -240,3 +245,12 @@ def test_what_is_too_deep_does_not_depend_on_who_reads_it() -> None:
         return deeper(frames - 1) if frames else decoded(within)[1]
 
     assert deeper(200) is None
+
+
+def test_what_is_not_a_number_is_read_as_sinks_write_it() -> None:
+    fields, reason = decoded(
+        json_texts(pa.array([{"d": math.nan}], pa.struct([("d", pa.float64())])))[0].as_py().encode()
+    )
+    assert reason is None
+    assert fields is not None
+    assert math.isnan(fields["d"])

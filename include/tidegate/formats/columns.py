@@ -62,6 +62,7 @@ class ColumnBuilder:
             (pt.is_struct, self.structs),
             (pt.is_list, self._lists),
             (pt.is_map, self._maps),
+            (pt.is_floating, self._floats),
             (pt.is_decimal, self._decimals),
             (pt.is_timestamp, self._times),
         )
@@ -81,6 +82,15 @@ class ColumnBuilder:
         parts = [item for value in present for item in value.values()]
         items = self._column(parts, type_.item_type, f"{path}[...]", _repeated(rows, sizes))
         return pa.MapArray.from_arrays(_offsets(sizes), keys, items, type=type_, mask=_nulls(values))
+
+    def _floats(
+        self, values: Sequence[float | str | None], type_: pa.DataType, path: str, rows: Rows
+    ) -> pa.FloatingPointArray:
+        """Numbers, or the names of those that JSON does not have."""
+        try:
+            return pa.array(values, type_)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            return pa.array([value if value is None else float(value) for value in values], type_)
 
     def _decimals(
         self, values: Sequence[msgspec.Raw | None], type_: pa.Decimal128Type, path: str, rows: Rows

@@ -2,8 +2,8 @@
 
 A field that is missing is null, one that is not declared is passed over, and of a name given twice the last
 counts. Nothing is converted: a number is no text and a text no number, and an integer has no point. Only a
-decimal may be given as text, too, since JSON's numbers lose digits in many programs. What is nested deeper
-than MOST_NESTED is unusable, whatever the stack of who reads it.
+decimal may be given as text, too, since JSON's numbers lose digits in many programs, and `"NaN"` and infinity
+as sinks write them. What is nested deeper than MOST_NESTED is unusable, whatever the stack of who reads it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -25,10 +25,11 @@ from tidegate.formats.decoded import Decoded, malformed
 from tidegate.formats.text import NOT_UTF8, texts_of
 
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
+_NAMED = Literal["NaN", "Infinity", "-Infinity"]  # as sinks write what JSON has no number for
 _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Any]] = (
     (pt.is_boolean, bool),
-    (pt.is_float32, Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]),
-    (pt.is_float64, float),
+    (pt.is_float32, Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)] | _NAMED),
+    (pt.is_float64, float | _NAMED),
     (pt.is_string, str),
     (pt.is_binary, bytes),  # as base64
     (pt.is_date, date),
