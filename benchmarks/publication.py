@@ -1,28 +1,31 @@
-"""One outbox into Kafka through one, two and four producers, beside a plain producer without transactions.
+"""One outbox into Kafka, exactly once, beside the same client without transactions and progress.
 
 `python -m benchmarks.publication --help`
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
-from kafka import KafkaAdminClient, KafkaProducer
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.place import temporary_home
 from benchmarks.programs import ResultWrong
 from tidegate.broker import KafkaConfig, KafkaLog
+from tidegate.broker.messages import message_columns, messages_of
+from tidegate.broker.producer import BATCH_BYTES
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.demo.topics import committed_records
 from tidegate.ledger import Plan, Stream
@@ -30,9 +33,8 @@ from tidegate.local.broker import KafkaBroker
 from tidegate.spec import KafkaSink, Pipeline, parse_pipeline
 from tidegate.steps.messages import topic_messages
 from tidegate.steps.outbox import Outbox
-from tidegate.steps.producers import Share, publish_shares
 
-PEER = "plain"
+OURS, PEER = "tidegate", "plain"
 _PER_KEY = 4
 _PIPELINE = """\
 pipeline: published
@@ -46,7 +48,7 @@ sinks:
 
 @dataclass(frozen=True)
 class Run:
-    """One way through the whole outbox: `1`, `2`, … producers, or the peer."""
+    """One way through the whole outbox."""
 
     program: str
     repeat: int
@@ -69,9 +71,7 @@ class Result:
         return [ours / theirs for ours, theirs in pairs]
 
 
-def measure(
-    records: int, partitions: int, producers: Sequence[int], repeat: int, say: Callable[[str], None]
-) -> Result:
+def measure(records: int, partitions: int, repeat: int, say: Callable[[str], None]) -> Result:
     """Publish the same outbox in turns, each time into a topic of its own. Raises ResultWrong."""
     runs: list[Run] = []
     with temporary_home() as home, KafkaBroker(home) as broker:
@@ -80,11 +80,10 @@ def measure(
         with KafkaLog(config) as log:
             log.ensure_progress_topic()
         for number in range(1, repeat + 1):
-            for of in (*producers, 0):
-                program = str(of) if of else PEER
+            for program, publish in ((OURS, _tidegate), (PEER, _peer)):
                 say(f"{program}, round {number} of {repeat}")
                 sink = _sink(config, f"out-{program}-{number}", partitions)
-                seconds = _tidegate(config, sink, outbox, of) if of else _peer(config, sink, outbox)
+                seconds = publish(config, sink, outbox)
                 runs.append(Run(program, number, seconds))
                 _require_all(config, sink, outbox)
     return Result(records, tuple(runs))
@@ -123,34 +122,27 @@ def _sink(config: KafkaConfig, topic: str, partitions: int) -> KafkaSink:
     return KafkaSink(kind="kafka", topic=topic)
 
 
-def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox, of: int) -> float:
-    """Seconds of the publication, processes that start included; of all but a sink's first use."""
-    shares = []
-    for part in range(of):
-        publisher = KafkaPublisher(config, f"{sink.topic}#{part}", sink.topic)
-        publisher.begin(outbox.plan.seq)
-        shares.append(Share(publisher, sink, outbox, 0, part, of))
+def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
+    """Seconds of the publication, connections included; of all but a sink's first use."""
+    publisher = KafkaPublisher(config, sink.topic, sink.topic)
+    publisher.begin(outbox.plan.seq)
     began = time.perf_counter()
-    publish_shares(shares)
+    publisher.publish(outbox.plan.seq, outbox.attempt, partial(topic_messages, sink, outbox), 0)
     return time.perf_counter() - began
 
 
 def _peer(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
     """Seconds of a producer with the same settings, but for the transactions and what they are for."""
     began = time.perf_counter()
-    producer = KafkaProducer(
-        **config.for_python(), acks="all", linger_ms=20, batch_size=256 * 1024, compression_type="lz4"
+    producer = Producer(
+        config.for_librdkafka()
+        | {"acks": "all", "linger.ms": 5, "batch.size": BATCH_BYTES, "compression.type": "lz4"}
+        | {"delivery.report.only.error": True, "queue.buffering.max.messages": 0}
     )
-    for each in topic_messages(sink, outbox):
-        producer.send(
-            sink.topic,
-            key=each.key,
-            value=each.value,
-            headers=list(each.headers),
-            timestamp_ms=each.timestamp_ms,
-        )
+    for batch in topic_messages(sink, outbox):
+        for key, value, timestamp_ms, headers in message_columns(batch):
+            producer.produce(sink.topic, value, key, timestamp=timestamp_ms, headers=headers)
     producer.flush()
-    producer.close()
     return time.perf_counter() - began
 
 
@@ -160,8 +152,9 @@ def _require_all(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> None:
     for record in committed_records(config.servers, sink.topic):
         found[record.key].append(record.value)
     expected = defaultdict(list)
-    for message in topic_messages(sink, outbox):
-        expected[message.key].append(message.value)
+    for batch in topic_messages(sink, outbox):
+        for message in messages_of(batch):
+            expected[message.key].append(message.value)
     if found != expected:
         raise ResultWrong(f"{sink.topic} has not each of {outbox.emitted} messages once and in order")
 
@@ -170,7 +163,7 @@ def rows_shown(result: Result) -> Iterator[dict[str, Any]]:
     """The programs, one a line; each number as `min / median / max`."""
     for program in dict.fromkeys(run.program for run in result.runs):
         yield {
-            "producers": program,
+            "publisher": program,
             "records/s": spread_text(result.per_second(program), 0),
             "by those of the plain one": spread_text(result.ratios(program), 2),
         }
@@ -185,12 +178,11 @@ def as_json(result: Result) -> dict[str, Any]:
 @click.command()
 @click.option("--records", default=400_000, show_default=True, help="Messages in the outbox.")
 @click.option("--partitions", default=4, show_default=True, help="Of the topic.")
-@click.option("--producers", default="1,2,4", show_default=True, help="How many, in turns.")
 @click.option("--repeat", default=3, show_default=True, help="Rounds.")
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
-def main(records: int, partitions: int, producers: str, repeat: int, json_wanted: bool) -> None:
+def main(records: int, partitions: int, repeat: int, json_wanted: bool) -> None:
     """Measure the publication of an outbox, beside a producer without transactions."""
-    result = measure(records, partitions, json.loads(f"[{producers}]"), repeat, teller())
+    result = measure(records, partitions, repeat, teller())
     if json_wanted:
         show_json(as_json(result))
     else:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tidegate.broker.evidence import Mark, Traces, Unclear, check_unsent, mark_of, sent_of
-from tidegate.broker.publisher import Message
+from tidegate.broker.messages import Message
 
 
 def mark(name: str, key: str = "", deletion: bool = False) -> Mark:
@@ -70,11 +70,11 @@ def test_in_a_compacted_topic_only_the_newest_of_a_key_shows_by_its_absence_that
 
 
 def message(**changes: object) -> Message:
-    of = {"key": b"k", "value": b"v", "timestamp_ms": 1, "headers": (("tidegate-source", b"t/0/1"),)}
-    return Message(**(of | changes))  # type: ignore[arg-type]
+    fields = {"key": b"k", "value": b"v", "timestamp_ms": 1, "headers": [("tidegate-source", b"t/0/1")]}
+    return Message(**(fields | changes))  # type: ignore[arg-type]
 
 
 def test_a_message_is_known_by_key_value_and_headers_not_by_its_timestamp() -> None:
     assert mark_of(message()) == mark_of(message(timestamp_ms=2))
-    others = [{"key": b"l"}, {"value": None}, {"value": b"-"}, {"headers": (("tidegate-source", b"t/0/2"),)}]
+    others = [{"key": b"l"}, {"value": None}, {"value": b"-"}, {"headers": [("tidegate-source", b"t/0/2")]}]
     assert len({mark_of(message(**each)).identity for each in ({}, *others)}) == 5

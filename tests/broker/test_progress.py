@@ -9,22 +9,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from tests.broker.batches import batch_of, batches_of, message
 from tidegate.broker import PROGRESS_TOPIC, KafkaConfig, KafkaLog
-from tidegate.broker import publisher as publisher_module
+from tidegate.broker import progress as progress_module
 from tidegate.broker.config import PROGRESS_PARTITIONS
+from tidegate.broker.progress import Progress, committed_reader, end_of, place_of, read_until
 from tidegate.broker.progress_topic import FIRST_WINDOW, SETTINGS, shortcomings
-from tidegate.broker.publisher import (
-    KafkaPublisher,
-    Message,
-    Progress,
-    chunks,
-    committed_reader,
-    read_until,
-)
+from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced
 from tidegate.local.broker import KafkaBroker
 
@@ -61,24 +57,23 @@ def open_transaction(config: KafkaConfig, partition: int, timeout_ms: int = 3000
     return neighbour
 
 
-def one_message(skip: int) -> Iterator[Message]:
-    yield Message(b"key", b"value", 1_700_000_000_000, ())
+one_message = batches_of([message()])
 
 
-def place_of(publisher: KafkaPublisher) -> int:
-    return publisher._place(range(PROGRESS_PARTITIONS)).partition
+def partition_of(publisher: KafkaPublisher) -> int:
+    return place_of(publisher._shard, range(PROGRESS_PARTITIONS)).partition
 
 
 def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_published(
     config: KafkaConfig, publisher: KafkaPublisher
 ) -> None:
     neighbours = []
-    place = place_of(publisher)
+    place = partition_of(publisher)
 
-    def messages(skip: int) -> Iterator[Message]:
+    def messages(skip: int) -> Iterator[pa.RecordBatch]:
         """Another pipeline begins to publish just now, and dies of it."""
         neighbours.append(open_transaction(config, place))
-        yield Message(b"key", b"value", 1_700_000_000_000, ())
+        yield batch_of([message()])
 
     publisher.begin(1)
     assert publisher.publish(1, "first", messages, last_published=0) == 1
@@ -93,7 +88,7 @@ def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_pub
 def test_a_publisher_that_dies_holds_up_only_those_whose_progress_is_in_its_partition(
     config: KafkaConfig, publisher: KafkaPublisher
 ) -> None:
-    place = place_of(publisher)
+    place = partition_of(publisher)
     dead = open_transaction(config, (place + 1) % PROGRESS_PARTITIONS, timeout_ms=600_000)
     publisher.begin(1)
     assert publisher.publish(1, "first", one_message, last_published=0) == 1
@@ -168,7 +163,7 @@ class Counted:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted = Counted()
-    monkeypatch.setattr(publisher_module, "committed_reader", counted.reader)
+    monkeypatch.setattr(progress_module, "committed_reader", counted.reader)
     return counted
 
 
@@ -197,7 +192,7 @@ def newest_seq(publisher: KafkaPublisher) -> int:
 def test_reading_progress_does_not_grow_with_the_batches_that_a_shard_has_published(
     config: KafkaConfig, publisher: KafkaPublisher, counted: Counted
 ) -> None:
-    shard, place = publisher._shard.encode(), place_of(publisher)
+    shard, place = publisher._shard.encode(), partition_of(publisher)
     write(config, shard, place, *[(1, True)] * 100)
     assert newest_seq(publisher) == 100
     in_the_beginning, counted.records = counted.records, 0
@@ -210,7 +205,7 @@ def test_reading_progress_does_not_grow_with_the_batches_that_a_shard_has_publis
 def test_a_record_far_behind_those_of_others_is_the_newest(
     config: KafkaConfig, publisher: KafkaPublisher, others: int
 ) -> None:
-    shard, place = publisher._shard.encode(), place_of(publisher)
+    shard, place = publisher._shard.encode(), partition_of(publisher)
     write(config, shard, place, (3, True), (FIRST_WINDOW // 2, False))
     write(config, b"neighbour", place, (others // 2, True), (others // 2, False))
     assert newest_seq(publisher) == 3
@@ -220,12 +215,12 @@ def test_a_record_far_behind_those_of_others_is_the_newest(
 def test_an_aborted_record_is_not_taken_where_a_window_begins_inside_its_transaction(
     config: KafkaConfig, publisher: KafkaPublisher, aborted: int
 ) -> None:
-    write(config, publisher._shard.encode(), place_of(publisher), (2, True), (aborted, False))
+    write(config, publisher._shard.encode(), partition_of(publisher), (2, True), (aborted, False))
     assert newest_seq(publisher) == 2
 
 
 def test_a_shard_without_a_record_has_none(config: KafkaConfig, publisher: KafkaPublisher) -> None:
-    write(config, b"neighbour", place_of(publisher), (FIRST_WINDOW + 1, True))
+    write(config, b"neighbour", partition_of(publisher), (FIRST_WINDOW + 1, True))
     assert publisher.progress() is None
 
 
@@ -249,7 +244,7 @@ def test_what_is_in_the_topic_does_not_grow_with_history(
     config: KafkaConfig, publisher: KafkaPublisher
 ) -> None:
     """The broker's cleaner comes by every 15 seconds."""
-    place = place_of(publisher)
+    place = partition_of(publisher)
     megabytes = [(4000, True)] * 6
     write(config, publisher._shard.encode(), place, *megabytes)
     for _ in range(120):
@@ -257,23 +252,8 @@ def test_what_is_in_the_topic_does_not_grow_with_history(
             at = TopicPartition(PROGRESS_TOPIC, place)
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            records = sum(1 for _ in read_until(consumer, at, publisher._end(at)))
+            records = sum(1 for _ in read_until(consumer, at, end_of(config, at)))
         if records < 16_000:
             break
     assert newest_seq(publisher) == 24_000
     assert records < 16_000
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ([], [[]]),
-        ([1, 1, 1], [[1, 1], [1]]),
-        ([9, 1, 9, 2], [[9, 1], [9], [2]]),
-        ([30, 1, 30], [[30], [1], [30]]),
-    ],
-)
-def test_a_chunk_has_at_most_so_many_records_and_bytes(sizes: list[int], expected: list[list[int]]) -> None:
-    found = list(chunks((Message(b"", b"v" * size, 0, ()) for size in sizes), records=2, size=10))
-    assert [[message.size for message in chunk] for chunk, _ in found] == expected
-    assert [is_last for _, is_last in found] == [False] * (len(expected) - 1) + [True]

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
-from kafka.errors import InvalidRecordError, KafkaError, NotEnoughReplicasError
 
+from tests.broker.batches import batches_of
 from tidegate.broker import KafkaConfig, KafkaLog
 from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
-from tidegate.broker.publisher import KafkaPublisher, Message
-from tidegate.broker.refusals import refusal
-from tidegate.errors import Permanent, RecordTooLarge, SinkRefused, TimestampRefused
+from tidegate.broker.messages import Message
+from tidegate.broker.publisher import KafkaPublisher
+from tidegate.broker.refusals import publication_error
+from tidegate.errors import (
+    BrokerUnavailable,
+    Fenced,
+    Permanent,
+    RecordTooLarge,
+    SettingsInvalid,
+    SinkRefused,
+    TidegateError,
+    TimestampRefused,
+)
 from tidegate.local.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -48,15 +59,13 @@ class Topic:
     def publish(self, refused: Message) -> int:
         """One record that is refused, among others for either partition."""
 
-        def messages(skip: int) -> Iterator[Message]:
-            good = [Message(b"%d" % number, b"{}", NOW_MS, ()) for number in range(20)]
-            yield from [*good, refused, *good][skip:]
-
+        good = [message(key=b"%d" % number) for number in range(20)]
+        messages = batches_of([*good, refused, *good])
         return self.publisher.publish(1, "first", messages, last_published=0)
 
 
 def message(timestamp_ms: int = NOW_MS, value: bytes = b"{}", key: bytes = b"k") -> Message:
-    return Message(key, value, timestamp_ms, ())
+    return Message(key, value, timestamp_ms, [])
 
 
 REFUSALS = {
@@ -84,17 +93,17 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize(("settings", "refused", "error", "told", "cure"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("settings", "refused", "error", "limit", "cure"), REFUSALS.values(), ids=REFUSALS)
 def test_a_record_that_the_topic_refuses_is_told_with_its_limit_and_sent_after_the_cure(
     broker: KafkaBroker,
     settings: Mapping[str, str],
     refused: Message,
     error: type[Permanent],
-    told: str,
+    limit: str,
     cure: Mapping[str, str],
 ) -> None:
     topic = Topic(broker.bootstrap_servers, settings)
-    with pytest.raises(error, match=told) as raised:
+    with pytest.raises(error, match=limit) as raised:
         topic.publish(refused)
     assert topic.name in str(raised.value)
     topic.configure(cure)
@@ -114,12 +123,38 @@ def test_an_older_brokers_one_limit_holds_both_ways() -> None:
     assert (limits.earliest_ms(7000), limits.latest_ms(7000)) == (2000, 12_000)
 
 
-def test_what_a_brokers_rules_are_against_is_told_as_that_and_a_passing_error_as_none() -> None:
-    config = KafkaConfig.parse("nobody:9092")
-    refused = refusal(InvalidRecordError("a compacted topic has keys"), config, "shard", "out")
-    assert isinstance(refused, SinkRefused)
-    assert "topic out refuses an emission of shard" in str(refused)
-    assert "a compacted topic has keys" in str(refused)
-    later = KafkaError("Cannot perform send because a previous request has failed", InvalidRecordError())
-    assert isinstance(refusal(later, config, "shard", "out"), SinkRefused)
-    assert refusal(NotEnoughReplicasError(), config, "shard", "out") is None
+def test_a_topic_that_takes_less_than_the_clients_batches_gets_smaller_ones(broker: KafkaBroker) -> None:
+    topic = Topic(broker.bootstrap_servers, {"max.message.bytes": "20000"})
+    random = [message(key=b"%d" % number, value=os.urandom(1000)) for number in range(200)]
+    assert topic.publisher.publish(1, "first", batches_of(random), last_published=0) == 200
+
+
+def told(code: int) -> TidegateError:
+    config = KafkaConfig.of({"bootstrap.servers": "nobody:9092", "sasl.password": "secret"})
+    return publication_error(KafkaError(code, "a compacted topic has keys"), config, "shard", "out")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (KafkaError._FENCED, Fenced),
+        (KafkaError.PRODUCER_FENCED, Fenced),
+        (KafkaError.INVALID_PRODUCER_EPOCH, Fenced),
+        (KafkaError.POLICY_VIOLATION, SinkRefused),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, SettingsInvalid),
+        (KafkaError._AUTHENTICATION, SettingsInvalid),
+        (KafkaError._SSL, SettingsInvalid),
+        (KafkaError._TIMED_OUT, BrokerUnavailable),
+        (KafkaError._INCONSISTENT, BrokerUnavailable),
+        (KafkaError.NOT_ENOUGH_REPLICAS, BrokerUnavailable),
+    ],
+)
+def test_a_clients_error_is_told_by_whether_a_retry_can_help(code: int, error: type[TidegateError]) -> None:
+    assert type(told(code)) is error
+    assert "secret" not in str(told(code))
+
+
+def test_what_a_brokers_rules_are_against_is_told_with_its_reason() -> None:
+    refused = str(told(KafkaError.INVALID_RECORD))
+    assert "topic out refuses an emission of shard" in refused
+    assert "a compacted topic has keys" in refused

@@ -24,10 +24,9 @@ from tidegate.local.stack import environment
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# the second chunk is sent and not committed when the publisher dies
+# the messages are sent and not committed when the publisher dies
 KILLS = ("ledger.add_attempt=kill", "publish.send=kill_after@2")
 EVENTS = tuple(islice(stock_events(0), 20_000))
-"""So many that what comes of them takes two chunks."""
 STREAM = Stream("availability", 1)
 
 

@@ -26,12 +26,6 @@ ELSEWHERE = {
     ("rich", 2, "publish"): dict.fromkeys(
         ("sql.advance", "sql.write", "sql.commit", "ledger.add_publication"), 1
     ),
-    ("sharded", 1, "publish"): dict.fromkeys(("publish.start_producers", "publish.await_producers"), 1),
-    ("sharded", 2, "publish"): {
-        **dict.fromkeys(("publish.start_producers", "publish.await_producers", "publish.init"), 1),
-        **dict.fromkeys(("publish.read_progress", "publish.acknowledge", "publish.commit"), 1),
-        **dict.fromkeys(("publish.begin", "publish.send"), 1),
-    },
     ("doctor", 2, "gap"): {"ledger.accept_gap": 1},
     ("doctor", 2, "drop"): {"ledger.drop_plan": 1, "ledger.streams": 1},
     ("maintained", 2, "maintain"): {

@@ -6,8 +6,7 @@ source topic; what a run writes is its own.
 There are other histories: `rich` has a lookup, a quality suite, and a SQL table that is upserted; in `doctor`
 retention takes records before they are read, and a plan is dropped; `single` has one batch and one stage; in
 `maintained` the first batch's state is folded, given up and removed before the second: nothing that is seen
-may differ from the plain one; in `sharded` each batch goes to the topic through several producers, and the
-same holds.
+may differ from the plain one.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tidegate.broker import PROGRESS_TOPIC
 from tidegate.demo.topics import committed_records
 
 NOW_MS = 1_700_000_000_000
-RICH, DOCTOR, SINGLE, MAINTAINED, SHARDED = "rich", "doctor", "single", "maintained", "sharded"
+RICH, DOCTOR, SINGLE, MAINTAINED = "rich", "doctor", "single", "maintained"
 BATCHES = 3
 """The last one is the drain."""
 
@@ -76,8 +75,7 @@ class Scene:
     def __post_init__(self) -> None:
         (self.folder / "pipelines").mkdir(parents=True)
         self.levels = f"levels-{self.name}"
-        # producers that are processes of their own know only one
-        self.progress = PROGRESS_TOPIC if self.history == SHARDED else f"progress-{self.name}"
+        self.progress = f"progress-{self.name}"
         self.log = self.folder / "log"
         if self.history == DOCTOR:
             self.source = f"source-{self.name}"

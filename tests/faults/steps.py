@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.history import SHARDED, Scene
+from tests.faults.history import Scene
 from tests.faults.kernel import InWorker
 from tidegate import broker, engine, failpoints, ledger, sql, steps
 from tidegate.cli import cli
@@ -30,7 +30,6 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 COMMANDS = {"gap": ("doctor", "--accept-gap"), "drop": ("doctor", "--drop-plan"), "status": ("status",)}
 """What a person does between two runs."""
 NOTHING_TO_DO, LEASE_HELD = 10, 75
-PER_PRODUCER = 4
 CHUNK = 4
 """Records per transaction of a topic, and per statement of a database: a batch takes several."""
 
@@ -73,7 +72,7 @@ class Task:
         os.environ["TIDEGATE_FAILPOINTS"] = self.faults or "none=raise"
         os.environ["TIDEGATE_FAILPOINTS_FIRED"] = str(self.scene.fired)
         failpoints._hits.clear()
-        shorten(self.scene.progress, self.late_s, self.lease_s, self.scene.history == SHARDED)
+        shorten(self.scene.progress, self.late_s, self.lease_s)
         if "compute.kernel" in self.faults:
             engine.stage.failpoint = InWorker(f"{os.getpid()}", self.faults, str(self.scene.fired))
 
@@ -121,12 +120,9 @@ def _session(spark: WarmSpark) -> SparkSession:
     return session
 
 
-def shorten(progress: str, late_s: float, lease_s: float, shards: bool) -> None:
+def shorten(progress: str, late_s: float, lease_s: float) -> None:
     """Make small what would take long: chunks, leases, waiting; and progress a topic of the run's own."""
-    if shards:
-        steps.producers.PER_PRODUCER = PER_PRODUCER
-        steps.producers._SILENT_SECONDS = 8.0
-    for module in (broker.config, broker.log, broker.publisher):
+    for module in (broker.config, broker.log, broker.progress, broker.publisher):
         module.PROGRESS_TOPIC = progress
     broker.log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
     for module in (ledger.writer, ledger.ledger, steps.lease):

@@ -19,7 +19,7 @@ from tests.faults import imports as _imports  # noqa: F401  # before the first f
 from tests.faults.airflow import Airflow, hits_file, overlap
 from tests.faults.databases import PostgresDatabases, SqliteFiles
 from tests.faults.fault import PLAIN, Case, case_text, parse_case
-from tests.faults.history import BATCHES, MAINTAINED, SHARDED, SINGLE, Scene, new_name, send_input
+from tests.faults.history import BATCHES, MAINTAINED, SINGLE, Scene, new_name, send_input
 from tests.faults.processes import die_with, in_child
 from tests.faults.steps import NOTHING_TO_DO, STEPS
 from tests.faults.warm import WarmSpark
@@ -73,7 +73,7 @@ class Worker:
         for batch in range(1, (1 if history == SINGLE else BATCHES) + 1):
             calm.play(batch)
             self.expected[history, batch] = self.observe(scene)
-        if history in (MAINTAINED, SHARDED):
+        if history == MAINTAINED:
             self._require_nobody_can_tell(history)
         if history == PLAIN:
             calm.run(BATCHES + 1)

@@ -277,11 +277,9 @@ def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledg
     held.add_publication(2, "kafka:t", 0)
     assert ledger.publications(STREAM, 1) == {"kafka:t": 7}
     assert ledger.last_published(STREAM, "kafka:t") == 1
-    held.add_publication(3, "kafka:t", 9, parts=["kafka:t#1"])
-    held.add_publication(4, "kafka:t", 8)
-    assert ledger.last_published(STREAM, "kafka:t") == 4
-    assert ledger.last_published(STREAM, "kafka:t#1") == 3
-    assert ledger.last_published(STREAM, "kafka:t#2") == 0
+    held.add_publication(3, "kafka:t", 9)
+    assert ledger.last_published(STREAM, "kafka:t") == 3
+    assert ledger.last_published(STREAM, "kafka:u") == 0
 
 
 def test_an_older_batch_that_is_sent_again_is_not_the_last(ledger: Ledger) -> None:

@@ -1,7 +1,7 @@
 """tidegate's own composition root, on the world in memory.
 
 Real are the steps, `KafkaPublisher` and `KafkaLog`. They find the clients of `clients` in place of
-kafka-python's, and the world's clock in place of the machine's.
+librdkafka's and kafka-python's, and the world's clock in place of the machine's.
 """
 
 from __future__ import annotations
@@ -166,10 +166,11 @@ _NO_FAILPOINTS = SimpleNamespace(environ={})
 _THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_Thread)
 
 REPLACED: dict[str, Any] = {
-    "tidegate.broker.publisher.KafkaProducer": _client(clients.SimProducer),
-    "tidegate.broker.publisher.KafkaConsumer": _client(clients.SimConsumer),
-    "tidegate.broker.publisher._answered": lambda call: call(),
-    "tidegate.broker.publisher.time": _TIME,
+    "tidegate.broker.producer.Producer": lambda config: clients.SimProducer(
+        here().world, here().broker, config
+    ),
+    "tidegate.broker.progress.KafkaConsumer": _client(clients.SimConsumer),
+    "tidegate.broker.progress.time": _TIME,
     "tidegate.broker.progress_topic.FIRST_WINDOW": 2,
     "tidegate.broker.progress_topic.WIDENING": 2,
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),

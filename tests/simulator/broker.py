@@ -198,6 +198,13 @@ class Broker:
             self.watch(name, self._records(transaction))
             self._end(producer, commits=True)
 
+    def abort(self, name: str, epoch: int, number: int) -> None:
+        """Undo a transaction, if it was begun and is not decided yet. The markers follow."""
+        producer = self._current(name, epoch)
+        transaction = producer.transaction
+        if transaction is not None and transaction.number == number and not producer.ending:
+            self._end(producer, commits=False)
+
     def _records(self, transaction: Transaction) -> Iterator[Record]:
         for at in transaction.partitions:
             for record, owner in self.log(at).entries:

@@ -1,20 +1,28 @@
-"""kafka-python's producer, consumer and admin client on the broker in memory: as much as tidegate uses."""
+"""librdkafka's producer, and kafka-python's consumer and admin client, on the broker in memory: as much as
+tidegate uses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
+from confluent_kafka import KafkaError, KafkaException
 from kafka import TopicPartition
 from kafka.admin import OffsetSpec
-from kafka.errors import KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidProducerEpochError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    TopicAlreadyExistsError,
+)
 from kafka.protocol.consumer import IsolationLevel
 
 from tests.simulator.broker import Broker, Partition, Record
 from tests.simulator.world import World
 from tidegate.broker import EpochEnd
-from tidegate.errors import OutcomeUnknown
 
 Result = TypeVar("Result")
 _RETRY_SECONDS = 0.3
@@ -36,16 +44,6 @@ class Consumed(NamedTuple):
     key: bytes
     value: bytes | None
     offset: int
-
-
-class Sent:
-    """What `send` gives: whether it arrived."""
-
-    error: Exception | None = None
-
-    def get(self, timeout: float) -> None:
-        if self.error is not None:
-            raise self.error
 
 
 class Client:
@@ -71,56 +69,81 @@ class Client:
 
 
 class SimProducer(Client):
-    """As `kafka.KafkaProducer`, always transactional."""
+    """As `confluent_kafka.Producer`, always transactional: an error that it meets stays, and ends all."""
 
-    def __init__(self, world: World, broker: Broker, **settings: Any) -> None:
+    def __init__(self, world: World, broker: Broker, config: Mapping[str, Any]) -> None:
         super().__init__(world, broker)
-        self._name: str = settings["transactional_id"]
-        self._timeout = settings["transaction_timeout_ms"] / 1000
+        self._name: str = config["transactional.id"]
+        self._timeout = config["transaction.timeout.ms"] / 1000
         self._epoch = -1
         self._number = 0
-        self._waiting: dict[Partition, tuple[list[Record], list[Sent]]] = {}
+        self._waiting: dict[Partition, list[Record]] = {}
+        self._error: KafkaException | None = None
+        self._is_ending = False
 
-    def init_transactions(self) -> None:
-        self._epoch = self._until("init_producer", lambda: self._broker.init_producer(self._name))
+    def init_transactions(self, timeout: float) -> None:
+        with client_errors():
+            self._epoch = self._until("init_producer", lambda: self._broker.init_producer(self._name))
 
     def begin_transaction(self) -> None:
         self._number += 1
 
-    def send(
+    def produce(
         self,
         topic: str,
         value: bytes | None,
         key: bytes,
-        headers: list[tuple[str, bytes]] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int = 0,
-    ) -> Sent:
-        at = (topic, crc32(key) % len(self._broker.topics[topic]) if partition is None else partition)
-        records, sent = self._waiting.setdefault(at, ([], []))
-        records.append(Record(key, value, timestamp_ms, tuple(headers or ())))
-        sent.append(Sent())
-        return sent[-1]
+        partition: int = -1,
+        callback: None = None,
+        on_delivery: None = None,
+        timestamp: int = 0,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> None:
+        at = (topic, crc32(key) % len(self._broker.topics[topic]) if partition == -1 else partition)
+        self._waiting.setdefault(at, []).append(Record(key, value, timestamp, tuple(headers)))
 
-    def partitions_for(self, topic: str) -> set[int]:
-        return set(range(len(self._broker.topics[topic])))
-
-    def flush(self, timeout: float) -> None:
+    def flush(self, timeout: float) -> int:
+        """How many are left: none, since those that cannot be delivered fail, and with them all."""
         waiting, self._waiting = self._waiting, {}
-        for at, (records, sent) in waiting.items():
+        for at, records in waiting.items():
             try:
-                self._append(at, records)
-            except Exception as error:
-                for each in sent:
-                    each.error = error
+                with client_errors(requires_abort=True):
+                    self._append(at, records)
+            except KafkaException as error:
+                self._error = self._error or error
+        return 0
 
     def _append(self, at: Partition, records: list[Record]) -> None:
         mine = (self._name, self._epoch, self._number, self._timeout)
         self._until(f"produce {at[0]}[{at[1]}]", lambda: self._broker.append(*mine, at, records))
 
-    def commit_transaction(self) -> None:
+    def commit_transaction(self, timeout: float) -> None:
+        if self._error is not None:
+            raise self._error
+        self._is_ending = True
         mine = (self._name, self._epoch, self._number)
-        self._world.effect("kafka.end_transaction", lambda: self._broker.commit(*mine), OutcomeUnknown)
+        with client_errors():
+            self._ask("end_transaction", lambda: self._broker.commit(*mine))
+        self._is_ending = False
+
+    def abort_transaction(self, timeout: float) -> None:
+        if self._epoch < 0 or self._is_ending:  # a call that has no answer is still under way
+            raise KafkaException(KafkaError(KafkaError._CONFLICT))
+        mine = (self._name, self._epoch, self._number)
+        with client_errors():
+            self._ask("abort_transaction", lambda: self._broker.abort(*mine))
+
+
+@contextmanager
+def client_errors(requires_abort: bool = False) -> Iterator[None]:
+    """What the broker answers, as librdkafka says it; no answer to a record ends its transaction."""
+    try:
+        yield
+    except (ProducerFencedError, InvalidProducerEpochError) as error:
+        raise KafkaException(KafkaError(KafkaError._FENCED, str(error), True)) from error
+    except KafkaTimeoutError as error:
+        told = KafkaError(KafkaError._TIMED_OUT, str(error), False, not requires_abort, requires_abort)
+        raise KafkaException(told) from error
 
 
 class SimConsumer(Client):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from tests.simulator.broker import Broker, Log, Record
 from tests.simulator.world import Violation, World
 from tidegate import core
@@ -146,26 +148,22 @@ def compute(
     return Computed(counts, {})
 
 
-@dataclass(frozen=True)
-class Column:
-    """As much of an Arrow column as the sinks use."""
-
-    values: list[Any]
-
-    def to_pylist(self) -> list[Any]:
-        return self.values
+_TYPES = {"timestamp": pa.int64(), "window_start": pa.int64(), "window_end": pa.int64()}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """As much of an Arrow record batch; the fakes of sinks take its rows."""
+    """As much of an Arrow record batch as the sinks use; the fakes of sinks take its rows."""
 
     rows: Sequence[Emission]
     names: Sequence[str]
 
     @property
-    def columns(self) -> list[Column]:
-        return [Column([getattr(row, name) for row in self.rows]) for name in self.names]
+    def columns(self) -> list[pa.Array]:
+        return [
+            pa.array([getattr(row, name) for row in self.rows], _TYPES.get(name, pa.string()))
+            for name in self.names
+        ]
 
 
 @dataclass(frozen=True)

@@ -438,11 +438,11 @@ class SimLeased(SimReader):
 
         self._fenced("give_up", act)
 
-    def add_publication(self, seq: int, sink: str, records: int, parts: Sequence[str] = ()) -> None:
+    def add_publication(self, seq: int, sink: str, records: int) -> None:
         def act(tables: Tables) -> None:
             tables.publications[seq, sink] = records
-            for name in (sink, *parts) if records else ():
-                tables.sink_heads[name] = max(seq, tables.sink_heads.get(name, 0))
+            if records:
+                tables.sink_heads[sink] = max(seq, tables.sink_heads.get(sink, 0))
 
         self._fenced("add_publication", act, seq, sink, records)
 

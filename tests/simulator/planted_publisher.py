@@ -7,143 +7,155 @@ from dataclasses import replace
 from typing import Any
 
 from kafka import TopicPartition
+from kafka.errors import KafkaError
 
 from tests.simulator.app import here
 from tests.simulator.clients import SimConsumer, SimProducer
 from tests.simulator.planted import planted
-from tidegate.broker import progress_topic
+from tidegate.broker import progress, progress_topic
 from tidegate.broker import publisher as kafka
-from tidegate.broker.publisher import KafkaPublisher, Progress
+from tidegate.broker.progress import Progress, ProgressRecord
+from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, OutcomeUnknown
 
 _publish = KafkaPublisher.publish
 _send = KafkaPublisher._send
-_producer = KafkaPublisher._producer
 _init_consumer = SimConsumer.__init__
+_init_producer = SimProducer.init_transactions
 
 
 def _published(
-    self: Any, producer: Any, found: Progress | None, none: Progress, messages: Any, already: int, skip: int
+    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, already: int, skip: int
 ) -> int:
     """The rest of `_publish`, from the progress on."""
-    if found is not None and not found.lacks(none.seq):
+    if found.progress is not None and not found.progress.lacks(unsent.seq):
         return 0
     sent = already
     for chunk, is_last in kafka.chunks(messages(skip), self._chunk_records):
-        sent += len(chunk)
-        self._send(producer, chunk, replace(none, sent=sent, done=is_last))
+        sent += sum(batch.num_rows for batch in chunk)
+        self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), found.place)
     return sent - already
 
 
-def _sent(found: Progress | None, seq: int) -> int:
-    return found.sent if found is not None and found.seq == seq else 0
+def _sent(found: ProgressRecord, seq: int) -> int:
+    return found.progress.sent if found.progress is not None and found.progress.seq == seq else 0
 
 
 @planted((KafkaPublisher, "_publish"))
 def progress_is_read_before_init_transactions(
-    self: Any, producer: Any, none: Progress, messages: Any, last: int
+    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
 ) -> int:
-    found = self.progress()
-    producer.init_transactions()
-    return _published(self, producer, found, none, messages, _sent(found, none.seq), _sent(found, none.seq))
+    found = self._read_progress()
+    producer.init()
+    already = _sent(found, unsent.seq)
+    return _published(self, producer, found, unsent, messages, already, already)
 
 
 @planted((KafkaPublisher, "_publish"))
 def progress_forgets_how_much_was_sent(
-    self: Any, producer: Any, none: Progress, messages: Any, last: int
+    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
 ) -> int:
     """An interrupted batch begins again with its first chunk."""
-    producer.init_transactions()
-    return _published(self, producer, self.progress(), none, messages, 0, 0)
+    producer.init()
+    return _published(self, producer, self._read_progress(), unsent, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_publish"))
-def a_retry_skips_nothing(self: Any, producer: Any, none: Progress, messages: Any, last: int) -> int:
+def a_retry_skips_nothing(self: Any, producer: Any, unsent: Progress, messages: Any, last: int) -> int:
     """It counts from where it was, but sends from the first message on."""
-    producer.init_transactions()
-    found = self.progress()
-    return _published(self, producer, found, none, messages, _sent(found, none.seq), 0)
+    producer.init()
+    found = self._read_progress()
+    return _published(self, producer, found, unsent, messages, _sent(found, unsent.seq), 0)
 
 
 @planted((KafkaPublisher, "_publish"))
 def a_later_batch_in_the_progress_is_overlooked(
-    self: Any, producer: Any, none: Progress, messages: Any, last: int
+    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
 ) -> int:
-    producer.init_transactions()
-    found = self.progress()
-    known = found if found is not None and found.seq == none.seq else None
-    return _published(self, producer, known, none, messages, _sent(found, none.seq), _sent(found, none.seq))
+    producer.init()
+    found = self._read_progress()
+    if found.progress is not None and found.progress.seq != unsent.seq:
+        found = replace(found, progress=None)
+    already = _sent(found, unsent.seq)
+    return _published(self, producer, found, unsent, messages, already, already)
 
 
 @planted((KafkaPublisher, "_publish"))
 def only_the_ledger_says_what_was_published(
-    self: Any, producer: Any, none: Progress, messages: Any, last: int
+    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
 ) -> int:
-    producer.init_transactions()
-    return 0 if last >= none.seq else _published(self, producer, None, none, messages, 0, 0)
+    producer.init()
+    if last >= unsent.seq:
+        return 0
+    nothing = replace(self._read_progress(), progress=None)
+    return _published(self, producer, nothing, unsent, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_send"))
-def progress_is_a_transaction_of_its_own(self: Any, producer: Any, chunk: Any, progress: Progress) -> None:
+def progress_is_a_transaction_of_its_own(
+    self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
+) -> None:
     if chunk:
-        producer.begin_transaction()
-        _complete(producer, [self._send_one(producer, message) for message in chunk])
-    producer.begin_transaction()
-    _complete(producer, [self._send_progress(producer, progress)])
+        _send_records(self, producer, chunk)
+    _send(self, producer, [], new, place)
 
 
 @planted((KafkaPublisher, "_send"))
 def progress_is_committed_before_the_records(
-    self: Any, producer: Any, chunk: Any, progress: Progress
+    self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
-    producer.begin_transaction()
-    _complete(producer, [self._send_progress(producer, progress)])
+    _send(self, producer, [], new, place)
     if chunk:
-        producer.begin_transaction()
-        _complete(producer, [self._send_one(producer, message) for message in chunk])
+        _send_records(self, producer, chunk)
 
 
-def _complete(producer: Any, futures: list[Any]) -> None:
-    producer.flush(timeout=1)
-    for future in futures:
-        future.get(timeout=1)
-    producer.commit_transaction()
-
-
-@planted((KafkaPublisher, "_send"))
-def every_chunk_says_that_it_is_the_last(self: Any, producer: Any, chunk: Any, progress: Progress) -> None:
-    _send(self, producer, chunk, replace(progress, done=True))
+def _send_records(self: Any, producer: Any, chunk: Any) -> None:
+    producer.begin()
+    for batch in chunk:
+        producer.send(self._topic, batch)
+    producer.flush()
+    producer.commit()
 
 
 @planted((KafkaPublisher, "_send"))
-def a_commit_without_answer_is_sent_again(self: Any, producer: Any, chunk: Any, progress: Progress) -> None:
+def every_chunk_says_that_it_is_the_last(
+    self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
+) -> None:
+    _send(self, producer, chunk, replace(new, done=True), place)
+
+
+@planted((KafkaPublisher, "_send"))
+def a_commit_without_answer_is_sent_again(
+    self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
+) -> None:
     """In another transaction, instead of finding out what became of the first."""
     try:
-        _send(self, producer, chunk, progress)
+        _send(self, producer, chunk, new, place)
     except OutcomeUnknown:
-        producer.init_transactions()
-        _send(self, producer, chunk, progress)
+        producer.init()
+        _send(self, producer, chunk, new, place)
 
 
 @planted((KafkaPublisher, "_send"))
 def a_commit_without_answer_is_taken_for_done(
-    self: Any, producer: Any, chunk: Any, progress: Progress
+    self: Any, producer: Any, chunk: Any, new: Progress, place: TopicPartition
 ) -> None:
     try:
-        _send(self, producer, chunk, progress)
+        _send(self, producer, chunk, new, place)
     except OutcomeUnknown:
         return
 
 
 @planted((SimProducer, "flush"))
-def messages_are_not_waited_for(self: Any, timeout: float) -> None:
+def messages_are_not_waited_for(self: Any, timeout: float) -> int:
     """Nobody looks whether they arrived before the transaction is committed."""
     waiting, self._waiting = self._waiting, {}
-    for at, (records, _) in waiting.items():
+    for at, records in waiting.items():
         try:
             self._append(at, records)
-        except kafka.KafkaError:
+        except KafkaError:
             continue
+    return 0
 
 
 @planted((KafkaPublisher, "publish"))
@@ -156,11 +168,10 @@ def being_fenced_is_taken_for_done(
         return 0
 
 
-@planted((KafkaPublisher, "_producer"))
-def each_try_has_a_transactional_id_of_its_own(self: Any) -> Any:
-    producer = _producer(self)
-    producer._name += f"-{len(here().world.trace)}"
-    return producer
+@planted((SimProducer, "init_transactions"))
+def each_try_has_a_transactional_id_of_its_own(self: Any, timeout: float) -> None:
+    self._name += f"-{len(here().world.trace)}"
+    _init_producer(self, timeout)
 
 
 @planted((SimConsumer, "__init__"))
@@ -168,13 +179,13 @@ def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, **settings:
     _init_consumer(self, world, broker, **{**settings, "isolation_level": "read_uncommitted"})
 
 
-@planted((KafkaPublisher, "_end"))
-def progress_ends_at_the_last_stable_offset(self: Any, at: TopicPartition) -> int:
+@planted((progress, "end_of"))
+def progress_ends_at_the_last_stable_offset(config: Any, at: TopicPartition) -> int:
     """Which a transaction of any other pipeline holds back."""
     return here().broker.log((at.topic, at.partition)).stable_end
 
 
-@planted((kafka, "newest_record"))
+@planted((progress, "newest_record"))
 def progress_is_looked_for_in_the_newest_window_only(
     consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
 ) -> Any:
@@ -187,7 +198,7 @@ def progress_is_looked_for_in_the_newest_window_only(
     )
 
 
-@planted((kafka, "newest_record"))
+@planted((progress, "newest_record"))
 def the_oldest_progress_of_a_window_is_taken(
     consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
 ) -> Any:

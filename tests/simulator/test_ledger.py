@@ -84,7 +84,7 @@ class Both:
         attempt = Attempt(self.stream, seq, f"a{dice.randint(1, 3)}-{seq}", {"s": {"emitted": seq}})
 
         def published(held: Any) -> None:
-            held.add_publication(seq, f"sink{seq % 2}", seq % 3, [f"sink{seq % 2}#1"])
+            held.add_publication(seq, f"sink{seq % 2}", seq % 3)
 
         writes: list[Callable[[Any], Any]] = [
             lambda held: held.renew(),

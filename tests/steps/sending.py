@@ -14,7 +14,7 @@ from kafka.admin import NewTopic
 from tests.steps.committed import Committed
 from tidegate import steps
 from tidegate.broker import PROGRESS_TOPIC
-from tidegate.broker.publisher import read_until
+from tidegate.broker.progress import read_until
 from tidegate.cli import cli
 
 PARTITIONS = 2

@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from tests.steps.test_source import own_home
 from tests.world import NOW_MS, World, key_of
 from tidegate import steps
-from tidegate.broker.publisher import read_until
+from tidegate.broker.progress import read_until
 from tidegate.cli import cli
 from tidegate.errors import BrokerUnavailable, Halted, OffsetsLost
 from tidegate.local.broker import KafkaBroker

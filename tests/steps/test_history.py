@@ -109,13 +109,13 @@ def test_nothing_is_removed_where_no_state_was_given_up(tmp_path: Path) -> None:
 def test_the_last_batch_that_a_sink_got_something_of_stays_whole(aged: Aged) -> None:
     """Where its progress is lost, that batch is what is looked for in the sink."""
     held = aged.app.ledger.acquire(aged.stream, "test")
-    held.add_publication(2, SINK, 7, parts=[f"{SINK}#1"])
+    held.add_publication(2, f"{SINK}2", 7)
     held.add_publication(3, SINK, 7)
     held.release()
     assert removed(aged) == 2
     assert kept(aged) == [[2, 3, 5, 6, 7, 8]] * len(PER_BATCH)
     assert aged.app.ledger.last_published(aged.stream, SINK) == 3
-    assert aged.app.ledger.last_published(aged.stream, f"{SINK}#1") == 2
+    assert aged.app.ledger.last_published(aged.stream, f"{SINK}2") == 2
 
 
 def test_a_batch_that_a_sink_may_lack_and_that_is_removed_halts(aged: Aged) -> None:
@@ -129,18 +129,6 @@ def test_a_batch_that_a_sink_may_lack_and_that_is_removed_halts(aged: Aged) -> N
 def test_a_batch_after_the_last_that_a_sink_got_something_of_had_nothing_for_it(aged: Aged) -> None:
     removed(aged)
     assert sent_to(aged.app, aged.app.ledger, aged.stream, SINK, 4) is None
-
-
-def test_a_batch_may_be_removed_that_one_part_of_a_sink_had_something_of_and_another_did_not(
-    aged: Aged,
-) -> None:
-    held = aged.app.ledger.acquire(aged.stream, "test")
-    held.add_publication(2, SINK, 7, parts=[f"{SINK}#1"])
-    held.add_publication(7, SINK, 7)
-    removed(aged)
-    assert sent_to(aged.app, held, aged.stream, SINK, 4, parts=[1]) is None
-    with pytest.raises(Halted, match="Batch 4 of"):
-        sent_to(aged.app, held, aged.stream, SINK, 4, parts=[0, 1])
 
 
 def test_long_transactions_are_not_needed(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:

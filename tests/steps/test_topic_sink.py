@@ -7,22 +7,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient
 
+from tests.broker.batches import batch_of, batches_of, message
 from tests.steps.sending import SEVERAL, Sending, once
 from tests.steps.test_source import own_home
 from tidegate import steps
-from tidegate.broker import KafkaConfig, KafkaLog, publisher
-from tidegate.broker.publisher import KafkaPublisher, Message
+from tidegate.broker import KafkaConfig, KafkaLog, producer
+from tidegate.broker.messages import Message
+from tidegate.broker.producer import TransactionalProducer
+from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import BrokerUnavailable, Fenced, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.local.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
-POINTS = ("begin", "send", "send_progress", "flush", "acknowledge", "commit")
+POINTS = ("begin", "send", "send_progress", "flush", "commit")
 FAULTS = (
     "publish.connect=raise",
     "publish.init=raise",
@@ -60,7 +63,7 @@ def test_a_publisher_that_dies_anywhere_is_finished_by_the_next_try(
 
 
 def messages(*keys: str) -> list[Message]:
-    return [Message(key.encode(), b'{"m": 1}', 1, (("tidegate-source", b"events/0/1"),)) for key in keys]
+    return [message(key.encode(), b'{"m": 1}', 1) for key in keys]
 
 
 def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
@@ -72,11 +75,11 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
     shard = f"shard-{sending.topic}"
     begun, go_on, outcome = threading.Event(), threading.Event(), []
 
-    def slowly(skip: int) -> Iterator[Message]:
-        yield from messages("1", "2")[skip:]
+    def slowly(skip: int) -> Iterator[pa.RecordBatch]:
+        yield batch_of(messages("1", "2")[skip:])
         begun.set()
         assert go_on.wait(60)
-        yield from messages("3", "4")
+        yield batch_of(messages("3", "4"))
 
     def publish() -> None:
         try:
@@ -90,7 +93,7 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
     zombie.start()
     assert begun.wait(60)
     newer = KafkaPublisher(config, shard, sending.topic, 1)
-    assert newer.publish(1, "first", lambda skip: iter(messages("1", "2", "3", "4")[skip:]), 0) == 3
+    assert newer.publish(1, "first", batches_of(messages("1", "2", "3", "4")), 0) == 3
     go_on.set()
     zombie.join()
     assert outcome == [Fenced]
@@ -103,15 +106,15 @@ def test_a_transaction_that_timed_out_is_sent_again_by_a_new_producer(
     config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
         sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
-        monkeypatch.setattr(publisher, "_TRANSACTION_TIMEOUT_MS", 1000)
-        acknowledged = publisher._answered
+        monkeypatch.setattr(producer, "TRANSACTION_TIMEOUT_MS", 1000)
+        commit = TransactionalProducer.commit
 
-        def too_late(call: Any) -> None:
-            monkeypatch.setattr(publisher, "_answered", acknowledged)
+        def too_late(self: TransactionalProducer) -> None:
+            monkeypatch.setattr(TransactionalProducer, "commit", commit)
             _wait_until_none_is_open(broker)
-            call()
+            commit(self)
 
-        monkeypatch.setattr(publisher, "_answered", too_late)
+        monkeypatch.setattr(TransactionalProducer, "commit", too_late)
         sending.batch(1, *SEVERAL)
         with pytest.raises(Fenced):
             sending.batches.publish(1)

@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 from kafka import TopicPartition
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.log import KafkaLog
-from tidegate.broker.publisher import SETTLED_SECONDS, Message, chunks, committed_reader, read_until
+from tidegate.broker.messages import CHUNK_BYTES, CHUNK_RECORDS, Message
+from tidegate.broker.progress import SETTLED_SECONDS, committed_reader, read_until
 
 
 class Mark(NamedTuple):
@@ -116,9 +118,16 @@ def check_unsent(marks: Sequence[Mark], traces: Traces) -> None:
     if traces.cut:
         raise Unclear(f"records were deleted from its partitions {', '.join(map(str, traces.cut))}")
     if traces.compacted and not any(
-        not mark.is_deletion and mark.key not in traces.others for mark in _newest(next(chunks(marks))[0])
+        not mark.is_deletion and mark.key not in traces.others for mark in _newest(_next_transaction(marks))
     ):
         raise Unclear("it is compacted, and may have lost them because newer records have their keys")
+
+
+def _next_transaction(marks: Sequence[Mark]) -> Sequence[Mark]:
+    """Those that `broker.messages.chunks` would make the first chunk of."""
+    sizes = accumulate(mark.size for mark in marks)
+    fitting = sum(1 for size in takewhile(lambda size: size <= CHUNK_BYTES, sizes))
+    return marks[: min(max(fitting, 1), CHUNK_RECORDS)]
 
 
 def _newest(marks: Sequence[Mark]) -> Iterator[Mark]:

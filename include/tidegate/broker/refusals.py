@@ -1,51 +1,75 @@
-"""What a broker answers when it will not have a record, however often it is sent: as errors that say why."""
+"""What an error of the publishing client comes to: as errors that say why, and whether a retry can help."""
 
 from __future__ import annotations
 
-from kafka.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-)
+from confluent_kafka import KafkaError
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE
 from tidegate.broker.log import KafkaLog
-from tidegate.errors import Permanent, RecordTooLarge, SinkRefused, TimestampRefused
+from tidegate.errors import (
+    BrokerUnavailable,
+    Fenced,
+    Permanent,
+    RecordTooLarge,
+    SettingsInvalid,
+    SinkRefused,
+    TidegateError,
+    TimestampRefused,
+)
 
-_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-_REFUSALS = (InvalidTimestampError, InvalidRecordError, PolicyViolationError, *_TOO_LARGE)
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+"""A newer instance has taken over, or the broker has ended the transaction after its timeout."""
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+_AGAINST_RULES = {KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION}
+_LOGIN = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_SETTINGS = {KafkaError._INVALID_ARG, KafkaError._SSL}
 _RUN_AGAIN = "then run again: what is decided is sent, once"
 
 
-def refusal(error: KafkaError, config: KafkaConfig, shard: str, topic: str) -> Permanent | None:
-    """What a refused record of a shard comes to, with the topic's limit; None for any other error.
+def is_fenced(error: KafkaError) -> bool:
+    """Whether nothing more can come of a producer, since another one has its id."""
+    return error.code() in _FENCED
 
-    Asks the broker for the limit. Raises BrokerUnavailable, TopicMissing.
+
+def publication_error(error: KafkaError, config: KafkaConfig, shard: str, topic: str) -> TidegateError:
+    """What a client's error says of a shard's publication. It never holds a credential.
+
+    Asks the broker for the limit that a refused record is beyond. Raises BrokerUnavailable, TopicMissing.
     """
-    answer = answer_in(error)
-    if answer is None:
-        return None
-    if isinstance(answer, InvalidTimestampError):
+    code = error.code()
+    if code in _FENCED:
+        return Fenced(f"A newer publisher of {shard} has taken over", "Nothing more was sent by this one.")
+    if code == KafkaError.INVALID_TIMESTAMP:
         return _of_timestamp(config, shard, topic)
-    if isinstance(answer, _TOO_LARGE):
+    if code in _TOO_LARGE:
         return _of_size(config, shard, topic)
-    return SinkRefused(
-        f"The topic {topic} refuses an emission of {shard}: {answer}",
-        f"Correct the topic's rules (its policies, compaction, or the broker's plug-ins), {_RUN_AGAIN}.",
+    if code in _AGAINST_RULES:
+        return SinkRefused(
+            f"The topic {topic} refuses an emission of {shard}: {error.str()}",
+            f"Correct the topic's rules (its policies, compaction, or the broker's plug-ins), {_RUN_AGAIN}.",
+        )
+    if code in _LOGIN:
+        return SettingsInvalid(
+            f"Kafka at {config.servers} refuses this login to publish as {shard}: {error.name()}",
+            "Check the user, its rights (to write to the topic, and to the transactional id), and the "
+            "mechanism in the Kafka settings.",
+        )
+    if code in _SETTINGS:
+        return SettingsInvalid(
+            f"The client that publishes to Kafka cannot work with these settings: {error.name()}",
+            "Check the Kafka settings, the files of certificates and keys among them.",
+        )
+    return BrokerUnavailable(
+        f"Kafka at {config.servers} does not answer who publishes ({error.name()})",
+        "Check that the broker runs and that TIDEGATE_KAFKA names it; then run again, nothing is lost.",
     )
-
-
-def answer_in(error: KafkaError) -> KafkaError | None:
-    """The broker's answer that it refuses a record, if that is what an error comes from.
-
-    Once a record of a transaction was refused, the client fails all that follows, with that answer among the
-    arguments of its error.
-    """
-    return next((part for part in (error, *error.args) if isinstance(part, _REFUSALS)), None)
 
 
 def _of_timestamp(config: KafkaConfig, shard: str, topic: str) -> Permanent:

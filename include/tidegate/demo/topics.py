@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tidegate.broker.config import KafkaConfig
-from tidegate.broker.publisher import committed_reader, read_until
+from tidegate.broker.progress import committed_reader, read_until
 from tidegate.demo.events import PARTITIONS, Event
 from tidegate.demo.expected import History
 

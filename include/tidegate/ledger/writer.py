@@ -136,17 +136,14 @@ class LeasedLedger(LedgerReader):
         with self._fenced("give_up") as connection:
             connection.execute(update(table).where(mine).values(given_up_at=self._now()))
 
-    def add_publication(self, seq: int, sink: str, records: int, parts: Sequence[str] = ()) -> None:
-        """Note that a sink has the whole of a batch, and which parts of it got something.
-
-        Noting it twice is harmless.
-        """
+    def add_publication(self, seq: int, sink: str, records: int) -> None:
+        """Note that a sink has the whole of a batch. Noting it twice is harmless."""
         table = schema.publications
         with self._fenced("add_publication") as connection:
             row = self._key(seq=seq, sink=sink, records=records, published_at=self._now())
             _replace(connection, table, and_(self._row(table, seq), table.c.sink == sink), [row])
-            for name in (sink, *parts) if records else ():
-                self._raise_sink_head(connection, name, seq)
+            if records:
+                self._raise_sink_head(connection, sink, seq)
 
     def set_sink_identity(self, sink: str, identity: str) -> None:
         """Remember what a sink is, at its first use."""

@@ -1,45 +1,36 @@
-"""An outbox, or one part of it, as the records that go to Kafka."""
+"""An outbox as the messages that go to Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.broker.publisher import Message
 from tidegate.spec import KafkaSink
-from tidegate.steps.outbox import Outbox, rows_from
+from tidegate.steps.outbox import Outbox
 
 
-def topic_messages(
-    sink: KafkaSink, outbox: Outbox, skip: int = 0, part: int = 0, of: int = 1
-) -> Iterator[Message]:
+def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
     """The emissions from the `skip`-th on, as the topic gets them, always in the same order.
 
-    Of several parts, one has all emissions of its keys; `skip` counts within it.
+    Columns as `broker.messages` has them.
     """
     payload = "payload_with_key" if sink.with_key else "payload"
     columns = ("key", payload, "timestamp", "source", "window_start", "window_end")
-    if of == 1:
-        batches = outbox.batches(columns, skip)
-    else:
-        batches = rows_from((_part(batch, part, of) for batch in outbox.batches(columns)), skip)
-    for batch in batches:
-        yield from map(_message, *(column.to_pylist() for column in batch.columns))
+    return map(_messages, outbox.batches(columns, skip))
 
 
-def _part(batch: pa.RecordBatch, part: int, of: int) -> pa.RecordBatch:
-    keys = batch.column("key").to_pylist()
-    return batch.filter(pa.array([crc32(key.encode()) % of == part for key in keys], pa.bool_()))
-
-
-def _message(
-    key: str, payload: str | None, timestamp_ms: int, source: str, start: int | None, end: int | None
-) -> Message:
-    """An emission as a record: where it came from, and the window that it is of, stand in its headers."""
-    value = None if payload is None else payload.encode()
-    headers = [("tidegate-source", source.encode())]
-    if start is not None:
-        headers.append(("tidegate-window", f"{start}/{end}".encode()))
-    return Message(key.encode(), value, timestamp_ms, tuple(headers))
+def _messages(emissions: pa.RecordBatch) -> pa.RecordBatch:
+    """Emissions as messages: where each came from, and the window that it is of, stand in its headers."""
+    key, payload, timestamp, source, *window = emissions.columns
+    bounds = (bound.cast(pa.string()) for bound in window)
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": key.cast(pa.binary()),
+            "value": payload.cast(pa.binary()),
+            "timestamp_ms": timestamp,
+            "tidegate-source": source.cast(pa.binary()),
+            "tidegate-window": pc.binary_join_element_wise(*bounds, "/").cast(pa.binary()),
+        }
+    )

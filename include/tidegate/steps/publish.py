@@ -7,7 +7,6 @@ from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.spec import Pipeline
 from tidegate.steps.app import App, missing_of_head, planned_pipeline
 from tidegate.steps.lease import failures_noted, leased, timed
-from tidegate.steps.producers import note_publication
 from tidegate.steps.sinks import AnySink, send
 
 
@@ -54,7 +53,7 @@ def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
     for sink in pipeline.sinks:
         if sink.name not in done:
             records = _publish_to(app, held, pipeline, sink, plan, attempt)
-            note_publication(held, plan.seq, sink.name, records)
+            held.add_publication(plan.seq, sink.name, records)
 
 
 def lacking_sinks(app: App, plan: Plan) -> list[str]:

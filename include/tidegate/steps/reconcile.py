@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from tidegate.broker.publisher import Progress
+from tidegate.broker.progress import Progress
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.spec import KafkaSink, SqlSink
 from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.producers import last_of_part, note_publication, parts_begun, producers_for
 from tidegate.steps.sinks import (
     check_topic,
     reconcilable,
@@ -18,7 +17,7 @@ from tidegate.steps.sinks import (
     sent_to,
     sql_database,
     sql_publisher,
-    topic_publishers,
+    topic_publisher,
 )
 from tidegate.steps.topic_progress import find_progress
 
@@ -68,15 +67,13 @@ def check_progress(app: App, stream: Stream) -> None:
 
 
 def _check_topic_progress(app: App, stream: Stream, sink: KafkaSink) -> None:
-    parts = parts_begun(app.ledger, stream, sink.name)
-    if parts:
-        check_topic(app, app.ledger, stream, sink)
-        publishers = topic_publishers(app, stream, sink, max(parts) + 1)
-        with reconcilable(stream):
-            for part in parts:
-                last = last_of_part(app.ledger, stream, sink.name, part)
-                progress = publishers[part].check(publishers[part].progress(), last)
-                publishers[part].check_known(progress, app.ledger.head(stream).seq)
+    if app.ledger.sink_identity(stream, sink.name) is None:
+        return
+    check_topic(app, app.ledger, stream, sink)
+    publisher = topic_publisher(app, stream, sink)
+    with reconcilable(stream):
+        progress = publisher.check(publisher.progress(), app.ledger.last_published(stream, sink.name))
+        publisher.check_known(progress, app.ledger.head(stream).seq)
 
 
 def _reconcile_table(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> str:
@@ -86,32 +83,24 @@ def _reconcile_table(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> 
         return f"{sink.name}: nothing was published yet."
     with sql_database(app, sink) as database:
         found = sql_publisher(database, sink, published[1]).rebuild_progress()
-    sent = _send_again(app, held, sink, range(found + 1, head + 1), {0: Progress(found, 0, done=True)})
+    sent = _send_again(app, held, sink, range(found + 1, head + 1))
     return f"{sink.name}: its table has batches up to {found}; {sent}."
 
 
 def _reconcile_topic(app: App, held: LeasedLedger, sink: KafkaSink, head: int, said: int | None) -> str:
-    """Each part whose record is lost gets one of what the topic has; then goes what any of them lacks."""
-    parts = parts_begun(held, held.stream, sink.name)
-    if not parts:
+    """A record that is lost is replaced by what the topic has; then goes what it lacks."""
+    if held.sink_identity(held.stream, sink.name) is None:
         return f"{sink.name}: nothing was published yet."
     check_topic(app, held, held.stream, sink)
-    publishers = topic_publishers(app, held.stream, sink, max(parts) + 1)
-    progress, told = {}, []
-    for part in parts:
-        last = last_of_part(held, held.stream, sink.name, part)
-        record = publishers[part].progress()
-        if _is_lost(record, last):
-            find = partial(_lost_progress, app, held, sink, part, last, said, head)
-            record = publishers[part].rewrite_progress(find)
-            told.append(_told(record, part, len(parts)))
-        assert record is not None
-        progress[part] = record
-    if not told:
+    publisher = topic_publisher(app, held.stream, sink)
+    last = held.last_published(held.stream, sink.name)
+    if not _is_lost(publisher.progress(), last):
         return f"{sink.name}: its progress record is there, and was left as it is."
-    least = min(each.seq if each.done else each.seq - 1 for each in progress.values())
-    sent = _send_again(app, held, sink, range(least + 1, head + 1), progress)
-    return f"{sink.name}: {'; '.join(told)}; {sent}."
+    progress = publisher.rewrite_progress(partial(_lost_progress, app, held, sink, last, said, head))
+    partly = "" if progress.done else f", of which {progress.sent} messages of the last"
+    first = progress.seq + 1 if progress.done else progress.seq
+    sent = _send_again(app, held, sink, range(first, head + 1))
+    return f"{sink.name}: the topic has batches up to {progress.seq}{partly}; {sent}."
 
 
 def _is_lost(record: Progress | None, last: int) -> bool:
@@ -122,25 +111,18 @@ def _lost_progress(
     app: App,
     held: LeasedLedger,
     sink: KafkaSink,
-    part: int,
     last: int,
     said: int | None,
     head: int,
     there: Progress | None,
 ) -> Progress:
-    """What belongs in the place of a part's record: what somebody else has put there meanwhile stays."""
+    """What belongs in the place of a lost record: what somebody else has put there meanwhile stays."""
     if there is not None and not _is_lost(there, last):
         return there
     if said is None:
-        return find_progress(app, held, held.stream, sink, part)
+        return find_progress(app, held, held.stream, sink)
     _check_said(sink, said, there, head)
     return Progress(said, 0, done=True)
-
-
-def _told(progress: Progress, part: int, of: int) -> str:
-    partly = "" if progress.done else f", of which {progress.sent} messages of the last"
-    whose = "" if of == 1 else f"of part {part + 1} "
-    return f"{whose}the topic has batches up to {progress.seq}{partly}"
 
 
 def _check_said(sink: KafkaSink, said: int, record: Progress | None, head: int) -> None:
@@ -152,21 +134,14 @@ def _check_said(sink: KafkaSink, said: int, record: Progress | None, head: int) 
         )
 
 
-def _send_again(
-    app: App, held: LeasedLedger, sink: KafkaSink | SqlSink, seqs: range, progress: Mapping[int, Progress]
-) -> str:
-    """Send those batches of which a part lacks something; says which. A part without progress lacks all."""
+def _send_again(app: App, held: LeasedLedger, sink: KafkaSink | SqlSink, seqs: range) -> str:
+    """Send those of the batches that had something for a sink; says which."""
     again, known = [], seqs.start - 1
     for seq in seqs:
-        lacking = [part for part, sent in progress.items() if sent.lacks(seq)]
-        missing = sent_to(app, held, held.stream, sink.name, seq, lacking)
-        if missing is None:
-            continue
-        of = producers_for(missing[1].emitted) if isinstance(sink, KafkaSink) else 1
-        parts = [part for part in range(of) if part not in progress or progress[part].lacks(seq)]
-        if parts:
-            send(app, held, *missing, known, parts)
-            note_publication(held, seq, sink.name, missing[1].emitted)
+        missing = sent_to(app, held, held.stream, sink.name, seq)
+        if missing is not None:
+            send(app, held, *missing, known)
+            held.add_publication(seq, sink.name, missing[1].emitted)
             again.append(seq)
-        known = seq
+            known = seq
     return f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -17,35 +18,19 @@ from tidegate.ledger import LeasedLedger, LedgerReader, Stream
 from tidegate.settings import sql_variable
 from tidegate.spec import KafkaSink, Pipeline, SqlSink, Stage, TableSink
 from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.messages import topic_messages
 from tidegate.steps.outbox import Outbox
-from tidegate.steps.producers import (
-    MOST_PRODUCERS,
-    Share,
-    last_of_part,
-    part_name,
-    producers_for,
-    publish_shares,
-)
 
 AnySink: TypeAlias = KafkaSink | TableSink | SqlSink
 
 
-def send(
-    app: App,
-    held: LeasedLedger,
-    sink: AnySink,
-    outbox: Outbox,
-    last_published: int,
-    parts: Collection[int] = range(MOST_PRODUCERS),
-) -> None:
+def send(app: App, held: LeasedLedger, sink: AnySink, outbox: Outbox, last_published: int) -> None:
     """Send a batch's emissions, or what is left of them. `last_published` as the ledger knows it.
-
-    `parts` are those of a topic's parts that are asked to.
 
     Raises ProgressLost, Fenced, OutcomeUnknown, TopicRecreated, SinkRefused, …Unavailable.
     """
     if isinstance(sink, KafkaSink):
-        _to_topic(app, held, sink, outbox, last_published, parts)
+        _to_topic(app, held, sink, outbox, last_published)
     elif isinstance(sink, SqlSink):
         with sql_database(app, sink) as database:
             publisher = sql_publisher(database, sink, outbox)
@@ -92,22 +77,16 @@ def check_sql_outbox(app: App, sink: SqlSink, outbox: Outbox) -> None:
 
 
 def sent_to(
-    app: App,
-    ledger: LedgerReader,
-    stream: Stream,
-    sink: str,
-    seq: int,
-    parts: Collection[int] = (0,),
+    app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int
 ) -> tuple[AnySink, Outbox] | None:
     """What a committed batch had for a sink, and the sink as it was then; None if that was nothing.
 
-    `parts` are those of a topic's parts that are asked for. Raises Halted for a batch that may have had
-    something for one of them, and of which the ledger keeps no more than its commit.
+    Raises Halted for a batch that may have had something for it, and of which the ledger keeps no more than
+    its commit.
     """
     plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
     if plan is None or attempt is None:
-        for part in parts:
-            _require_nothing_sent(ledger, stream, part_name(sink, part), seq)
+        _require_nothing_sent(ledger, stream, sink, seq)
         return None
     pipeline = planned_pipeline(plan)
     for each in pipeline.sinks:
@@ -163,12 +142,11 @@ def check_topic(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink)
     return identity
 
 
-def topic_publishers(app: App, stream: Stream, sink: KafkaSink, of: int) -> list[KafkaPublisher]:
-    """What sends the first `of` parts to the topic. Makes the topic of progress records if there is none."""
+def topic_publisher(app: App, stream: Stream, sink: KafkaSink) -> KafkaPublisher:
+    """What sends to the topic. Makes the topic of progress records if there is none."""
     with app.log() as log:
         log.ensure_progress_topic()
-    names = [shard_name(stream, part_name(sink.name, part)) for part in range(of)]
-    return [app.publisher(name, sink.topic) for name in names]
+    return app.publisher(shard_name(stream, sink.name), sink.topic)
 
 
 @contextmanager
@@ -184,30 +162,19 @@ def reconcilable(stream: Stream) -> Iterator[None]:
         ) from error
 
 
-def _to_topic(
-    app: App,
-    held: LeasedLedger,
-    sink: KafkaSink,
-    outbox: Outbox,
-    last_published: int,
-    parts: Collection[int],
-) -> None:
-    stream, of = outbox.plan.stream, producers_for(outbox.emitted)
-    identity = check_topic(app, held, stream, sink)
-    shares = []
-    for part, publisher in enumerate(topic_publishers(app, stream, sink, of)):
-        if part not in parts:
-            continue
-        _begin(held, publisher, part_name(sink.name, part), outbox.plan.seq, identity)
-        last = last_of_part(held, stream, sink.name, part, last_published) if part else last_published
-        shares.append(Share(publisher, sink, outbox, last, part, of))
-    with reconcilable(stream):
-        publish_shares(shares)
+def _to_topic(app: App, held: LeasedLedger, sink: KafkaSink, outbox: Outbox, last_published: int) -> None:
+    plan = outbox.plan
+    identity = check_topic(app, held, plan.stream, sink)
+    publisher = topic_publisher(app, plan.stream, sink)
+    _begin(held, publisher, sink.name, plan.seq, identity)
+    messages = partial(topic_messages, sink, outbox)
+    with reconcilable(plan.stream):
+        publisher.publish(plan.seq, outbox.attempt, messages, last_published)
 
 
 def _begin(held: LeasedLedger, publisher: KafkaPublisher, name: str, seq: int, identity: str) -> None:
-    """At the first use of a sink, or of a part of it: the progress record first, then the ledger's note,
-    and only then something to publish. So where the ledger has the note, a missing record is a lost one.
+    """At the first use of a sink: the progress record first, then the ledger's note, and only then something
+    to publish. So where the ledger has the note, a missing record is a lost one.
     """
     if held.sink_identity(held.stream, name) is None:
         publisher.begin(seq)

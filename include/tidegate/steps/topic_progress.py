@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
-from tidegate.broker.publisher import Progress
+from tidegate.broker.messages import messages_of
+from tidegate.broker.progress import Progress
 from tidegate.errors import PlanUnreadable, ProgressLost
 from tidegate.ledger import LedgerReader, Stream
 from tidegate.spec import KafkaSink
 from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.messages import topic_messages
-from tidegate.steps.producers import last_of_part, producers_for
 from tidegate.steps.sinks import sent_to
 
 
-def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, part: int = 0) -> Progress:
-    """The progress of a part that the topic shows. Raises ProgressLost when it does not tell.
+def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
+    """The progress that the topic shows. Raises ProgressLost when it does not tell.
 
     Batches are looked for from the newest on, until one is there as a whole: then all before it are, too.
     """
     try:
-        return _found(app, ledger, stream, sink, part)
+        return _found(app, ledger, stream, sink)
     except Unclear as reason:
         last = ledger.last_published(stream, sink.name)
         raise ProgressLost(
@@ -33,15 +33,15 @@ def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSin
         ) from None
 
 
-def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, part: int) -> Progress:
+def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
     _check_rivals(app, stream, sink)
-    last = last_of_part(ledger, stream, sink.name, part)
+    last = ledger.last_published(stream, sink.name)
     with app.log() as log:
         compacted = log.is_compacted(sink.topic)
     batches: list[tuple[int, list[Mark]]] = []
     sent = 0
     for seq in range(ledger.head(stream).seq, 0, -1):
-        marked = _marks(app, ledger, stream, sink.name, seq, part)
+        marked = _marks(app, ledger, stream, sink.name, seq)
         if marked is None:
             continue
         batches.insert(0, (seq, marked))
@@ -59,18 +59,12 @@ def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink, part
     return replace(progress, attempt=attempt.name) if attempt else progress
 
 
-def _marks(
-    app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int, part: int
-) -> list[Mark] | None:
-    """Of all that a part has of a batch; None when that is nothing."""
-    had = sent_to(app, ledger, stream, sink, seq, [part])
-    if had is None or not isinstance(had[0], KafkaSink):
+def _marks(app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int) -> list[Mark] | None:
+    """Of all that a sink has of a batch; None when that is nothing."""
+    planned, outbox = sent_to(app, ledger, stream, sink, seq) or (None, None)
+    if outbox is None or not isinstance(planned, KafkaSink):
         return None
-    of = producers_for(had[1].emitted)
-    # a share without messages tells nothing, not even that it is there
-    return (
-        [mark_of(each) for each in topic_messages(had[0], had[1], 0, part, of)] or None if part < of else None
-    )
+    return [mark_of(message) for batch in topic_messages(planned, outbox) for message in messages_of(batch)]
 
 
 def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark]:

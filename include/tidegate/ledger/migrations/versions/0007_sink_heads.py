@@ -6,9 +6,6 @@ from alembic import op
 revision = "0007"
 down_revision = "0006"
 
-_PER_PRODUCER = 100_000
-_MOST_PRODUCERS = 4
-
 
 def upgrade() -> None:
     op.create_table(
@@ -18,10 +15,8 @@ def upgrade() -> None:
         sa.Column("sink", sa.String(300), primary_key=True),
         sa.Column("seq", sa.BigInteger, nullable=False),
     )
-    for part in range(_MOST_PRODUCERS):
-        name = f"sink || '#{part}'" if part else "sink"
-        op.execute(
-            "INSERT INTO tidegate_sink_heads (pipeline, generation, sink, seq) "
-            f"SELECT pipeline, generation, {name}, max(seq) FROM tidegate_publications "
-            f"WHERE records > {part * _PER_PRODUCER} GROUP BY pipeline, generation, sink"
-        )
+    op.execute(
+        "INSERT INTO tidegate_sink_heads (pipeline, generation, sink, seq) "
+        "SELECT pipeline, generation, sink, max(seq) FROM tidegate_publications "
+        "WHERE records > 0 GROUP BY pipeline, generation, sink"
+    )

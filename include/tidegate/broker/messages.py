@@ -1,0 +1,101 @@
+"""Messages as columns, from the outbox to the client: `key`, `value`, `timestamp_ms`, and headers.
+
+A batch of messages is an Arrow record batch. `key` is binary, `value` binary and null for a deletion,
+`timestamp_ms` int64, epoch ms. Every other column is a header by its own name, binary, and null where a
+message does not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+CHUNK_RECORDS = 40_000
+CHUNK_BYTES = 8 * 1024 * 1024
+"""A transaction has to be through within a minute, and is held in memory: it takes at most so much."""
+_FIXED = ("key", "value", "timestamp_ms")
+
+
+class Message(NamedTuple):
+    """One message of a batch. `timestamp_ms` is epoch ms; a null value is a deletion."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    headers: list[tuple[str, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        beside = sum(len(name) + len(content) for name, content in self.headers)
+        return len(self.key) + len(self.value or b"") + beside
+
+
+def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
+    """The messages of a batch, one by one."""
+    headers = _headers_of(batch)
+    return map(Message, *(objects_of(batch.column(name)) for name in _FIXED), headers)
+
+
+def message_columns(batch: pa.RecordBatch) -> Iterator[tuple[bytes, bytes | None, int, Any]]:
+    """The same as plain tuples, for who handles many: key, value, timestamp, headers."""
+    return zip(*(objects_of(batch.column(name)) for name in _FIXED), _headers_of(batch), strict=True)
+
+
+def objects_of(column: pa.Array) -> list[Any]:
+    """A column as Python objects: a tenth of what `to_pylist` takes, which makes a scalar of each first."""
+    objects: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return objects
+
+
+def _headers_of(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes]]]:
+    names = [name for name in batch.schema.names if name not in _FIXED]
+    names = [name for name in names if batch.column(name).null_count < batch.num_rows]
+    if not names:
+        return [[] for _ in range(batch.num_rows)]
+    contents = zip(*(objects_of(batch.column(name)) for name in names), strict=True)
+    return (
+        [(name, content) for name, content in zip(names, row, strict=True) if content is not None]
+        for row in contents
+    )
+
+
+def sizes_of(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Bytes of key, value and headers of each message."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name != "timestamp_ms":
+            beside = 0 if name in _FIXED else len(name)
+            sizes += pc.fill_null(pc.add(pc.binary_length(column), beside), 0).to_numpy(zero_copy_only=False)
+    return sizes
+
+
+def chunks(
+    batches: Iterable[pa.RecordBatch], records: int = CHUNK_RECORDS, size: int = CHUNK_BYTES
+) -> Iterator[tuple[list[pa.RecordBatch], bool]]:
+    """Chunks of at most so many records and bytes, each with whether it is the last; one at least.
+
+    A message that is larger alone is a chunk alone.
+    """
+    chunk: list[pa.RecordBatch] = []
+    rows_left, bytes_left = records, size
+    for batch in batches:
+        ends = np.cumsum(sizes_of(batch))
+        start = 0
+        while start < batch.num_rows:
+            before = ends[start - 1] if start else 0
+            fitting = int(np.searchsorted(ends, before + bytes_left, side="right")) - start
+            count = min(rows_left, fitting, batch.num_rows - start)
+            if count <= 0 and chunk:
+                yield chunk, False
+                chunk, rows_left, bytes_left = [], records, size
+                continue
+            count = max(count, 1)
+            chunk.append(batch.slice(start, count))
+            start += count
+            rows_left, bytes_left = rows_left - count, bytes_left - int(ends[start - 1] - before)
+    yield chunk, True

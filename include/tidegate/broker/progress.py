@@ -1,0 +1,119 @@
+"""How far a shard is: the record of it in the topic of progress records, and how that is read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.log import KafkaLog
+from tidegate.broker.progress_topic import newest_record
+
+TRANSACTION_TIMEOUT_MS = 60_000
+SETTLED_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 30.0
+"""Any transaction that is open now is over after this: its timeout, and the broker's time to notice."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a shard is: `sent` records of batch `seq`, and whether that was all of them.
+
+    `attempt` is the name of the computation that they are of; "" if nothing was sent yet.
+    """
+
+    seq: int
+    sent: int
+    done: bool
+    attempt: str = ""
+
+    @classmethod
+    def parse(cls, body: bytes) -> Progress:
+        """From the value of a progress record."""
+        return cls(**json.loads(body))
+
+    @property
+    def body(self) -> bytes:
+        """The value of its progress record."""
+        return json.dumps(asdict(self)).encode()
+
+    def lacks(self, seq: int) -> bool:
+        """Whether something of batch `seq` is not sent yet."""
+        return self.seq < seq or (self.seq == seq and not self.done)
+
+
+@dataclass(frozen=True)
+class ProgressRecord:
+    """Where a shard's progress records are, and the newest committed one; null when there is none."""
+
+    place: TopicPartition
+    progress: Progress | None
+
+
+def read_progress(config: KafkaConfig, shard: str) -> ProgressRecord:
+    """The shard's last committed progress record. Raises KafkaError, BrokerUnavailable."""
+    read = partial(read_until, seconds=SETTLED_SECONDS)
+    with committed_reader(config) as consumer:
+        place = place_of(shard, consumer.partitions_for_topic(PROGRESS_TOPIC))
+        consumer.assign([place])
+        record = newest_record(consumer, place, shard.encode(), end_of(config, place), read)
+    return ProgressRecord(place, Progress.parse(record.value) if record is not None else None)
+
+
+def place_of(shard: str, partitions: Collection[int] | None) -> TopicPartition:
+    """Where a shard's progress records are, in a partition that it shares with others by chance only.
+
+    A transaction that another shard left open hides all that comes after it in a partition, for as long as a
+    minute. Raises KafkaError where the topic has no partitions yet.
+    """
+    if not partitions:
+        raise KafkaError(f"{PROGRESS_TOPIC} has no partitions yet")
+    return TopicPartition(PROGRESS_TOPIC, crc32(shard.encode()) % len(partitions))
+
+
+def end_of(config: KafkaConfig, place: TopicPartition) -> int:
+    """Where a partition of progress records ends: the high watermark.
+
+    Not the consumer's own end, which under `read_committed` is the last stable offset: a transaction that
+    another shard has open holds that back, below records of this shard that are committed. What was published
+    would then be unknown, and published again.
+    """
+    with KafkaLog(config) as log:
+        return log.end(place.topic, place.partition)
+
+
+@contextmanager
+def committed_reader(config: KafkaConfig) -> Iterator[Any]:
+    """A consumer of no group that sees what is committed, and leaves no trace."""
+    consumer = KafkaConsumer(
+        **config.for_python(),
+        auto_offset_reset="none",  # records that go while they are read are an error, and not passed over
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        group_id=None,
+        bootstrap_timeout_ms=15_000,
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.0) -> Iterator[Any]:
+    """The records of an assigned partition up to offset `end`; KafkaError after `seconds` of silence."""
+    deadline = time.monotonic() + seconds
+    while (position := consumer.position(at)) is None or position < end:
+        records = consumer.poll(timeout_ms=500).get(at, [])
+        if records:
+            deadline = time.monotonic() + seconds
+        elif time.monotonic() > deadline:
+            raise KafkaError(f"{at.topic}[{at.partition}] gives no records before offset {end}")
+        yield from (record for record in records if record.offset < end)

@@ -1,0 +1,39 @@
+"""Batches of messages for tests, as `tidegate.broker.messages` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from tidegate.broker.messages import Message
+
+SOURCE = b"events/0/1"
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp_ms", pa.int64()),
+        ("tidegate-source", pa.binary()),
+        ("tidegate-window", pa.binary()),
+    ]
+)
+
+
+def message(
+    key: bytes = b"key", value: bytes | None = b"value", timestamp_ms: int = 1_700_000_000_000
+) -> Message:
+    """A message with a source, and without a window."""
+    return Message(key, value, timestamp_ms, [("tidegate-source", SOURCE)])
+
+
+def batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Messages as columns."""
+    fixed = ("key", "value", "timestamp_ms")
+    rows = [dict(zip(fixed, each[:3], strict=True)) | dict(each.headers) for each in messages]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+def batches_of(messages: Sequence[Message]) -> Callable[[int], Iterator[pa.RecordBatch]]:
+    """What `KafkaPublisher.publish` asks for: all from the n-th on, each in a batch of its own."""
+    return lambda skip: (batch_of([each]) for each in messages[skip:])

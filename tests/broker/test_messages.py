@@ -1,0 +1,65 @@
+"""Messages as columns: how they are cut into transactions, and what each is as a message."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.broker.batches import batch_of, message
+from tidegate.broker.messages import Message, chunks, message_columns, messages_of, sizes_of
+
+HEADERS = st.fixed_dictionaries(
+    {"tidegate-source": st.binary(max_size=8)}, optional={"tidegate-window": st.binary(max_size=8)}
+)
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        key=st.binary(max_size=9),
+        value=st.none() | st.binary(max_size=9),
+        timestamp_ms=st.integers(0, 2**40),
+        headers=HEADERS.map(lambda headers: sorted(headers.items())),
+    ),
+    max_size=12,
+)
+
+
+def naive_chunks(messages: list[Message], records: int, size: int) -> list[list[Message]]:
+    """One by one: a chunk ends before the message that it has no room for."""
+    found: list[list[Message]] = [[]]
+    for each in messages:
+        full = sum(other.size for other in found[-1]) + each.size > size or len(found[-1]) == records
+        if found[-1] and full:
+            found.append([])
+        found[-1].append(each)
+    return found
+
+
+@given(st.lists(MESSAGES, max_size=4), st.integers(1, 7), st.integers(1, 100))
+def test_a_chunk_has_at_most_so_many_records_and_bytes_and_chunks_are_as_full_as_can_be(
+    batches: list[list[Message]], records: int, size: int
+) -> None:
+    found = list(chunks(map(batch_of, batches), records, size))
+    shown = [[each for batch in chunk for each in messages_of(batch)] for chunk, _ in found]
+    assert shown == naive_chunks([each for batch in batches for each in batch], records, size)
+
+
+@pytest.mark.parametrize(("count", "last"), [(0, [True]), (2, [True]), (3, [False, True])])
+def test_only_the_last_chunk_is_said_to_be_that(count: int, last: list[bool]) -> None:
+    batches = [batch_of([message()]) for _ in range(count)]
+    assert [is_last for _, is_last in chunks(batches, records=2)] == last
+
+
+@given(MESSAGES)
+def test_columns_give_back_each_message(messages: list[Message]) -> None:
+    batch = batch_of(messages)
+    assert list(messages_of(batch)) == messages
+    assert list(message_columns(batch)) == [tuple(each) for each in messages]
+    assert sizes_of(batch).tolist() == [each.size for each in messages]
+
+
+def test_a_slice_has_its_own_messages() -> None:
+    numbered = [message(b"%d" % number) for number in range(5)]
+    batch: pa.RecordBatch = batch_of(numbered).slice(2, 2)
+    assert list(messages_of(batch)) == numbered[2:4]

@@ -1,0 +1,111 @@
+"""The transactional client on a real broker: where keys go, and what is known after an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaException
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from tests.broker.batches import batch_of, message
+from tests.steps.test_source import own_home
+from tidegate.broker import KafkaConfig, KafkaLog, producer
+from tidegate.broker.producer import TransactionalProducer
+from tidegate.broker.progress import committed_reader, read_until
+from tidegate.errors import OutcomeUnknown
+from tidegate.local.broker import KafkaBroker
+
+pytestmark = pytest.mark.broker
+PARTITIONS = 7
+
+
+def new_topic(config: KafkaConfig) -> str:
+    name = f"out-{uuid4().hex[:8]}"
+    admin = KafkaAdminClient(bootstrap_servers=config.servers)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])
+    admin.close()
+    return name
+
+
+def read(config: KafkaConfig, topic: str) -> list[tuple[int, bytes, int]]:
+    """Partition, key and timestamp of all that is committed, as soon as its markers are there."""
+    with KafkaLog(config) as log:
+        ends = log.view(topic).ends
+    found = []
+    with committed_reader(config) as consumer:
+        for partition, end in ends.items():
+            at = TopicPartition(topic, partition)
+            consumer.assign([at])
+            consumer.seek_to_beginning(at)
+            found += [(partition, each.key, each.timestamp) for each in read_until(consumer, at, end)]
+    return found
+
+
+def send(config: KafkaConfig, topic: str, *keys: bytes, timestamp_ms: int = 5) -> None:
+    with TransactionalProducer(config, f"shard-{topic}") as client:
+        client.init()
+        client.begin()
+        client.send(topic, batch_of([message(key, timestamp_ms=timestamp_ms) for key in keys]))
+        client.flush()
+        client.commit()
+
+
+def test_a_key_has_the_partition_that_other_clients_give_it(broker: KafkaBroker) -> None:
+    config = KafkaConfig.parse(broker.bootstrap_servers)
+    ours, theirs = new_topic(config), new_topic(config)
+    keys = [b"", b"\x00", b"\xff\xfe", *(b"key-%d" % number for number in range(100))]
+    other = KafkaProducer(bootstrap_servers=config.servers)
+    for key in keys:
+        other.send(theirs, b"value", key, timestamp_ms=5)
+    other.close()
+    send(config, ours, *keys)
+    assert sorted(read(config, ours)) == sorted(read(config, theirs))
+
+
+def test_the_timestamp_0_is_not_taken_for_now(broker: KafkaBroker) -> None:
+    config = KafkaConfig.parse(broker.bootstrap_servers)
+    topic = new_topic(config)
+    send(config, topic, b"key", timestamp_ms=0)
+    assert [timestamp for _, _, timestamp in read(config, topic)] == [1]
+
+
+def test_an_error_while_a_transaction_is_open_aborts_it_at_once(broker: KafkaBroker) -> None:
+    config = KafkaConfig.parse(broker.bootstrap_servers)
+    topic = new_topic(config)
+    client = TransactionalProducer(config, f"shard-{topic}")
+    client.init()
+    client.begin()
+    client.send(topic, batch_of([message()]))
+    client.flush()
+    with pytest.raises(ZeroDivisionError), client:
+        raise ZeroDivisionError
+    admin = KafkaAdminClient(bootstrap_servers=config.servers)
+    ongoing = admin.list_transactions(state_filters=["Ongoing"])[1]
+    admin.close()
+    assert f"shard-{topic}" not in [transaction.transactional_id for transaction in ongoing]
+    assert read(config, topic) == []
+
+
+def test_a_commit_without_an_answer_is_unknown_and_one_that_failed_is_not(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with KafkaBroker(own_home(home, tmp_path)) as broker:
+        config = KafkaConfig.parse(broker.bootstrap_servers)
+        topic = new_topic(config)
+        sent, unsent = (TransactionalProducer(config, f"shard-{number}") for number in range(2))
+        for client in (sent, unsent):
+            client.init()
+            client.begin()
+            client.send(topic, batch_of([message()]))
+            client.flush()
+        unsent.send(topic, batch_of([message()]))
+        broker.kill()
+        monkeypatch.setattr(producer, "_ANSWER_SECONDS", 2.0)
+        monkeypatch.setattr(producer, "_ABORT_SECONDS", 1.0)
+        with pytest.raises(OutcomeUnknown, match="_TIMED_OUT"), sent:
+            sent.commit()
+        with pytest.raises(KafkaException, match="_TIMED_OUT"), unsent:
+            unsent.flush()
