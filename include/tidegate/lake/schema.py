@@ -22,6 +22,7 @@ NEWNESS = (UPDATED_SEQ, *PLACE)
 """Of an entry's rows the one with the largest of these counts, compared in this order."""
 
 Hashes = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 
 def entry_columns(by_place: bool) -> tuple[str, ...]:
@@ -34,29 +35,33 @@ def newest_rows(rows: pa.Table, entry: Sequence[str] = ENTRY) -> pa.Table:
 
     Most hashes have one row: only where several share one are more columns compared.
     """
+    rows = rows.combine_chunks()  # rows are taken from one chunk much faster than from many
     hashes: Hashes = rows[HASH].to_numpy()
     order = np.argsort(hashes, kind="stable")
     repeated = np.diff(hashes[order]) == 0
-    if not repeated.any():
-        return rows if (np.diff(order) == 1).all() else rows.take(pa.array(order))
-    shared = np.append(repeated, False) | np.append(False, repeated)
-    newest = _newest_of_shared(rows.take(pa.array(order[shared])), entry)
-    together = pa.concat_tables([rows.take(pa.array(order[~shared])), newest])
-    return together.take(pa.array(np.argsort(together[HASH].to_numpy(), kind="stable")))
+    if repeated.any():
+        shared = np.append(repeated, False) | np.append(False, repeated)
+        order = np.concatenate([order[~shared], _newest_among(rows, order[shared], entry)])
+        order = order[np.argsort(hashes[order], kind="stable")]
+    elif (np.diff(order) == 1).all():
+        return rows
+    return rows.take(pa.array(order))
 
 
-def _newest_of_shared(rows: pa.Table, entry: Sequence[str]) -> pa.Table:
-    columns = (*entry, *(name for name in NEWNESS if name not in entry and name in rows.column_names))
-    by = [(name, "ascending") for name in columns]
-    rows = rows.take(pc.sort_indices(rows, sort_keys=by)).combine_chunks()
-    same = np.ones(rows.num_rows - 1, bool)
+def _newest_among(rows: pa.Table, candidates: RowNumbers, entry: Sequence[str]) -> RowNumbers:
+    """Which of `candidates`, numbers of rows, are the newest of their entry; in the order of entries."""
+    columns = list(dict.fromkeys((*entry, *(name for name in NEWNESS if name in rows.column_names))))
+    compared = rows.select(columns).take(pa.array(candidates)).combine_chunks()
+    by_age = pc.sort_indices(compared, sort_keys=[(name, "ascending") for name in columns])
+    same = np.ones(len(candidates) - 1, bool)
     for name in entry:
-        column = rows[name].combine_chunks()
-        here, following = column.slice(0, rows.num_rows - 1), column.slice(1)
+        column = compared[name].take(by_age).combine_chunks()
+        here, following = column.slice(0, len(same)), column.slice(1)
         equal = pc.fill_null(pc.equal(here, following), False)
         both_null = pc.and_(here.is_null(), following.is_null())
         same &= pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
-    return rows.filter(pa.array(np.append(~same, True)))
+    newest: RowNumbers = candidates[by_age.to_numpy()[np.append(~same, True)]]
+    return newest
 
 
 def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
