@@ -35,12 +35,18 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         return partition.read()
 
 
+def spark_types(schema: pa.Schema) -> StructType:
+    """Arrow's columns as Spark's: a timestamp without a zone stays one."""
+    types: StructType = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return types
+
+
 def frame_of(spark: SparkSession, name: str, schema: pa.Schema, parts: Sequence[ReadPartition]) -> DataFrame:
     """A frame of so many partitions, each read by one task. `name` is what Spark's page shows.
 
     A frame of the same name replaces the source of an earlier one in the session.
     """
-    spark_schema = from_arrow_schema(schema)
+    columns = spark_types(schema)
 
     class Rows(DataSource):  # type: ignore[misc]
         @classmethod
@@ -48,7 +54,7 @@ def frame_of(spark: SparkSession, name: str, schema: pa.Schema, parts: Sequence[
             return name
 
         def schema(self) -> StructType:
-            return spark_schema
+            return columns
 
         def reader(self, schema: StructType) -> DataSourceReader:
             return _Reader(parts)

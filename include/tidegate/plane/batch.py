@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import core
 from tidegate.engine.decoding import record_layout
@@ -17,7 +17,7 @@ from tidegate.engine.semantics import pin_semantics
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.ledger.records import Plan
 from tidegate.plane.accounting import account_for, stage_counts
-from tidegate.plane.arrow_source import frame_of
+from tidegate.plane.arrow_source import frame_of, spark_types
 from tidegate.plane.canonical import KeyTypes
 from tidegate.plane.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
 from tidegate.plane.errors import translated
@@ -263,7 +263,7 @@ class Computation:
         self, rows: DataFrame, task: KernelTask | MergeTask, order: Sequence[str], schema: pa.Schema
     ) -> DataFrame:
         """The rows, arranged by their hash, through a task."""
-        return arranged(rows, self._slots, F.col("hash"), order).mapInArrow(task, from_arrow_schema(schema))
+        return arranged(rows, self._slots, F.col("hash"), order).mapInArrow(task, spark_types(schema))
 
     def _following_frame(
         self, decided: DataFrame, keys: KeyTypes, following: Step
@@ -275,9 +275,7 @@ class Computation:
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
         times = self._before.times.get(following.name, {})
         task = TimeTask(following.name, times, schema, self._slots.number)
-        timed = arranged(frame, self._slots, place, ORDER, LATER_FIRST).mapInArrow(
-            task, from_arrow_schema(schema)
-        )
+        timed = arranged(frame, self._slots, place, ORDER, LATER_FIRST).mapInArrow(task, spark_types(schema))
         return timed.drop("__at", "__waited", "__ordinal", "__emitter"), keys
 
 
