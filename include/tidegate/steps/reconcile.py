@@ -22,19 +22,19 @@ from tidegate.steps.sinks import (
 from tidegate.steps.topic_progress import find_progress
 
 
-def reconcile(app: App, held: LeasedLedger, said: Mapping[str, int] | None = None) -> Iterator[str]:
+def reconcile(app: App, held: LeasedLedger, stated: Mapping[str, int] | None = None) -> Iterator[str]:
     """Set each sink's progress to what the sink holds, and send again what comes after it.
 
-    `said` is sink -> the newest batch that it has as a whole, by the user's word: for topics that do not
+    `stated` is sink -> the newest batch that it has as a whole, by the user's word: for topics that do not
     tell. Yields a sentence for each sink. Raises ProgressLost where a topic does not tell, SettingsInvalid
-    for a sink in `said` that there is not, Halted when a needed outbox is gone, and what `send` raises.
+    for a sink in `stated` that there is not, Halted when a needed outbox is gone, and what `send` raises.
     """
     head = held.head(held.stream)
     plan = held.plan(held.stream, head.seq)
     planned = planned_pipeline(plan).sinks if plan else ()
-    sinks = [each for each in planned if isinstance(each, (KafkaSink, SqlSink))]
+    sinks = [sink for sink in planned if isinstance(sink, (KafkaSink, SqlSink))]
     topics = [sink.name for sink in sinks if isinstance(sink, KafkaSink)]
-    unknown = sorted(set(said or {}) - set(topics))
+    unknown = sorted(set(stated or {}) - set(topics))
     if unknown:
         raise SettingsInvalid(
             f"{held.stream} has no Kafka sink {', '.join(unknown)}",
@@ -44,7 +44,7 @@ def reconcile(app: App, held: LeasedLedger, said: Mapping[str, int] | None = Non
         yield f"{held.stream} has published nothing to a Kafka or SQL sink."
     for sink in sinks:
         if isinstance(sink, KafkaSink):
-            yield _reconcile_topic(app, held, sink, head.seq, (said or {}).get(sink.name))
+            yield _reconcile_topic(app, held, sink, head.seq, (stated or {}).get(sink.name))
         elif isinstance(sink, SqlSink):
             yield _reconcile_table(app, held, sink, head.seq)
 
@@ -82,12 +82,12 @@ def _reconcile_table(app: App, held: LeasedLedger, sink: SqlSink, head: int) -> 
     if published is None:
         return f"{sink.name}: nothing was published yet."
     with sql_database(app, sink) as database:
-        found = sql_publisher(database, sink, published[1]).rebuild_progress()
-    sent = _send_again(app, held, sink, range(found + 1, head + 1))
-    return f"{sink.name}: its table has batches up to {found}; {sent}."
+        newest = sql_publisher(database, sink, published[1]).rebuild_progress()
+    sent = _send_again(app, held, sink, range(newest + 1, head + 1))
+    return f"{sink.name}: its table has batches up to {newest}; {sent}."
 
 
-def _reconcile_topic(app: App, held: LeasedLedger, sink: KafkaSink, head: int, said: int | None) -> str:
+def _reconcile_topic(app: App, held: LeasedLedger, sink: KafkaSink, head: int, stated: int | None) -> str:
     """A record that is lost is replaced by what the topic has; then goes what it lacks."""
     if held.sink_identity(held.stream, sink.name) is None:
         return f"{sink.name}: nothing was published yet."
@@ -96,7 +96,7 @@ def _reconcile_topic(app: App, held: LeasedLedger, sink: KafkaSink, head: int, s
     last = held.last_published(held.stream, sink.name)
     if not _is_lost(publisher.progress(), last):
         return f"{sink.name}: its progress record is there, and was left as it is."
-    progress = publisher.rewrite_progress(partial(_lost_progress, app, held, sink, last, said, head))
+    progress = publisher.rewrite_progress(partial(_lost_progress, app, held, sink, last, stated, head))
     partly = "" if progress.done else f", of which {progress.sent} messages of the last"
     first = progress.seq + 1 if progress.done else progress.seq
     sent = _send_again(app, held, sink, range(first, head + 1))
@@ -112,24 +112,24 @@ def _lost_progress(
     held: LeasedLedger,
     sink: KafkaSink,
     last: int,
-    said: int | None,
+    stated: int | None,
     head: int,
-    there: Progress | None,
+    record: Progress | None,
 ) -> Progress:
     """What belongs in the place of a lost record: what somebody else has put there meanwhile stays."""
-    if there is not None and not _is_lost(there, last):
-        return there
-    if said is None:
+    if record is not None and not _is_lost(record, last):
+        return record
+    if stated is None:
         return find_progress(app, held, held.stream, sink)
-    _check_said(sink, said, there, head)
-    return Progress(said, 0, done=True)
+    _check_stated(sink, stated, record, head)
+    return Progress(stated, 0, done=True)
 
 
-def _check_said(sink: KafkaSink, said: int, record: Progress | None, head: int) -> None:
+def _check_stated(sink: KafkaSink, stated: int, record: Progress | None, head: int) -> None:
     least = record.seq if record is not None else 0
-    if not least <= said <= head:
+    if not least <= stated <= head:
         raise SettingsInvalid(
-            f"--progress {sink.name}={said} cannot be: the batches in question are {least} to {head}",
+            f"--progress {sink.name}={stated} cannot be: the batches in question are {least} to {head}",
             "A batch that the progress record has is in the topic, and one after the head was never sent.",
         )
 

@@ -21,7 +21,7 @@ def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSin
     Batches are looked for from the newest on, until one is there as a whole: then all before it are, too.
     """
     try:
-        return _found(app, ledger, stream, sink)
+        return _shown_by_topic(app, ledger, stream, sink)
     except Unclear as reason:
         last = ledger.last_published(stream, sink.name)
         raise ProgressLost(
@@ -33,7 +33,7 @@ def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSin
         ) from None
 
 
-def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
+def _shown_by_topic(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
     _check_rivals(app, stream, sink)
     last = ledger.last_published(stream, sink.name)
     with app.log() as log:
@@ -41,10 +41,10 @@ def _found(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> P
     batches: list[tuple[int, list[Mark]]] = []
     sent = 0
     for seq in range(ledger.head(stream).seq, 0, -1):
-        marked = _marks(app, ledger, stream, sink.name, seq)
-        if marked is None:
+        batch_marks = _marks(app, ledger, stream, sink.name, seq)
+        if batch_marks is None:
             continue
-        batches.insert(0, (seq, marked))
+        batches.insert(0, (seq, batch_marks))
         if seq > last > 0:
             continue  # it may not be there at all; only with one that was published can it be told
         marks = [mark for _, of_batch in batches for mark in of_batch]
@@ -78,26 +78,26 @@ def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark
 
 def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
     """The first `sent` messages of these batches, as a progress record."""
-    found = Progress(0, 0, done=True)
+    progress = Progress(0, 0, done=True)
     for seq, marks in batches:
         if sent <= 0:
             break
-        found = Progress(seq, min(sent, len(marks)), done=sent >= len(marks))
+        progress = Progress(seq, min(sent, len(marks)), done=sent >= len(marks))
         sent -= len(marks)
-    return found
+    return progress
 
 
-def _check_rivals(app: App, mine: Stream, sink: KafkaSink) -> None:
+def _check_rivals(app: App, stream: Stream, sink: KafkaSink) -> None:
     """Another stream that sends what it makes of the same source to the same topic makes it Unclear."""
-    source = app.ledger.head(mine).topic_ids
+    source = app.ledger.head(stream).topic_ids
     for other in app.ledger.streams():
         head = app.ledger.head(other)
         plan = app.ledger.plan(other, head.seq)
-        if other == mine or plan is None or set(source).isdisjoint(head.topic_ids):
+        if other == stream or plan is None or set(source).isdisjoint(head.topic_ids):
             continue
         try:
             sinks = planned_pipeline(plan).sinks
         except PlanUnreadable as error:
             raise Unclear(f"whether {other} sends there too cannot be read from the ledger") from error
-        if any(isinstance(each, KafkaSink) and each.topic == sink.topic for each in sinks):
+        if any(isinstance(rival, KafkaSink) and rival.topic == sink.topic for rival in sinks):
             raise Unclear(f"{other} sends there too, and its messages look the same")
