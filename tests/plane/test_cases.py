@@ -23,10 +23,8 @@ pytestmark = pytest.mark.spark
 
 # one of each kind of stage; all others are `long`
 ALWAYS = {
-    *("availability/changes-0", "availability/quarantine-0", "quiet_users/hours-0", "rate_limited/limit-0"),
-    *("screw_fastening/counts-0", "screw_fastening/repetitions-0", "visitor_batches/by_time-0"),
-    *("stages/deletions-0", "stages/order-0", "stages/repetitions-0"),
-    *("kafka-streams/session-update-001-0", "kafka-streams/time-limit-emit-early-001-0"),
+    *("availability/quarantine-0", "rate_limited/limit-0", "screw_fastening/counts-0"),
+    *("stages/repetitions-0", "kafka-streams/session-update-001-0"),
 }
 
 
