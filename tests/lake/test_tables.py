@@ -101,7 +101,9 @@ def test_of_many_that_catch_up_at_once_each_change_is_there_once(table: SharedTa
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: table.catch_up(APPLICATION, changes), range(6)))
     assert rows_of(table) == [(seq, seq) for seq in range(1, 6)]
-    assert DeltaTable(table.store.uri(table.folder)).version() == 5
+    # delta-rs may create a table twice, of two at once; the second time changes nothing
+    operations = [commit["operation"] for commit in DeltaTable(table.store.uri(table.folder)).history()]
+    assert operations.count("WRITE") == len(changes)
 
 
 def test_one_that_is_late_changes_nothing(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
