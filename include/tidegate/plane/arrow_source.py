@@ -30,9 +30,9 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         return [_Part(read) for read in self._parts]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Part)
-        return partition.read()
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The batches of a part. Where there are no parts, Spark reads one that is None."""
+        return partition.read() if isinstance(partition, _Part) else iter(())
 
 
 def spark_types(schema: pa.Schema) -> StructType:
