@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tidegate.engine import open_session
+from tidegate.plane.session import open_session
 from tidegate.errors import TidegateError
 from tidegate.steps import LONG_DONE, App, compute_batch, planned_for
 
@@ -21,7 +21,7 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
         if plan is None:
             print(f"tidegate: run {run_id}: {LONG_DONE}")
             return 0
-        attempt = compute_batch(app, plan, run_id, lambda: open_session(app.settings.jars))
+        attempt = compute_batch(app, plan, run_id, lambda: open_session())
     except TidegateError as error:
         print(f"tidegate: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

@@ -18,11 +18,11 @@ from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
+from tidegate.lake.reader import read_attempts
 
 from tests.world import NOW_MS, World
 from tidegate import steps
 from tidegate.engine import Before, compute_batch, open_session
-from tidegate.lake.reader import read_attempts
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import Supervised, free_port
 

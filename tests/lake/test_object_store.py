@@ -18,12 +18,12 @@ from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_server
 from tidegate.errors import LakeDamaged, LakeUnavailable
 from tidegate.lake import store as store_module
 from tidegate.lake.compaction import FoldRule, SnapshotTarget, compact
-from tidegate.lake.layout import snapshot_name
+from tidegate.lake.layout import files_folder, snapshot_name
 from tidegate.lake.manifest import DataFile, read_manifest, write_manifest
 from tidegate.lake.probe import puts_if_absent
 from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
-from tidegate.lake.tables import SharedTable, TableChange, files_folder
+from tidegate.lake.tables import SharedTable, TableChange
 from tidegate.lake.verify import verify
 from tidegate.lake.writer import RowWriter
 

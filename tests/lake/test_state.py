@@ -231,14 +231,14 @@ def test_a_key_is_found_by_its_hash_in_one_row_group_of_a_file(
         "_read",
         lambda self, group, columns: (read.append(group.number), original(self, group, columns))[1],
     )
-    assert read_key(store, files, SCHEMA, "k7")["updated_seq"].to_pylist() == [2]
+    assert read_key(store, files, "k7")["updated_seq"].to_pylist() == [2]
     assert len(set(read)) <= 2
-    assert read_key(store, files, SCHEMA, "unknown").num_rows == 0
+    assert read_key(store, files, "unknown").num_rows == 0
 
 
 def test_another_key_of_the_same_hash_is_not_taken_for_it(store: Store) -> None:
     stored = [row(key_hash("k"), 1) | {"key": key} for key in ("k", "other")]
-    assert read_key(store, [write(store, 1, stored)], SCHEMA, "k")["key"].to_pylist() == ["k"]
+    assert read_key(store, [write(store, 1, stored)], "k")["key"].to_pylist() == ["k"]
 
 
 def _place(stored: dict[str, Any]) -> int:

@@ -19,9 +19,10 @@ from deltalake.exceptions import DeltaError
 
 from tests.lake.files_for_tests import SCHEMA, row
 from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.lake.layout import files_folder
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.store import Store
-from tidegate.lake.tables import SharedTable, TableChange, files_folder, newest_rows_sql
+from tidegate.lake.tables import SharedTable, TableChange, newest_rows_sql
 from tidegate.lake.writer import RowWriter
 
 APPLICATION, FOLDER = "availability/g1", "availability/g1/s/state"

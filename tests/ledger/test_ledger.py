@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import create_engine, inspect, text
 
+from tests.manifests import manifest_ref, names
 from tidegate.errors import (
     Fenced,
     Halted,
@@ -76,7 +74,9 @@ def plan(seq: int = 1, run_id: str = "r1", end: int = 10) -> Plan:
 
 
 def attempt(seq: int = 1, name: str = "a1", times: Times | None = None) -> Attempt:
-    return Attempt(STREAM, seq, name, {"": {"read": 10}, "s": {"emitted": 2}}, times=times or {})
+    return Attempt(
+        STREAM, seq, manifest_ref(name), {"": {"read": 10}, "s": {"emitted": 2}}, times=times or {}
+    )
 
 
 def test_a_new_stream_has_an_empty_head(ledger: Ledger) -> None:
@@ -189,7 +189,7 @@ def test_the_commit_moves_head_offsets_and_topic_ids_together(ledger: Ledger) ->
     held.commit(plan(), attempt())
     head = ledger.head(STREAM)
     assert (head.seq, head.offsets, head.topic_ids) == (1, {("t", 0): 10, ("t", 1): 0}, {"t": "id-1"})
-    assert ledger.committed(STREAM) == [(1, "a1")]
+    assert ledger.committed(STREAM) == [(1, manifest_ref("a1"))]
     assert ledger.open_plan(STREAM) is None
 
 
@@ -210,7 +210,7 @@ def test_a_batch_is_committed_once(ledger: Ledger) -> None:
     held.commit(plan(), attempt())
     with pytest.raises(Fenced):
         held.commit(plan(), attempt(name="a2"))
-    assert ledger.committed(STREAM) == [(1, "a1")]
+    assert ledger.committed(STREAM) == [(1, manifest_ref("a1"))]
 
 
 def test_a_batch_cannot_be_committed_before_its_predecessor(ledger: Ledger) -> None:
@@ -299,22 +299,27 @@ def committed(ledger: Ledger, *seqs: int) -> LeasedLedger:
 
 def test_state_is_a_snapshot_and_the_attempts_after_it(ledger: Ledger) -> None:
     committed(ledger, 1, 2, 3)
-    assert ledger.state_attempts(STREAM) == ["a1", "a2", "a3"]
-    assert ledger.add_snapshot(Snapshot(STREAM, 2, "s2"), after=0)
-    assert [ledger.state_attempts(STREAM, seq) for seq in (0, 1, 2, 3)] == [[], ["a1"], ["s2"], ["s2", "a3"]]
-    assert ledger.committed(STREAM, 3) == [(1, "a1"), (2, "a2"), (3, "a3")]
-    assert ledger.add_snapshot(Snapshot(STREAM, 3, "s3"), after=2)
-    assert ledger.state_attempts(STREAM) == ["s3"]
-    assert ledger.state_attempts(STREAM, 2) == ["s2"]
+    assert names(ledger.state_manifests(STREAM)) == ["a1", "a2", "a3"]
+    assert ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
+    of_batches = [names(ledger.state_manifests(STREAM, seq)) for seq in (0, 1, 2, 3)]
+    assert of_batches == [[], ["a1"], ["s2"], ["s2", "a3"]]
+    assert ledger.committed(STREAM, after=1) == [(2, manifest_ref("a2")), (3, manifest_ref("a3"))]
+    assert ledger.add_snapshot(Snapshot(STREAM, 3, manifest_ref("s3")), after=2)
+    assert ledger.state_manifests(STREAM) == [manifest_ref("s3")]
+    assert ledger.state_manifests(STREAM, 2) == [manifest_ref("s2")]
 
 
 def test_a_snapshot_is_noted_only_upon_the_one_that_it_was_made_from(ledger: Ledger, clock: Clock) -> None:
     committed(ledger, 1, 2, 3)
-    assert ledger.add_snapshot(Snapshot(STREAM, 2, "s2"), after=0)
-    for late in (Snapshot(STREAM, 2, "other"), Snapshot(STREAM, 3, "other"), Snapshot(STREAM, 1, "older")):
+    assert ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
+    for late in (
+        Snapshot(STREAM, 2, manifest_ref("other")),
+        Snapshot(STREAM, 3, manifest_ref("other")),
+        Snapshot(STREAM, 1, manifest_ref("older")),
+    ):
         assert not ledger.add_snapshot(late, after=0)
-    assert not ledger.add_snapshot(Snapshot(STREAM, 2, "again"), after=2)
-    assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, "s2", made_at=clock.now)]
+    assert not ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("again")), after=2)
+    assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, manifest_ref("s2"), made_at=clock.now)]
     assert ledger.snapshots(Stream("p", 2)) == []
 
 
@@ -326,7 +331,7 @@ def test_of_many_snapshots_at_once_exactly_one_is_noted(url: str) -> None:
     def note(seq: int) -> None:
         mine = Ledger.open(url)
         barrier.wait(60)
-        noted.append(mine.add_snapshot(Snapshot(STREAM, seq, f"s{seq}"), after=0))
+        noted.append(mine.add_snapshot(Snapshot(STREAM, seq, manifest_ref(f"s{seq}")), after=0))
 
     threads = [threading.Thread(target=note, args=(seq,)) for seq in (1, 2, 3, 4)]
     for thread in threads:
@@ -338,7 +343,7 @@ def test_of_many_snapshots_at_once_exactly_one_is_noted(url: str) -> None:
 
 def test_a_snapshot_takes_no_lease_and_moves_no_epoch(ledger: Ledger) -> None:
     held = committed(ledger, 1)
-    assert ledger.add_snapshot(Snapshot(STREAM, 1, "s1"), after=0)
+    assert ledger.add_snapshot(Snapshot(STREAM, 1, manifest_ref("s1")), after=0)
     held.add_plan(plan(2, "r2"))
     assert ledger.head(STREAM).seq == 1
 
@@ -347,15 +352,16 @@ def test_state_before_what_was_given_up_is_refused_and_the_oldest_is_named(
     ledger: Ledger, clock: Clock
 ) -> None:
     held = committed(ledger, 1, 2, 3)
-    ledger.add_snapshot(Snapshot(STREAM, 2, "s2"), after=0)
+    ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
     held.give_up(2)
     given_up = clock.now
     clock.now += 5
     held.give_up(2)
-    assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, "s2", given_up, given_up)]
+    assert ledger.snapshots(STREAM) == [Snapshot(STREAM, 2, manifest_ref("s2"), given_up, given_up)]
     with pytest.raises(StateGivenUp, match=r"batch 1 is no longer kept.*that after batch 2"):
-        ledger.state_attempts(STREAM, 1)
-    assert [ledger.state_attempts(STREAM, seq) for seq in (0, 2, 3)] == [[], ["s2"], ["s2", "a3"]]
+        ledger.state_manifests(STREAM, 1)
+    of_batches = [names(ledger.state_manifests(STREAM, seq)) for seq in (0, 2, 3)]
+    assert of_batches == [[], ["s2"], ["s2", "a3"]]
 
 
 def test_which_batch_was_the_head_at_an_instant(ledger: Ledger, clock: Clock) -> None:
@@ -411,11 +417,11 @@ def test_the_lookups_of_open_plans_are_those_of_every_stream(ledger: Ledger) -> 
 
 def test_the_names_that_count_are_the_committed_the_next_batchs_and_the_snapshots(ledger: Ledger) -> None:
     held = committed(ledger, 1)
-    ledger.add_snapshot(Snapshot(STREAM, 1, "s1"), after=0)
+    ledger.add_snapshot(Snapshot(STREAM, 1, manifest_ref("s1")), after=0)
     for name in ("b1", "b2"):
         held.add_attempt(attempt(2, name))
     known = ledger.known_names(STREAM)
-    assert (known.head, known.epoch, known.committed) == (1, held.lease.epoch, {1: "a1"})
+    assert (known.head, known.epoch, known.committed) == (1, held.lease.epoch, {1: manifest_ref("a1")})
     assert (known.computed, [each.name for each in known.snapshots]) == ({"b1", "b2"}, ["s1"])
     assert ledger.known_names(Stream("p", 2)).epoch == 0
 
@@ -532,67 +538,22 @@ def test_the_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> No
         assert key == declared.get_pk_constraint(table)["constrained_columns"]
 
 
-def _at_the_first_schema(engine: Engine) -> None:
-    """A ledger as the first release left it, with a planned, computed and committed batch."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
-    stream = {"pipeline": "p", "generation": 1}
-    offsets = {"offsets": json.dumps({"t": {"0": 10}}), "topic_ids": json.dumps({"t": "id-1"})}
-    rows = {
-        "heads": {"epoch": 1, "seq": 1, **offsets},
-        "plans": {
-            "seq": 1,
-            "run_id": "r1",
-            "clock_ms": 5,
-            "believed_until_ms": 6,
-            "ranges": json.dumps([{"topic": "t", "partition": 0, "start": 0, "end": 10}]),
-            "topic_ids": offsets["topic_ids"],
-            "spec_text": "pipeline: p",
-            "spec_hash": "hash",
-            "planned_at": 1.0,
-        },
-        "attempts": {"seq": 1, "name": "a1", "epoch": 1, "counts": '{"read": 10}', "computed_at": 1.0},
-        "commits": {"seq": 1, "attempt": "a1", "committed_at": 1.0},
-    }
+@pytest.mark.parametrize(("revision", "said"), [("0009", "before the first release"), ("9999", "newer one")])
+def test_a_ledger_of_another_schema_is_refused_and_left_as_it_is(url: str, revision: str, said: str) -> None:
+    engine = create_engine(url)
     with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        for table, row in rows.items():
-            names = ", ".join(row | stream)
-            values = ", ".join(f":{name}" for name in row | stream)
-            connection.execute(
-                text(f"INSERT INTO tidegate_{table} ({names}) VALUES ({values})"), row | stream
-            )
-
-
-def _assert_upgraded(ledger: Ledger) -> None:
-    first = ledger.plan(STREAM, 1)
-    assert first is not None
-    assert (first.drain, first.lookups, first.ranges) == (False, {}, (OffsetRange("t", 0, 0, 10),))
-    assert first.spec == PlannedSpec("pipeline: p", "")
-    old = ledger.attempt(STREAM, 1)
-    assert old is not None
-    assert old.stage_counts("s") == old.stage_counts("") == {"read": 10}
-    assert (old.times, ledger.times(STREAM), ledger.head(STREAM).clocks) == ({}, {}, {})
-    held = ledger.acquire(STREAM, "r2")
-    held.add_plan(replace(plan(2, "r2"), drain=True))
-    held.add_attempt(attempt(2, "a2"))
-    assert ledger.open_plan(STREAM) == replace(plan(2, "r2"), drain=True)
-    assert ledger.add_snapshot(Snapshot(STREAM, 1, "s1"), after=0)
-    assert ledger.state_attempts(STREAM) == ["s1"]
-
-
-def test_a_ledger_of_the_first_release_is_migrated_with_its_batches(url: str) -> None:
-    _at_the_first_schema(create_engine(url))
-    _assert_upgraded(Ledger.open(url))
+        connection.execute(text("CREATE TABLE tidegate_schema (version_num VARCHAR(32) NOT NULL)"))
+        connection.execute(text("INSERT INTO tidegate_schema VALUES (:revision)"), {"revision": revision})
+    with pytest.raises(SettingsInvalid, match=said):
+        Ledger.open(url)
+    assert inspect(engine).get_table_names() == ["tidegate_schema"]
 
 
 @pytest.mark.parametrize("action", ["kill", "kill_after"])
-def test_a_process_that_dies_as_it_migrates_leaves_a_ledger_that_the_next_one_opens(
+def test_a_process_that_dies_as_it_makes_the_tables_leaves_a_ledger_that_the_next_one_opens(
     url: str, action: str, tmp_path: Path
 ) -> None:
     engine = create_engine(url)
-    _at_the_first_schema(engine)
     armed = {
         "TIDEGATE_FAILPOINTS": f"ledger.migrate={action}",
         "TIDEGATE_FAILPOINTS_FIRED": str(tmp_path / "fired"),
@@ -601,11 +562,9 @@ def test_a_process_that_dies_as_it_migrates_leaves_a_ledger_that_the_next_one_op
     for code in (-signal.SIGKILL, 0):  # what has fired does not fire again
         died = subprocess.run([sys.executable, "-c", opens, url], env=os.environ | armed, check=False)
         assert died.returncode == code
-        migrated = code == 0 or action == "kill_after"
-        with engine.connect() as connection:
-            revision = connection.execute(text("SELECT version_num FROM tidegate_schema")).scalar()
-        assert revision == (database.SCHEMA_REVISION if migrated else "0001")
-    _assert_upgraded(Ledger.open(url))
+        is_made = code == 0 or action == "kill_after"
+        assert bool(inspect(engine).get_table_names()) == is_made
+    assert Ledger.open(url).streams() == []
 
 
 def test_a_url_that_is_none_says_what_one_looks_like() -> None:

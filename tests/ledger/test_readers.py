@@ -42,7 +42,7 @@ def test_a_reader_does_not_wait_for_a_writer(ledger: Ledger, engine: Engine) -> 
         assert ledger.plan(STREAM, 1) == plan(1)
         assert ledger.run(STREAM, "r1") == Run("r1", 1)
         assert ledger.attempt(STREAM, 1) == attempt(1)
-        assert ledger.state_attempts(STREAM) == []
+        assert ledger.state_manifests(STREAM) == []
         assert Ledger(open_database(engine.url.render_as_string(False))).streams() == [STREAM]
         writer.rollback()
 

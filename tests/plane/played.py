@@ -15,10 +15,10 @@ from tidegate import core
 from tidegate.broker.records import Slice
 from tidegate.core.json_columns import json_texts
 from tidegate.formats import Records
+from tidegate.lake import Lake
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.records import OffsetRange
 from tidegate.plane.batch import Before, Computation, Computed, compute_batch
-from tidegate.plane.layout import Lake
 from tidegate.plane.source import KafkaSource, RecordSlice, RecordSource
 from tidegate.spec import CaseRecord, Pipeline
 

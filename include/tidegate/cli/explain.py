@@ -16,7 +16,7 @@ from tidegate.steps.explain import Explanation
 from tidegate.steps.explain import explain as explain_key
 
 if TYPE_CHECKING:
-    from tidegate.engine.explain import Told
+    from tidegate.plane.explain import TraceEvent
 
 # What became of a record, or why something went out, in words.
 _WHY = {
@@ -70,7 +70,7 @@ def explain(
     if batch is not None and offsets is not None:
         raise SettingsInvalid("--batch and --offsets say the same thing twice", "Give one of them.")
     from tidegate.cli.reading import open_stream
-    from tidegate.engine import open_session
+    from tidegate.plane.session import open_session
 
     app, stream = open_stream(pipeline, generation)
     settings = app.settings
@@ -80,7 +80,7 @@ def explain(
             app,
             stream,
             key,
-            lambda: open_session(settings.jars, settings.spark_master, settings.spark_memory),
+            lambda: open_session(settings.spark_master, settings.spark_memory),
             batch,
             _parse_offsets(offsets),
             stage,
@@ -118,29 +118,29 @@ def _as_object(each: Explanation) -> dict[str, Any]:
         "batch": each.plan.seq,
         "key": each.key,
         "changed_in": list(each.changed),
-        "told": [_told_object(told) for told in each.told],
+        "events": [_event_object(event) for event in each.events],
     }
 
 
-def _told_object(told: Told) -> dict[str, Any]:
+def _event_object(event: TraceEvent) -> dict[str, Any]:
     return {
-        "stage": told.stage,
-        "what": told.what,
-        "source": "/".join(map(str, told.source)),
-        "timestamp": told.timestamp,
-        "at": told.at,
-        "value": told.value,
-        "known": list(told.known),
-        "window": told.window,
-        "fate": told.fate,
-        "why": _WHY.get(told.fate),
+        "stage": event.stage,
+        "what": event.what,
+        "source": "/".join(map(str, event.source)),
+        "timestamp": event.timestamp,
+        "at": event.at,
+        "value": event.value,
+        "known": list(event.known),
+        "window": event.window,
+        "fate": event.fate,
+        "why": _WHY.get(event.fate),
     }
 
 
 def _show(each: Explanation) -> None:
     plan = each.plan
     title = f"Batch {plan.seq} of {plan.stream}, key {each.key}"
-    show(_rows(each.told), False, title, f"{title}: no record of it came in, and nothing went out.")
+    show(_rows(each.events), False, title, f"{title}: no record of it came in, and nothing went out.")
     if each.changed:
         out.print(f"Batches that changed its state: {_some(each.changed)}.", highlight=False)
 
@@ -150,8 +150,8 @@ def _some(batches: Sequence[int]) -> str:
     return newest if len(batches) <= 10 else f"{newest}, and {len(batches) - 10} before them"
 
 
-def _rows(told: Sequence[Told]) -> list[dict[str, Any]]:
-    stages = {each.stage for each in told}
+def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
+    stages = {each.stage for each in events}
     return [
         {
             **({"stage": each.stage} if len(stages) > 1 else {}),
@@ -163,13 +163,13 @@ def _rows(told: Sequence[Told]) -> list[dict[str, Any]]:
             "decision": each.fate,
             "which means": _WHY.get(each.fate, "not usable" if each.what == "quarantined" else ""),
         }
-        for each in told
+        for each in events
     ]
 
 
-def _known(told: Told) -> str:
+def _known(event: TraceEvent) -> str:
     """The state before a record, an entry a line."""
-    return "\n".join(_entry(dict(entry)) for entry in told.known) or "nothing"
+    return "\n".join(_entry(dict(entry)) for entry in event.known) or "nothing"
 
 
 def _entry(known: dict[str, Any]) -> str:

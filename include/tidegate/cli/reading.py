@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate import steps
 from tidegate.cli.show import as_json, show
@@ -43,8 +42,7 @@ def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) 
     """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
 
     def read(app: steps.App, stream: Stream) -> pa.Table:
-        rows = steps.read_state(app, stream, as_of, stage)
-        return rows if key is None or not rows.num_columns else rows.filter(pc.equal(rows["key"], key))
+        return steps.read_state(app, stream, as_of, stage, key)
 
     _show(read, _STATE, **common)
 

@@ -1,21 +1,18 @@
-"""The tables: their names and layout, and readers that need no JVM."""
+"""Files, manifests and state; Delta tables for others. No JVM."""
 
 from tidegate.lake.layout import Lake, Name, attempt_name, snapshot_name
-from tidegate.lake.reader import AttemptFiles, OnDisk, attempt_files, newest_per_key, on_disk, read_attempts
-from tidegate.lake.removal import names_in, remove_names, vacuum
+from tidegate.lake.manifest import DataFile, Manifest, read_manifest, write_manifest
+from tidegate.lake.store import Store, Written
 
 __all__ = [
-    "AttemptFiles",
+    "DataFile",
     "Lake",
+    "Manifest",
     "Name",
-    "OnDisk",
-    "attempt_files",
+    "Store",
+    "Written",
     "attempt_name",
-    "names_in",
-    "newest_per_key",
-    "on_disk",
-    "read_attempts",
-    "remove_names",
+    "read_manifest",
     "snapshot_name",
-    "vacuum",
+    "write_manifest",
 ]

@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 
-from tidegate.lake.layout import Name
+from tidegate.lake.layout import MANIFEST, Name
 from tidegate.lake.manifest import Manifest
 from tidegate.lake.store import Listed, Store
-
-MANIFEST = "manifest.json"
-"""How a manifest's file is called, in a folder that has the name of its attempt or snapshot."""
 
 
 class Standing(Enum):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.lake.manifest import DataFile, damaged
-from tidegate.lake.schema import merged_schema
+from tidegate.lake.schema import conformed, merged_schema
 from tidegate.lake.store import Store, store_errors
 from tidegate.lake.verify import require_unchanged
 
@@ -42,6 +42,19 @@ def data_errors(store: Store, file: DataFile) -> Iterator[None]:
         except (OSError, pa.ArrowException):
             require_unchanged(store, file)
             raise
+
+
+def read_files(store: Store, files: Sequence[DataFile], columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of some files, one after the other; `columns`: only these.
+
+    The columns are those that any of the files has. Raises LakeDamaged, LakeUnavailable.
+    """
+    tables = []
+    for file in files:
+        with open_data(store, file) as parquet, data_errors(store, file):
+            tables.append(parquet.read(columns=None if columns is None else list(columns)))
+    schema = merged_schema(table.schema for table in tables)
+    return pa.concat_tables([schema.empty_table(), *(conformed(table, schema) for table in tables)])
 
 
 def stored_schema(store: Store, files: Sequence[DataFile]) -> pa.Schema:

@@ -1,19 +1,27 @@
-"""Where a stream's tables are, and what they are called.
+"""Where a stream's files are, and what they are called.
 
-    <lake>/<pipeline>/g<generation>/<stage>/state       one row per key and batch that changed it
-    <lake>/<pipeline>/g<generation>/<stage>/outbox      what the batch sends out
-    <lake>/<pipeline>/g<generation>/quarantine          input that could not be used, whole
+    <lake>/<pipeline>/g<generation>/<stage>/state/_files/<name>/*.parquet    what a batch changed, per key
+    <lake>/<pipeline>/g<generation>/<stage>/outbox/_files/<name>/*.parquet   what it sends out
+    <lake>/<pipeline>/g<generation>/quarantine/_files/<name>/*.parquet       input that could not be used
+    <lake>/<pipeline>/g<generation>/manifests/<name>/manifest.json           which of these files there are
 
-Each is a Delta table partitioned by `attempt`. Rows of an attempt count only when the ledger says that
-the attempt is committed; readers never see the others. A snapshot of the state is one more attempt in the
-state's tables, which counts when the ledger knows its name.
+`name` is that of an attempt at computing a batch, or of a snapshot of the state. A file counts when the
+manifest names it, and the manifest when the ledger has its digest and says that the attempt is committed.
+Each folder of a kind is a Delta table, too, for others to read.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from uuid import uuid4
+
+from tidegate.lake.manifest import Kind
+from tidegate.lake.store import Store
+
+MANIFEST = "manifest.json"
+"""How a manifest is called, in a folder that has its name."""
 
 _NAME = re.compile(r"(?P<snapshot>snapshot-)?(?P<seq>\d{10,})(-(?P<epoch>\d{6,}))?-[0-9a-f]{8}")
 
@@ -46,32 +54,41 @@ class Name:
 
 @dataclass(frozen=True)
 class Lake:
-    """The tables of one stream below the folder or URI `root`."""
+    """The files of one stream below the folder or URI `root`. Paths are relative to it."""
 
     root: str
     pipeline: str
     generation: int
 
+    @cached_property
+    def store(self) -> Store:
+        """The store of the whole lake."""
+        return Store(self.root)
+
     @property
     def base(self) -> str:
         """The stream's own folder."""
-        return f"{self.root.rstrip('/')}/{self.pipeline}/g{self.generation}"
+        return f"{self.pipeline}/g{self.generation}"
 
-    def state(self, stage: str) -> str:
-        """The table of a stage's changelogs."""
-        return f"{self.base}/{stage}/state"
+    def table(self, kind: Kind, stage: str = "") -> str:
+        """The folder of a kind; `stage` is "" for quarantine, which all stages share."""
+        return f"{self.base}/{stage}/{kind}" if stage else f"{self.base}/{kind}"
 
-    def outbox(self, stage: str) -> str:
-        """The table of a stage's emissions."""
-        return f"{self.base}/{stage}/outbox"
+    def files(self, kind: Kind, stage: str, name: str) -> str:
+        """The folder in it of an attempt or a snapshot."""
+        return files_folder(self.table(kind, stage), name)
+
+    def manifest(self, name: str) -> str:
+        """The manifest of an attempt or a snapshot."""
+        return f"{self.base}/manifests/{name}/{MANIFEST}"
 
     def table_sink(self, path: str | None) -> str:
         """Where a `table` sink goes: an absolute path or URI, a name under the lake, or our own folder."""
         if path is None:
-            return f"{self.base}/published"
+            path = f"{self.base}/published"
         return path if path.startswith("/") or "://" in path else f"{self.root.rstrip('/')}/{path}"
 
-    @property
-    def quarantine(self) -> str:
-        """The table of unusable input."""
-        return f"{self.base}/quarantine"
+
+def files_folder(table: str, name: str) -> str:
+    """Where a table's files of an attempt or a snapshot are: a vacuum of the table does not look there."""
+    return f"{table}/_files/{name}"

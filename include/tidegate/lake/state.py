@@ -12,14 +12,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.core.hashing import GREATEST_HASH, LEAST_HASH, key_hash
 from tidegate.lake.cursor import Cursor, DueRows
+from tidegate.lake.datafile import stored_schema
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.schema import KEY, LIVE, Hashes, conformed, entry_columns, newest_rows
+from tidegate.lake.schema import HASH, KEY, LIVE, Hashes, conformed, entry_columns, newest_rows
 from tidegate.lake.store import Store
 
-__all__ = ["DueRows", "StateReader", "newest_rows", "read_key"]
+__all__ = ["DueRows", "StateReader", "live_rows", "newest_rows", "read_key"]
 
 MOST_DUE_ROWS = 32_768
 """How many rows whose timers fire `next_bound` lets through at once, unless one hash has more."""
@@ -107,13 +109,34 @@ class StateReader:
         return newest_rows(pa.concat_tables([self._schema.empty_table(), *tables]), self._entry)
 
 
-def read_key(store: Store, files: Sequence[DataFile], schema: pa.Schema, key: str) -> pa.Table:
-    """The newest row of each entry of a key, by window. Of each file that may have it one row group is read.
+def live_rows(
+    store: Store, files: Sequence[DataFile], by_place: bool = False, key: str | None = None
+) -> pa.Table:
+    """One row of each entry that is not gone, by key and window, in columns for people: all but those that
+    only readers of files need. `key`: of one key. Raises LakeDamaged, LakeUnavailable.
+    """
+    rows = newest_of_all(store, files, by_place) if key is None else read_key(store, files, key, by_place)
+    live = rows.filter(rows[LIVE]).drop_columns([HASH, LIVE])
+    order = [name for name in entry_columns(by_place) if name != HASH]
+    return live.sort_by([(name, "ascending") for name in order])
 
-    Not for bounded stages, whose rows are sorted by the hash of their place. Raises LakeDamaged,
+
+def newest_of_all(store: Store, files: Sequence[DataFile], by_place: bool = False) -> pa.Table:
+    """The newest row of each entry, gone or not. Raises LakeDamaged, LakeUnavailable."""
+    schema = stored_schema(store, files)
+    with StateReader(store, files, schema, by_place=by_place) as state:
+        return pa.concat_tables([schema.empty_table(), *state.scan()])
+
+
+def read_key(store: Store, files: Sequence[DataFile], key: str, by_place: bool = False) -> pa.Table:
+    """The newest row of each entry of a key, by window. Of each file that may have it one row group is read;
+    of a bounded stage all, since its rows are sorted by the hash of their place. Raises LakeDamaged,
     LakeUnavailable.
     """
-    hash_ = key_hash(key)
-    with StateReader(store, files, schema, first_hash=hash_) as state:
-        rows = state.take(np.array([hash_], np.int64), hash_)
-    return rows.filter(pa.array([found == key for found in rows[KEY].to_pylist()], pa.bool_()))
+    if by_place:
+        rows = newest_of_all(store, files, by_place)
+    else:
+        hash_ = key_hash(key)
+        with StateReader(store, files, stored_schema(store, files), first_hash=hash_) as state:
+            rows = state.take(np.array([hash_], np.int64), hash_)
+    return rows.filter(pc.equal(rows[KEY], key))

@@ -12,7 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.errors import SINK_IS_AHEAD, Fenced, LakeUnavailable, ProgressLost
 from tidegate.failpoints import failpoint
-from tidegate.lake.reader import lake_errors
+from tidegate.lake.delta import delta_errors
 
 
 def append_batch(
@@ -23,9 +23,9 @@ def append_batch(
     Raises ProgressLost; Fenced when another publisher was faster, or the table is further than this ledger;
     LakeUnavailable.
     """
-    with lake_errors(path), failpoint("table.create"):
+    with delta_errors(path), failpoint("table.create"):
         DeltaTable.create(path, rows.schema, mode="ignore")
-    with lake_errors(path), failpoint("table.read_progress"):
+    with delta_errors(path), failpoint("table.read_progress"):
         table = DeltaTable(path)
         found = table.transaction_version(application) or 0
     if found < last_published:

@@ -15,8 +15,7 @@ again. So a change is there once, whoever else is at work, and whatever answer w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,17 +23,13 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.errors import LakeDamaged
+from tidegate.lake.delta import delta_errors, table_unavailable
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import HASH, LIVE, UPDATED_SEQ, entry_columns
 from tidegate.lake.store import Store
 
 _TRIES = 20
-
-
-def files_folder(table: str, name: str) -> str:
-    """Where the files of an attempt or a snapshot go that are to be in a table: folders of the lake."""
-    return f"{table}/_files/{name}"
 
 
 @dataclass(frozen=True)
@@ -88,8 +83,8 @@ class SharedTable:
             except (DeltaError, OSError) as error:
                 if self._has(table, application, change.number):
                     return  # it landed, and only the answer was lost
-                raise _unavailable(self.folder, error) from error
-        raise _unavailable(self.folder, conflict) from conflict
+                raise table_unavailable(self.folder, error) from error
+        raise table_unavailable(self.folder, conflict) from conflict
 
     def _has(self, table: DeltaTable, application: str, number: int) -> bool:
         with delta_errors(self.folder):
@@ -174,20 +169,3 @@ def _missing_fields(existing: pa.Schema | pa.StructType, requested: Iterable[pa.
         return is_struct and bool(_missing_fields(existing.field(place).type, field.type))
 
     return [field for field in requested if lacks(field)]
-
-
-@contextmanager
-def delta_errors(folder: str) -> Iterator[None]:
-    """Turn failures of a table and of its store into LakeUnavailable."""
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise _unavailable(folder, error) from error
-
-
-def _unavailable(folder: str, error: Exception) -> LakeUnavailable:
-    first_line = (str(error).splitlines() or [type(error).__name__])[0][:300]
-    return LakeUnavailable(
-        f"The table {folder} cannot be used: {first_line}",
-        "Check rights, space and TIDEGATE_LAKE; then run again, nothing is lost.",
-    )

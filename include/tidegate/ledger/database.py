@@ -16,7 +16,8 @@ from tidegate.errors import LedgerUnavailable, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.postgres import connect_options
 
-SCHEMA_REVISION = "0009"
+SCHEMA_REVISION = "0010"
+_OLDEST_REVISION = "0010"
 _BUSY_TIMEOUT_MS = 30_000
 _READ_ONLY = "25006"  # a server that has just become a replica
 
@@ -24,7 +25,8 @@ _READ_ONLY = "25006"  # a server that has just become a replica
 def open_database(url: str) -> Engine:
     """An engine on the ledger, migrated to `SCHEMA_REVISION`.
 
-    Raises SettingsInvalid for an unusable URL, LedgerUnavailable when the database does not answer.
+    Raises SettingsInvalid for an unusable URL and for a ledger of another version of tidegate,
+    LedgerUnavailable when the database does not answer.
     """
     try:
         parsed = make_url(url)
@@ -123,8 +125,11 @@ def _write_ahead(connection: Any) -> None:
 
 def _migrate(engine: Engine) -> None:
     with for_reading(engine).connect() as connection:
-        if _revision(connection) == SCHEMA_REVISION:
-            return
+        revision = _revision(connection)
+    if revision == SCHEMA_REVISION:
+        return
+    if revision is not None:
+        _require_known(engine, revision)
     # Imported late: only the first use of a database needs it.
     from alembic import command
     from alembic.config import Config
@@ -139,6 +144,22 @@ def _migrate(engine: Engine) -> None:
         command.upgrade(config, SCHEMA_REVISION)
         with failpoint("ledger.migrate"):
             transaction.commit()
+
+
+def _require_known(engine: Engine, revision: str) -> None:
+    """A ledger of an unknown schema is never taken for an empty one. Raises SettingsInvalid."""
+    name = engine.url.render_as_string(hide_password=True)
+    if revision < _OLDEST_REVISION:
+        raise SettingsInvalid(
+            f"The ledger {name} is of a tidegate from before the first release (schema {revision})",
+            "It cannot be converted. Set TIDEGATE_LEDGER and TIDEGATE_LAKE to new places, and raise "
+            "`generation` of pipelines that have published.",
+        )
+    if revision > SCHEMA_REVISION:
+        raise SettingsInvalid(
+            f"The ledger {name} has schema {revision}; this tidegate reads {SCHEMA_REVISION}",
+            "Use the version of tidegate that last wrote to it, or a newer one.",
+        )
 
 
 def _revision(connection: Connection) -> str | None:

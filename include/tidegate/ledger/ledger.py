@@ -17,7 +17,7 @@ from tidegate.ledger.database import open_database
 from tidegate.ledger.history import remove_batches
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Lease, Snapshot, Stream
-from tidegate.ledger.rows import of
+from tidegate.ledger.rows import manifest_out, of
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 
@@ -65,7 +65,7 @@ class Ledger(LedgerReader):
             newest = connection.execute(select(func.max(table.c.seq)).where(of(table, stream))).scalar() or 0
             if newest != after or snapshot.seq <= after:
                 return False
-            row = {"seq": snapshot.seq, "name": snapshot.name, "made_at": self._now()}
+            row = {"seq": snapshot.seq, "made_at": self._now(), **manifest_out(snapshot.manifest)}
             mine = {"pipeline": stream.pipeline, "generation": stream.generation}
             connection.execute(insert(table).values(mine | row))
         return True
@@ -100,7 +100,9 @@ def _create_head(connection: Connection, stream: Stream) -> None:
     try:
         with connection.begin_nested():
             connection.execute(
-                insert(schema.heads).values(row | {"offsets": {}, "topic_ids": {}, "epochs": {}})
+                insert(schema.heads).values(
+                    row | {"offsets": {}, "topic_ids": {}, "epochs": {}, "clocks": {}}
+                )
             )
     except IntegrityError:
         return

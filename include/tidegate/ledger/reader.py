@@ -19,6 +19,7 @@ from tidegate.ledger.records import (
     Failure,
     Head,
     KnownNames,
+    ManifestRef,
     Plan,
     PlannedSpec,
     Run,
@@ -26,7 +27,7 @@ from tidegate.ledger.records import (
     Stream,
     Times,
 )
-from tidegate.ledger.rows import attempt_in, failure_in, head_in, of, plan_in, snapshot_in
+from tidegate.ledger.rows import attempt_in, failure_in, head_in, manifest_in, of, plan_in, snapshot_in
 
 NO_LEASE_SECONDS = 3600.0
 """A lease that ends later than this was taken by a clock that has jumped: nobody has to wait for it."""
@@ -117,17 +118,15 @@ class LedgerReader:
         attempt = self.attempt(stream, head.seq) if head.seq else None
         return attempt.times if attempt is not None else {}
 
-    def committed(self, stream: Stream, up_to: int | None = None) -> list[tuple[int, str]]:
-        """(seq, attempt) of the committed batches, oldest first; `up_to` a seq when given."""
+    def committed(self, stream: Stream, after: int = 0) -> list[tuple[int, ManifestRef]]:
+        """(seq, manifest) of the batches committed after batch `after`, oldest first."""
         table = schema.commits
-        query = select(table.c.seq, table.c.attempt).where(of(table, stream)).order_by(table.c.seq)
-        if up_to is not None:
-            query = query.where(table.c.seq <= up_to)
+        query = select(table).where(of(table, stream), table.c.seq > after).order_by(table.c.seq)
         with self._transaction("committed") as connection:
-            return [(row.seq, row.attempt) for row in connection.execute(query)]
+            return [(row.seq, manifest_in(row, "attempt")) for row in connection.execute(query)]
 
-    def state_attempts(self, stream: Stream, up_to: int | None = None) -> list[str]:
-        """Whose rows are the state after batch `up_to` (default the head), oldest first.
+    def state_manifests(self, stream: Stream, up_to: int | None = None) -> list[ManifestRef]:
+        """Whose files are the state after batch `up_to` (default the head), oldest first.
 
         The newest snapshot up to there, and the attempts committed after it: an entry's newest row counts.
 
@@ -135,15 +134,14 @@ class LedgerReader:
         """
         until = 2**62 if up_to is None else up_to
         commits = schema.commits
-        with self._transaction("state_attempts") as connection:
+        with self._transaction("state_manifests") as connection:
             require_kept(stream, _given_up_after(connection, stream, until), until)
             base = _newest_snapshot(connection, stream, until)
             after = base.seq if base is not None else 0
-            query = select(commits.c.attempt).where(
-                of(commits, stream), commits.c.seq > after, commits.c.seq <= until
-            )
-            changelogs = connection.execute(query.order_by(commits.c.seq)).scalars()
-            return [*([base.name] if base is not None else []), *changelogs]
+            query = select(commits).where(of(commits, stream), commits.c.seq > after, commits.c.seq <= until)
+            changelogs = connection.execute(query.order_by(commits.c.seq))
+            manifests = [manifest_in(row, "attempt") for row in changelogs]
+            return [base.manifest, *manifests] if base is not None else manifests
 
     def snapshots(self, stream: Stream) -> list[Snapshot]:
         """The snapshots of a stream's state, oldest first."""
@@ -185,12 +183,12 @@ class LedgerReader:
         with self._transaction("known_names") as connection:
             row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
             head, epoch = (row.seq, row.epoch) if row else (0, 0)
-            decided = connection.execute(select(commits.c.seq, commits.c.attempt).where(of(commits, stream)))
+            decided = connection.execute(select(commits).where(of(commits, stream)))
             waiting = select(attempts.c.name).where(of(attempts, stream), attempts.c.seq > head)
             return KnownNames(
                 head,
                 epoch,
-                {each.seq: each.attempt for each in decided},
+                {each.seq: manifest_in(each, "attempt") for each in decided},
                 frozenset(connection.execute(waiting).scalars()),
                 tuple(_snapshots(connection, stream)),
             )

@@ -16,9 +16,6 @@ Clocks = Mapping[tuple[str, int], int]
 Times = Mapping[str, Mapping[tuple[str, int], int]]
 """Stage -> (topic, partition) -> how far time is there, epoch ms."""
 
-ANY_STAGE = "*"
-"""In the counts of an attempt from before stages had counts of their own: whichever stage is asked for."""
-
 
 @dataclass(frozen=True)
 class Stream:
@@ -174,8 +171,21 @@ class Lease:
 
 
 @dataclass(frozen=True)
+class ManifestRef:
+    """How the manifest of an attempt or a snapshot is known again: by the name that both have, its size, and
+    the SHA-256 of its bytes. `file_rows`, `file_bytes`: what all files that it names have together.
+    """
+
+    name: str
+    bytes: int
+    digest: str
+    file_rows: int
+    file_bytes: int
+
+
+@dataclass(frozen=True)
 class Attempt:
-    """One computation of a planned batch; its files carry its name. `validated`: null until the gate ran.
+    """One computation of a planned batch, and its files' manifest. `validated`: null until the gate ran.
 
     `counts` is stage -> metric -> number, where the stage "" is the whole batch. `times` is how far the time
     of each stage is after the batch, in every partition that was ever read.
@@ -183,40 +193,51 @@ class Attempt:
 
     stream: Stream
     seq: int
-    name: str
+    manifest: ManifestRef
     counts: Mapping[str, Mapping[str, float]]
     validated: bool | None = None
     times: Times = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The name that no other computation has."""
+        return self.manifest.name
+
     def stage_counts(self, stage: str) -> Mapping[str, float]:
         """Metric -> number of one stage, or of the whole batch (""); nothing if it has none."""
-        return self.counts.get(stage, self.counts.get(ANY_STAGE, {}))
+        return self.counts.get(stage, {})
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of all stages after batch `seq`, folded; its rows carry its name. Times in epoch seconds.
+    """The state of all stages after batch `seq`, folded. Times in epoch seconds.
 
     `given_up_at`: since when the state before it can no longer be read; None: it can.
     """
 
     stream: Stream
     seq: int
-    name: str
+    manifest: ManifestRef
     made_at: float = 0.0
     given_up_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that no other snapshot has, and no attempt."""
+        return self.manifest.name
 
 
 @dataclass(frozen=True)
 class KnownNames:
     """Whose files count, at one instant. An attempt of an older epoch that is not here never will be.
 
-    `committed` is seq -> attempt, `computed` are those of the batch after the head, `snapshots` oldest first.
+    `committed` is seq -> its attempt's manifest, `computed` are the names of those of the batch after the
+    head, `snapshots` oldest first.
     """
 
     head: int
     epoch: int
-    committed: Mapping[int, str]
+    committed: Mapping[int, ManifestRef]
     computed: frozenset[str]
     snapshots: tuple[Snapshot, ...]
 

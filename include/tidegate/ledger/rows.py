@@ -10,10 +10,10 @@ from sqlalchemy import Row, Table, and_
 
 from tidegate.errors import Halted
 from tidegate.ledger.records import (
-    ANY_STAGE,
     Attempt,
     Failure,
     Head,
+    ManifestRef,
     OffsetRange,
     Plan,
     PlannedSpec,
@@ -92,9 +92,26 @@ def spec_out(spec: PlannedSpec) -> dict[str, Any]:
     return {"hash": spec.hash, "text": spec.text, "compiled": spec.compiled}
 
 
+def manifest_in(row: Row[Any], name: str = "name") -> ManifestRef:
+    """A manifest, whose name is in the column `name`."""
+    columns = (row.manifest_bytes, row.manifest_digest, row.file_rows, row.file_bytes)
+    return ManifestRef(row._mapping[name], *columns)
+
+
+def manifest_out(manifest: ManifestRef, name: str = "name") -> dict[str, Any]:
+    """A manifest's columns."""
+    return {
+        name: manifest.name,
+        "manifest_bytes": manifest.bytes,
+        "manifest_digest": manifest.digest,
+        "file_rows": manifest.file_rows,
+        "file_bytes": manifest.file_bytes,
+    }
+
+
 def snapshot_in(stream: Stream, row: Row[Any]) -> Snapshot:
     """A snapshot."""
-    return Snapshot(stream, row.seq, row.name, row.made_at, row.given_up_at)
+    return Snapshot(stream, row.seq, manifest_in(row), row.made_at, row.given_up_at)
 
 
 def failure_in(stream: Stream, row: Row[Any]) -> Failure:
@@ -108,23 +125,22 @@ def storable(text: str) -> str:
 
 
 def attempt_in(stream: Stream, row: Row[Any]) -> Attempt:
-    """An attempt; one from before counts were kept per stage had a single stage, and no times."""
-    flat = any(not isinstance(each, Mapping) for each in row.counts.values())
+    """An attempt."""
     return Attempt(
         stream=stream,
         seq=row.seq,
-        name=row.name,
-        counts={ANY_STAGE: row.counts} if flat else row.counts,
+        manifest=manifest_in(row),
+        counts=row.counts,
         validated=row.validated,
-        times={stage: partitions_in(each) for stage, each in (row.times or {}).items()},
+        times={stage: partitions_in(each) for stage, each in row.times.items()},
     )
 
 
 def attempt_out(attempt: Attempt) -> dict[str, Any]:
     """An attempt's columns, without the stream's."""
     return {
+        **manifest_out(attempt.manifest),
         "seq": attempt.seq,
-        "name": attempt.name,
         "counts": {stage: dict(counts) for stage, counts in attempt.counts.items()},
         "validated": attempt.validated,
         "times": {stage: partitions_out(each) for stage, each in attempt.times.items()},

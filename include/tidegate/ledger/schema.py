@@ -13,8 +13,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    false,
-    text,
 )
 
 metadata = MetaData()
@@ -31,6 +29,17 @@ def _seq() -> Column[object]:
     return Column("seq", BigInteger, primary_key=True, autoincrement=False)
 
 
+def _manifest(name: str, is_key: bool = False) -> list[Column[object]]:
+    """A manifest: the column of its name, and what it is known again by."""
+    return [
+        Column(name, String(100), primary_key=is_key, nullable=False),
+        Column("manifest_bytes", BigInteger, nullable=False),
+        Column("manifest_digest", String(64), nullable=False),
+        Column("file_rows", BigInteger, nullable=False),
+        Column("file_bytes", BigInteger, nullable=False),
+    ]
+
+
 # One row per stream: the fence (epoch), who holds the lease until when, and the head.
 heads = _table(
     "heads",
@@ -41,8 +50,8 @@ heads = _table(
     Column("seq", BigInteger, nullable=False),
     Column("offsets", JSON, nullable=False),
     Column("topic_ids", JSON, nullable=False),
-    Column("epochs", JSON, nullable=False, server_default=text("'{}'")),
-    Column("clocks", JSON, nullable=False, server_default=text("'{}'")),  # applied to each partition so far
+    Column("epochs", JSON, nullable=False),
+    Column("clocks", JSON, nullable=False),  # applied to each partition so far
 )
 plans = _table(
     "plans",
@@ -54,10 +63,10 @@ plans = _table(
     Column("topic_ids", JSON, nullable=False),
     Column("spec_hash", String(64), nullable=False),  # of the row in `pipelines`
     Column("planned_at", Float, nullable=False),
-    Column("drain", Boolean, nullable=False, server_default=false()),
-    Column("lookups", JSON, nullable=False, server_default=text("'{}'")),
-    Column("clocks", JSON, nullable=False, server_default=text("'{}'")),  # the head's, when it was planned
-    Column("timestamps", JSON, nullable=False, server_default=text("'{}'")),
+    Column("drain", Boolean, nullable=False),
+    Column("lookups", JSON, nullable=False),
+    Column("clocks", JSON, nullable=False),  # the head's, when it was planned
+    Column("timestamps", JSON, nullable=False),
 )
 # What batches were planned with, each version once: the file's text, and the form in which it is read again.
 pipelines = _table(
@@ -74,23 +83,24 @@ runs = _table(
 )
 attempts = _table(
     "attempts",
-    [_seq(), Column("name", String(100), primary_key=True)],
+    [_seq()],
+    *_manifest("name", is_key=True),
     Column("epoch", BigInteger, nullable=False),
     Column("counts", JSON, nullable=False),
     Column("validated", Boolean),
     Column("computed_at", Float, nullable=False),
-    Column("times", JSON),
+    Column("times", JSON, nullable=False),
 )
 commits = _table(
     "commits",
     [_seq()],
-    Column("attempt", String(100), nullable=False),
+    *_manifest("attempt"),
     Column("committed_at", Float, nullable=False),
 )
 snapshots = _table(
     "snapshots",
     [_seq()],
-    Column("name", String(100), nullable=False),
+    *_manifest("name"),
     Column("made_at", Float, nullable=False),
     Column("given_up_at", Float),  # since when nothing before it can be read
 )

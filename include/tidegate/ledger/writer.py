@@ -15,7 +15,16 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Head, Lease, OffsetRange, Plan, PlannedSpec, Run
-from tidegate.ledger.rows import attempt_out, head_in, of, partitions_out, plan_out, spec_out, storable
+from tidegate.ledger.rows import (
+    attempt_out,
+    head_in,
+    manifest_out,
+    of,
+    partitions_out,
+    plan_out,
+    spec_out,
+    storable,
+)
 
 LEASE_SECONDS = 120.0
 
@@ -92,7 +101,8 @@ class LeasedLedger(LedgerReader):
             )
             if moved.rowcount != 1:
                 raise self._lost()
-            decided = self._key(seq=plan.seq, attempt=attempt.name, committed_at=self._now())
+            files = manifest_out(attempt.manifest, "attempt")
+            decided = self._key(seq=plan.seq, committed_at=self._now(), **files)
             with failpoint("ledger.commit.noted"):
                 connection.execute(insert(schema.commits).values(decided))
 

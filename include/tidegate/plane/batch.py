@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tidegate import core
 from tidegate.engine.decoding import record_layout
 from tidegate.engine.semantics import pin_semantics
+from tidegate.lake.layout import Lake
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.ledger.records import Plan
 from tidegate.plane.accounting import account_for, stage_counts
@@ -21,9 +22,8 @@ from tidegate.plane.arrow_source import frame_of, spark_types
 from tidegate.plane.canonical import KeyTypes
 from tidegate.plane.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
 from tidegate.plane.errors import translated
-from tidegate.plane.files import AttemptFolder
+from tidegate.plane.files import AttemptFiles
 from tidegate.plane.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
-from tidegate.plane.layout import Lake
 from tidegate.plane.lookups import PinnedTables, enrich
 from tidegate.plane.outbox import outbox_format
 from tidegate.plane.reports import Report, TaskReport, end_times, from_text
@@ -227,10 +227,10 @@ class Computation:
         outbox = None
         if step.stage is not None and step.name in published_stages(self._pipeline):
             outbox = outbox_format(self._pipeline, step.stage, keys, self._plan)
-        folder = AttemptFolder(self._lake.store, self._lake.attempt_folder(attempt))
+        files = AttemptFiles(self._lake, attempt)
         stored = stored_schema(step.logic, rows)
         forwarding = self._forwarding(step, following, rows)
-        return WrittenOutput(step.name, self._plan.seq, folder, stored, outbox, forwarding)
+        return WrittenOutput(step.name, self._plan.seq, files, stored, outbox, forwarding)
 
     def _forwarding(self, step: Step, following: Step | None, rows: pa.Schema) -> Forwarding:
         if following is None:

@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate import core
+from tidegate.lake.layout import Lake
 from tidegate.ledger.records import Plan
 from tidegate.plane.batch import Before, Computation
 from tidegate.plane.canonical import KeyTypes
 from tidegate.plane.errors import translated
 from tidegate.plane.kernel_task import StageOutput
-from tidegate.plane.layout import Lake
 from tidegate.plane.reports import TraceReport
 from tidegate.plane.source import RecordSource
 from tidegate.plane.steps import Step

@@ -9,17 +9,17 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from tidegate.lake.layout import Lake
 from tidegate.lake.manifest import DataFile, Kind
-from tidegate.lake.store import Store
 from tidegate.lake.writer import RowWriter
 
 
 @dataclass(frozen=True)
-class AttemptFolder:
-    """Where an attempt's files go: `folder` is relative to the lake's root."""
+class AttemptFiles:
+    """Where an attempt's files go."""
 
-    store: Store
-    folder: str
+    lake: Lake
+    attempt: str
 
     def writers(self, stage: str, slot: int) -> Writers:
         """What one try of a task writes with. Use it as a context manager."""
@@ -32,7 +32,7 @@ class Writers:
     `files` is what was written, after the end.
     """
 
-    def __init__(self, attempt: AttemptFolder, stage: str, slot: int) -> None:
+    def __init__(self, attempt: AttemptFiles, stage: str, slot: int) -> None:
         self._attempt, self._stage, self._slot = attempt, stage, slot
         self._try = uuid4().hex[:12]
         self._open = ExitStack()
@@ -54,7 +54,8 @@ class Writers:
     def write(self, kind: Kind, rows: pa.RecordBatch) -> None:
         """Add rows. Raises LakeUnavailable."""
         if kind not in self._writers:
-            path = f"{self._attempt.folder}/{kind}-{self._stage}-{self._slot:05d}-{self._try}.parquet"
-            writer = RowWriter(self._attempt.store, path, kind, self._stage)
+            lake, stage = self._attempt.lake, "" if kind == "quarantine" else self._stage
+            folder = lake.files(kind, stage, self._attempt.attempt)
+            writer = RowWriter(lake.store, f"{folder}/{self._slot:05d}-{self._try}.parquet", kind, stage)
             self._writers[kind] = self._open.enter_context(writer)
         self._writers[kind].write(rows)

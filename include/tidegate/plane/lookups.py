@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
 from tidegate.lake.datafile import stored_schema
+from tidegate.lake.delta import delta_errors, file_system
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.reader import file_system, lake_errors
 from tidegate.lake.schema import HASH, LIVE, NEWNESS
 from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
@@ -43,7 +43,7 @@ class DeltaVersion:
 
     def open(self, spark: SparkSession, name: str) -> DataFrame:
         """All of its rows. Raises LakeUnavailable."""
-        with lake_errors(self.path):
+        with delta_errors(self.path):
             table = DeltaTable(self.path, version=self.version)
             files = pa.table(table.get_add_actions(flatten=True))
             schema = self._dataset(table).schema
@@ -55,7 +55,7 @@ class DeltaVersion:
 
     def read(self, part: int, parts: int) -> Iterator[pa.RecordBatch]:
         """Every `parts`-th file. Raises LakeUnavailable."""
-        with lake_errors(self.path):
+        with delta_errors(self.path):
             dataset = self._dataset(DeltaTable(self.path, version=self.version))
             for fragment in sorted(dataset.get_fragments(), key=lambda file: file.path)[part::parts]:
                 yield from fragment.to_batches(schema=dataset.schema)

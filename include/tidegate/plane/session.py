@@ -1,11 +1,17 @@
-"""How many tasks a session can run at once, as far as its settings tell."""
+"""The Spark session of a batch: opened here, or given by spark-submit or whoever keeps one."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+
+from tidegate.errors import SetupFailed
+from tidegate.local.java import find_java, java_home
 
 _CORES_UNKNOWN = 8
 
@@ -17,6 +23,47 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
 """What a batch sets in whatever session it is given."""
+
+_OF_NEW_SESSIONS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def open_session(master: str | None = None, memory: str | None = None) -> SparkSession:
+    """A session. `master` None: spark-submit has set it, and all else, already.
+
+    `memory` is the heap of the driver, such as `2g`; None: Spark's default. Raises SetupFailed when Java is
+    missing or does not start.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    for name, value in (_OF_NEW_SESSIONS | (_own_process(master, memory) if master else {})).items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SetupFailed(
+            "Java did not start; what it said stands above",
+            "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
+        ) from error
+    return session
+
+
+def _own_process(master: str, memory: str | None) -> dict[str, str]:
+    """What spark-submit would say, when there is none."""
+    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    # Quiet from the start: what Spark says goes over the user's screen.
+    quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+    conf = {"spark.master": master, "spark.app.name": "tidegate", "spark.driver.extraJavaOptions": quiet}
+    if memory is not None:
+        conf["spark.driver.memory"] = memory
+    if master.startswith("local"):
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return conf
 
 
 def prepare(spark: SparkSession) -> None:

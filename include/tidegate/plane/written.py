@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import core
-from tidegate.plane.files import AttemptFolder, Writers
+from tidegate.plane.files import AttemptFiles, Writers
 from tidegate.plane.kernel_task import Forwarding
 from tidegate.plane.outbox import COUNTED, OutboxFormat, refused_input
 from tidegate.plane.reports import TaskReport
@@ -27,7 +27,7 @@ class WrittenOutput:
 
     stage: str
     seq: int
-    folder: AttemptFolder
+    files: AttemptFiles
     stored: pa.Schema
     outbox: OutboxFormat | None
     forwarding: Forwarding
@@ -48,7 +48,7 @@ class WrittenTask:
         self._output = output
         self._slot = slot
         self._counts = core.Counts()
-        self._writers: Writers = output.folder.writers(output.stage, slot)
+        self._writers: Writers = output.files.writers(output.stage, slot)
         self._handlers: Mapping[int, Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]] = {
             core.STATE: self._state,
             core.EMISSION: self._emissions,

@@ -6,25 +6,26 @@ Whatever a step does outside of its own process, it does through `App`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate import core
 from tidegate.broker import KafkaLog
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
-from tidegate.lake import Lake, on_disk
-from tidegate.ledger import Attempt, Ledger, LedgerReader, Plan, Run, Stream
+from tidegate.lake import Lake, Manifest, Written, read_manifest, write_manifest
+from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
 from tidegate.settings import Settings
 from tidegate.spec import Pipeline, Stage, load_pipeline, python_functions, read_compiled, require_trusted
-from tidegate.steps.outbox import Outbox, open_outbox
+from tidegate.steps.outbox import Outbox
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.engine import Before, Computed
+    from tidegate.plane.batch import Before, Computed
 
 
 @dataclass(frozen=True)
@@ -52,41 +53,38 @@ class App:
         """The tables of a stream."""
         return Lake(self.settings.lake, stream.pipeline, stream.generation)
 
-    def state_bytes(self, stream: Stream, stage: str, attempts: Sequence[str]) -> int:
-        """How large a stage's state is on disk, in these attempts."""
-        with failpoint("compute.state_bytes"):
-            return on_disk(self.lake(stream).state(stage), attempts).bytes
+    def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
+        """The manifest of an attempt or a snapshot, as the ledger knows it. Raises LakeDamaged, …"""
+        lake = self.lake(stream)
+        with failpoint("manifest.read"):
+            return read_manifest(lake.store, lake.manifest(known.name), Written(known.bytes, known.digest))
+
+    def write_manifest(self, stream: Stream, manifest: Manifest) -> ManifestRef:
+        """Write a manifest, durably; what is returned goes into the ledger. Raises LakeUnavailable."""
+        lake = self.lake(stream)
+        with failpoint("manifest.write"):
+            written = write_manifest(lake.store, lake.manifest(manifest.name), manifest)
+        return ManifestRef(manifest.name, written.bytes, written.digest, manifest.rows, manifest.bytes)
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
-        """What a stage sends out in one attempt of a batch. Raises Halted when it is gone."""
-        return open_outbox(self.lake(plan.stream), plan, stage, attempt)
+        """What a stage sends out in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
+        emitted = core.outgoing(attempt.stage_counts(stage.name))
+        manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
+        files = manifest.of("outbox", stage.name) if manifest is not None else ()
+        return Outbox(plan, stage, attempt.name, emitted, self.lake(plan.stream).store, files)
 
     def compute(
         self, plan: Plan, before: Before, attempt: str, open_session: Callable[[], SparkSession]
     ) -> Computed:
-        """Compute a batch in Spark, and write its tables under the attempt's name."""
-        from tidegate import engine  # late: only this needs Spark
+        """Compute a batch in Spark, and write its files under the attempt's name."""
+        from tidegate.plane.batch import compute_batch  # late: only this needs Spark
+        from tidegate.plane.source import KafkaSource
 
-        pipeline, kafka = planned_pipeline(plan), self.settings.require_kafka()
+        pipeline, records = planned_pipeline(plan), KafkaSource(self.settings.require_kafka(), plan.ranges)
         require_trusted(python_functions(pipeline))
         with failpoint("compute.session"):
             session = open_session()
-        return engine.compute_batch(session, plan, pipeline, kafka, self.lake(plan.stream), before, attempt)
-
-    def fold(
-        self,
-        stream: Stream,
-        pipelines: Sequence[Pipeline],
-        attempts: Sequence[str],
-        name: str,
-        open_session: Callable[[], SparkSession],
-    ) -> None:
-        """Fold a stream's state in Spark, under a snapshot's name. `pipelines`: all that wrote it."""
-        from tidegate.engine.compact import write_snapshot  # late: only this needs Spark
-
-        with failpoint("compact.session"):
-            session = open_session()
-        write_snapshot(session, pipelines, self.lake(stream), attempts, name)
+        return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
 
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline by its name (of the file, without .yaml) or by the path of its file."""

@@ -9,21 +9,22 @@ from tidegate import core
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.steps.app import App
+from tidegate.steps.before import left_before
 from tidegate.steps.identity import check_ends_are_there, planned_epochs
 from tidegate.steps.lease import leased_for, timed
-from tidegate.steps.lookups import check_lookup_tables, read_through
+from tidegate.steps.lookups import check_lookup_tables
 from tidegate.steps.ranges import check_planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.engine import Before
+    from tidegate.plane.batch import Before, Computed
 
 
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], SparkSession]) -> Attempt:
     """Compute the batch under a name of its own. A batch that is computed already is a no-op.
 
-    Raises LeaseHeld, Fenced, and what `plan_ranges` and `engine.batch` raise; then nothing is visible and no
+    Raises LeaseHeld, Fenced, and what `plan_ranges` and `plane.batch` raise; then nothing is visible and no
     offset moved.
     """
     done = app.ledger.attempt(plan.stream, plan.seq)
@@ -36,12 +37,13 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
         check_still_there(app, plan)
         check_lookup_tables(plan)
         name = attempt_name(plan.seq, held.lease.epoch)
-        before = _before(held, plan)
+        before = left_before(app, held, plan)
         computed = app.compute(plan, before, name, open_session)
         check_lookup_tables(plan)  # Spark has opened them by their names
-        attempt = Attempt(plan.stream, plan.seq, name, computed.counts, times=computed.times)
+        manifest = app.write_manifest(plan.stream, computed.manifest)
+        attempt = Attempt(plan.stream, plan.seq, manifest, computed.counts, times=computed.times)
         held.add_attempt(attempt)
-        _note_metrics(app, held, plan, attempt, before)
+        _note_metrics(held, plan, computed, before)
     return attempt
 
 
@@ -57,24 +59,11 @@ def check_still_there(app: App, plan: Plan) -> None:
             check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
 
 
-def _note_metrics(app: App, held: LeasedLedger, plan: Plan, attempt: Attempt, before: Before) -> None:
+def _note_metrics(held: LeasedLedger, plan: Plan, computed: Computed, before: Before) -> None:
     """What each stage did, and how large its state is on disk with this attempt."""
-    for stage, counts in attempt.counts.items():
+    for stage, counts in computed.counts.items():
         found = core.metrics(counts, before.counts.get(stage, {}))
         if stage:
-            found["state-bytes"] = app.state_bytes(plan.stream, stage, [*before.attempts, attempt.name])
+            files = [*before.state.get(stage, ()), *computed.manifest.of("state", stage)]
+            found["state-bytes"] = sum(file.bytes for file in files)
         held.set_metrics(plan.seq, stage, found)
-
-
-def _before(held: LeasedLedger, plan: Plan) -> Before:
-    """What the committed batches have left."""
-    from tidegate import engine
-
-    head = held.head(held.stream)
-    last = held.attempt(held.stream, head.seq) if head.seq else None
-    return engine.Before(
-        attempts=held.state_attempts(held.stream),
-        times=held.times(held.stream),
-        counts=last.counts if last is not None else {},
-        lookups=read_through(held, plan),
-    )

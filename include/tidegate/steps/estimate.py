@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.lake import OnDisk, on_disk
+from tidegate.lake import DataFile
 from tidegate.ledger import Plan
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.window import HoppingWindow
 from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.manifests import state_after
 from tidegate.steps.read import read_state
 
 MEASURED_ROWS = 10_000
@@ -47,35 +49,37 @@ def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstima
     head = app.ledger.head(plan.stream)
     last = app.ledger.plan(plan.stream, head.seq) if head.seq else None
     known = {stage.name for stage in planned_pipeline(last).stages} if last is not None else set()
-    attempts = app.ledger.state_attempts(plan.stream)
-    lake = app.lake(plan.stream)
+    stored = state_after(app, plan.stream, app.ledger.state_manifests(plan.stream))
     return [
         _estimate(
             pipeline,
             stage,
             read_state(app, plan.stream, stage=stage.name).num_rows if stage.name in known else 0,
-            on_disk(lake.state(stage.name), attempts),
+            stored.get(stage.name, ()),
             plan.span,
         )
         for stage in pipeline.stages
     ]
 
 
-def _estimate(pipeline: Pipeline, stage: Stage, rows: int, stored: OnDisk, waiting: int) -> StateEstimate:
-    measured = stored.rows >= MEASURED_ROWS
+def _estimate(
+    pipeline: Pipeline, stage: Stage, rows: int, files: Sequence[DataFile], waiting: int
+) -> StateEstimate:
+    stored_rows, stored_bytes = sum(file.rows for file in files), sum(file.bytes for file in files)
+    measured = stored_rows >= MEASURED_ROWS
     keeps_values = kernel_stage(pipeline, stage).keeps_values
     default = DEFAULT_BYTES_PER_ROW if keeps_values else DEFAULT_BYTES_PER_HASH
-    per_row = stored.bytes / stored.rows if measured else default
+    per_row = stored_bytes / stored_rows if measured else default
     more = waiting * _windows_per_record(stage)
     return StateEstimate(
         stage=stage.name,
         rows=rows,
-        stored_rows=stored.rows,
-        bytes=stored.bytes,
+        stored_rows=stored_rows,
+        bytes=stored_bytes,
         bytes_per_row=per_row,
         measured=measured,
         rows_at_most=rows + more,
-        bytes_at_most=stored.bytes + math.ceil(more * per_row),
+        bytes_at_most=stored_bytes + math.ceil(more * per_row),
     )
 
 

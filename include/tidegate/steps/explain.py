@@ -6,21 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
-
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
-from tidegate.lake import read_attempts
+from tidegate.lake.datafile import read_files
+from tidegate.lake.manifest import Manifest
+from tidegate.lake.state import read_key
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.spec import Pipeline, python_functions, require_trusted
+from tidegate.spec.kernel import kernel_stage
 from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.before import left_before
 from tidegate.steps.identity import is_truncated, planned_epochs
-from tidegate.steps.lookups import check_lookup_tables, read_through
+from tidegate.steps.lookups import check_lookup_tables
+from tidegate.steps.manifests import read_manifests, state_after
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.engine import Before
-    from tidegate.engine.explain import Told
+    from tidegate.plane.explain import TraceEvent
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Explanation:
 
     plan: Plan
     key: str
-    told: tuple[Told, ...]
+    events: tuple[TraceEvent, ...]
     changed: tuple[int, ...]
 
 
@@ -45,14 +47,14 @@ def explain(
     """What committed batches did with a key: batch `seq`, or those that read `offsets`, or the newest.
 
     Raises SettingsInvalid for a batch, offsets, a stage or a key that there is not, OffsetsLost when Kafka no
-    longer has the records, and what `engine.explain` raises.
+    longer has the records, and what `plane.explain` raises.
     """
     plans = _plans(app, stream, seq, offsets)
     for plan in plans:
         _require_stage(planned_pipeline(plan), plan, stage)
         _require_records(app, plan)
     found = [_explained(app, plan, key, open_session, offsets, stage) for plan in plans]
-    if not any(each.told or each.changed for each in found):
+    if not any(each.events or each.changed for each in found):
         raise SettingsInvalid(
             f"{stream} knows nothing of the key {key!r}: no record of it came in, and it has no state",
             f"Write it as `tidegate state {stream.pipeline}` does{_example(app, stream, plans[-1])}, or name "
@@ -167,63 +169,57 @@ def _explained(
     offsets: OffsetRange | None,
     stage: str | None,
 ) -> Explanation:
-    from tidegate.engine.explain import explain_batch
+    from tidegate.plane.explain import explain_batch
+    from tidegate.plane.source import KafkaSource
 
     pipeline = planned_pipeline(plan)
     require_trusted(python_functions(pipeline))
     check_lookup_tables(plan)
-    told = explain_batch(
+    events = explain_batch(
         open_session(),
         plan,
         pipeline,
-        app.settings.require_kafka(),
+        KafkaSource(app.settings.require_kafka(), plan.ranges),
         app.lake(plan.stream),
-        _before(app, plan),
+        left_before(app, app.ledger, plan),
         stage,
         key,
     )
-    inside = [each for each in told if offsets is None or _within(offsets, each)]
+    inside = [event for event in events if offsets is None or _within(offsets, event)]
     return Explanation(plan, key, tuple(inside), _changed(app, pipeline, plan.stream, stage, key))
 
 
-def _within(offsets: OffsetRange, told: Told) -> bool:
-    topic, partition, offset = told.source
+def _within(offsets: OffsetRange, event: TraceEvent) -> bool:
+    topic, partition, offset = event.source
     return (topic, partition) == (offsets.topic, offsets.partition) and offsets.start <= offset < offsets.end
-
-
-def _before(app: App, plan: Plan) -> Before:
-    """What the batches before it had left."""
-    from tidegate import engine
-
-    ledger, stream = app.ledger, plan.stream
-    last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None
-    return engine.Before(
-        attempts=ledger.state_attempts(stream, plan.seq - 1),
-        times=last.times if last is not None else {},
-        counts=last.counts if last is not None else {},
-        lookups=read_through(ledger, plan),
-    )
 
 
 def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, key: str) -> tuple[int, ...]:
     """The batches that changed the key's state, in one stage or in any: all whose changelogs are kept, and of
     those before them the last."""
-    changelogs = [name for _, name in app.ledger.committed(stream)]
-    attempts = [*changelogs, *app.ledger.state_attempts(stream)]
-    names = [stage] if stage is not None else [each.name for each in pipeline.stages]
-    found: set[int] = set()
-    for name in names:
-        rows = read_attempts(app.lake(stream).state(name), attempts, ["key", "updated_seq"])
-        if rows is not None:
-            found.update(rows.filter(pc.equal(rows["key"], key))["updated_seq"].to_pylist())
+    manifests, store, found = _kept_manifests(app, stream), app.lake(stream).store, set[int]()
+    for each in pipeline.stages:
+        is_bounded = kernel_stage(pipeline, each).bound is not None
+        for manifest in manifests if stage in (None, each.name) else ():
+            files = manifest.of("state", each.name)
+            if files:
+                found.update(read_key(store, files, key, is_bounded)["updated_seq"].to_pylist())
     return tuple(sorted(found))
+
+
+def _kept_manifests(app: App, stream: Stream) -> list[Manifest]:
+    """The oldest state that can be read, and the changelogs since."""
+    given_up = [each.seq for each in app.ledger.snapshots(stream) if each.given_up_at is not None]
+    oldest = max(given_up, default=0)
+    base = app.ledger.state_manifests(stream, oldest) if oldest else []
+    return read_manifests(app, stream, [*base, *(each for _, each in app.ledger.committed(stream, oldest))])
 
 
 def _example(app: App, stream: Stream, plan: Plan) -> str:
     """A key that there is, to show how keys are written."""
+    state = state_after(app, stream, app.ledger.state_manifests(stream))
     for stage in planned_pipeline(plan).stages:
-        attempts = app.ledger.state_attempts(stream)
-        rows = read_attempts(app.lake(stream).state(stage.name), attempts, ["key"])
-        if rows is not None and rows.num_rows:
+        for file in state.get(stage.name, ())[:1]:
+            rows = read_files(app.lake(stream).store, [file], ["key"])
             return f" (such as {rows['key'][0].as_py()})"
     return ""

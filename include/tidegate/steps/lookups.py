@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Problem
 from tidegate.failpoints import failpoint
-from tidegate.lake.reader import lake_errors
+from tidegate.lake.delta import delta_errors
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.lookup import Lookup
 from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.manifests import state_after
+
+if TYPE_CHECKING:
+    from tidegate.plane.lookups import PinnedTable, PinnedTables
 
 logger = logging.getLogger(__name__)
 
@@ -33,21 +37,26 @@ def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> d
     }
 
 
-def read_through(ledger: LedgerReader, plan: Plan) -> dict[str, list[str]]:
-    """The attempts through which the plan's pinned states are read now, by the lookup's text.
+def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
+    """What the plan's lookups read, by the lookup's text.
 
     The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp: a plan
-    that is not open any more keeps nothing from being given up.
+    that is not open any more keeps nothing from being given up. Raises LakeDamaged, LakeUnavailable, too.
     """
-    return {
-        table: ledger.state_attempts(Stream(pin["pipeline"], pin["generation"]), pin["seq"])
-        for table, pin in plan.lookups.items()
-        if "seq" in pin
-    }
+    from tidegate.plane.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
+
+    def pinned(table: str, pin: Mapping[str, Any]) -> PinnedTable:
+        if "version" in pin:
+            return DeltaVersion(table, pin["version"])
+        stream = Stream(pin["pipeline"], pin["generation"])
+        state = state_after(app, stream, ledger.state_manifests(stream, pin["seq"]))
+        return StateVersion(app.lake(stream).store, state.get(pin["stage"], ()))
+
+    return {table: pinned(table, pin) for table, pin in plan.lookups.items()}
 
 
 def _pinned_table(path: str) -> dict[str, Any]:
-    with lake_errors(path), failpoint("plan.lookup"):
+    with delta_errors(path), failpoint("plan.lookup"):
         if not DeltaTable.is_deltatable(path):
             raise LookupMissing(
                 f"The lookup's table {path} does not exist", "Write it as a Delta table, or correct its path."
@@ -73,7 +82,7 @@ def check_lookup_tables(plan: Plan) -> None:
 
 def _table_id(path: str, version: int) -> str | None:
     """Of the table as of a version; None where there is no such version, nor table."""
-    with lake_errors(path), failpoint("compute.lookup"):
+    with delta_errors(path), failpoint("compute.lookup"):
         if not DeltaTable.is_deltatable(path):
             return None
         newest = DeltaTable(path)

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tidegate.errors import SettingsInvalid
-from tidegate.lake import newest_per_key, read_attempts
+from tidegate.lake.datafile import read_files
+from tidegate.lake.manifest import Kind
+from tidegate.lake.schema import HASH
+from tidegate.lake.state import live_rows
 from tidegate.ledger import Head, LedgerReader, Offsets, Plan, Stream
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
 from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.manifests import read_manifests, state_after
 
 
 @dataclass(frozen=True)
@@ -36,24 +40,27 @@ class BatchReport:
         return {stage: int(counts[name]) for stage, counts in self.stages.items() if name in counts}
 
 
-def read_state(app: App, stream: Stream, as_of: int | None = None, stage: str | None = None) -> pa.Table:
+def read_state(
+    app: App, stream: Stream, as_of: int | None = None, stage: str | None = None, key: str | None = None
+) -> pa.Table:
     """One row per key, and window where there are windows, that is not gone; by key and window.
 
     Columns: `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (what is held) and
     `emitted` (what last went out) or, in a stage that keeps hashes only, `digest`; how many records are held
     back (`pending`) and until when (`due_at`); the position that last changed it. `as_of` is a batch's seq,
-    default the head. `stage`: default the last. Raises SettingsInvalid, StateGivenUp.
+    default the head. `stage`: default the last. `key`: only its rows, of which few are read.
+
+    Raises SettingsInvalid, StateGivenUp, LakeDamaged, LakeUnavailable.
     """
     found = _stage(app, stream, stage)
     if found is None:
         return pa.table({})
     pipeline, chosen = found
-    attempts = app.ledger.state_attempts(stream, as_of)
-    rows = read_attempts(app.lake(stream).state(chosen.name), attempts)
-    if rows is None:
+    state = state_after(app, stream, app.ledger.state_manifests(stream, as_of))
+    if chosen.name not in state:
         return pa.table({})
-    by_partition = kernel_stage(pipeline, chosen).bound is not None
-    return newest_per_key(rows.drop_columns(["attempt"]), by_partition)
+    is_bounded = kernel_stage(pipeline, chosen).bound is not None
+    return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key)
 
 
 def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str | None = None) -> pa.Table:
@@ -70,21 +77,19 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
             f"The emissions of the stage {chosen.name} are not kept: no sink of {stream} gets them",
             f"Add a sink with `stage: {chosen.name}`; its next batches are kept.",
         )
-    rows = _committed_rows(app, stream, app.lake(stream).outbox(chosen.name), seq)
-    if rows is None:
+    rows = _committed_rows(app, stream, "outbox", chosen.name, seq)
+    if not rows.num_rows:
         return pa.table({})
     order = [("seq", "ascending"), ("key", "ascending"), ("ordinal", "ascending")]
-    return rows.drop_columns(["attempt"]).sort_by(order)
+    return rows.drop_columns([HASH]).sort_by(order)
 
 
 def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
     """Input that could not be used, whole, by position."""
-    rows = _committed_rows(app, stream, app.lake(stream).quarantine, seq)
-    if rows is None:
+    rows = _committed_rows(app, stream, "quarantine", "", seq)
+    if not rows.num_rows:
         return pa.table({})
-    return rows.drop_columns(["attempt"]).sort_by(
-        [(name, "ascending") for name in ("topic", "partition", "offset")]
-    )
+    return rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
 
 
 def batch_report(ledger: LedgerReader, stream: Stream, seq: int) -> BatchReport | None:
@@ -128,7 +133,9 @@ def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage]
     return pipeline, stages[name] if name is not None else pipeline.stages[-1]
 
 
-def _committed_rows(app: App, stream: Stream, path: str, seq: int | None) -> pa.Table | None:
+def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int | None) -> pa.Table:
     """What batch `seq` wrote, or all batches."""
-    attempts = [name for each, name in app.ledger.committed(stream, seq) if seq in (None, each)]
-    return read_attempts(path, attempts)
+    known = [manifest for each, manifest in app.ledger.committed(stream) if seq in (None, each)]
+    manifests = read_manifests(app, stream, known)
+    files = [file for manifest in manifests for file in manifest.of(kind, stage)]
+    return read_files(app.lake(stream).store, files)

@@ -9,10 +9,8 @@ import logging
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate import core
 from tidegate.errors import Halted, QualityFailed
 from tidegate.failpoints import failpoint
-from tidegate.lake import read_attempts
 from tidegate.ledger import Attempt, Plan
 from tidegate.spec import Pipeline, SqlSink, TableSink
 from tidegate.steps.app import App, planned_pipeline
@@ -94,14 +92,12 @@ def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
     window, if it has one. Without deletions.
     """
     stage = pipeline.stages[-1]
-    if not core.outgoing(attempt.stage_counts(stage.name)):
+    outbox = app.outbox(plan, stage, attempt)
+    if not outbox.emitted:
         return None
     names = ["key", "timestamp", *(("window_start", "window_end") if stage.window is not None else ())]
-    path = app.lake(plan.stream).outbox(stage.name)
     with failpoint("validate.read"):
-        rows = read_attempts(path, [attempt.name], [*names, "key_columns", "value"])
-    if rows is None:
-        return None
+        rows = outbox.table([*names, "key_columns", "value"])
     rows = rows.filter(pc.is_valid(rows["value"]))
     columns = {name: rows[name] for name in names}
     for struct in ("key_columns", "value"):
