@@ -48,9 +48,9 @@ def broker(home: Path) -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="session")
 def spark(home: Path) -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
-    from tidegate.engine import open_session
+    from tidegate.plane.session import open_session
 
-    session = open_session(home / "jars" / "spark", "local[2]")
+    session = open_session("local[2]")
     yield session
     session.stop()
 

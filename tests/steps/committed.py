@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
 from sqlalchemy import create_engine, text
 
 from tidegate import steps
+from tidegate.core.hashing import key_hashes
+from tidegate.lake.manifest import DataFile, Kind, Manifest, manifest_of
+from tidegate.lake.writer import RowWriter
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream
 from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
 
@@ -41,7 +43,8 @@ class Committed:
         self.file.parent.mkdir(exist_ok=True)
         self.file.write_text(PIPELINE.format(sinks=sinks))
         self.sql = sql
-        self.prefix = "a"  # of the names of attempts
+        self.suffix = "0000000a"  # of the names of attempts
+        self.states: dict[str, pa.Table] = {}  # what batches change, stage by stage
         self.environment = {
             "TIDEGATE_HOME": str(folder),
             "TIDEGATE_PIPELINES": str(self.file.parent),
@@ -78,22 +81,36 @@ class Committed:
         self.held = self.app.ledger.acquire(self.stream, "test")  # a step may have raised the epoch
         plan = self.planned(seq)
         self.held.add_plan(plan)
-        name = f"{self.prefix}{seq}"
-        for stage, rows in of_stages.items():
-            if rows:
-                write_deltalake(
-                    self.app.lake(self.stream).outbox(stage),
-                    _outbox(rows, "n" if stage == "first" else "m", seq, name),
-                    mode="append",
-                    partition_by=["attempt"],
-                )
+        written = self.written(seq, self.attempt_name(seq), of_stages)
+        manifest = self.app.write_manifest(self.stream, written)
         emitted: dict[str, dict[str, float]] = {
             stage: {"emitted": len(rows)} for stage, rows in of_stages.items()
         }
         emitted["first"] = emitted.get("first", {}) | counts
         times = {"first": {("events", 0): seq * 1000 - 500}}
-        self.held.add_attempt(Attempt(self.stream, seq, name, {"": {"read": 1}, **emitted}, times=times))
+        self.held.add_attempt(Attempt(self.stream, seq, manifest, {"": {"read": 1}, **emitted}, times=times))
         return plan
+
+    def attempt_name(self, seq: int) -> str:
+        """As an attempt is named; the same for the same batch."""
+        return f"{seq:010d}-000001-{self.suffix}"
+
+    def written(self, seq: int, name: str, of_stages: Mapping[str, Sequence[Row]]) -> Manifest:
+        """Files of an attempt or a snapshot: outboxes and state, by stage; without a manifest yet."""
+        tables = [
+            ("outbox", stage, _outbox(rows, "n" if stage == "first" else "m", seq))
+            for stage, rows in of_stages.items()
+        ]
+        tables += [("state", stage, rows) for stage, rows in self.states.items()]
+        return manifest_of(name, seq, [file for table in tables for file in self._files(name, *table)])
+
+    def _files(self, name: str, kind: Kind, stage: str, rows: pa.Table) -> list[DataFile]:
+        lake = self.app.lake(self.stream)
+        writer = RowWriter(lake.store, f"{lake.files(kind, stage, name)}/0.parquet", kind, stage)
+        with writer:
+            for batch in rows.combine_chunks().to_batches():
+                writer.write(batch)
+        return [writer.file] if writer.file is not None else []
 
     def commit(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
         plan = self.compute(seq, of_stages, **counts)
@@ -114,14 +131,15 @@ class Committed:
             return [tuple(row) for row in found] if found.returns_rows else []
 
 
-def _outbox(rows: Sequence[Row], column: str, seq: int, attempt: str) -> pa.Table:
+def _outbox(rows: Sequence[Row], column: str, seq: int) -> pa.Table:
     count = len(rows)
     values = [None if value is None else {column: value} for _, value in rows]
     keys = [key for key, _ in rows]
     nothing = pa.nulls(count, pa.int64())
     return pa.table(
         {
-            "key": pa.array(keys),
+            "hash": key_hashes(pa.array(keys, pa.string())),
+            "key": pa.array(keys, pa.string()),
             "ordinal": pa.array(range(count), pa.int64()),
             "reason": pa.array(["new"] * count),
             "value": pa.array(values, pa.struct([(column, pa.int32())])),
@@ -135,6 +153,5 @@ def _outbox(rows: Sequence[Row], column: str, seq: int, attempt: str) -> pa.Tabl
             "at": pa.array(range(count), pa.int64()),
             "source": pa.array([f"events/0/{seq}{at}" for at in range(count)]),
             "seq": pa.array([seq] * count, pa.int64()),
-            "attempt": pa.array([attempt] * count),
         }
     )

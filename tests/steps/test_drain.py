@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.manifests import manifest_ref
 from tests.steps.committed import Committed
 from tests.world import NOW_MS, World
 from tidegate import steps
@@ -84,7 +85,7 @@ def test_the_clock_alone_calls_for_a_batch_only_where_it_can_let_something_out(
     first = steps.plan_batch(world.app, world.pipeline, steps.Trigger("first", NOW_MS)).plan
     assert first is not None
     leased = world.app.ledger.acquire(first.stream, "first")
-    attempt = Attempt(first.stream, 1, "a1", {"held": {"held": held}})
+    attempt = Attempt(first.stream, 1, manifest_ref("a1"), {"held": {"held": held}})
     leased.add_attempt(attempt)
     leased.commit(first, attempt)
     leased.add_publication(1, f"kafka:{world.sink}", 0)

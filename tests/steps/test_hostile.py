@@ -41,7 +41,7 @@ def test_values_of_ten_megabytes_are_used_or_quarantined_whole(world: World) -> 
     world.run()
     assert world.published() == {key_of(): [True, False]}
     (row,) = steps.read_quarantine(world.app, world.stream).to_pylist()
-    assert (row["offset"], row["reason"]) == (1, "malformed")
+    assert (row["offset"], row["reason"].partition(":")[0]) == (1, "malformed")
     assert row["value"] == garbage
     counts = world.counts(1)
     assert (counts["read"], counts["used"], counts["quarantined"]) == (3, 2, 1)
@@ -62,7 +62,7 @@ def test_numbers_and_nesting_beyond_all_bounds_are_quarantined_and_the_counts_ad
     world.run()
     assert world.published() == {key_of(): [True, False]}
     rows = steps.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
-    reasons = {row["value"]: row["reason"] for row in rows}
+    reasons = {row["value"]: row["reason"].partition(":")[0] for row in rows}
     assert {value: reasons.get(value) for value in values} == values
     counts = world.counts(1)
     assert counts["read"] == len(values) == counts["used"] + counts["quarantined"]
@@ -81,7 +81,7 @@ def test_keys_and_chains_that_are_not_text_are_quarantined_and_shown(world: Worl
     world.run()
     assert world.published() == {"k": [True]}
     rows = steps.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
-    assert [(row["reason"], row["key"]) for row in rows] == [
+    assert [(row["reason"].partition(":")[0], row["key"]) for row in rows] == [
         ("key_not_text", avro),
         ("key_not_text", avro),
         ("malformed_source_chain", b"k"),

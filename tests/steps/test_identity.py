@@ -9,6 +9,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import NewTopic
 
+from tests.manifests import manifest_ref
 from tests.steps.test_source import Source, own_home
 from tidegate import steps
 from tidegate.errors import BrokerUnavailable, LogTruncated, TopicRecreated
@@ -49,7 +50,7 @@ class Machine:
         plan = self.source.plan().plan
         assert plan is not None
         held = self.source.batches.app.ledger.acquire(plan.stream, "test")
-        attempt = Attempt(plan.stream, plan.seq, f"a{plan.seq}", {"": {"read": plan.span}})
+        attempt = Attempt(plan.stream, plan.seq, manifest_ref(f"a{plan.seq}"), {"": {"read": plan.span}})
         held.add_attempt(attempt)
         held.set_validated(attempt, True)
         held.release()

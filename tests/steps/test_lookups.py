@@ -12,12 +12,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.manifests import manifest_ref
 from tests.steps.committed import Committed
 from tidegate import steps
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
 from tidegate.ledger import Attempt, OffsetRange, Snapshot, Stream
+from tidegate.plane.lookups import DeltaVersion, StateVersion
 from tidegate.spec import Pipeline, parse_pipeline
-from tidegate.steps.lookups import check_lookup_tables, pinned_lookups, read_through
+from tidegate.steps.lookups import check_lookup_tables, pinned_lookups, pinned_tables
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def batch(committed: Committed, generation: int, seq: int, **offsets: int) -> No
     plan = replace(planned, ranges=ranges, topic_ids=ids)
     held = committed.app.ledger.acquire(stream, "test")
     held.add_plan(plan)
-    held.commit(plan, Attempt(stream, seq, f"g{generation}a{seq}", {}))
+    held.commit(plan, Attempt(stream, seq, manifest_ref(f"g{generation}a{seq}"), {}))
 
 
 def pinned(committed: Committed, table: str, before: int | None = None) -> Any:
@@ -144,18 +146,34 @@ def test_a_replaced_table_halts_before_and_after_spark_has_read_it(
 
 
 def test_a_pinned_state_is_read_through_whichever_snapshot_there_is(committed: Committed) -> None:
+    values = pa.table({"hash": [1], "key": ["k"], "value": [{"m": 1}], "live": [True], "updated_seq": [1]})
+    committed.states = {"second": values}
     for seq in (1, 2, 3):
         committed.commit(seq, {})
-    ledger = committed.app.ledger
+    app, ledger = committed.app, committed.app.ledger
     plan = ledger.plan(committed.stream, 1)
     assert plan is not None
     pin = {"pipeline": "visitors", "generation": 1, "seq": 2, "stage": "second"}
     pinned = replace(plan, lookups={"visitors/second": pin, "/a/table": {"version": 1}})
-    assert read_through(ledger, pinned) == {"visitors/second": ["a1", "a2"]}
-    ledger.add_snapshot(Snapshot(committed.stream, 2, "s2"), after=0)
-    assert read_through(ledger, pinned) == {"visitors/second": ["s2"]}
-    ledger.add_snapshot(Snapshot(committed.stream, 3, "s3"), after=2)
-    assert read_through(ledger, pinned) == {"visitors/second": ["s2"]}
+
+    def read_through() -> list[str]:
+        tables = pinned_tables(app, ledger, pinned)
+        assert tables["/a/table"] == DeltaVersion("/a/table", 1)
+        state = tables["visitors/second"]
+        assert isinstance(state, StateVersion)
+        return [file.path.split("/")[-2] for file in state.files]
+
+    def fold(seq: int, after: int) -> str:
+        name = f"snapshot-{seq:010d}-00000000"
+        manifest = app.write_manifest(committed.stream, committed.written(seq, name, {}))
+        assert ledger.add_snapshot(Snapshot(committed.stream, seq, manifest), after)
+        return name
+
+    assert read_through() == [committed.attempt_name(1), committed.attempt_name(2)]
+    second = fold(2, after=0)
+    assert read_through() == [second]
+    fold(3, after=2)
+    assert read_through() == [second]
 
 
 def test_a_pipeline_without_a_batch_is_an_error_that_says_to_run_it(committed: Committed) -> None:

@@ -1,15 +1,17 @@
-"""The outbox is read in one order, whatever order it is stored in, from any place on."""
+"""The outbox is read in one order, that of its manifest, from any place on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.steps.committed import Committed
-from tidegate.errors import Halted
+from tidegate.errors import LakeDamaged
+from tidegate.lake import DataFile
+from tidegate.lake import writer as lake_writer
+from tidegate.lake.writer import RowWriter
 from tidegate.steps import outbox as module
 from tidegate.steps.outbox import Outbox
 
@@ -17,15 +19,20 @@ SQLITE = "sqlite://"
 
 
 def outbox(folder: Path, *files: list[tuple[str, int]]) -> Outbox:
-    paths = []
-    for number, rows in enumerate(files):
-        path = str(folder / f"{number}.parquet")
-        keys, ordinals = ([row[at] for row in rows] for at in (0, 1))
-        pq.write_table(pa.table({"other": keys, "ordinal": ordinals, "key": keys}), path)
-        paths.append(path)
     committed = Committed(folder, "  - {kind: table}", SQLITE)
-    plan = committed.compute(1, {})
-    return Outbox(plan, committed.pipeline.stages[-1], "first", 1, tuple(paths))
+    store = committed.app.lake(committed.stream).store
+    written: list[DataFile] = []
+    for number, rows in enumerate(files):
+        keys, ordinals = ([row[at] for row in rows] for at in (0, 1))
+        table = pa.table({"other": keys, "ordinal": ordinals, "key": keys, "timestamp": ordinals})
+        with RowWriter(store, f"outbox/{number}.parquet", "outbox", "second") as writer:
+            for batch in table.to_batches(max_chunksize=2):
+                writer.write(batch)
+        assert writer.file is not None
+        written.append(writer.file)
+    emitted = sum(map(len, files))
+    stage = committed.pipeline.stages[-1]
+    return Outbox(committed.compute(1, {}), stage, "first", emitted, store, tuple(written))
 
 
 def rows(found: Outbox, skip: int = 0) -> list[tuple[str, int]]:
@@ -37,26 +44,20 @@ def rows(found: Outbox, skip: int = 0) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-def test_rows_come_by_file_key_and_ordinal(
+def test_rows_come_as_they_are_stored_from_any_place_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(module, "CHUNK_ROWS", chunk)
-    stored = [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
-    found = outbox(tmp_path, stored, [("b", 1), ("b", 0), ("a", 0)], [("z", 0)])
-    expected = [*stored, ("a", 0), ("b", 0), ("b", 1), ("z", 0)]
-    assert rows(found) == expected
+    monkeypatch.setattr(lake_writer, "ROW_GROUP_ROWS", 2)
+    stored = [
+        [("c", 0), ("a", 0), ("a", 1), ("a", 2), ("b", 0)],
+        [("b", 1), ("d", 0), ("e", 0)],
+        [("z", 0)],
+    ]
+    found = outbox(tmp_path, *stored)
+    expected = [row for file in stored for row in file]
     for skip in range(len(expected) + 2):
         assert rows(found, skip) == expected[skip:]
-
-
-def test_a_file_that_is_in_order_is_not_read_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("the whole file was read")
-
-    monkeypatch.setattr(module.pq, "read_table", refuse)
-    assert len(rows(outbox(tmp_path, [(f"{n:05d}", 0) for n in range(25_000)]))) == 25_000
 
 
 def test_the_columns_come_in_the_order_that_was_asked_for(tmp_path: Path) -> None:
@@ -65,10 +66,34 @@ def test_the_columns_come_in_the_order_that_was_asked_for(tmp_path: Path) -> Non
         assert {tuple(batch.schema.names) for batch in found.batches(columns)} == {tuple(columns)}
 
 
-def test_an_outbox_that_is_gone_halts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("bounds", "outside"),
+    [
+        ((None, None), None),
+        ((0, 9), None),
+        ((None, 6), ("d", 7)),
+        ((2, None), ("a", 0)),
+        ((0, 8), ("e", 9)),
+    ],
+)
+def test_an_emission_outside_of_two_instants_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: tuple[int | None, int | None],
+    outside: tuple[str, int] | None,
+) -> None:
+    monkeypatch.setattr(lake_writer, "ROW_GROUP_ROWS", 2)
+    found = outbox(tmp_path, [("a", 0), ("b", 5), ("c", 6), ("d", 7)], [("e", 9)])
+    assert found.outside(*bounds) == outside
+
+
+@pytest.mark.parametrize("gone", ["manifest.json", "0.parquet"])
+def test_an_outbox_that_is_gone_halts_and_the_file_is_named(tmp_path: Path, gone: str) -> None:
     committed = Committed(tmp_path, "  - {kind: table}", SQLITE)
-    plan = committed.compute(1, {}, emitted=3)
+    plan = committed.compute(1, {"first": [("1", 1)], "second": []})
     attempt = committed.app.ledger.attempt(plan.stream, 1)
     assert attempt is not None
-    with pytest.raises(Halted, match="3 emissions of first"):
-        committed.app.outbox(plan, committed.pipeline.stages[0], attempt)
+    (file,) = tmp_path.rglob(gone)
+    file.unlink()
+    with pytest.raises(LakeDamaged, match=gone):
+        list(committed.app.outbox(plan, committed.pipeline.stages[0], attempt).batches(["key"]))

@@ -198,7 +198,7 @@ def test_a_ledger_that_is_older_than_its_topic_publishes_nothing(sending: Sendin
     sending.publish(2, ("5", 2))
     sending.batches.app.ledger._engine.dispose()
     copy(f"{ledger}.backup", ledger)
-    sending.batches.prefix = "again"
+    sending.batches.suffix = "0000000b"
     sending.batch(2, ("5", 3), ("6", 3))
     with pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
         sending.batches.publish(2)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
+from tests.manifests import manifest_ref
 from tests.steps.committed import Committed
 from tidegate import steps
 from tidegate.cli import cli
@@ -73,7 +74,7 @@ class Source:
         plan = self.plan(clock_ms, **trigger).plan
         assert plan is not None
         held = self.batches.app.ledger.acquire(self.batches.stream, "test")
-        attempt = Attempt(self.batches.stream, plan.seq, f"a{plan.seq}", {"": {"read": 0}})
+        attempt = Attempt(self.batches.stream, plan.seq, manifest_ref(f"a{plan.seq}"), {"": {"read": 0}})
         held.add_attempt(attempt)
         held.commit(plan, attempt)
         held.release()

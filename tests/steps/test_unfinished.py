@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.manifests import manifest_ref
 from tests.steps.test_source import Source
 from tests.world import World, stock_event
 from tidegate.cli import cli
@@ -123,7 +124,7 @@ def test_a_step_that_went_through_since_it_failed_is_not_told_though_the_batch_i
 ) -> None:
     source.plan()
     stream = source.batches.stream
-    attempt = Attempt(stream, 1, "a1", {"": {"read": 0}})
+    attempt = Attempt(stream, 1, manifest_ref("a1"), {"": {"read": 0}})
     for step, go_through in (
         ("compute", lambda held: held.add_attempt(attempt)),
         ("validate", lambda held: held.set_validated(attempt, True)),
@@ -155,7 +156,9 @@ def test_a_decided_batch_that_cannot_be_published_is_wrong_whoever_tried(
     plan = source.plan().plan
     assert plan is not None
     held = source.batches.app.ledger.acquire(source.batches.stream, "test")
-    attempt = Attempt(source.batches.stream, 1, "a1", {"": {"read": 1}, "second": {"emitted": 1}})
+    attempt = Attempt(
+        source.batches.stream, 1, manifest_ref("a1"), {"": {"read": 1}, "second": {"emitted": 1}}
+    )
     held.add_attempt(attempt)
     held.commit(plan, attempt)
     held.release()

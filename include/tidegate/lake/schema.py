@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.errors import SchemaChanged
+
 HASH = "hash"
 """What state files are sorted by: the key's hash; in a bounded stage that of the topic-partition."""
 KEY, LIVE, DUE_AT, UPDATED_SEQ = "key", "live", "due_at", "updated_seq"
@@ -65,7 +67,10 @@ def _newest_among(rows: pa.Table, candidates: RowNumbers, entry: Sequence[str]) 
 
 
 def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Stored rows with the columns of `schema`: what they do not have is null, also fields of a struct."""
+    """Stored rows with the columns of `schema`: what they do not have is null, also fields of a struct.
+
+    Raises SchemaChanged where a column or a field was of another type, or a struct has lost a field.
+    """
     if rows.schema.equals(schema):
         return rows
     return pa.table([_conformed_column(rows, field) for field in schema], schema)
@@ -78,16 +83,45 @@ def _conformed_column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if stored.type == field.type:
         return stored
     if not pa.types.is_struct(field.type):
-        return stored.cast(field.type)
+        return _conformed_values(field.name, stored, field.type)
     column = stored.combine_chunks()
+    lost = {part.name for part in column.type} - {part.name for part in field.type}
+    if lost:
+        raise _changed(min(lost), column.type.field(min(lost)).type, "gone")
     parts = [
-        pc.struct_field(column, part.name).cast(part.type)
+        _conformed_values(part.name, pc.struct_field(column, part.name), part.type)
         if column.type.get_field_index(part.name) >= 0
         else pa.nulls(len(column), part.type)
         for part in field.type
     ]
     struct = pa.StructArray.from_arrays(parts, fields=list(field.type), mask=column.is_null())
     return pa.chunked_array([struct])
+
+
+def _conformed_values(name: str, values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """The same values; types may differ in whether something can be null."""
+    if _with_nulls(values.type) != _with_nulls(type_):
+        raise _changed(name, values.type, type_)
+    return values if values.type == type_ else values.cast(type_)
+
+
+def _with_nulls(type_: pa.DataType) -> pa.DataType:
+    """The type, where all that is inside may be null."""
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(part.name, _with_nulls(part.type)) for part in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_with_nulls(type_.key_type), _with_nulls(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(_with_nulls(type_.value_type))
+    return type_
+
+
+def _changed(name: str, stored: pa.DataType, now: pa.DataType | str) -> SchemaChanged:
+    return SchemaChanged(
+        f"The column {name} was {stored} in the state and is {now}",
+        "Raise `generation` in the pipeline file: it starts with a state of its own. Or give the "
+        "column its type back, then `tidegate doctor PIPELINE --drop-plan` and run again.",
+    )
 
 
 def merged_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:

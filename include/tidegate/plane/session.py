@@ -24,11 +24,7 @@ SETTINGS = {
 }
 """What a batch sets in whatever session it is given."""
 
-_OF_NEW_SESSIONS = {
-    "spark.ui.showConsoleProgress": "false",
-    "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
-}
+_OF_NEW_SESSIONS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 
 
 def open_session(master: str | None = None, memory: str | None = None) -> SparkSession:
@@ -39,7 +35,8 @@ def open_session(master: str | None = None, memory: str | None = None) -> SparkS
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    for name, value in (_OF_NEW_SESSIONS | (_own_process(master, memory) if master else {})).items():
+    own = _own_process(master, memory) if master else {"spark.log.level": "ERROR"}
+    for name, value in (_OF_NEW_SESSIONS | own).items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
