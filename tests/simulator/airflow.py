@@ -26,6 +26,7 @@ from tidegate.errors import (
     OffsetsLost,
     Permanent,
     QualityFailed,
+    StateGivenUp,
     TidegateError,
     TopicMissing,
     TopicRecreated,
@@ -135,10 +136,13 @@ class Airflow:
         app, stream, world = self.places.app(), self.places.stream, self.places.world
         head, newest = app.ledger.head(stream).seq, _newest_snapshot(app, stream)
         if head > newest:
-            name, state = f"snapshot-{head}-{len(world.trace)}", self.places.lake.state
-            folded = self.places.lake.state_of(app.ledger.state_attempts(stream, head))
-            world.effect("spark.write", lambda: state.update({name: list(folded.items())}))
-            app.ledger.add_snapshot(Snapshot(stream, head, name), newest)
+            try:
+                known = app.ledger.state_manifests(stream, head)
+            except StateGivenUp:  # another has folded more meanwhile; with time travel it could not be so
+                return
+            name = f"snapshot-{head}-{len(world.trace)}"
+            folded = world.effect("lake.write", lambda: self.places.lake.snapshot(name, head, known))
+            app.ledger.add_snapshot(Snapshot(stream, head, folded), newest)
         with steps.leased(app.ledger, stream, "maintenance") as lease:
             lease.give_up(_newest_snapshot(app, stream))
             lease.release()

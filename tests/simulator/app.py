@@ -6,7 +6,7 @@ librdkafka's and kafka-python's, and the world's clock in place of the machine's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,8 @@ from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
-from tidegate.ledger import Attempt, Plan, Stream
+from tidegate.lake import Manifest
+from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.settings import Settings
 from tidegate.spec import Pipeline, Stage
 from tidegate.steps import App, planned_pipeline
@@ -83,8 +84,13 @@ class SimApp(App):
     def publisher(self, shard: str, topic: str) -> KafkaPublisher:
         return KafkaPublisher(self.settings.require_kafka(), shard, topic, CHUNK_RECORDS)
 
-    def state_bytes(self, stream: Stream, stage: str, attempts: Sequence[str]) -> int:
-        return self.places.world.effect("lake.state_bytes", lambda: len(attempts), LakeUnavailable)
+    def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
+        read = partial(self.places.lake.manifest, known)
+        return self.places.world.effect("lake.manifest", read, LakeUnavailable)
+
+    def write_manifest(self, stream: Stream, manifest: Manifest) -> ManifestRef:
+        write = partial(self.places.lake.write_manifest, manifest)
+        return self.places.world.effect("lake.write_manifest", write, LakeUnavailable)
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
         places = self.places

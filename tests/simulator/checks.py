@@ -251,10 +251,10 @@ def _check_ranges(
 
 
 def _check_state(watch: Watch, tables: Tables, plans: list[Plan], expected: State) -> None:
-    attempts = SimLedger(watch.places.store).state_attempts(watch.places.stream)
-    found = watch.places.lake.state_of(attempts)
+    known = SimLedger(watch.places.store).state_manifests(watch.places.stream)
+    found = watch.places.lake.state_of([each.name for each in known])
     require(found == expected, f"the state is {found}, not {expected}")
-    changelogs = watch.places.lake.state_of([tables.commits[seq] for seq in sorted(tables.commits)])
+    changelogs = watch.places.lake.state_of([tables.commits[seq].name for seq in sorted(tables.commits)])
     require(changelogs == expected, f"the state by all changelogs is {changelogs}, not {expected}")
     records: Counter[str] = Counter()
     for plan in plans:
@@ -309,6 +309,6 @@ def _check_progress(places: Places, tables: Tables, shard: str, emitted: list[in
         if record.key == shard.encode()
     ]
     found = json.loads(records[-1] or b"") if records else None
-    attempt = tables.commits[last] if last else ""
+    attempt = tables.commits[last].name if last else ""
     expected = {"seq": last, "sent": emitted[last - 1], "done": True, "attempt": attempt} if last else None
     require(found == expected, f"the progress of {shard} is {found}, not {expected}")

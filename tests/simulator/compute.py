@@ -16,9 +16,11 @@ import pyarrow as pa
 from tests.simulator.broker import Broker, Log, Record
 from tests.simulator.world import Violation, World
 from tidegate import core
-from tidegate.engine import Before, Computed
 from tidegate.errors import BrokerUnavailable, OffsetsLost
-from tidegate.ledger import Plan
+from tidegate.lake import Store
+from tidegate.lake.manifest import DataFile, Manifest, manifest_of
+from tidegate.ledger import ManifestRef, Plan
+from tidegate.plane.batch import Before, Computed
 from tidegate.spec import Pipeline
 from tidegate.steps.outbox import Outbox
 
@@ -106,11 +108,28 @@ def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Rea
 
 @dataclass
 class Lake:
-    """Tables by attempt: rows of an attempt are there as soon as they are written."""
+    """Rows by attempt: they are there as soon as they are written. State has one file, named after it."""
 
     state: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
     outbox: dict[tuple[str, str], list[Emission]] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+
+    def write_manifest(self, manifest: Manifest) -> ManifestRef:
+        """As `App.write_manifest`."""
+        self.manifests[manifest.name] = manifest
+        return ManifestRef(manifest.name, 1, manifest.name, manifest.rows, manifest.bytes)
+
+    def manifest(self, known: ManifestRef) -> Manifest:
+        """As `App.manifest`."""
+        if known.name not in self.manifests:
+            raise Violation(f"the manifest of {known.name} is read, and was not written")
+        return self.manifests[known.name]
+
+    def snapshot(self, name: str, seq: int, attempts: Iterable[ManifestRef]) -> ManifestRef:
+        """The state in these manifests as one."""
+        self.state[name] = list(self.state_of([each.name for each in attempts]).items())
+        return self.write_manifest(_manifest(name, seq, len(self.state[name])))
 
     def state_of(self, attempts: Sequence[str]) -> State:
         """The state that these attempts left, the newest last."""
@@ -123,11 +142,13 @@ class Lake:
 def compute(
     world: World, broker: Broker, lake: Lake, plan: Plan, pipeline: Pipeline, before: Before, attempt: str
 ) -> Computed:
-    """As `engine.compute_batch`: reads, decides, and writes in several effects."""
+    """As `plane.compute_batch`: reads, decides, and writes in several effects."""
+
+    names = [file.path for file in before.state.get(FIRST, ())]
 
     def job() -> Decided:
         lake.plans[attempt] = plan
-        return decide(plan, read(broker.topics[INPUT], plan), lake.state_of(before.attempts))
+        return decide(plan, read(broker.topics[INPUT], plan), lake.state_of(names))
 
     world.sleep(_START_SECONDS)
     decided = world.effect("spark.read", job)
@@ -145,7 +166,12 @@ def compute(
                     lambda table=table, part=part: lake.outbox.setdefault(table, []).extend(part),
                 )
         counts[stage.name] = core.Counts(emitted=len(emitted), used=len(rows))
-    return Computed(counts, {})
+    return Computed(counts, {}, _manifest(attempt, plan.seq, len(rows)))
+
+
+def _manifest(name: str, seq: int, rows: int) -> Manifest:
+    files = [DataFile("state", FIRST, name, rows, rows, "")] if rows else []
+    return manifest_of(name, seq, files)
 
 
 _TYPES = {"timestamp": pa.int64(), "window_start": pa.int64(), "window_end": pa.int64()}
@@ -183,9 +209,9 @@ class SimOutbox(Outbox):
 
 
 def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) -> SimOutbox:
-    """As `steps.outbox.open_outbox`."""
+    """As `App.outbox`."""
     emitted = int(attempt.stage_counts(stage.name).get("emitted", 0))
     rows = lake.outbox.get((stage.name, attempt.name), [])
     if len(rows) < emitted:
         raise Violation(f"the outbox of {attempt.name} has {len(rows)} of {emitted} emissions")
-    return SimOutbox(plan, stage, attempt.name, emitted, (), world=world, rows=rows)
+    return SimOutbox(plan, stage, attempt.name, emitted, Store(""), (), world=world, rows=rows)

@@ -19,6 +19,7 @@ from tidegate.ledger import (
     Head,
     KnownNames,
     Lease,
+    ManifestRef,
     OffsetRange,
     Plan,
     PlannedSpec,
@@ -59,7 +60,7 @@ class Tables:
     plans: dict[int, Plan] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     attempts: dict[tuple[int, str], tuple[int, Attempt]] = field(default_factory=dict)
-    commits: dict[int, str] = field(default_factory=dict)
+    commits: dict[int, ManifestRef] = field(default_factory=dict)
     committed_at: dict[int, float] = field(default_factory=dict)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
@@ -140,9 +141,9 @@ class SimReader:
     def attempt(self, stream: Stream, seq: int) -> Attempt | None:
         def act() -> Attempt | None:
             tables = self._store.streams[stream]
-            name = tables.commits.get(seq)
-            if name is not None:
-                found = tables.attempts.get((seq, name))
+            committed = tables.commits.get(seq)
+            if committed is not None:
+                found = tables.attempts.get((seq, committed.name))
                 return found[1] if found else None
             tries = [each for (at, _), each in tables.attempts.items() if at == seq]
             return max(tries, key=lambda each: each[0])[1] if tries else None
@@ -154,24 +155,24 @@ class SimReader:
         attempt = self.attempt(stream, head.seq) if head.seq else None
         return attempt.times if attempt is not None else {}
 
-    def committed(self, stream: Stream, up_to: int | None = None) -> list[tuple[int, str]]:
-        def act() -> list[tuple[int, str]]:
-            tables = self._store.streams[stream]
-            return sorted(each for each in tables.commits.items() if up_to is None or each[0] <= up_to)
+    def committed(self, stream: Stream, after: int = 0) -> list[tuple[int, ManifestRef]]:
+        def act() -> list[tuple[int, ManifestRef]]:
+            commits = self._store.streams[stream].commits
+            return [(seq, commits[seq]) for seq in sorted(commits) if seq > after]
 
         return self._read("committed", act)
 
-    def state_attempts(self, stream: Stream, up_to: int | None = None) -> list[str]:
-        def act() -> list[str]:
+    def state_manifests(self, stream: Stream, up_to: int | None = None) -> list[ManifestRef]:
+        def act() -> list[ManifestRef]:
             tables, until = self._store.streams[stream], 2**62 if up_to is None else up_to
             snapshots = self._snapshots(stream)
             require_kept(stream, snapshots, until)
             usable = [each for each in snapshots if each.seq <= until][-1:]
             after = usable[0].seq if usable else 0
-            attempts = [name for seq, name in sorted(tables.commits.items()) if after < seq <= until]
-            return [*(each.name for each in usable), *attempts]
+            attempts = [tables.commits[seq] for seq in sorted(tables.commits) if after < seq <= until]
+            return [*(each.manifest for each in usable), *attempts]
 
-        return self._read("state_attempts", act)
+        return self._read("state_manifests", act)
 
     def _snapshots(self, stream: Stream) -> list[Snapshot]:
         return [each for _, each in sorted(self._store.streams[stream].snapshots.items())]
@@ -398,7 +399,7 @@ class SimLeased(SimReader):
             row.seq, row.topic_ids = plan.seq, dict(plan.topic_ids)
             row.offsets = row.offsets | plan.ends
             row.clocks = plan.clocks_after
-            tables.commits[plan.seq] = attempt.name
+            tables.commits[plan.seq] = attempt.manifest
             tables.committed_at[plan.seq] = self._store.now()
             self._store.watch("commit", self.stream, self.lease.epoch, plan, attempt)
 

@@ -16,7 +16,9 @@ from tests.simulator.planted import planted
 from tidegate import steps
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Run
+from tidegate.plane.batch import Before
 from tidegate.steps import commit, compute, lease, plan, publish, run, sinks, validate
+from tidegate.steps.manifests import state_after, state_files
 
 _plan_ranges = plan.plan_ranges
 _commit = SimLeased.commit
@@ -97,20 +99,18 @@ def a_dropped_plan_is_worked_on(ledger: Any, of: Any, run_id: str, step: str) ->
     return _on_any_plan(ledger, of, run_id)
 
 
-@planted((compute, "_before"))
-def state_misses_the_last_batch(held: Any, of: Any) -> Any:
-    from tidegate.engine import Before
+@planted((compute, "left_before"))
+def state_misses_the_last_batch(app: Any, held: Any, of: Any) -> Any:
+    known = [manifest for _, manifest in held.committed(held.stream)][:-1]
+    return Before(state_after(app, held.stream, known))
 
-    return Before(attempts=[attempt for _, attempt in held.committed(held.stream)][:-1])
 
-
-@planted((compute, "_before"))
-def state_is_read_from_uncommitted_attempts(held: Any, of: Any) -> Any:
-    """From whatever the tables have of the batches so far."""
-    from tidegate.engine import Before
-
-    head = held.head(held.stream).seq
-    return Before(attempts=sorted(name for name in here().lake.state if int(name.split("-")[0]) <= head + 1))
+@planted((compute, "left_before"))
+def state_is_read_from_uncommitted_attempts(app: Any, held: Any, of: Any) -> Any:
+    """From whatever manifests there are of the batches so far."""
+    manifests, head = here().lake.manifests, held.head(held.stream).seq
+    so_far = [name for name in sorted(manifests) if manifests[name].seq <= head + 1]
+    return Before(state_files([manifests[name] for name in so_far]))
 
 
 # validate, commit
@@ -195,7 +195,8 @@ def a_publication_is_noted_before_it_is_sent(
 def the_first_outbox_is_published(self: Any, of: Any, stage: Any, attempt: Any) -> Any:
     """That of the first try, whichever was committed."""
     mine = [name for name, each in here().lake.plans.items() if each.seq == of.seq]
-    return _outbox(self, of, stage, replace(attempt, name=min(mine)))
+    first = replace(attempt.manifest, name=min(mine))
+    return _outbox(self, of, stage, replace(attempt, manifest=first))
 
 
 @planted((publish, "lacking_sinks"))

@@ -84,10 +84,9 @@ class Line:
         With time travel without end, it only folds.
         """
         stream, name = self.places.stream, f"snapshot-{self.seq}"
-        folded = self.places.lake.state_of(self.ledger.state_attempts(stream))
-        self.places.lake.state[name] = list(folded.items())
+        folded = self.places.lake.snapshot(name, self.seq, self.ledger.state_manifests(stream))
         newest = max((made.seq for made in self.ledger.snapshots(stream)), default=0)
-        assert self.ledger.add_snapshot(Snapshot(stream, self.seq, name), newest)
+        assert self.ledger.add_snapshot(Snapshot(stream, self.seq, folded), newest)
         if self.keeps_history:
             return
         with leased(self.ledger, stream, "maintenance") as held:

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.manifests import manifest_ref
 from tests.simulator.ledger import Checks, SimLeased, SimLedger, Store
 from tidegate.errors import QualityFailed, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, Ledger, OffsetRange, Plan, Run, Snapshot, Stream
@@ -66,7 +67,7 @@ class Both:
         head, made = self.sim.head(self.stream).seq, self.sim.snapshots(self.stream)
         after = made[-1].seq if made and self.dice.random() < 0.7 else self.dice.choice(SEQS)
         seq = head if self.dice.random() < 0.7 else self.dice.choice(SEQS) + 1
-        snapshot = Snapshot(self.stream, seq, f"snapshot{seq}-{self.dice.randint(1, 3)}")
+        snapshot = Snapshot(self.stream, seq, manifest_ref(f"snapshot{seq}-{self.dice.randint(1, 3)}"))
         self.same(lambda ledger: ledger.add_snapshot(snapshot, after))
 
     def _remove_history(self) -> None:
@@ -81,7 +82,8 @@ class Both:
         dice, seq = self.dice, self.dice.choice(SEQS) + 1
         if dice.random() < 0.6:  # what a step would do next
             seq = self.sim.head(self.stream).seq + 1
-        attempt = Attempt(self.stream, seq, f"a{dice.randint(1, 3)}-{seq}", {"s": {"emitted": seq}})
+        manifest = manifest_ref(f"a{dice.randint(1, 3)}-{seq}")
+        attempt = Attempt(self.stream, seq, manifest, {"s": {"emitted": seq}})
 
         def published(held: Any) -> None:
             held.add_publication(seq, f"sink{seq % 2}", seq % 3)
@@ -153,8 +155,8 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.attempt(stream, seq),
         lambda ledger: ledger.times(stream),
         lambda ledger: (ledger.committed(stream), ledger.committed(stream, seq)),
-        lambda ledger: ledger.state_attempts(stream),
-        lambda ledger: ledger.state_attempts(stream, seq),
+        lambda ledger: ledger.state_manifests(stream),
+        lambda ledger: ledger.state_manifests(stream, seq),
         lambda ledger: (ledger.snapshots(stream), ledger.known_names(stream)),
         lambda ledger: ledger.head_at(stream, 1000.0 + 20.0 * seq),
         lambda ledger: (ledger.planned_specs(stream), ledger.open_lookups()),
