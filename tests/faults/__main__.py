@@ -61,7 +61,7 @@ def main(
         if databases == "both":
             each.insert(0, None)
         shared = list(itertools.islice(itertools.cycle(each), jobs))
-        pool = stack.enter_context(Pool(home, servers, jars / "spark", shared))
+        pool = stack.enter_context(Pool(home, servers, shared))
         known = all_cases(pool.hits)
         cases = _chosen(known, only) if only else matrix(known, runs, seed)
         if not only:

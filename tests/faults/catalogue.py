@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.faults.fault import ACTIONS, PLAIN, Case, Fault
+from tests.faults.kernel import MET_BY_WORKERS
 from tests.faults.steps import STEPS
 
 SOURCE = Path(__file__).resolve().parents[2] / "include" / "tidegate"
@@ -102,7 +103,7 @@ def with_hidden(hits: Hits) -> dict[tuple[int, str], dict[str, int]]:
     found = {place: dict(counts) for place, counts in hits.items()}
     for (_, step), counts in found.items():
         if step == "compute":
-            counts |= {"compute.kernel": 2, "ledger.renew": 2}
+            counts |= MET_BY_WORKERS | {"ledger.renew": 2}
     return found
 
 
@@ -136,7 +137,7 @@ def _can_be(name: str, action: str, batch: int, step: str) -> bool:
         return True
     # A stopped worker of Spark does not stop the step, which keeps the lease: no other run can begin. And a
     # drain that wakes up before it has planned is a drain of its own: one batch more.
-    return name != "compute.kernel" and (batch < 3 or step != "plan")
+    return name not in MET_BY_WORKERS and (batch < 3 or step != "plan")
 
 
 def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:

@@ -22,5 +22,5 @@ def pool(
     """Two workers on the shared broker: one with SQLite, one with PostgreSQL where it is installed."""
     folder = tmp_path_factory.mktemp("faults")
     postgres = request.getfixturevalue("postgres").url() if postgres_programs() else None
-    with Pool(folder, broker.bootstrap_servers, home / "jars" / "spark", (None, postgres)) as running:
+    with Pool(folder, broker.bootstrap_servers, (None, postgres)) as running:
         yield running

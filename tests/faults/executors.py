@@ -18,13 +18,15 @@ from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
-from tidegate.lake.reader import read_attempts
 
 from tests.world import NOW_MS, World
 from tidegate import steps
-from tidegate.engine import Before, compute_batch, open_session
+from tidegate.lake.datafile import read_files
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import Supervised, free_port
+from tidegate.plane.batch import Before, compute_batch
+from tidegate.plane.session import open_session
+from tidegate.plane.source import KafkaSource
 
 PAUSE = "compute.kernel=pause"
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -115,7 +117,7 @@ def speculated(events: Path) -> int:
     )
 
 
-def main(servers: str, jars: str, folder: str) -> None:
+def main(servers: str, folder: str) -> None:
     """The computations; their rows, and what happened in between."""
     fired, home, events = Path(folder) / "fired", Path(folder), Path(folder) / "events"
     fired.write_text(PAUSE)
@@ -128,8 +130,8 @@ def main(servers: str, jars: str, folder: str) -> None:
         "TIDEGATE_FAILPOINTS_FIRED": str(fired),
     }
     with cluster(home) as master:
-        spark = open_session(Path(jars), master)
-        told = computed(spark, World(servers, home, Path(jars), lambda: spark), fired)
+        spark = open_session(master)
+        told = computed(spark, World(servers, home, lambda: spark), fired)
         spark.stop()
     print(json.dumps(told | {"copies": speculated(events)}))
 
@@ -141,13 +143,14 @@ def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
     world.send({"value": b"{no json", "key": b"x"})
     plan = steps.plan_batch(world.app, world.pipeline, steps.Trigger("r", NOW_MS)).plan
     assert plan is not None
-    lake, kafka = world.app.lake(plan.stream), world.app.settings.require_kafka()
+    lake = world.app.lake(plan.stream)
+    records = KafkaSource(world.app.settings.require_kafka(), plan.ranges)
 
     def rows_of(attempt: str) -> list[list[str]]:
-        compute_batch(spark, plan, world.pipeline, kafka, lake, Before(), attempt)
-        tables = (lake.state("availability"), lake.outbox("availability"), lake.quarantine)
-        found = [read_attempts(path, [attempt]) for path in tables]
-        return [sorted(repr(row) for row in table.drop(["attempt"]).to_pylist()) for table in found if table]
+        manifest = compute_batch(spark, plan, world.pipeline, records, lake, Before(), attempt).manifest
+        kinds = (("state", "availability"), ("outbox", "availability"), ("quarantine", ""))
+        found = [read_files(lake.store, manifest.of(*kind)) for kind in kinds]
+        return [sorted(repr(row) for row in table.to_pylist()) for table in found]
 
     told: dict[str, Any] = {"calm": rows_of("calm")}
     with executor_killed(fired) as killed:

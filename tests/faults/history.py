@@ -66,7 +66,6 @@ class Scene:
 
     folder: Path
     servers: str
-    jars: Path
     source: str
     databases: Databases
     history: str = PLAIN
@@ -108,7 +107,6 @@ class Scene:
             "TIDEGATE_HOME": str(self.folder),
             "TIDEGATE_KAFKA": self.servers,
             "TIDEGATE_PIPELINES": str(self.folder / "pipelines"),
-            "TIDEGATE_JARS": str(self.jars),
             "TIDEGATE_LEDGER": self.databases.ledger,
             "TIDEGATE_SQL": self.databases.sink,
         }

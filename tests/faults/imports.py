@@ -14,9 +14,10 @@ import pyspark.sql.functions
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 
-import tidegate.engine
 import tidegate.lake
 import tidegate.ledger.database
+import tidegate.plane.batch
+import tidegate.plane.explain
 import tidegate.steps
 
 __all__ = [

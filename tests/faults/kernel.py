@@ -6,7 +6,29 @@ import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from pyspark.cloudpickle import register_pickle_by_value
+
 from tidegate import failpoints
+from tidegate.plane import files, kernel_task, source
+
+WITH_FAILPOINTS = (source, kernel_task, files)
+"""The modules whose failpoints workers meet."""
+MET_BY_WORKERS = {
+    "compute.read": 2,
+    "compute.kernel": 2,
+    "compute.files": 2,
+    "compute.write_state": 2,
+    "compute.write_outbox": 1,
+    "compute.write_quarantine": 1,
+}
+"""Failpoint -> how often each batch meets it at least."""
+
+
+def arm_workers(failpoint: InWorker) -> None:
+    """Send the functions of those modules whole, with this in place of `failpoint`."""
+    for module in WITH_FAILPOINTS:
+        module.failpoint = failpoint  # type: ignore[attr-defined]
+        register_pickle_by_value(module)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class WorkerProcess:
     """One worker. The folder keeps what is needed to look at a run that went wrong."""
 
-    def __init__(self, home: Path, servers: str, jars: Path, postgres: str | None) -> None:
+    def __init__(self, home: Path, servers: str, postgres: str | None) -> None:
         home.mkdir(parents=True)
         self.log = home / "worker.log"
         paths = [str(ROOT), str(ROOT / "include"), os.environ.get("PYTHONPATH", "")]
@@ -36,7 +36,7 @@ class WorkerProcess:
             more[POSTGRES] = postgres
         with self.log.open("w") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.worker", str(home), servers, str(jars)],
+                [sys.executable, "-m", "tests.faults.worker", str(home), servers],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -96,7 +96,6 @@ class Pool:
 
     home: Path
     servers: str
-    jars: Path
     databases: Sequence[str | None]
 
     def __enter__(self) -> Pool:
@@ -104,7 +103,7 @@ class Pool:
         try:
             for number, postgres in enumerate(self.databases):
                 home = self.home / f"worker{number}"
-                self.workers.append(WorkerProcess(home, self.servers, self.jars, postgres))
+                self.workers.append(WorkerProcess(home, self.servers, postgres))
             self.hits = [worker.hits() for worker in self.workers][-1]
         except BaseException:
             self._stop()

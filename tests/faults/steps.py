@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.history import Scene
-from tests.faults.kernel import InWorker
-from tidegate import broker, engine, failpoints, ledger, sql, steps
+from tests.faults.kernel import InWorker, arm_workers
+from tidegate import broker, failpoints, ledger, sql, steps
 from tidegate.cli import cli
 from tidegate.errors import LeaseHeld, TidegateError
 from tidegate.ledger import Ledger
@@ -73,8 +73,8 @@ class Task:
         os.environ["TIDEGATE_FAILPOINTS_FIRED"] = str(self.scene.fired)
         failpoints._hits.clear()
         shorten(self.scene.progress, self.late_s, self.lease_s)
-        if "compute.kernel" in self.faults:
-            engine.stage.failpoint = InWorker(f"{os.getpid()}", self.faults, str(self.scene.fired))
+        if "compute." in self.faults:
+            arm_workers(InWorker(f"{os.getpid()}", self.faults, str(self.scene.fired)))
 
     def _run(self, spark: WarmSpark) -> int:
         if self.names[0] == "maintain":
@@ -103,7 +103,7 @@ class Task:
         """Fold the state; then, as if it were long after, give up and remove all that is older."""
         app = steps.App.from_environment()
         stream = steps.stream_of(app.pipeline(self.scene.name))
-        steps.compact_state(app, stream, lambda: _session(spark))
+        steps.compact_state(app, stream)
         steps.clean(app, stream, time.time() + 100 * 86_400, timedelta(0))
         return 0
 
@@ -115,9 +115,7 @@ class Task:
 
 
 def _session(spark: WarmSpark) -> SparkSession:
-    session = spark.connect()
-    session.catalog.clearCache()  # a killed process could not let go of its frames
-    return session
+    return spark.connect()
 
 
 def shorten(progress: str, late_s: float, lease_s: float) -> None:

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 def found(broker: KafkaBroker, home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("executors")
     program = [sys.executable, "-m", executors.__name__]
-    arguments = [broker.bootstrap_servers, str(home / "jars" / "spark"), str(folder)]
+    arguments = [broker.bootstrap_servers, str(folder)]
     root = Path(executors.__file__).parents[2]
     done = subprocess.run(
         [*program, *arguments], cwd=root, capture_output=True, text=True, timeout=900, check=False

@@ -19,16 +19,10 @@ _JVM = "-XX:+UseSerialGC -Xshare:auto"
 _QUICK_START = "-XX:TieredStopAtLevel=1"
 LONG = "TIDEGATE_FAULTS_LONG"
 """Set for hundreds of runs: then it pays to compile well."""
-# Hadoop starts a program for each file that it makes or renames: none beside each one for its checksum.
-_NO_CHECKSUMS = (
-    "--conf spark.hadoop.fs.file.impl=org.apache.hadoop.fs.RawLocalFileSystem "
-    "--conf spark.hadoop.fs.AbstractFileSystem.file.impl=org.apache.hadoop.fs.local.RawLocalFs pyspark-shell"
-)
 # Thirty rows are computed sooner than code for them is generated.
 _FOR_SMALL_BATCHES = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
 
 
@@ -45,10 +39,10 @@ class WarmSpark:
     kept: tuple[str, ...]
 
     @classmethod
-    def start(cls, jars: Path, log: Path) -> WarmSpark:
+    def start(cls, log: Path) -> WarmSpark:
         """A JVM with a Spark context, ready for sessions."""
         mine, theirs = os.pipe()
-        keeper = fork(lambda: _keep(jars, theirs), log)
+        keeper = fork(lambda: _keep(theirs), log)
         os.close(theirs)
         with os.fdopen(mine) as told:
             line = told.readline().split()
@@ -96,14 +90,11 @@ class WarmSpark:
         return session
 
 
-def _keep(jars: Path, told: int) -> int:
-    from tidegate.engine import open_session
+def _keep(told: int) -> int:
+    from tidegate.plane.session import open_session
 
-    os.environ |= {
-        "JAVA_TOOL_OPTIONS": _JVM if LONG in os.environ else f"{_JVM} {_QUICK_START}",
-        "PYSPARK_SUBMIT_ARGS": _NO_CHECKSUMS,
-    }
-    session = open_session(jars, MASTER, "3g")
+    os.environ["JAVA_TOOL_OPTIONS"] = _JVM if LONG in os.environ else f"{_JVM} {_QUICK_START}"
+    session = open_session(MASTER, "3g")
     session.range(1).count()
     gateway = session.sparkContext._gateway
     assert gateway is not None

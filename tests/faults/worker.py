@@ -44,13 +44,13 @@ class Result:
 class Worker:
     """Everything that runs share: the broker, the source topic, Spark, and what an undisturbed run gives."""
 
-    def __init__(self, home: Path, servers: str, jars: Path, postgres: str | None = None) -> None:
+    def __init__(self, home: Path, servers: str, postgres: str | None = None) -> None:
         self.home = home
-        self._servers, self._jars = servers, jars
+        self._servers = servers
         self._source = f"source-{os.getpid()}-{home.name}"
         home.mkdir(parents=True, exist_ok=True)
         self._databases = PostgresDatabases(postgres, home.name) if postgres else SqliteFiles(home)
-        self.spark = WarmSpark.start(jars, home / "spark.log")
+        self.spark = WarmSpark.start(home / "spark.log")
         self.expected: dict[tuple[str, int], Mapping[str, Any]] = {}
         self.hits: dict[tuple[int, str], dict[str, int]] = {}
 
@@ -98,7 +98,7 @@ class Worker:
         folder, name = self.home / f"s{time.time_ns()}", new_name()
         folder.mkdir()
         databases = self._databases.create(folder, name)
-        made = Scene(folder, self._servers, self._jars, self._source, databases, history, name)
+        made = Scene(folder, self._servers, self._source, databases, history, name)
         in_child(made.create, made.log)
         return made
 
@@ -173,10 +173,10 @@ def _is_retried(case: Case) -> bool:
     return not any(each.action == "pause" or each.name == "ledger.renew" for each in case)
 
 
-def main(home: str, servers: str, jars: str) -> int:
+def main(home: str, servers: str) -> int:
     """Cases from standard input, a line each, until it ends; a line of JSON for each result."""
     die_with(os.getppid())
-    worker = Worker(Path(home), servers, Path(jars), os.environ.get(POSTGRES))
+    worker = Worker(Path(home), servers, os.environ.get(POSTGRES))
     try:
         worker.prepare()
         _say({"hits": [[*place, counts] for place, counts in worker.hits.items()]})

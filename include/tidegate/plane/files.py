@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from tidegate.failpoints import failpoint
 from tidegate.lake.layout import Lake
 from tidegate.lake.manifest import DataFile, Kind
 from tidegate.lake.writer import RowWriter
@@ -48,7 +49,8 @@ class Writers:
         if error is not None:
             self._open.__exit__(type_, error, trace)
             return
-        self._open.close()
+        with failpoint("compute.files"):
+            self._open.close()
         self.files = tuple(writer.file for writer in self._writers.values() if writer.file is not None)
 
     def write(self, kind: Kind, rows: pa.RecordBatch) -> None:
@@ -58,4 +60,5 @@ class Writers:
             folder = lake.files(kind, stage, self._attempt.attempt)
             writer = RowWriter(lake.store, f"{folder}/{self._slot:05d}-{self._try}.parquet", kind, stage)
             self._writers[kind] = self._open.enter_context(writer)
-        self._writers[kind].write(rows)
+        with failpoint(f"compute.write_{kind}"):
+            self._writers[kind].write(rows)

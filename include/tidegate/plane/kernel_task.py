@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tidegate import core
+from tidegate.failpoints import failpoint
 from tidegate.plane.errors import report_worker_errors
 from tidegate.plane.reports import Report, end_times, rows_of, split_reports
 from tidegate.plane.shuffle import Slots
@@ -80,7 +81,9 @@ class KernelTask:
         forwarding = self.output.forwarding
         bypass = Bypass(forwarding.schema)
         with ExitStack() as open_:
-            prior = open_.enter_context(self.state.open(self.slots.range(slot), due_rows(self.logic, batch)))
+            with failpoint("compute.kernel"):
+                hashes, due = self.slots.range(slot), due_rows(self.logic, batch)
+                prior = open_.enter_context(self.state.open(hashes, due))
             output = open_.enter_context(self.output.open(slot))
             decidable = (complete(part, self.rows) for part in bypass.without(rows))
             for decided in core.decide(self.logic, decidable, batch, prior):

@@ -15,6 +15,7 @@ from confluent_kafka import Message
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.records import Slice, read_slice
+from tidegate.failpoints import failpoint
 from tidegate.formats import FrameDecoder, Header, RecordLayout, Records
 from tidegate.ledger.records import OffsetRange
 from tidegate.plane.errors import report_worker_errors
@@ -114,7 +115,8 @@ class SliceReader:
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         with report_worker_errors():
-            decoder = self.decoding.decoder()
+            with failpoint("compute.read"):
+                decoder = self.decoding.decoder()
             schema = source_schema(decoder.schema, self.start_time is not None)
             tally = _Tally(self.start_time)
             for block in self.slice.blocks():
