@@ -9,27 +9,24 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from tests.lake.files_for_tests import SCHEMA, row, write
 from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_server
+from tests.lake.tables_for_tests import APPLICATION, batch, catch_up, number, opened, shared_table
 from tidegate.errors import LakeDamaged, LakeUnavailable
 from tidegate.lake import store as store_module
 from tidegate.lake.compaction import FoldRule, SnapshotTarget, compact
-from tidegate.lake.layout import files_folder, snapshot_name
+from tidegate.lake.layout import snapshot_name
 from tidegate.lake.manifest import DataFile, read_manifest, write_manifest
 from tidegate.lake.probe import puts_if_absent
 from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
 from tidegate.lake.tables import SharedTable, TableChange
 from tidegate.lake.verify import verify
-from tidegate.lake.writer import RowWriter
 
 LARGE = bytes(range(256)) * 48_000
 """More than one part of an upload."""
-APPLICATION, FOLDER = "availability/g1", "availability/g1/s/state"
 
 
 @pytest.fixture
@@ -53,20 +50,11 @@ def store(server: S3Server) -> Store:
 
 @pytest.fixture
 def table(store: Store) -> SharedTable:
-    return SharedTable(store, FOLDER, SCHEMA)
-
-
-def batch(table: SharedTable, seq: int) -> TableChange:
-    path = f"{files_folder(table.folder, f'attempt-{seq}')}/0.parquet"
-    with RowWriter(table.store, path, "state", "s") as file:
-        file.write(pa.RecordBatch.from_pylist([row(seq, seq)], SCHEMA))
-    assert file.file is not None
-    return TableChange(seq, (file.file,))
+    return shared_table(store)
 
 
 def numbers(table: SharedTable) -> list[int]:
-    opened = DeltaTable(table.store.uri(table.folder), storage_options=table.store.delta_options)
-    return sorted(opened.to_pyarrow_table(columns=["hash"])["hash"].to_pylist())
+    return sorted(opened(table).to_pyarrow_table(columns=["hash"])["hash"].to_pylist())
 
 
 def taken(store: Store, files: list[DataFile], *hashes: int) -> list[tuple[int, int]]:
@@ -125,23 +113,24 @@ def test_state_is_read_beside_a_batch_compacted_and_verified(store: Store, serve
 def test_tables_for_others_are_caught_up_once_by_many_at_once(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: table.catch_up(APPLICATION, changes), range(4)))
+        list(pool.map(lambda _: catch_up(table, changes), range(4)))
     assert numbers(table) == [1, 2, 3]
-    assert table.last_number(APPLICATION) == 3
+    assert number(table) == 3
 
 
 def test_a_stale_writer_loses(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.catch_up(APPLICATION, [batch(table, 1)])
+    catch_up(table, [batch(table, 1)])
     second, third = batch(table, 2), batch(table, 3)
-    commit = SharedTable._commit
+    write_change = SharedTable._write
 
     def late(self: SharedTable, *arguments: object) -> None:
-        monkeypatch.setattr(SharedTable, "_commit", commit)
-        table.catch_up(APPLICATION, [second, TableChange(3, third.added, second.added)])
-        commit(self, *arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(SharedTable, "_write", write_change)
+        gone = {file.path: file.bytes for file in second.added}
+        catch_up(table, [second, TableChange({APPLICATION: 3}, third.added, gone)])
+        write_change(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SharedTable, "_commit", late)
-    table.catch_up(APPLICATION, [second])
+    monkeypatch.setattr(SharedTable, "_write", late)
+    catch_up(table, [second])
     assert numbers(table) == [1, 3]
 
 
@@ -154,6 +143,20 @@ def test_a_request_that_goes_wrong_once_is_made_again(
     written = store.write("a/b", b"content")
     assert store.digest("a/b") == written
     assert fault.met == 1
+
+
+@pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
+def test_a_table_whose_creation_goes_wrong_is_created_once(
+    table: SharedTable, server: S3Server, kind: FaultKind
+) -> None:
+    fault = server.fault(kind, "PUT", "_delta_log/00000000000000000000.json")
+    with suppress(LakeUnavailable):
+        catch_up(table, [batch(table, 1)])
+    catch_up(table, [batch(table, 1)])
+    assert fault.met == 1
+    assert numbers(table) == [1]
+    log = [table.store.read(file.path) for file in table.store.listed(f"{table.folder}/_delta_log")]
+    assert sum(b"CREATE TABLE" in entry for entry in log) == 1
 
 
 @pytest.mark.parametrize("kind", ["fail", "stall"])
@@ -203,27 +206,27 @@ def test_a_commit_that_goes_wrong_is_there_once(
     table: SharedTable, server: S3Server, kind: FaultKind
 ) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
-    table.catch_up(APPLICATION, changes[:1])
-    fault = server.fault(kind, "PUT", "_delta_log/00000000000000000002.json")
+    catch_up(table, changes[:1])
+    fault = server.fault(kind, "PUT", "_delta_log/00000000000000000003.json")
     with suppress(LakeUnavailable):  # one that stalls is not sent again: it may have been carried out
-        table.catch_up(APPLICATION, changes)
-    table.catch_up(APPLICATION, changes)
+        catch_up(table, changes)
+    catch_up(table, changes)
     assert fault.met == 1
     assert numbers(table) == [1, 2, 3]
-    assert DeltaTable(table.store.uri(FOLDER), storage_options=table.store.delta_options).version() == 3
+    assert opened(table).version() == 4  # the first one's columns are added first
 
 
 def test_a_table_whose_store_does_not_answer_is_a_typed_error_and_comes_the_next_time(
     table: SharedTable, server: S3Server
 ) -> None:
     changes = [batch(table, seq) for seq in (1, 2)]
-    table.catch_up(APPLICATION, changes[:1])
+    catch_up(table, changes[:1])
     fault = server.fault("fail", "PUT", "_delta_log", times=100)
     with pytest.raises(LakeUnavailable, match="s/state cannot be used"):
-        table.catch_up(APPLICATION, changes)
+        catch_up(table, changes)
     assert fault.met > 1
     server.faults.clear()
-    table.catch_up(APPLICATION, changes)
+    catch_up(table, changes)
     assert numbers(table) == [1, 2]
 
 
@@ -238,7 +241,7 @@ def test_a_store_that_puts_only_what_is_absent_is_told_from_one_that_overwrites(
 
 def test_a_store_that_cannot_be_tried_is_a_transient_error(store: Store, server: S3Server) -> None:
     (server.folder / BUCKET).rmdir()
-    with pytest.raises(LakeUnavailable, match="cannot be written"):
+    with pytest.raises(LakeUnavailable, match="tidegate-probe.* cannot be used"):
         puts_if_absent(store)
 
 

@@ -3,125 +3,148 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import duckdb_extension_delta
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tests.lake.files_for_tests import SCHEMA, row
-from tidegate.errors import LakeDamaged, LakeUnavailable
-from tidegate.lake.layout import files_folder
+from tests.lake.tables_for_tests import (
+    APPLICATION,
+    batch,
+    catch_up,
+    change_of,
+    duck,
+    number,
+    opened,
+    scan,
+    shared_table,
+    values_of,
+    written,
+)
+from tidegate.errors import LakeDamaged, LakeUnavailable, SchemaChanged
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.store import Store
-from tidegate.lake.tables import SharedTable, TableChange, newest_rows_sql
-from tidegate.lake.writer import RowWriter
+from tidegate.lake.tables import SharedTable, TableChange, TableVersion, newest_rows_sql
 
-APPLICATION, FOLDER = "availability/g1", "availability/g1/s/state"
+WIDER_VALUE = pa.field("value", pa.struct([pa.field("n", pa.int64()), pa.field("more", pa.string())]))
+WIDER = SCHEMA.set(SCHEMA.get_field_index("value"), WIDER_VALUE).append(pa.field("bytes", pa.int64()))
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> SharedTable:
-    return SharedTable(Store(str(tmp_path / "a lake")), FOLDER, SCHEMA)
+    return shared_table(Store(str(tmp_path / "a lake")))
 
 
-def written(table: SharedTable, name: str, rows: Sequence[dict[str, Any]]) -> DataFile:
-    path = f"{files_folder(table.folder, name)}/0.parquet"
-    with RowWriter(table.store, path, "state", "s") as file:
-        file.write(pa.RecordBatch.from_pylist(rows, table.schema))
-    assert file.file is not None
-    return file.file
+def rows_of(table: SharedTable) -> list[tuple[Any, ...]]:
+    """(hash, updated_seq) of all rows."""
+    return values_of(table, "hash", "updated_seq")
 
 
-def batch(table: SharedTable, seq: int, *hashes: int) -> TableChange:
-    return TableChange(seq, (written(table, f"attempt-{seq}", [row(h, seq) for h in hashes or (seq,)]),))
-
-
-def duck(query: str) -> list[tuple[Any, ...]]:
-    extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension"))
-    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
-        connection.execute(f"LOAD '{extension}'")
-        return connection.execute(query).fetchall()
-
-
-def scan(table: SharedTable) -> str:
-    return f"delta_scan('{table.store.uri(table.folder)}')"
-
-
-def rows_of(table: SharedTable) -> list[tuple[int, int]]:
-    """(hash, updated_seq) of all rows, by three readers that know nothing of tidegate."""
-    opened = DeltaTable(table.store.uri(table.folder))
-    by_arrow = opened.to_pyarrow_table(columns=["hash", "updated_seq"])
-    by_datafusion = pa.table(
-        QueryBuilder().register("state", opened).execute("SELECT hash, updated_seq FROM state").read_all()
-    )
-    rows = sorted(duck(f"SELECT hash, updated_seq FROM {scan(table)}"))
-    for other in (by_arrow, by_datafusion):
-        assert sorted(tuple(stored.values()) for stored in other.to_pylist()) == rows
-    return rows
+def operations(table: SharedTable) -> list[str]:
+    return [commit["operation"] for commit in reversed(opened(table).history())]
 
 
 def test_a_plain_reader_sees_the_rows_of_committed_batches_and_no_others(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2)]
     written(table, "attempt-9", [row(9, 9)])
-    table.catch_up(APPLICATION, changes)
+    catch_up(table, changes)
     assert rows_of(table) == [(1, 1), (2, 2)]
-    assert table.last_number(APPLICATION) == 2
+    assert number(table) == 2
 
 
-def test_before_the_first_change_there_is_none(table: SharedTable) -> None:
-    assert table.last_number(APPLICATION) == 0
-    table.catch_up(APPLICATION, [])
-    assert table.last_number(APPLICATION) == 0
+def test_before_the_first_change_it_is_empty_and_has_the_columns_of_every_stage(table: SharedTable) -> None:
+    catch_up(table, [])
+    assert number(table) == 0
+    assert duck(f"SELECT * FROM ({newest_rows_sql(scan(table), by_place=True)})") == []
+    assert pa.schema(opened(table).schema().to_arrow()) == table.columns
 
 
 def test_changes_that_the_table_has_are_not_applied_again(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
-    table.catch_up(APPLICATION, changes[:2])
-    table.catch_up(APPLICATION, changes)
+    catch_up(table, changes[:2])
+    catch_up(table, changes)
     assert rows_of(table) == [(1, 1), (2, 2), (3, 3)]
-    assert DeltaTable(table.store.uri(table.folder)).version() == 3
+    assert operations(table) == ["CREATE TABLE", "ADD COLUMN", "WRITE", "WRITE", "WRITE"]
+
+
+def test_a_change_without_files_is_a_number(table: SharedTable) -> None:
+    catch_up(table, [batch(table, 1), TableChange({APPLICATION: 40})])
+    assert (number(table), rows_of(table)) == (40, [(1, 1)])
 
 
 def test_two_applications_count_for_themselves(table: SharedTable) -> None:
-    table.catch_up(APPLICATION, [batch(table, 5)])
-    table.catch_up("other", [batch(table, 1)])
-    assert (table.last_number(APPLICATION), table.last_number("other")) == (5, 1)
+    catch_up(table, [batch(table, 5), batch(table, 1, application="other")])
+    assert (number(table), number(table, "other")) == (5, 1)
+
+
+def test_a_checkpoint_of_the_log_knows_how_far_the_table_is(table: SharedTable) -> None:
+    changes = [batch(table, seq) for seq in (1, 2)]
+    catch_up(table, changes[:1])
+    opened(table).create_checkpoint()
+    catch_up(table, changes)
+    assert rows_of(table) == [(1, 1), (2, 2)]
 
 
 def test_of_many_that_catch_up_at_once_each_change_is_there_once(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in range(1, 6)]
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda _: table.catch_up(APPLICATION, changes), range(6)))
+        list(pool.map(lambda _: catch_up(table, changes), range(6)))
     assert rows_of(table) == [(seq, seq) for seq in range(1, 6)]
-    # delta-rs may create a table twice, of two at once; the second time changes nothing
-    operations = [commit["operation"] for commit in DeltaTable(table.store.uri(table.folder)).history()]
-    assert operations.count("WRITE") == len(changes)
+    assert operations(table) == ["CREATE TABLE", "ADD COLUMN", *["WRITE"] * 5]
+
+
+def test_of_many_that_widen_the_table_at_once_none_adds_a_change_twice(table: SharedTable) -> None:
+    newer = written(table, "attempt-2", [row(2, 2) | {"value": {"n": 2, "more": "x"}, "bytes": 7}], WIDER)
+    changes = [batch(table, 1), change_of(2, newer), batch(table, 3)]
+    catch_up(table, changes[:1])
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: catch_up(table, changes), range(6)))
+    assert rows_of(table) == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_one_that_is_late_changes_nothing(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked, and then sleeps until others have gone on, and removed what it would add."""
     first, second = batch(table, 1), batch(table, 2)
-    table.catch_up(APPLICATION, [batch(table, 0)])
-    commit = SharedTable._commit
+    catch_up(table, [batch(table, 9, application="earlier")])
+    write = SharedTable._write
 
     def late(self: SharedTable, *arguments: Any) -> None:
-        monkeypatch.setattr(SharedTable, "_commit", commit)
-        rearranged = TableChange(3, (), first.added)
-        table.catch_up(APPLICATION, [first, second, rearranged])
-        commit(self, *arguments)
+        monkeypatch.setattr(SharedTable, "_write", write)
+        gone = {file.path: file.bytes for file in first.added}
+        catch_up(table, [first, second, TableChange({APPLICATION: 3}, removed=gone)])
+        write(self, *arguments)
 
-    monkeypatch.setattr(SharedTable, "_commit", late)
-    table.catch_up(APPLICATION, [first])
-    assert rows_of(table) == [(2, 2)]
+    monkeypatch.setattr(SharedTable, "_write", late)
+    catch_up(table, [first])
+    assert rows_of(table) == [(2, 2), (9, 9)]
+
+
+def test_one_that_is_late_with_a_wider_table_looks_again(
+    table: SharedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adding columns brings it to the newest version, in which another has added the same files."""
+    change = batch(table, 1)
+    missing = SharedTable._missing_columns
+
+    def overtaken(self: SharedTable, *arguments: Any) -> Any:
+        found = missing(self, *arguments)
+        monkeypatch.setattr(SharedTable, "_missing_columns", missing)
+        opened(table).alter.add_columns(found)
+        catch_up(table, [change])
+        return found
+
+    catch_up(table, [])
+    monkeypatch.setattr(SharedTable, "_missing_columns", overtaken)
+    catch_up(table, [change])
+    assert rows_of(table) == [(1, 1)]
 
 
 @pytest.mark.parametrize("error", [OSError("no answer"), DeltaError("no answer")])
@@ -136,9 +159,9 @@ def test_a_change_whose_answer_was_lost_is_there_once(
         raise error
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lose)
-    table.catch_up(APPLICATION, [batch(table, 1), batch(table, 2)])
+    catch_up(table, [batch(table, 1), batch(table, 2)])
     assert rows_of(table) == [(1, 1), (2, 2)]
-    assert DeltaTable(table.store.uri(table.folder)).version() == 2
+    assert operations(table).count("WRITE") == 2
 
 
 def test_a_change_that_failed_is_a_typed_error_and_comes_the_next_time(
@@ -152,54 +175,128 @@ def test_a_change_that_failed_is_a_typed_error_and_comes_the_next_time(
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "create_write_transaction", fail)
         with pytest.raises(LakeUnavailable, match=r"s/state cannot be used: disk full\."):
-            table.catch_up(APPLICATION, [change])
-    table.catch_up(APPLICATION, [change])
+            catch_up(table, [change])
+    catch_up(table, [change])
     assert rows_of(table) == [(1, 1)]
+
+
+def test_a_change_that_is_asked_for_for_ever_ends_in_an_error(table: SharedTable) -> None:
+    with pytest.raises(LakeUnavailable, match="is not kept"):
+        table.catch_up(lambda _: TableChange({APPLICATION: 1}))
 
 
 def test_a_snapshot_takes_the_place_of_what_it_was_folded_from(table: SharedTable) -> None:
     changes = [batch(table, 1, 1, 2), batch(table, 2, 2, 3), batch(table, 3)]
-    table.catch_up(APPLICATION, changes)
     folded = written(table, "snapshot-2", [row(1, 1), row(2, 2), row(3, 2)])
-    gone = (*changes[0].added, *changes[1].added)
-    snapshot = TableChange(2, (folded,), gone, is_rearranged=True)
-    table.catch_up(f"{APPLICATION}/snapshots", [snapshot])
+    gone = {file.path: file.bytes for change in changes[:2] for file in change.added}
+    catch_up(table, [*changes, TableChange({"snapshots": 2}, (folded,), gone, is_rearranged=True)])
     assert rows_of(table) == [(1, 1), (2, 2), (3, 2), (3, 3)]
-    assert table.last_number(APPLICATION) == 3
+    assert (number(table), number(table, "snapshots")) == (3, 2)
+
+
+def test_the_files_of_a_version_have_the_paths_of_manifests(table: SharedTable) -> None:
+    change = batch(table, 1)
+    other = written(table, "a name that needs escapes %41", [row(2, 2)])
+    catch_up(table, [change, change_of(2, other)])
+    expected = {file.path: file.bytes for file in (*change.added, other)}
+    assert TableVersion(table.folder, opened(table)).files() == expected
 
 
 def test_a_file_outside_of_the_table_is_refused(table: SharedTable) -> None:
-    change = TableChange(1, (DataFile("state", "s", "elsewhere/1", 1, 1, ""),))
+    file = replace(written(table, "a1", [row(1, 1)]))
+    elsewhere = replace(file, path=f"elsewhere/{file.path}")
+    table.store.write(elsewhere.path, table.store.read(file.path))
     with pytest.raises(LakeDamaged, match="not below the table"):
-        table.catch_up(APPLICATION, [change])
+        catch_up(table, [change_of(1, elsewhere)])
+
+
+def test_a_file_that_is_missing_is_never_named(table: SharedTable) -> None:
+    missing = DataFile("state", "s", f"{table.folder}/_files/a1/0.parquet", 1, 1, "")
+    with pytest.raises(LakeDamaged, match="lacks the file"):
+        catch_up(table, [change_of(1, missing)])
+    assert number(table) == 0
 
 
 def test_a_vacuum_leaves_files_alone_whose_batch_is_not_committed_yet(table: SharedTable) -> None:
-    table.catch_up(APPLICATION, [batch(table, 1)])
+    catch_up(table, [batch(table, 1)])
     pending = batch(table, 2)
-    opened = DeltaTable(table.store.uri(table.folder))
-    opened.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    table.catch_up(APPLICATION, [pending])
+    for full in (True, False):
+        opened(table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
+    catch_up(table, [pending])
     assert rows_of(table) == [(1, 1), (2, 2)]
 
 
+def test_a_vacuum_leaves_files_alone_that_a_snapshot_has_replaced(table: SharedTable) -> None:
+    """Somebody may read the state as of that batch."""
+    change = batch(table, 1)
+    gone = {file.path: file.bytes for file in change.added}
+    catch_up(table, [change, TableChange({"snapshots": 1}, removed=gone, is_rearranged=True)])
+    for full in (True, False):
+        opened(table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=full)
+    assert [file.path for file in table.store.listed(f"{table.folder}/_files")] == list(gone)
+
+
 def test_columns_and_fields_that_an_edit_adds_are_null_in_older_rows(table: SharedTable) -> None:
-    table.catch_up(APPLICATION, [batch(table, 1)])
-    value = pa.struct([pa.field("n", pa.int64()), pa.field("more", pa.string())])
-    schema = SCHEMA.set(SCHEMA.get_field_index("value"), pa.field("value", value))
-    wider = SharedTable(table.store, table.folder, schema.append(pa.field("bytes", pa.int64())))
+    catch_up(table, [batch(table, 1)])
     newer = row(2, 2) | {"value": {"n": 2, "more": "x"}, "bytes": 7}
-    wider.catch_up(APPLICATION, [TableChange(2, (written(wider, "attempt-2", [newer]),))])
-    table.catch_up(APPLICATION, [batch(table, 3)])  # by one that still has the older file
+    catch_up(table, [change_of(2, written(table, "attempt-2", [newer], WIDER))])
+    catch_up(table, [batch(table, 3)])
     assert rows_of(table) == [(1, 1), (2, 2), (3, 3)]
     query = f"SELECT value.more, bytes FROM {scan(table)} ORDER BY hash"
     assert duck(query) == [(None, None), ("x", 7), (None, None)]
 
 
+def test_fields_are_added_inside_of_lists_and_maps(tmp_path: Path) -> None:
+    table = shared_table(Store(str(tmp_path)))
+    inner = pa.struct([pa.field("a", pa.int64())])
+    wider = pa.struct([*inner, pa.field("b", pa.int64())])
+    for seq, (type_, value) in enumerate([(inner, {"a": 1}), (wider, {"a": 1, "b": 2})], start=1):
+        schema = pa.schema([("many", pa.list_(type_)), ("pairs", pa.map_(pa.string(), type_))])
+        rows = [{"many": [value], "pairs": [("k", value)]}]
+        catch_up(table, [change_of(seq, written(table, f"a{seq}", rows, schema))])
+    query = f"SELECT many[1].b, pairs['k'].b FROM {scan(table)} ORDER BY 1 NULLS FIRST"
+    assert duck(query) == [(None, None), (2, 2)]
+
+
+def test_a_column_of_another_type_is_a_typed_error(table: SharedTable) -> None:
+    value = pa.field("value", pa.struct([pa.field("n", pa.string())]))
+    schema = SCHEMA.set(SCHEMA.get_field_index("value"), value)
+    catch_up(table, [batch(table, 1)])
+    with pytest.raises(SchemaChanged, match=r"column value\.n was long .* and is string"):
+        catch_up(table, [change_of(2, written(table, "a2", [row(2, 2) | {"value": {"n": "x"}}], schema))])
+    assert rows_of(table) == [(1, 1)]
+
+
+def test_a_table_of_a_tidegate_from_before_the_first_release_is_refused(table: SharedTable) -> None:
+    rows = pa.table({"key": ["k"], "attempt": ["a1"]})
+    write_deltalake(table.store.uri(table.folder), rows, partition_by=["attempt"])
+    for use in (table.check, lambda: catch_up(table, [])):
+        with pytest.raises(LakeDamaged, match="before the first release"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "told"), [({}, "was not made by tidegate"), ({"tidegate.format": "2"}, "has format 2")]
+)
+def test_a_table_of_another_format_is_refused(
+    table: SharedTable, configuration: dict[str, str | None], told: str
+) -> None:
+    schema = Schema.from_arrow(SCHEMA)
+    options: dict[str, Any] = {"configuration": configuration, "raise_if_key_not_exists": False}
+    DeltaTable.create(table.store.uri(table.folder), schema, **options)
+    with pytest.raises(LakeDamaged, match=told):
+        catch_up(table, [batch(table, 1)])
+
+
+def test_where_there_is_no_table_there_is_nothing_to_refuse(table: SharedTable) -> None:
+    table.check()
+    assert table.store.listed("") == []
+
+
 def test_readers_can_skip_files_by_their_hashes(table: SharedTable) -> None:
-    table.catch_up(APPLICATION, [batch(table, 1, -5, 2**60)])
-    (log,) = (table.store.root / Path(table.folder) / "_delta_log").glob("*1.json")
-    (added,) = (json.loads(line)["add"] for line in log.read_text().splitlines() if '"add"' in line)
+    catch_up(table, [batch(table, 1, -5, 2**60)])
+    log = table.store.read(f"{table.folder}/_delta_log/{opened(table).version():020}.json").decode()
+    (added,) = (json.loads(line)["add"] for line in log.splitlines() if '"add"' in line)
     statistics = json.loads(added["stats"])
     assert statistics["minValues"] == {"hash": -5}
     assert statistics["maxValues"] == {"hash": 2**60}
@@ -210,14 +307,11 @@ def test_the_view_gives_one_row_per_entry_that_is_live(table: SharedTable) -> No
         [row(1, 1), row(2, 1), row(3, 1, window=0), row(3, 1, window=10)],
         [row(1, 2), row(2, 2, live=False), row(3, 2, window=10)],
     ]
-    table.catch_up(
-        APPLICATION,
-        [TableChange(n, (written(table, f"a{n}", rows),)) for n, rows in enumerate(changes, start=1)],
-    )
+    catch_up(table, [change_of(n, written(table, f"a{n}", rows)) for n, rows in enumerate(changes, start=1)])
     expected = [(1, None, 2), (3, 0, 1), (3, 10, 2)]
     columns = "hash, window_start, updated_seq"
     assert sorted(duck(f"SELECT {columns} FROM ({newest_rows_sql(scan(table))})"), key=str) == expected
-    engine = QueryBuilder().register("state", DeltaTable(table.store.uri(table.folder)))
+    engine = QueryBuilder().register("state", opened(table))
     rows = engine.execute(f"SELECT {columns} FROM ({newest_rows_sql('state')})").read_all()
     assert sorted((tuple(found.values()) for found in pa.table(rows).to_pylist()), key=str) == expected
 
@@ -240,9 +334,9 @@ VALUES: dict[str, tuple[pa.DataType, Any]] = {
 def test_values_of_every_type_are_read_as_they_were_written(tmp_path: Path, name: str) -> None:
     type_, value = VALUES[name]
     schema = pa.schema([pa.field("value", pa.struct([pa.field(name, type_)]))])
-    table = SharedTable(Store(str(tmp_path)), FOLDER, schema)
-    table.catch_up(APPLICATION, [TableChange(1, (written(table, "a1", [{"value": {name: value}}]),))])
-    opened = DeltaTable(table.store.uri(table.folder))
-    assert opened.to_pyarrow_table()["value"].to_pylist() == [{name: value}]
-    ((found,),) = duck(f"SELECT value FROM {scan(table)}")
-    assert found == {name: dict(value) if name == "pairs" else value}
+    table = shared_table(Store(str(tmp_path)))
+    for seq in (1, 2):  # the second finds the column
+        catch_up(table, [change_of(seq, written(table, f"a{seq}", [{"value": {name: value}}], schema))])
+    assert opened(table).to_pyarrow_table()["value"].to_pylist() == [{name: value}] * 2
+    for (found,) in duck(f"SELECT value FROM {scan(table)}"):
+        assert found == {name: dict(value) if name == "pairs" else value}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 
+from tidegate.failpoints import failpoint
 from tidegate.lake.layout import MANIFEST, Name
 from tidegate.lake.manifest import Manifest
 from tidegate.lake.store import Listed, Store
@@ -66,10 +67,8 @@ def _named(manifest: Manifest, standing: Standing) -> frozenset[str]:
     return frozenset(file.path for file in manifest.files if state_too or file.kind != "state")
 
 
-def remove(store: Store, files: Iterable[Listed]) -> int:
-    """Delete files; gives how many. One that is not there is removed already. Raises LakeUnavailable."""
-    number = 0
+def remove(store: Store, files: Iterable[Listed]) -> None:
+    """Delete files. One that is not there is removed already. Raises LakeUnavailable."""
     for file in files:
-        store.delete(file.path)
-        number += 1
-    return number
+        with failpoint("maintenance.delete"):
+            store.delete(file.path)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from tidegate.core.gone import forgets_the_gone
 from tidegate.core.stage import Stage
 from tidegate.errors import LakeDamaged
+from tidegate.failpoints import failpoint
 from tidegate.lake.datafile import stored_schema
 from tidegate.lake.layout import Name
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
@@ -151,13 +152,14 @@ def fold(
     `is_whole`: nothing older is read beside them, so that rows may be forgotten. Holds a row group of each
     file at a time. Raises LakeDamaged, LakeUnavailable.
     """
-    schema = stored_schema(store, files)
+    with failpoint("compact.read"):
+        schema = stored_schema(store, files)
     folded: list[DataFile] = []
     with StateReader(store, files, schema, by_place=rule.by_place) as state:
         rows = state.scan(live_only=is_whole and rule.forgets)
         while part := next(rows, None):
             writer = RowWriter(store, f"{folder}/{len(folded):05d}.parquet", "state", files[0].stage)
-            with writer:
+            with failpoint("compact.write"), writer:
                 written = _write(writer, part)
                 while written < ROWS_PER_FILE and (part := next(rows, None)):
                     written += _write(writer, part)

@@ -23,6 +23,12 @@ PLACE = ("topic", "partition")
 NEWNESS = (UPDATED_SEQ, *PLACE)
 """Of an entry's rows the one with the largest of these counts, compared in this order."""
 
+_KEYED = [(HASH, pa.int64()), (KEY, pa.string()), ("window_start", pa.int64()), ("window_end", pa.int64())]
+_PLACED = [("topic", pa.string()), ("partition", pa.int32())]
+STATE_COLUMNS = pa.schema([*_KEYED, *_PLACED, (LIVE, pa.bool_()), (UPDATED_SEQ, pa.int64())])
+OUTBOX_COLUMNS = pa.schema([*_KEYED, ("timestamp", pa.int64()), ("seq", pa.int64())])
+"""What files of every stage have, whatever its values are: tables for others begin with these columns."""
+
 Hashes = npt.NDArray[np.int64]
 RowNumbers = npt.NDArray[np.int64]
 

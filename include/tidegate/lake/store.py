@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
+import obstore
 import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import from_url
 from pyarrow.fs import (
     AwsStandardS3RetryStrategy,
     FileSelector,
@@ -111,9 +115,8 @@ class Store:
         """What delta-rs has to be told beside the environment."""
         if not self.is_remote:
             return None
-        plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
         retries = {"max_retries": str(_ATTEMPTS), "timeout": f"{_REQUEST_SECONDS}s"}
-        return retries | ({"allow_http": "true"} if plain else {})
+        return retries | ({"allow_http": "true"} if _endpoint_is_plain() else {})
 
     def _system(self) -> SubTreeFileSystem:
         with store_errors(self.root):
@@ -153,6 +156,39 @@ class Store:
         with self.create(path) as sink:
             sink.write(content)
         return sink.written
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        """A small file, whole, unless there is one already: of several at once one puts it. False: there is
+        one. Raises LakeUnavailable.
+        """
+        folder = self._folder
+        if folder is None:
+            return self._put_object(path, content)
+        draft = f"{path}.{uuid4().hex}.draft"
+        self.write(draft, content)
+        with store_errors(path):
+            try:
+                os.link(folder / draft, folder / path)
+            except FileExistsError:
+                return False
+            finally:
+                (folder / draft).unlink()
+            _flush(folder, path)
+        return True
+
+    def _put_object(self, path: str, content: bytes) -> bool:
+        try:
+            objects = from_url(
+                self.root,
+                client_options={"timeout": f"{_REQUEST_SECONDS}s", "allow_http": _endpoint_is_plain()},
+                retry_config={"max_retries": _ATTEMPTS},
+            )
+            obstore.put(objects, path, content, mode="create")
+        except AlreadyExistsError:
+            return False
+        except (BaseError, OSError) as error:
+            raise file_unavailable(path, error) from error
+        return True
 
     def open(self, path: str) -> pa.NativeFile:
         """A file to read, at any place. Raises LakeUnavailable; LakeDamaged when it is not there."""
@@ -213,6 +249,11 @@ def _file_system(root: str) -> SubTreeFileSystem:
     return SubTreeFileSystem(folder, system)
 
 
+def _endpoint_is_plain() -> bool:
+    """Whether object stores are spoken to without TLS."""
+    return os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+
+
 def _flush(folder: Path, path: str) -> None:
     """Make a file and the folders on the way to it outlive a machine that loses power."""
     for place in (folder / path, *(folder / path).parents):
@@ -231,11 +272,16 @@ def store_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0][:300]
-        raise LakeUnavailable(
-            f"The lake's file {path} cannot be used: {first_line}",
-            "Check rights, space and TIDEGATE_LAKE; then run again, nothing is lost.",
-        ) from error
+        raise file_unavailable(path, error) from error
+
+
+def file_unavailable(path: str, error: Exception) -> LakeUnavailable:
+    """What whoever cannot use a file is told."""
+    first_line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return LakeUnavailable(
+        f"The lake's file {path} cannot be used: {first_line}",
+        "Check rights, space and TIDEGATE_LAKE; then run again, nothing is lost.",
+    )
 
 
 def missing(root: str, path: str) -> LakeDamaged:

@@ -7,136 +7,208 @@ in a hidden part of it, where a vacuum does not look for files that the log does
     <table>/_delta_log/
     <table>/_files/<attempt or snapshot>/*.parquet
 
-Each change is one Delta commit that bears an application's name and the number of a batch. Delta refuses one
-that was begun before another of the same application; and who begins looks first, and after every error looks
-again. So a change is there once, whoever else is at work, and whatever answer was lost.
+Each change is one Delta commit that bears the names of applications, each with the number of a batch. It is
+made for one version of the table, and Delta refuses it when another has moved one of its applications since.
+Who begins looks first, and after every commit and every error looks again. So a change is there once, whoever
+else is at work, and whatever answer was lost.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidegate.errors import LakeDamaged
+from tidegate.errors import LakeDamaged, SchemaChanged
+from tidegate.failpoints import failpoint
+from tidegate.lake.datafile import stored_schema
 from tidegate.lake.delta import delta_errors, table_unavailable
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import HASH, LIVE, UPDATED_SEQ, entry_columns
 from tidegate.lake.store import Store
 
+FORMAT = "1"
+"""Of what a table's log says of a stream; raised whenever that changes its meaning."""
+
+_FORMAT = "tidegate.format"
 _TRIES = 20
 
 
 @dataclass(frozen=True)
 class TableChange:
-    """What one commit does. `number`: of the batch, or of the batch that a snapshot was made after.
-    `is_rearranged`: the same state as before, in other files.
+    """What one commit does. `numbers`: application -> the batch that it is at afterwards. `removed`: the path
+    of each file -> its bytes. `is_rearranged`: the same state as before, in other files.
     """
 
-    number: int
-    added: tuple[DataFile, ...]
-    removed: tuple[DataFile, ...] = ()
+    numbers: Mapping[str, int]
+    added: tuple[DataFile, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
     is_rearranged: bool = False
 
 
 @dataclass(frozen=True)
+class TableVersion:
+    """A table as it is at one instant."""
+
+    folder: str
+    delta: DeltaTable
+
+    def number(self, application: str) -> int:
+        """The batch that an application is at; 0 before its first change."""
+        return self.delta.transaction_version(application) or 0
+
+    def files(self) -> dict[str, int]:
+        """The path of each file, as manifests have it, and its bytes."""
+        actions = pa.table(self.delta.get_add_actions(flatten=True)).select(["path", "size_bytes"])
+        return {f"{self.folder}/{unquote(row['path'])}": row["size_bytes"] for row in actions.to_pylist()}
+
+
+NextChange = Callable[[TableVersion], "TableChange | None"]
+"""The next change for a table as it is; None: there is none."""
+
+
+@dataclass(frozen=True)
 class SharedTable:
-    """A Delta table in a folder of the lake, with the columns of `schema`."""
+    """A Delta table in a folder of the lake. It begins with `columns`, and has all that any added file has.
+
+    All files of one attempt, or snapshot, have the same columns.
+    """
 
     store: Store
     folder: str
-    schema: pa.Schema
+    columns: pa.Schema
 
-    def last_number(self, application: str) -> int:
-        """The number of an application's last change; 0 before the first. Raises LakeUnavailable."""
-        with delta_errors(self.folder):
-            try:
-                return self._open().transaction_version(application) or 0
-            except TableNotFoundError:
-                return 0
+    def check(self) -> None:
+        """Raises LakeDamaged when there is a table that is none of this tidegate's; LakeUnavailable."""
+        self._opened()
 
-    def catch_up(self, application: str, changes: Iterable[TableChange]) -> None:
-        """Apply, in the order of their numbers, those changes that the table does not have.
+    def catch_up(self, next_change: NextChange) -> None:
+        """Apply changes until there is none. Each is made for the table as it then is, and is asked for again
+        where another was faster: it has to be another one as soon as one of its applications has moved.
 
-        They are all that follow `last_number`; without files there may be none for a batch. Raises
-        LakeDamaged when a file is not below the table's folder; LakeUnavailable.
+        Raises LakeDamaged when the table is none of this tidegate's, or a file is missing, or not below the
+        table's folder; SchemaChanged when a column has another type; LakeUnavailable; and what `next_change`
+        raises.
         """
-        table = None
-        for change in changes:
-            table = table or self._opened_or_created()
-            self._apply(table, application, change)
+        table, tries = self._opened_or_created(), 0
+        change = next_change(self._newest(table))
+        while change is not None:
+            error = self._commit(table, change)
+            following = next_change(self._newest(table))
+            tries = tries + 1 if following == change else 0
+            is_conflict = error is None or isinstance(error, CommitFailedError)
+            if tries == _TRIES or (tries and not is_conflict):
+                raise table_unavailable(self.folder, error or DeltaError("a change is not kept")) from error
+            change = following
 
-    def _apply(self, table: DeltaTable, application: str, change: TableChange) -> None:
-        for _ in range(_TRIES):
-            if self._has(table, application, change.number):
-                return
-            try:
-                self._commit(table, application, change)
-                return
-            except CommitFailedError as error:  # others changed the table meanwhile: this change, perhaps
-                conflict = error
-            except (DeltaError, OSError) as error:
-                if self._has(table, application, change.number):
-                    return  # it landed, and only the answer was lost
-                raise table_unavailable(self.folder, error) from error
-        raise table_unavailable(self.folder, conflict) from conflict
-
-    def _has(self, table: DeltaTable, application: str, number: int) -> bool:
-        with delta_errors(self.folder):
+    def _newest(self, table: DeltaTable) -> TableVersion:
+        with delta_errors(self.folder), failpoint("tables.read"):
             table.update_incremental()
-            return (table.transaction_version(application) or 0) >= number
+        return TableVersion(self.folder, table)
 
-    def _commit(self, table: DeltaTable, application: str, change: TableChange) -> None:
-        if missing := _missing_fields(pa.schema(table.schema().to_arrow()), self.schema):
-            table.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
-        table.create_write_transaction(
-            [
-                *(self._added(file, change) for file in change.added),
-                *(self._removed(file, change) for file in change.removed),
-            ],
-            mode="append",
-            schema=table.schema(),
-            commit_properties=CommitProperties(app_transactions=[Transaction(application, change.number)]),
-        )
+    def _commit(self, table: DeltaTable, change: TableChange) -> Exception | None:
+        """Try to carry out a change; gives the error after which it may be there or not.
+
+        Where columns are missing only they are added: others may have changed the table before that.
+        """
+        missing = self._missing_columns(table, change)
+        try:
+            if missing:
+                with failpoint("tables.widen"):
+                    table.alter.add_columns(missing)
+            else:
+                self._write(table, change)
+        except (DeltaError, OSError) as error:
+            return error
+        return None
+
+    def _missing_columns(self, table: DeltaTable, change: TableChange) -> list[Field]:
+        """The columns of the added files that the table lacks, in whole or in part. Raises SchemaChanged."""
+        one_of_each = {file.path.rpartition("/")[0]: file for file in change.added}
+        requested = Schema.from_arrow(stored_schema(self.store, list(one_of_each.values())))
+        types = {column.name: _type(column) for column in table.schema().fields}
+        return [
+            column
+            for column in requested.fields
+            if column.name not in types or _lacks(types[column.name], _type(column), column.name)
+        ]
+
+    def _write(self, table: DeltaTable, change: TableChange) -> None:
+        applications = [Transaction(*number) for number in change.numbers.items()]
+        with failpoint("tables.commit"):
+            table.create_write_transaction(
+                [
+                    *(self._added(file, change) for file in change.added),
+                    *(self._removed(*file, change) for file in change.removed.items()),
+                ],
+                mode="append",
+                schema=table.schema(),
+                commit_properties=CommitProperties(app_transactions=applications),
+            )
 
     def _added(self, file: DataFile, change: TableChange) -> AddAction:
-        return AddAction(
-            self._path(file), file.bytes, {}, 0, not change.is_rearranged, json.dumps(_statistics(file))
-        )
+        statistics = json.dumps(_statistics(file))
+        return AddAction(self._path(file.path), file.bytes, {}, 0, not change.is_rearranged, statistics)
 
-    def _removed(self, file: DataFile, change: TableChange) -> RemoveAction:
-        return RemoveAction(self._path(file), not change.is_rearranged, 0, file.bytes)
+    def _removed(self, path: str, size: int, change: TableChange) -> RemoveAction:
+        return RemoveAction(self._path(path), not change.is_rearranged, 0, size)
 
-    def _path(self, file: DataFile) -> str:
-        path = file.path.removeprefix(f"{self.folder}/")
-        if path == file.path:
+    def _path(self, path: str) -> str:
+        relative = path.removeprefix(f"{self.folder}/")
+        if relative == path:
             raise LakeDamaged(
-                f"The file {file.path} is not below the table {self.folder}",
+                f"The file {path} is not below the table {self.folder}",
                 "Use the version of tidegate that wrote the lake, or a newer one.",
             )
-        return path
+        return relative
 
     def _opened_or_created(self) -> DeltaTable:
+        table = self._opened()
+        if table is None:
+            with failpoint("tables.create"):  # not delta-rs: of several at once it lets two create a table
+                self.store.put_if_absent(f"{self.folder}/_delta_log/{0:020}.json", _first_entry(self.columns))
+            table = self._opened()
+        assert table is not None, "there is a first entry"
+        return table
+
+    def _opened(self) -> DeltaTable | None:
+        """The table, if there is one."""
         with delta_errors(self.folder):
             try:
-                return self._open()
+                table = DeltaTable(self.store.uri(self.folder), storage_options=self.store.delta_options)
             except TableNotFoundError:
-                pass
-            schema, options = Schema.from_arrow(self.schema), self.store.delta_options
-            try:
-                return DeltaTable.create(
-                    self.store.uri(self.folder), schema, mode="ignore", storage_options=options
-                )
-            except DeltaError:  # another was faster, if it can be opened now
-                return self._open()
+                return None
+        self._require_ours(table)
+        return table
 
-    def _open(self) -> DeltaTable:
-        return DeltaTable(self.store.uri(self.folder), storage_options=self.store.delta_options)
+    def _require_ours(self, table: DeltaTable) -> None:
+        metadata = table.metadata()
+        found = metadata.configuration.get(_FORMAT)
+        if found == FORMAT:
+            return
+        if metadata.partition_columns == ["attempt"]:
+            raise LakeDamaged(
+                f"The table {self.folder} is of a tidegate from before the first release",
+                "Set TIDEGATE_LAKE to a new place.",
+            )
+        if found is None:
+            raise LakeDamaged(
+                f"The table {self.folder} was not made by tidegate",
+                "Move it away, or set TIDEGATE_LAKE to a new place.",
+            )
+        raise LakeDamaged(
+            f"The table {self.folder} has format {found}; this tidegate writes {FORMAT}",
+            "Use the version of tidegate that made it, or a newer one.",
+        )
 
 
 def newest_rows_sql(source: str, by_place: bool = False) -> str:
@@ -150,6 +222,25 @@ def newest_rows_sql(source: str, by_place: bool = False) -> str:
     return f'SELECT * FROM (SELECT *, {age} AS age FROM {source}) AS aged WHERE age = 1 AND "{LIVE}"'
 
 
+def _first_entry(columns: pa.Schema) -> bytes:
+    """The log's first entry, of a table without files; see Delta's protocol, "Actions"."""
+    now_ms = time.time_ns() // 1_000_000
+    metadata = {
+        "id": str(uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": Schema.from_arrow(columns).to_json(),
+        "partitionColumns": [],
+        "configuration": {_FORMAT: FORMAT},
+        "createdTime": now_ms,
+    }
+    actions = [
+        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE", "engineInfo": "tidegate"}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+    ]
+    return "\n".join(map(json.dumps, actions)).encode()
+
+
 def _statistics(file: DataFile) -> dict[str, object]:
     """What readers skip a file by."""
     if file.least_hash is None:
@@ -158,14 +249,28 @@ def _statistics(file: DataFile) -> dict[str, object]:
     return {"numRecords": file.rows, **bounds, "nullCount": {HASH: 0}}
 
 
-def _missing_fields(existing: pa.Schema | pa.StructType, requested: Iterable[pa.Field]) -> list[pa.Field]:
-    """The fields that a table lacks, in whole or in part."""
+def _type(column: Field) -> Any:
+    """A column's type, as Delta's protocol writes it."""
+    return json.loads(column.to_json())["type"]
 
-    def lacks(field: pa.Field) -> bool:
-        place = existing.get_field_index(field.name)
-        if place < 0:
-            return True
-        is_struct = pa.types.is_struct(field.type)
-        return is_struct and bool(_missing_fields(existing.field(place).type, field.type))
 
-    return [field for field in requested if lacks(field)]
+def _lacks(existing: Any, requested: Any, column: str) -> bool:
+    """Whether a type has no place for all fields that another has. Types are as Delta's protocol writes them.
+
+    Raises SchemaChanged when they differ in anything else.
+    """
+    kinds = [type_ if isinstance(type_, str) else type_["type"] for type_ in (existing, requested)]
+    if kinds[0] != kinds[1]:
+        raise SchemaChanged(
+            f"The column {column} was {kinds[0]} in the files of earlier batches, and is {kinds[1]}",
+            "Raise `generation`, or undo the edit; a table for others has one type for a column.",
+        )
+    if kinds[0] == "struct":
+        types = {field["name"]: field["type"] for field in existing["fields"]}
+        return any(
+            field["name"] not in types
+            or _lacks(types[field["name"]], field["type"], f"{column}.{field['name']}")
+            for field in requested["fields"]
+        )
+    parts = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kinds[0], ())
+    return any(_lacks(existing[part], requested[part], column) for part in parts)

@@ -1,0 +1,90 @@
+"""Tables for others: changes that are given one by one, and readers that know nothing of tidegate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import duckdb_extension_delta
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.lake.files_for_tests import SCHEMA, row
+from tidegate.lake.layout import files_folder
+from tidegate.lake.manifest import DataFile
+from tidegate.lake.schema import STATE_COLUMNS
+from tidegate.lake.store import Store
+from tidegate.lake.tables import SharedTable, TableChange, TableVersion
+from tidegate.lake.writer import RowWriter
+
+APPLICATION, FOLDER = "availability/1", "availability/g1/s/state"
+
+
+def shared_table(store: Store, folder: str = FOLDER) -> SharedTable:
+    return SharedTable(store, folder, STATE_COLUMNS)
+
+
+def opened(table: SharedTable) -> DeltaTable:
+    return DeltaTable(table.store.uri(table.folder), storage_options=table.store.delta_options)
+
+
+def number(table: SharedTable, application: str = APPLICATION) -> int:
+    return opened(table).transaction_version(application) or 0
+
+
+def written(
+    table: SharedTable, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema = SCHEMA
+) -> DataFile:
+    path = f"{files_folder(table.folder, name)}/0.parquet"
+    with RowWriter(table.store, path, "state", "s") as file:
+        file.write(pa.RecordBatch.from_pylist(rows, schema))
+    assert file.file is not None
+    return file.file
+
+
+def change_of(seq: int, *added: DataFile, application: str = APPLICATION) -> TableChange:
+    return TableChange({application: seq}, added)
+
+
+def batch(table: SharedTable, seq: int, *hashes: int, application: str = APPLICATION) -> TableChange:
+    rows = [row(hash_, seq) for hash_ in hashes or (seq,)]
+    return change_of(seq, written(table, f"attempt-{seq}", rows), application=application)
+
+
+def catch_up(table: SharedTable, changes: Sequence[TableChange]) -> None:
+    """Apply those changes, in this order, that the table does not have."""
+
+    def following(version: TableVersion) -> TableChange | None:
+        lacking = (
+            change
+            for change in changes
+            if any(version.number(application) < seq for application, seq in change.numbers.items())
+        )
+        return next(lacking, None)
+
+    table.catch_up(following)
+
+
+def duck(query: str) -> list[tuple[Any, ...]]:
+    extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension"))
+    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
+        connection.execute(f"LOAD '{extension}'")
+        return connection.execute(query).fetchall()
+
+
+def scan(table: SharedTable) -> str:
+    return f"delta_scan('{table.store.uri(table.folder)}')"
+
+
+def values_of(table: SharedTable, *columns: str) -> list[tuple[Any, ...]]:
+    """The columns of all rows, by three readers."""
+    names = ", ".join(columns)
+    by_arrow = opened(table).to_pyarrow_table(columns=list(columns))
+    engine = QueryBuilder().register("shared", opened(table))
+    by_datafusion = pa.table(engine.execute(f"SELECT {names} FROM shared").read_all())
+    rows = sorted(duck(f"SELECT {names} FROM {scan(table)}"), key=str)
+    for other in (by_arrow, by_datafusion):
+        assert sorted((tuple(stored.values()) for stored in other.to_pylist()), key=str) == rows
+    return rows
