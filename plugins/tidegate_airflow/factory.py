@@ -58,21 +58,19 @@ def _wire(name: str, pipeline: Pipeline, settings: Settings) -> None:
     """plan >> compute >> validate >> commit >> publish."""
     mine = (pipeline.pipeline, pipeline.generation, _RUN_ID)
     planned = task.short_circuit(task_id="plan")(_plan)(name)
-    computed = spark_task("compute", "compute.py", pipeline, settings, _RUN_ID)
+    computed = _compute_task(pipeline, settings)
     validated = task(task_id="validate")(tasks.validate)(*mine)
     committed = task(task_id="commit")(tasks.commit)(*mine)
     published = task(task_id="publish")(tasks.publish)(*mine)
     planned >> computed >> validated >> committed >> published
 
 
-def spark_task(
-    task_id: str, job: str, pipeline: Pipeline, settings: Settings, *more: str
-) -> tasks.SparkJobOperator:
-    """A script of `spark_jobs` as a task: with the pipeline, its generation and `more` as its arguments."""
+def _compute_task(pipeline: Pipeline, settings: Settings) -> tasks.SparkJobOperator:
+    """Step 2 as a script of `spark_jobs`."""
     return tasks.SparkJobOperator(
-        task_id=task_id,
-        application=str(_REPOSITORY / "spark_jobs" / job),
-        application_args=[pipeline.pipeline, str(pipeline.generation), *more],
+        task_id="compute",
+        application=str(_REPOSITORY / "spark_jobs" / "compute.py"),
+        application_args=[pipeline.pipeline, str(pipeline.generation), _RUN_ID],
         name=f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
         conn_id=SPARK_CONNECTION,
         jars=",".join(str(each) for each in sorted(settings.jars.glob("*.jar"))),

@@ -8,7 +8,7 @@ from airflow.sdk import DAG, task
 
 from tidegate.spec import load_pipelines
 from tidegate_airflow import tasks
-from tidegate_airflow.factory import START, parse_settings, spark_task
+from tidegate_airflow.factory import START, parse_settings
 
 MAINTENANCE = "tidegate_maintenance"
 
@@ -19,8 +19,7 @@ def maintenance_dag() -> DAG:
     Cleaning does not wait for the others: what it removes was given up a day ago. One task at a time, so that
     the pipelines keep most of the machine.
     """
-    settings = parse_settings()
-    pipelines, _ = load_pipelines(settings.pipelines)
+    pipelines, _ = load_pipelines(parse_settings().pipelines)
     with DAG(
         dag_id=MAINTENANCE,
         schedule="@daily",
@@ -33,6 +32,6 @@ def maintenance_dag() -> DAG:
         doc_md=maintenance_dag.__doc__,
     ) as dag:
         for name, pipeline in pipelines.items():
-            spark_task(f"compact_{name}", "compact.py", pipeline, settings)
+            task(task_id=f"compact_{name}")(tasks.compact)(pipeline.pipeline, pipeline.generation)
         task(task_id="clean")(tasks.clean)()
     return dag

@@ -83,6 +83,22 @@ def publish(pipeline: str, generation: int, run: str) -> str:
     return _step("publish_batch", pipeline, generation, run)
 
 
+def compact(pipeline: str, generation: int) -> str:
+    """Fold a stream's state, if that is due."""
+
+    def work() -> str:
+        from tidegate import steps
+        from tidegate.ledger import Stream
+
+        app = steps.App.from_environment()
+        done = steps.compact_state(app, Stream(pipeline, generation), only_if_due=True)
+        return f"{done.stream} batch {done.seq}: {done.note}, {done.before.rows} rows are {done.after.rows}"
+
+    result = _run(work)
+    log.info("compact: %s", result)
+    return result
+
+
 def clean() -> None:
     """Give up old state of every stream, and remove files that nobody reads; one stops no other."""
 
@@ -94,9 +110,8 @@ def clean() -> None:
         def clean_stream(stream: Stream) -> None:
             cleaned = steps.clean(app, stream, datetime.now(timezone.utc).timestamp())
             log.info(
-                "%s: removed %d rows of %d names, deleted %d files, removed %d batches from the ledger. %s",
-                *(stream, cleaned.removed.rows, len(cleaned.names), cleaned.files),
-                *(cleaned.batches, cleaned.note),
+                "%s: removed %d files (%d bytes), and %d batches from the ledger. %s",
+                *(stream, cleaned.files, cleaned.bytes, cleaned.batches, cleaned.note),
             )
 
         _, error = steps.work_on_streams(app.ledger.streams(), clean_stream)
@@ -166,15 +181,13 @@ def _check_lease(pipeline: str, generation: str, run: str) -> None:
 
 
 class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
-    """A script of `spark_jobs`, such as step 2: its exit code tells whether a retry can help, or to wait."""
+    """Step 2, a script of `spark_jobs`: its exit code tells whether a retry can help, or to wait."""
 
     def execute(self, context: Any) -> Any:
         # Into the environment, which spark-submit inherits: not into arguments, and not into
         # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
         export_connections()
-        pipeline, generation, *run = self.application_args
-        if run:  # compaction takes no lease
-            _run(lambda: _check_lease(pipeline, generation, *run))
+        _run(lambda: _check_lease(*self.application_args))
         try:
             return super().execute(context)
         except AirflowException as error:

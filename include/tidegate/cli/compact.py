@@ -43,17 +43,8 @@ def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
 def _maintained(
     app: steps.App, stream: Stream, now: bool, dry_run: bool, progress: Callable[[str], None]
 ) -> tuple[steps.Compaction, steps.Cleaned]:
-    from tidegate.engine import open_session
-
-    settings = app.settings
     progress(f"compact {stream}")
-    compaction = steps.compact_state(
-        app,
-        stream,
-        lambda: open_session(settings.jars, settings.spark_master, settings.spark_memory),
-        only_if_due=not now,
-        dry_run=dry_run,
-    )
+    compaction = steps.compact_state(app, stream, only_if_due=not now, dry_run=dry_run)
     progress(f"clean {stream}")
     return compaction, steps.clean(app, stream, time.time(), dry_run=dry_run)
 
@@ -76,8 +67,7 @@ def _change(before: float, after: float) -> str:
 
 
 def _removed(cleaned: steps.Cleaned) -> str:
-    parts = {"names": len(cleaned.names), "rows": cleaned.removed.rows, "files": cleaned.files}
-    parts["batches of the ledger"] = cleaned.batches
+    parts = {"files": cleaned.files, "batches of the ledger": cleaned.batches}
     return ", ".join(f"{number:,} {what}" for what, number in parts.items() if number) or "nothing"
 
 
@@ -95,8 +85,7 @@ def _object(compaction: steps.Compaction, cleaned: steps.Cleaned) -> dict[str, A
         "before": compaction.before._asdict(),
         "after": compaction.after._asdict(),
         "given_up_before": cleaned.given_up,
-        "removed": {"names": list(cleaned.names), **cleaned.removed._asdict()},
-        "deleted_files": cleaned.files,
+        "removed": {"names": list(cleaned.names), "files": cleaned.files, "bytes": cleaned.bytes},
         "batches_removed_from_ledger": cleaned.batches,
         "cleaning": cleaned.note,
     }

@@ -44,7 +44,6 @@ from tidegate.plane.steps import (
     keeps_input,
     keeps_time,
     packed,
-    published_stages,
     repeated_columns,
     source_keys,
     steps_of,
@@ -225,7 +224,7 @@ class Computation:
     ) -> StageOutput:
         """What is written of a stage's emissions, and where they go."""
         outbox = None
-        if step.stage is not None and step.name in published_stages(self._pipeline):
+        if step.stage is not None and step.name in self._pipeline.published_stages:
             outbox = outbox_format(self._pipeline, step.stage, keys, self._plan)
         files = AttemptFiles(self._lake, attempt)
         stored = stored_schema(step.logic, rows)

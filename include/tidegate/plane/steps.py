@@ -82,11 +82,6 @@ def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
     return deduplicate.columns
 
 
-def published_stages(pipeline: Pipeline) -> set[str]:
-    """The stages whose emissions are written: those of sinks, and the last."""
-    return {pipeline.stages[-1].name, *(pipeline.stage_of(sink).name for sink in pipeline.sinks)}
-
-
 def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:
     """The columns that the source's key is made of."""
     return {name: frame.schema[name].dataType for name in pipeline.source.key or ()}

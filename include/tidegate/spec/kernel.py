@@ -42,17 +42,15 @@ DEDUPLICATION = "_deduplicate"
 """The name of the step before the first stage; no stage can be called so."""
 
 
-def state_names(pipelines: Iterable[Pipeline]) -> list[str]:
-    """The steps that keep state in any of these pipelines, each once."""
-    names = [
-        name
-        for pipeline in pipelines
-        for name in (
-            *((DEDUPLICATION,) if deduplication_stage(pipeline) is not None else ()),
-            *(stage.name for stage in pipeline.stages),
-        )
-    ]
-    return list(dict.fromkeys(names))
+def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
+    """The steps that keep state in any of these pipelines, each as all of them have it, in their order."""
+    stages: dict[str, list[core.Stage]] = {}
+    for pipeline in pipelines:
+        if (once := deduplication_stage(pipeline)) is not None:
+            stages.setdefault(DEDUPLICATION, []).append(once)
+        for stage in pipeline.stages:
+            stages.setdefault(stage.name, []).append(kernel_stage(pipeline, stage))
+    return stages
 
 
 def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:

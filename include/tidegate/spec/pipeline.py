@@ -77,6 +77,12 @@ class Pipeline(Written):
         """The stage whose emissions a sink gets."""
         return next((each for each in self.stages if each.name == sink.stage), self.stages[-1])
 
+    @property
+    def published_stages(self) -> tuple[str, ...]:
+        """The names of the stages whose emissions are written: those of sinks, and the last."""
+        names = {self.stages[-1].name, *(self.stage_of(sink).name for sink in self.sinks)}
+        return tuple(stage.name for stage in self.stages if stage.name in names)
+
     def key_of(self, stage: Stage) -> tuple[str, ...]:
         """The columns that make up a stage's key: its own, or those of the stage before it."""
         keys = [each.key for each in self.stages[: self.stages.index(stage) + 1] if each.key is not None]

@@ -6,17 +6,20 @@ was marked so at least a safe age ago is removed: by then, whoever began before 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 from tidegate.errors import LeaseHeld
-from tidegate.lake import Name, OnDisk, names_in, on_disk, remove_names, vacuum
+from tidegate.lake import Manifest, Name
+from tidegate.lake.cleaning import Standing, remove, unread_files
+from tidegate.lake.store import Listed
 from tidegate.ledger import KnownNames, Stream
-from tidegate.spec.kernel import state_names
 from tidegate.steps.app import App, planned_pipelines
-from tidegate.steps.history import remove_history
+from tidegate.steps.history import oldest_readable, remove_history
 from tidegate.steps.lease import leased
+from tidegate.steps.manifests import read_manifests
+from tidegate.steps.tables import catch_up_tables
 
 SAFE_AGE = timedelta(hours=24)
 """No reader, batch or compaction takes longer than this."""
@@ -31,26 +34,18 @@ HOLDER = "maintenance"
 class Cleaned:
     """What became of a stream's old files.
 
-    `given_up`: the batch before which state is given up, if that is new. `names`: attempts and snapshots of
-    which something was removed; `removed`: what they took. `files`: those that were deleted in the end.
-    `batches`: of how many the ledger keeps only commit and run from now on.
+    `given_up`: the batch before which state is given up, if that is new. `names`: the attempts and snapshots
+    of which files were removed; `files`, `bytes`: how many, and what they took. `batches`: of how many the
+    ledger keeps only commit and run from now on.
     """
 
     stream: Stream
     given_up: int | None
     names: tuple[str, ...]
-    removed: OnDisk
     files: int
+    bytes: int
     note: str = ""
     batches: int = 0
-
-
-@dataclass(frozen=True)
-class _Table:
-    """A table of a stream: where it is, and whether it holds state."""
-
-    path: str
-    is_state: bool
 
 
 def clean(
@@ -58,52 +53,61 @@ def clean(
 ) -> Cleaned:
     """Give up what is older than time travel goes, and remove what was given up or is dead.
 
-    `now`: epoch seconds. Raises LakeUnavailable, LedgerUnavailable.
+    `now`: epoch seconds. The tables for others are brought up to the head first, so that they name nothing
+    that is removed. Raises Fenced, LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
     """
     given_up, note = _give_up(app, stream, now, dry_run)
-    tables = list(_tables(app, stream))
-    there = [names_in(table.path) for table in tables]
-    known = app.ledger.known_names(stream)  # after the look: of what was there it knows all that ever counts
-    until = now - safe_age.total_seconds()
-    removed: dict[str, None] = {}
-    sizes = []
-    for table, names in zip(tables, there, strict=True):
-        unread = dead(names, known) + (superseded(names, known, until) if table.is_state else [])
-        sizes.append(on_disk(table.path, unread))
-        removed |= dict.fromkeys(unread)
-        if unread and not dry_run:
-            remove_names(table.path, unread)
-    files = sum(vacuum(table.path, safe_age, dry_run) for table in tables)
-    total = OnDisk(*(sum(each) for each in zip(*sizes, strict=True))) if sizes else OnDisk(0, 0, 0)
+    unread = _unread(app, stream, now - safe_age.total_seconds())
+    if not dry_run:
+        catch_up_tables(app, stream, planned_pipelines(app, stream))
+        remove(app.lake(stream).store, unread)
     batches = remove_history(app, stream, now, safe_age, dry_run)
-    return Cleaned(stream, given_up, tuple(sorted(removed)), total, files, note, batches)
+    names = tuple(sorted({file.path.split("/")[-2] for file in unread}))
+    return Cleaned(stream, given_up, names, len(unread), sum(file.bytes for file in unread), note, batches)
 
 
-def dead(names: Sequence[str], known: KnownNames) -> list[str]:
-    """Those that do not count, and never will: the ledger would refuse them."""
-    snapshots = {each.name for each in known.snapshots}
-    newest = known.snapshots[-1].seq if known.snapshots else 0
+def _unread(app: App, stream: Stream, until: float) -> list[Listed]:
+    """The files that nobody reads. `until`, epoch seconds: younger ones are none of them, and state counts as
+    given up that was marked so by then."""
+    lake = app.lake(stream)
+    listed = lake.store.listed(lake.base)
+    known = app.ledger.known_names(stream)  # after the look: of what was there it knows all that ever counts
+    oldest = oldest_readable(known.snapshots, until)
+    snapshots = [made.manifest for made in known.snapshots if made.seq >= oldest]
+    batches = {committed.name: committed for committed in known.committed.values()}
 
-    def is_dead(text: str) -> bool:
+    def manifest(name: str) -> Manifest:
+        return app.manifest(stream, batches[name])
+
+    reading = read_manifests(app, stream, snapshots)
+    return list(unread_files(listed, standing_in(known, oldest), manifest, reading, until))
+
+
+def standing_in(known: KnownNames, oldest: int) -> Callable[[str], Standing]:
+    """What becomes of the files of a name, where the state before that of batch `oldest` is read no more."""
+    snapshots = {made.name: made.seq for made in known.snapshots}
+    newest = max(snapshots.values(), default=0)
+
+    def of_snapshot(text: str, seq: int) -> Standing:
+        if text in snapshots:
+            return Standing.COMMITTED if seq >= oldest else Standing.DEAD
+        return Standing.DEAD if seq <= newest else Standing.PENDING  # the ledger notes no older ones
+
+    def of_attempt(text: str, seq: int, epoch: int) -> Standing:
+        if seq > known.head:
+            never = epoch < known.epoch and text not in known.computed
+            return Standing.DEAD if never else Standing.PENDING
+        committed = known.committed.get(seq)
+        if committed is None or committed.name != text:
+            return Standing.DEAD
+        return Standing.SUPERSEDED if seq <= oldest else Standing.COMMITTED
+
+    def standing(text: str) -> Standing:
         name = Name.parse(text)
-        if name is None:
-            return False
-        if name.epoch is None:
-            return text not in snapshots and name.seq <= newest
-        if name.seq <= known.head:
-            return known.committed.get(name.seq) != text
-        return name.epoch < known.epoch and text not in known.computed
+        assert name is not None, "only asked of names"
+        return of_snapshot(text, name.seq) if name.epoch is None else of_attempt(text, name.seq, name.epoch)
 
-    return [each for each in names if is_dead(each)]
-
-
-def superseded(names: Sequence[str], known: KnownNames, until: float) -> list[str]:
-    """The changelogs and snapshots before a state that was given up at `until` or earlier (epoch seconds)."""
-    marked = [each.seq for each in known.snapshots if each.given_up_at and each.given_up_at <= until]
-    oldest = max(marked, default=0)
-    old = {name for seq, name in known.committed.items() if seq <= oldest}
-    old |= {each.name for each in known.snapshots if each.seq < oldest}
-    return [each for each in names if each in old]
+    return standing
 
 
 def oldest_kept(app: App, stream: Stream, now: float) -> int:
@@ -124,7 +128,7 @@ def _pinned(app: App, stream: Stream) -> Iterator[int]:
 def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int | None, str]:
     """Mark the newest snapshot that all that must be kept can be read through."""
     kept = oldest_kept(app, stream, now)
-    usable = [each for each in app.ledger.snapshots(stream) if each.seq <= kept]
+    usable = [made for made in app.ledger.snapshots(stream) if made.seq <= kept]
     if not usable or usable[-1].given_up_at is not None:
         return None, ""
     seq = usable[-1].seq
@@ -136,11 +140,3 @@ def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int |
         except LeaseHeld:
             return None, "a run is at work: old state is given up the next time"
     return seq, ""
-
-
-def _tables(app: App, stream: Stream) -> Iterator[_Table]:
-    lake = app.lake(stream)
-    for name in state_names(planned_pipelines(app, stream)):
-        yield _Table(lake.state(name), is_state=True)
-        yield _Table(lake.outbox(name), is_state=False)
-    yield _Table(lake.quarantine, is_state=False)

@@ -6,80 +6,92 @@ and after. Nothing is removed here: see `steps.cleaning`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from tidegate.lake import OnDisk, on_disk, snapshot_name
+from tidegate.lake import DataFile, Manifest, snapshot_name
+from tidegate.lake.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
 from tidegate.ledger import Snapshot, Stream
-from tidegate.spec.kernel import state_names
+from tidegate.spec.kernel import state_stages
 from tidegate.steps.app import App, planned_pipelines
+from tidegate.steps.manifests import read_manifests
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-MOST_CHANGELOGS = 100
-"""With more than this, a batch opens too many files to find its state, however small they are."""
+class Size(NamedTuple):
+    """What the state of all stages takes. Rows are those of files: a key may have several."""
+
+    rows: int
+    bytes: int
+    files: int
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What the state after batch `seq` took on disk in all stages, and takes now. `note` says why nothing was
-    done, or what was."""
+    """What the state after batch `seq` was read from before, and is now. `note` says why nothing was done, or
+    what was; `snapshot` is the name of the one that was made."""
 
     stream: Stream
     seq: int
     note: str
-    before: OnDisk
-    after: OnDisk
+    before: Size
+    after: Size
     snapshot: str | None = None
 
 
-def compact_state(
-    app: App,
-    stream: Stream,
-    open_session: Callable[[], SparkSession],
-    only_if_due: bool = False,
-    dry_run: bool = False,
-) -> Compaction:
+def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: bool = False) -> Compaction:
     """Fold the state after the head into a snapshot, if it is not one already.
 
-    It takes no lease. Of two at once one is noted; the other's files are dead. Raises LakeUnavailable,
-    LedgerUnavailable, and what Spark raises.
+    It takes no lease. Of two at once one is noted; the other's files are dead. Raises LakeDamaged,
+    LakeUnavailable, LedgerUnavailable, PlanUnreadable.
     """
     snapshots = app.ledger.snapshots(stream)
-    base = snapshots[-1] if snapshots else None
-    after = base.seq if base is not None else 0
+    base = snapshots[-1].seq if snapshots else 0
     head = app.ledger.head(stream).seq
-    attempts = app.ledger.state_attempts(stream, head)
-    now = size_of(app, stream, attempts)
-    folded = size_of(app, stream, [base.name]) if base is not None else OnDisk(0, 0, 0)
-    why_not = _why_not(head, after, now, folded, only_if_due)
+    manifests = read_manifests(app, stream, app.ledger.state_manifests(stream, head))
+    before = _size_of(manifests)
+    why_not = _why_not(head, base, manifests, only_if_due)
     if why_not or dry_run:
-        return Compaction(stream, head, why_not or "would be compacted", now, now)
-    name = snapshot_name(head)
-    app.fold(stream, planned_pipelines(app, stream), attempts, name, open_session)
-    if not app.ledger.add_snapshot(Snapshot(stream, head, name), after):
-        return Compaction(stream, head, "another compaction was faster", now, now)
-    return Compaction(stream, head, "compacted", now, size_of(app, stream, [name]), name)
+        return Compaction(stream, head, why_not or "would be compacted", before, before)
+    snapshot = _folded(app, stream, head, manifests)
+    written = app.write_manifest(stream, snapshot)
+    if not app.ledger.add_snapshot(Snapshot(stream, head, written), base):
+        return Compaction(stream, head, "another compaction was faster", before, before)
+    return Compaction(stream, head, "compacted", before, _size_of([snapshot]), snapshot.name)
 
 
-def _why_not(head: int, after: int, now: OnDisk, folded: OnDisk, only_if_due: bool) -> str | None:
-    """Why there is nothing to do; None: there is.
-
-    A snapshot is due when the changelogs since the last one have as many rows as that has: then what is
-    written is at most twice what has changed.
+def compact_overdue(app: App, stream: Stream) -> Compaction | None:
+    """What a batch does before it computes, where nobody has compacted for so long that it would have to open
+    far too many files: as `compact_state`. None where it is not so.
     """
-    if head == after:
+    if len(app.ledger.state_manifests(stream)) <= 2 * MOST_CHANGELOGS:
+        return None
+    return compact_state(app, stream)
+
+
+def _why_not(head: int, base: int, manifests: Sequence[Manifest], only_if_due: bool) -> str | None:
+    """Why there is nothing to do; None: there is. `base`: the batch of the last snapshot, 0 without one."""
+    if head == base:
         return "is compacted already" if head else "no batch is committed yet"
-    changed = now.rows - folded.rows
-    if only_if_due and changed < max(folded.rows, 1) and head - after <= MOST_CHANGELOGS:
-        return f"not due: {changed} rows changed since a snapshot of {folded.rows}"
+    snapshot, changelogs = (manifests[0], manifests[1:]) if base else (None, manifests)
+    if only_if_due and not is_due(snapshot, changelogs):
+        changed, folded = _size_of(changelogs).rows, snapshot.rows if snapshot is not None else 0
+        return f"not due: {changed} rows changed since a snapshot of {folded}"
     return None
 
 
-def size_of(app: App, stream: Stream, attempts: Sequence[str]) -> OnDisk:
-    """What these attempts of the state take, all stages together."""
-    lake = app.lake(stream)
-    sizes = [on_disk(lake.state(step), attempts) for step in state_names(planned_pipelines(app, stream))]
-    return OnDisk(*(sum(each) for each in zip(*sizes, strict=True))) if sizes else OnDisk(0, 0, 0)
+def _folded(app: App, stream: Stream, head: int, manifests: Sequence[Manifest]) -> Manifest:
+    lake, name = app.lake(stream), snapshot_name(head)
+    target = SnapshotTarget(name, head, lambda stage: lake.files("state", stage, name))
+    stages = state_stages(planned_pipelines(app, stream))
+    rules = {stage: FoldRule.of(logics) for stage, logics in stages.items()}
+    return compact(lake.store, target, _state_of(manifests), rules)
+
+
+def _state_of(manifests: Iterable[Manifest]) -> list[DataFile]:
+    return [file for manifest in manifests for file in manifest.files if file.kind == "state"]
+
+
+def _size_of(manifests: Iterable[Manifest]) -> Size:
+    files = _state_of(manifests)
+    return Size(sum(file.rows for file in files), sum(file.bytes for file in files), len(files))

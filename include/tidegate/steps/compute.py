@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from tidegate import core
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
-from tidegate.steps.app import App
+from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.before import left_before
+from tidegate.steps.compaction import compact_overdue
 from tidegate.steps.identity import check_ends_are_there, planned_epochs
 from tidegate.steps.lease import leased_for, timed
 from tidegate.steps.lookups import check_lookup_tables
 from tidegate.steps.ranges import check_planned
+from tidegate.steps.tables import check_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], SparkSession]) -> Attempt:
     """Compute the batch under a name of its own. A batch that is computed already is a no-op.
 
-    Raises LeaseHeld, Fenced, and what `plan_ranges` and `plane.batch` raise; then nothing is visible and no
-    offset moved.
+    A state that is in far too many files is compacted first. Raises LeaseHeld, Fenced, and what
+    `plan_ranges`, `compact_state` and `plane.batch` raise; then nothing is visible and no offset moved. Of
+    the first batch also LakeDamaged, where other tables lie in the place of the stream's own.
     """
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
@@ -36,6 +39,9 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], 
             return done
         check_still_there(app, plan)
         check_lookup_tables(plan)
+        if plan.seq == 1:
+            check_tables(app, plan.stream, planned_pipeline(plan))
+        compact_overdue(app, plan.stream)
         name = attempt_name(plan.seq, held.lease.epoch)
         before = left_before(app, held, plan)
         computed = app.compute(plan, before, name, open_session)

@@ -5,9 +5,10 @@ The one home of the rule; its reasons are in docs/decisions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
-from tidegate.ledger import Stream
+from tidegate.ledger import Snapshot, Stream
 from tidegate.steps.app import App
 
 BATCHES_AT_ONCE = 500
@@ -21,14 +22,16 @@ def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dr
     beside running batches, which write to the head's row and to those after it, and after a crash anywhere:
     what is left is removed the next time. Raises LedgerUnavailable.
     """
-    until = now - safe_age.total_seconds()
-    marks = [
-        made.seq for made in app.ledger.snapshots(stream) if made.given_up_at and made.given_up_at <= until
-    ]
-    oldest = max(marks, default=0)
+    oldest = oldest_readable(app.ledger.snapshots(stream), now - safe_age.total_seconds())
     if dry_run or not oldest:
         return app.ledger.removable_batches(stream, oldest)
     removed = 0
     while batches := app.ledger.remove_batches(stream, oldest, BATCHES_AT_ONCE):
         removed += batches
     return removed
+
+
+def oldest_readable(snapshots: Iterable[Snapshot], until: float) -> int:
+    """The batch before whose state nothing is read any more, since it was given up at `until` (epoch seconds)
+    or earlier; 0: all is."""
+    return max((made.seq for made in snapshots if made.given_up_at and made.given_up_at <= until), default=0)

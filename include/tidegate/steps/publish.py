@@ -8,13 +8,15 @@ from tidegate.spec import Pipeline
 from tidegate.steps.app import App, missing_of_head, planned_pipeline
 from tidegate.steps.lease import failures_noted, leased, timed
 from tidegate.steps.sinks import AnySink, send
+from tidegate.steps.tables import catch_up_tables
 
 
 def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
-    """Publish a committed batch to the sinks that do not have it yet. Returns sink -> records.
+    """Publish a committed batch to the sinks that do not have it yet; then bring the tables for others up to
+    the head. Returns sink -> records.
 
-    A batch that every sink has is a verified no-op. Raises Halted when the batch is not committed (a head
-    never goes back, so nobody has to look again), ProgressLost, Fenced, OutcomeUnknown, …
+    What every sink and table has is a verified no-op. Raises Halted when the batch is not committed (a head
+    never goes back, so nobody has to look again), ProgressLost, Fenced, OutcomeUnknown, LakeUnavailable, …
     """
     if app.ledger.head(plan.stream).seq < plan.seq:
         raise Halted(
@@ -22,12 +24,12 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
             "Clear `commit`, if that was only marked as a success; or trigger a new run, which goes on with "
             "the batch.",
         )
-    if not lacking_sinks(app, plan):
-        return app.ledger.publications(plan.stream, plan.seq)
-    with leased(app.ledger, plan.stream, run_id) as held:
-        with timed(held, plan.seq, "publish"):
-            publish_decided(app, held)
-        held.release()
+    if lacking_sinks(app, plan):
+        with leased(app.ledger, plan.stream, run_id) as held:
+            with timed(held, plan.seq, "publish"):
+                publish_decided(app, held)
+            held.release()
+    catch_up_tables(app, plan.stream, [planned_pipeline(plan)])
     return app.ledger.publications(plan.stream, plan.seq)
 
 

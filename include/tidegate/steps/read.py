@@ -72,7 +72,7 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
     if found is None:
         return pa.table({})
     pipeline, chosen = found
-    if chosen not in (pipeline.stages[-1], *map(pipeline.stage_of, pipeline.sinks)):
+    if chosen.name not in pipeline.published_stages:
         raise SettingsInvalid(
             f"The emissions of the stage {chosen.name} are not kept: no sink of {stream} gets them",
             f"Add a sink with `stage: {chosen.name}`; its next batches are kept.",
