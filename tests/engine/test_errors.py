@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidegate.engine.errors import translated
-from tidegate.errors import BrokerUnavailable, RecordFailed
+from tidegate.errors import PipelineInvalid, RecordFailed
+from tidegate.plane.errors import translated
+from tidegate.plane.rows import require_deterministic
 from tidegate.spec import Pipeline, parse_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-GONE = """\
-An error occurred while calling o613.persist.
-: java.util.concurrent.ExecutionException: org.apache.kafka.common.errors.TimeoutException: Timed out
-\tat java.base/java.util.concurrent.CompletableFuture.reportGet(CompletableFuture.java:396)
-"""
 
 
 @pytest.fixture
@@ -27,12 +22,6 @@ def pipeline() -> Pipeline:
         "stages: [{name: s, emit: {on: update}}]\nsinks: [{kind: kafka, topic: out}]\n",
         "p.yaml",
     )
-
-
-def test_a_broker_that_does_not_answer_spark_is_told_by_its_cause_not_by_the_call(pipeline: Pipeline) -> None:
-    with pytest.raises(BrokerUnavailable, match=r"TimeoutException: Timed out") as told, translated(pipeline):
-        raise RuntimeError(GONE)
-    assert "o613" not in str(told.value)
 
 
 @pytest.mark.spark
@@ -53,3 +42,9 @@ def test_an_expression_that_fails_in_spark_is_told_with_its_text(
     ]:
         with pytest.raises(RecordFailed, match=sign), translated(pipeline):
             frame.selectExpr(sql).collect()
+
+
+@pytest.mark.spark
+def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(PipelineInvalid, match="deterministic"):
+        require_deterministic(spark.range(1), ["rand()"], "p")
