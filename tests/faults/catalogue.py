@@ -30,10 +30,8 @@ ELSEWHERE = {
     ("doctor", 2, "gap"): {"ledger.accept_gap": 1},
     ("doctor", 2, "drop"): {"ledger.drop_plan": 1, "ledger.streams": 1},
     ("maintained", 2, "maintain"): {
-        **dict.fromkeys(
-            ("compact.read", "compact.write_state", "maintenance.delete", "maintenance.vacuum"), 2
-        ),
-        **dict.fromkeys(("compact.session", "ledger.add_snapshot", "ledger.give_up", "ledger.head_at"), 1),
+        **dict.fromkeys(("compact.read", "compact.write", "maintenance.delete"), 2),
+        **dict.fromkeys(("ledger.add_snapshot", "ledger.give_up", "ledger.head_at"), 1),
         "ledger.remove_batches": 1,
         **dict.fromkeys(
             ("ledger.known_names", "ledger.snapshots", "ledger.planned_specs", "ledger.open_lookups"), 1
@@ -45,7 +43,6 @@ ELSEWHERE = {
 
 TOLD_TO_PEOPLE = {
     "kafka.open_transactions",
-    "ledger.committed",
     "ledger.failure",
     "ledger.note_failure",
     "ledger.removable_batches",

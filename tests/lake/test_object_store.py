@@ -241,7 +241,7 @@ def test_a_store_that_puts_only_what_is_absent_is_told_from_one_that_overwrites(
 
 def test_a_store_that_cannot_be_tried_is_a_transient_error(store: Store, server: S3Server) -> None:
     (server.folder / BUCKET).rmdir()
-    with pytest.raises(LakeUnavailable, match="tidegate-probe.* cannot be used"):
+    with pytest.raises(LakeUnavailable, match=r"tidegate-probe.* cannot be used"):
         puts_if_absent(store)
 
 

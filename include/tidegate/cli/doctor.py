@@ -17,8 +17,10 @@ import click
 
 from tidegate import steps
 from tidegate.cli.reading import open_stream
-from tidegate.cli.show import as_json, out, show
+from tidegate.cli.show import as_json, out, show, steps_shown
 from tidegate.errors import Halted, SetupFailed, TidegateError, TopicMissing
+from tidegate.lake import Store
+from tidegate.lake.probe import puts_if_absent
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Stream
 from tidegate.local.java import find_java
 from tidegate.settings import Settings
@@ -47,6 +49,7 @@ WRONG = "WRONG"
     metavar="SINK=BATCH",
     help="With --reconcile, where a topic does not tell: the newest batch that it has as a whole.",
 )
+@click.option("--deep", is_flag=True, help="Read every file that the next batches need, and compare digests.")
 @click.option("--generation", type=int, help="With one of these: another one than in PIPELINE's file.")
 @as_json
 def doctor(
@@ -55,6 +58,7 @@ def doctor(
     drop_plan: bool,
     reconcile: bool,
     said: tuple[str, ...],
+    deep: bool,
     generation: int | None,
     as_json: bool,
 ) -> None:
@@ -72,6 +76,8 @@ def doctor(
     if pipeline and reconcile:
         _reconcile(pipeline, dict(map(_progress, said)), generation)
     findings = list(_examine(pipeline))
+    if deep:
+        findings += _examine_files(pipeline, quiet=as_json)
     show(findings, as_json)
     if any(finding["ok"] == WRONG for finding in findings):
         sys.exit(2)
@@ -99,6 +105,29 @@ def _examine(only: str | None) -> Iterator[Finding]:
     for stream in steps.streams_without_file(app):
         if pipeline in (None, stream.pipeline):
             yield from _examine_orphan(app, stream)
+
+
+def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
+    """Each stream's files, or those of one pipeline."""
+    app = steps.App.from_environment()
+    for stream in app.ledger.streams():
+        if only in (None, stream.pipeline):
+            yield from _examine_lake(app, stream, quiet)
+
+
+def _examine_lake(app: steps.App, stream: Stream, quiet: bool) -> Iterator[Finding]:
+    name = f"files of {stream.pipeline}, generation {stream.generation}"
+    try:
+        with steps_shown(quiet=quiet) as progress:
+            progress(f"reading the files of {stream}")
+            number, damaged = steps.damaged_files(app, stream)
+    except TidegateError as error:
+        yield {"check": name, "ok": WRONG, "found": _told(error)}
+        return
+    for each in damaged:
+        yield {"check": name, "ok": WRONG, "found": _told(each)}
+    if not damaged:
+        yield {"check": name, "ok": "ok", "found": f"{number} files are as they were written"}
 
 
 def _examine_orphan(app: steps.App, stream: Stream) -> Iterator[Finding]:
@@ -180,7 +209,12 @@ def _jars(settings: Settings) -> str:
 
 def _writable(lake: str) -> str:
     if "://" in lake:
-        return lake
+        if not puts_if_absent(Store(lake)):
+            raise SetupFailed(
+                f"The lake {lake} overwrites a file that is to be written only if it is absent",
+                "Use an object store with conditional writes: tables for others need them.",
+            )
+        return f"{lake}, writable, and refuses to overwrite where that is asked for"
     try:
         Path(lake).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=lake):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tidegate.errors import LakeDamaged
 from tidegate.lake.manifest import DataFile, damaged
 from tidegate.lake.store import Store, Written
 
 
-def verify(
-    store: Store, files: Sequence[DataFile], progress: Callable[[DataFile], None] | None = None
-) -> list[LakeDamaged]:
+def verify(store: Store, files: Sequence[DataFile]) -> list[LakeDamaged]:
     """Read all bytes of the files; gives what is wrong with those that are missing, short or changed.
 
-    `progress` is called after each file. Raises LakeUnavailable.
+    Raises LakeUnavailable.
     """
     found = []
     for file in files:
@@ -22,8 +20,6 @@ def verify(
             require_unchanged(store, file)
         except LakeDamaged as error:
             found.append(error)
-        if progress is not None:
-            progress(file)
     return found
 
 

@@ -31,6 +31,7 @@ from tidegate.steps.stalled import stalled_transactions
 from tidegate.steps.streams import work_on_streams
 from tidegate.steps.unfinished import Unfinished, unfinished_batches
 from tidegate.steps.validate import validate_batch
+from tidegate.steps.verify import damaged_files
 
 __all__ = [
     "LONG_DONE",
@@ -47,6 +48,7 @@ __all__ = [
     "commit_batch",
     "compact_state",
     "compute_batch",
+    "damaged_files",
     "draft",
     "finish_orphaned_streams",
     "lag",

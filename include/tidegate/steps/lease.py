@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tidegate.errors import Fenced, LedgerUnavailable, TidegateError, Transient
+from tidegate.errors import Fenced, LakeDamaged, LedgerUnavailable, TidegateError, Transient
 from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, LedgerReader, Plan, Stream, lease_held
 
 
@@ -78,10 +78,20 @@ def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
         yield
     except (Fenced, LedgerUnavailable):
         raise  # the ledger would not take the note either
-    except TidegateError as error:
+    except TidegateError as raised:
+        error = _of_batch(raised, held.stream, seq)
         with suppress(Exception):  # whatever keeps it from being noted, the first error is the one to tell
             held.note_failure(seq, step, error)
-        raise
+        if error is raised:
+            raise
+        raise error from raised
+
+
+def _of_batch(error: TidegateError, stream: Stream, seq: int) -> TidegateError:
+    """Who finds a file damaged does not know for which batch it is read."""
+    if not isinstance(error, LakeDamaged):
+        return error
+    return LakeDamaged(f"{error.what}. Batch {seq} of {stream} needs it", error.fix)
 
 
 @contextmanager
