@@ -13,7 +13,7 @@ COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install all that is needed here: packages, Java if there is none, jars
+setup: ## Install all that is needed here: packages, Java if there is none, a Kafka broker
 	@$(BOOTSTRAP)
 
 demo: setup ## See it work: a broker, a stream, a few batches, and what came out

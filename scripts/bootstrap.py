@@ -1,7 +1,7 @@
 """Make this checkout ready to run: `python3 scripts/bootstrap.py [--dev]`. Standard library only.
 
-Creates `.venv` from the lock files, finds Java or installs one, and fetches the jars. What is there already
-is left alone: then nothing is printed, no network is needed, and it takes a moment.
+Creates `.venv` from the lock files, finds Java or installs one, and fetches the jars of the local broker. What
+is there already is left alone: then nothing is printed, no network is needed, and it takes a moment.
 The syntax is kept to what an old Python can read, so that it can say that it is too old.
 """
 
@@ -64,7 +64,7 @@ def main(dev: bool) -> None:
             install(kind)
         compiling = start_compiling()
         provide_java()
-        run("Fetching Spark's and Kafka's jars", [PYTHON, "-m", "tidegate.local.jars", HOME], quick=True)
+        run("Fetching Kafka's jars", [PYTHON, "-m", "tidegate.local.jars", HOME], quick=True)
         if compiling:
             follow("Compiling the packages, for quick starts", compiling)
             COMPILED.touch()

@@ -1,4 +1,4 @@
-"""A home of its own for each test, with the jars that `make setup` fetched."""
+"""A home of its own for each test, with the broker's jars that `make setup` fetched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.local.jars import ensure_jars
+from tidegate.local.jars import BROKER, ensure_jars
 from tidegate.local.warden import living_below
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,10 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    """The folder with both sets of jars."""
+    """The folder with the set of jars."""
     home = Path(os.environ.get("TIDEGATE_HOME") or ROOT / ".tidegate")
-    for name in ("spark", "broker"):
-        ensure_jars(name, home)
+    ensure_jars(BROKER, home)
     return home / "jars"
 
 

@@ -10,17 +10,16 @@ import pytest
 
 from tidegate.errors import SetupFailed
 from tidegate.local import jars as module
-from tidegate.local.jars import SETS, ensure_jars, find_jars, locked_jars, verify
+from tidegate.local.jars import BROKER, ensure_jars, find_jars, locked_jars, verify
 
 
-def test_the_lock_has_both_sets_whole() -> None:
-    sizes = {name: len(locked_jars(name)) for name in SETS}
-    assert sizes == {"spark": 6, "broker": 46}
+def test_the_lock_has_the_broker_s_jars_and_no_others() -> None:
+    lines = [line for line in module.LOCK.read_text().splitlines() if not line.startswith("#")]
+    assert len(locked_jars(BROKER)) == len(lines) == 46
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_every_line_of_the_lock_has_a_checksum_and_a_file_of_its_own(name: str) -> None:
-    jars = locked_jars(name)
+def test_every_line_of_the_lock_has_a_checksum_and_a_file_of_its_own() -> None:
+    jars = locked_jars(BROKER)
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.size_bytes > 0 for jar in jars)
     assert len({jar.file_name for jar in jars}) == len(jars)
 
@@ -30,14 +29,13 @@ def test_an_unknown_set_is_refused() -> None:
         locked_jars("nothing")
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_every_jar_is_the_one_that_is_locked(name: str, home: Path) -> None:
-    for jar, path in zip(locked_jars(name), find_jars(name, home), strict=True):
+def test_every_jar_is_the_one_that_is_locked(home: Path) -> None:
+    for jar, path in zip(locked_jars(BROKER), find_jars(BROKER, home), strict=True):
         verify(jar, path)
 
 
 def test_a_corrupted_jar_is_refused(home: Path, tmp_path: Path) -> None:
-    jar, path = locked_jars("spark")[0], find_jars("spark", home)[0]
+    jar, path = locked_jars(BROKER)[0], find_jars(BROKER, home)[0]
     copy = tmp_path / path.name
     shutil.copy(path, copy)
     with copy.open("r+b") as file:
@@ -48,20 +46,20 @@ def test_a_corrupted_jar_is_refused(home: Path, tmp_path: Path) -> None:
 
 
 def test_missing_jars_name_the_command_that_fetches_them(tmp_path: Path) -> None:
-    with pytest.raises(SetupFailed, match=r"6 of 6 spark jars are missing.*make setup"):
-        find_jars("spark", tmp_path)
+    with pytest.raises(SetupFailed, match=r"46 of 46 broker jars are missing.*make setup"):
+        find_jars(BROKER, tmp_path)
 
 
 def test_a_jar_cut_short_counts_as_missing(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "jars" / "spark", tmp_path / "jars" / "spark")
-    find_jars("spark", tmp_path)[0].write_bytes(b"")
-    with pytest.raises(SetupFailed, match="1 of 6"):
-        find_jars("spark", tmp_path)
+    shutil.copytree(home / "jars" / BROKER, tmp_path / "jars" / BROKER)
+    find_jars(BROKER, tmp_path)[0].write_bytes(b"")
+    with pytest.raises(SetupFailed, match="1 of 46"):
+        find_jars(BROKER, tmp_path)
 
 
 def test_when_all_are_there_no_java_is_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_java", lambda: pytest.fail("started Java"))
-    assert len(ensure_jars("spark", home)) == 6
+    assert len(ensure_jars(BROKER, home)) == 46
 
 
 def test_a_download_with_a_wrong_checksum_leaves_nothing(
@@ -73,7 +71,7 @@ def test_a_download_with_a_wrong_checksum_leaves_nothing(
 
     monkeypatch.setattr(module, "_retrieve", retrieve)
     with pytest.raises(SetupFailed, match="has checksum"):
-        ensure_jars("spark", tmp_path)
+        ensure_jars(BROKER, tmp_path)
     assert not list(tmp_path.rglob("*.jar"))
 
 
@@ -81,8 +79,8 @@ def test_a_failed_download_says_why_in_one_line(tmp_path: Path, monkeypatch: pyt
     report = ":::: ERRORS\n\tHttpClientHandler: UnknownHostException: nowhere url=x\n\n:: USE VERBOSE"
     monkeypatch.setattr(module, "_run_ivy", lambda *_: report)
     with pytest.raises(SetupFailed) as caught:
-        ensure_jars("spark", tmp_path)
+        ensure_jars(BROKER, tmp_path)
     assert str(caught.value) == (
-        "Downloading 6 jars failed: UnknownHostException: nowhere. "
+        "Downloading 46 jars failed: UnknownHostException: nowhere. "
         "Check the network, then run `make setup` again."
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidegate.errors import SetupFailed
-from tidegate.local.jars import find_jars
+from tidegate.local.jars import BROKER, find_jars
 from tidegate.local.java import find_java
 from tidegate.local.processes import Supervised, claim_port, free_port
 
@@ -151,7 +151,7 @@ class KafkaBroker:
             raise SetupFailed(f"Kafka could not set up its folder: {told[0]}", f"Look at {properties}.")
 
     def _java(self) -> list[str]:
-        classes = os.pathsep.join(map(str, find_jars("broker", self._home)))
+        classes = os.pathsep.join(map(str, find_jars(BROKER, self._home)))
         log4j = f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}"
         return [str(find_java()), *_JVM, log4j, "-cp", classes]
 

@@ -1,4 +1,4 @@
-"""The jars that Spark and the broker need: fetched once by coordinates, each checked against `jars.lock`.
+"""The jars of the local broker: fetched once by coordinates, each checked against `jars.lock`.
 
 Ivy, which is among pyspark's own jars, does the download; the lock lists every jar, so nothing is resolved.
 """
@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,7 +21,7 @@ from tidegate.errors import SetupFailed, TidegateError
 from tidegate.local.java import find_java
 from tidegate.local.truststore import truststore_options, write_truststore
 
-SETS = ("spark", "broker")
+BROKER = "broker"
 LOCK = Path(__file__).with_name("jars.lock")
 _PATTERN = "[artifact]-[revision].[ext]"
 _SETTINGS = (
@@ -47,7 +46,7 @@ class LockedJar:
 
 
 def ensure_jars(set_name: str, home: Path) -> list[Path]:
-    """The jars of a set (`spark` or `broker`) below `home`; those that are missing are downloaded first."""
+    """The jars of a set of the lock, below `home`; those that are missing are downloaded first."""
     missing = [jar for jar in locked_jars(set_name) if not _is_there(jar, home / "jars" / set_name)]
     if missing:
         _download(missing, home / "jars" / set_name)
@@ -163,7 +162,6 @@ def _reason(output: str) -> str:
 
 if __name__ == "__main__":
     try:
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda name: ensure_jars(name, Path(sys.argv[1])), SETS))
+        ensure_jars(BROKER, Path(sys.argv[1]))
     except TidegateError as error:
         sys.exit(str(error))
