@@ -1,4 +1,4 @@
-# One image for Airflow and Spark: the driver runs beside Airflow, and executors import tidegate too.
+# One image for Airflow and Spark: the driver runs beside Airflow, and executors need all that tidegate imports.
 FROM python:3.11.13-slim-bookworm
 
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONUNBUFFERED=1
@@ -18,13 +18,12 @@ RUN sed --quiet '/^setuptools==/,/^    # via/p' requirements.lock > build.lock \
  && pip install --require-hashes --no-deps -r build.lock \
  && pip install --require-hashes --no-deps --no-build-isolation -r requirements.lock -r requirements-java.lock
 
-# The package, then Spark's jars, each checked against include/tidegate/local/jars.lock. Looking for Java puts
-# a wrapper around the wheel's runtime, which JAVA_HOME below means.
+# The package; then looking for Java puts a wrapper around the wheel's runtime, which JAVA_HOME below means.
 COPY pyproject.toml ./
 COPY include/tidegate include/tidegate
 RUN pip install --no-deps --no-build-isolation . \
  && rm -r build include/tidegate.egg-info \
- && python -c "from pathlib import Path; from tidegate.local.jars import ensure_jars; ensure_jars('spark', Path('/opt/tidegate'))"
+ && python -m tidegate.local.java
 
 COPY dags dags
 COPY plugins plugins
@@ -33,7 +32,6 @@ COPY include include
 
 ENV JAVA_HOME=/usr/local/share/tidegate/java \
     PYSPARK_PYTHON=/usr/local/bin/python \
-    AIRFLOW_HOME=/var/lib/airflow \
-    TIDEGATE_JARS=/opt/tidegate/jars/spark
+    AIRFLOW_HOME=/var/lib/airflow
 
 USER 10001:10001

@@ -73,7 +73,6 @@ def _compute_task(pipeline: Pipeline, settings: Settings) -> tasks.SparkJobOpera
         application_args=[pipeline.pipeline, str(pipeline.generation), _RUN_ID],
         name=f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
         conn_id=SPARK_CONNECTION,
-        jars=",".join(str(each) for each in sorted(settings.jars.glob("*.jar"))),
         driver_memory=settings.spark_memory,
         durable=False,  # a retry must compute again; the ledger knows what is done
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import importlib
 import re
 import sys
 from pathlib import Path
@@ -12,7 +10,6 @@ import pytest
 
 from tests.compose.model import OURS, ROOT, environment_of, mounts_of, services
 from tidegate.local import java
-from tidegate.local.jars import ensure_jars
 
 Instruction = tuple[str, str]
 
@@ -99,12 +96,16 @@ def test_java_home_is_the_wrapper_that_finding_java_makes(monkeypatch: pytest.Mo
     assert Path(variables()["JAVA_HOME"]) == java._wrapper_path().parent.parent
 
 
-def test_the_jars_are_fetched_to_where_the_settings_look() -> None:
-    (code,) = re.findall(r'python -c "([^"]+)"', " ".join(arguments_of("RUN")))
-    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
-    assert ast.unparse(calls[0]) == "ensure_jars('spark', Path('/opt/tidegate'))"
-    assert importlib.import_module("tidegate.local.jars").ensure_jars is ensure_jars
-    assert variables()["TIDEGATE_JARS"] == "/opt/tidegate/jars/spark"
+def test_java_is_looked_for_when_the_image_is_made() -> None:
+    assert f"python -m {java.__name__}" in " ".join(arguments_of("RUN"))
+
+
+def test_executors_have_the_packages_that_the_wheel_needs() -> None:
+    """One image for driver and executors, with the locked packages in the Python that Spark starts."""
+    locked = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.M))
+    assert {"confluent-kafka", "deltalake", "msgspec", "numpy", "pyarrow", "xxhash"} <= locked
+    assert variables()["PYSPARK_PYTHON"] == "/usr/local/bin/python"
+    assert services()["spark-worker"]["image"] == services()["airflow-scheduler"]["image"] == OURS
 
 
 def test_volumes_are_mounted_on_folders_of_the_user() -> None:

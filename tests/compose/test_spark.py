@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.compose.model import environment_of, filled, resolved
-from tidegate.local.jars import find_jars
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import Supervised, free_port
 
@@ -76,19 +75,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
+# One frame as a batch has them: read by Python tasks of a data source, and mapped by others.
 _JOB = """
-from pathlib import Path
-from tidegate.engine import open_session
+import os
+import pyarrow as pa
+from tidegate.plane.arrow_source import frame_of
+from tidegate.plane.session import open_session
 
-def where(batches):
-    import tidegate.core
-    import os, pyarrow
-    for batch in batches:
-        folders = [os.getcwd()] * len(batch)
-        yield pyarrow.RecordBatch.from_pydict({"folder": folders})
+SCHEMA = pa.schema([("folder", pa.string())])
 
-session = open_session(Path("submitted by spark-submit"))
-rows = session.range(8, numPartitions=4).mapInArrow(where, "folder string").collect()
+def read():
+    import tidegate.plane.source
+    yield pa.RecordBatch.from_pydict({"folder": [os.getcwd()] * 2}, schema=SCHEMA)
+
+def decide(batches):
+    import tidegate.plane.kernel_task, tidegate.plane.written
+    yield from batches
+
+session = open_session()
+rows = frame_of(session, "folders", SCHEMA, [read] * 4).mapInArrow(decide, "folder string").collect()
 conf = session.sparkContext.getConf()
 print("BOUND", conf.get("spark.driver.bindAddress"), "MASTER", session.sparkContext.master)
 print("RAN IN", sorted({row.folder for row in rows}), len(rows))
@@ -96,17 +101,18 @@ print("RAN IN", sorted({row.folder for row in rows}), len(rows))
 
 
 @pytest.mark.spark
-def test_executors_reach_the_driver_and_have_tidegate(cluster: Cluster, home: Path, tmp_path: Path) -> None:
+def test_executors_reach_the_driver_and_have_all_that_a_batch_imports(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     job = tmp_path / "job.py"
     job.write_text(_JOB)
     connection = json.loads(environment_of(SERVICES["airflow-scheduler"])["AIRFLOW_CONN_SPARK_DEFAULT"])
     master = cluster.here(f"{connection['host']}:{connection['port']}")
-    jars = ",".join(map(str, find_jars("spark", home)))
     command = ["spark-submit", "--master", master, "--deploy-mode", connection["extra"]["deploy-mode"]]
     # as on the driver's side of the stack, where SPARK_LOCAL_IP is not set
     variables = {name: value for name, value in cluster.environment.items() if name != "SPARK_LOCAL_IP"}
     found = subprocess.run(
-        [*command, "--jars", jars, str(job)],
+        [*command, str(job)],
         env=variables,
         capture_output=True,
         text=True,

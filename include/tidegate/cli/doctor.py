@@ -86,7 +86,6 @@ def doctor(
 def _examine(only: str | None) -> Iterator[Finding]:
     yield _check("java", lambda: str(find_java()))
     settings = Settings.from_environment()
-    yield _check("spark's jars", lambda: _jars(settings))
     yield _check("lake", lambda: _writable(settings.lake))
     ledger = _check("ledger", lambda: _ledger(settings))
     yield ledger
@@ -198,13 +197,6 @@ def _check(name: str, examine: Callable[[], str]) -> Finding:
 
 def _told(error: TidegateError) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _jars(settings: Settings) -> str:
-    found = len(list(settings.jars.glob("*.jar")))
-    if not found:
-        raise SetupFailed(f"No jars in {settings.jars}", "Run `make setup`, or set TIDEGATE_JARS.")
-    return f"{found} in {settings.jars}"
 
 
 def _writable(lake: str) -> str:

@@ -20,7 +20,7 @@ from tidegate.steps import App, BatchReport, batch_report
 
 _RUN_TIMEOUT_S = 600.0
 _TRIGGER_ATTEMPTS = 5
-_OF_THE_USER = ("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_JARS", "TIDEGATE_SQL")
+_OF_THE_USER = ("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_SQL")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _unscheduled_pipelines(folder: Path, project: Path) -> Path:
 
 
 def _fresh_folder(home: Path) -> Path:
-    """A folder of the demo's own, empty at each start, beside the installed jars."""
+    """A folder of the demo's own, empty at each start, with the installed broker."""
     folder = home / "demo"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
