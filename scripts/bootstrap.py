@@ -1,7 +1,7 @@
 """Make this checkout ready to run: `python3 scripts/bootstrap.py [--dev]`. Standard library only.
 
-Creates `.venv` from the lock files, finds Java or installs one, and fetches the jars of the local broker. What
-is there already is left alone: then nothing is printed, no network is needed, and it takes a moment.
+Creates `.venv` from the lock files, finds Java or installs one, and fetches the jars of the local broker.
+What is there already is left alone: then nothing is printed, no network is needed, and it takes a moment.
 The syntax is kept to what an old Python can read, so that it can say that it is too old.
 """
 

@@ -26,13 +26,13 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def installed() -> Path:
-    """Where `make setup` put the jars."""
+    """Where `make setup` put the broker."""
     return Path(os.environ.get("TIDEGATE_HOME") or REPOSITORY / ".tidegate").absolute()
 
 
 @pytest.fixture(scope="session")
 def home(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A TIDEGATE_HOME of this test run's own, with the installed jars."""
+    """A TIDEGATE_HOME of this test run's own, with the installed broker."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "jars").symlink_to(installed / "jars", target_is_directory=True)
     return folder
@@ -46,7 +46,7 @@ def broker(home: Path) -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
-def spark(home: Path) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
     from tidegate.plane.session import open_session
 
@@ -78,6 +78,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def world(broker: KafkaBroker, spark: SparkSession, home: Path, tmp_path: Path) -> World:
+def world(broker: KafkaBroker, spark: SparkSession, tmp_path: Path) -> World:
     """Topics, ledger and lake of one test's own, on the shared broker and session."""
-    return World(broker.bootstrap_servers, tmp_path, home / "jars" / "spark", lambda: spark)
+    return World(broker.bootstrap_servers, tmp_path, lambda: spark)

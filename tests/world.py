@@ -50,7 +50,6 @@ class World:
 
     servers: str
     folder: Path
-    jars: Path
     open_session: Callable[[], SparkSession]
     name: str = field(default_factory=lambda: uuid4().hex[:8])
     runs: int = 0
@@ -69,7 +68,6 @@ class World:
             "TIDEGATE_HOME": str(self.folder),
             "TIDEGATE_KAFKA": self.servers,
             "TIDEGATE_PIPELINES": str(self.folder / "pipelines"),
-            "TIDEGATE_JARS": str(self.jars),
             "TIDEGATE_SPARK_MASTER": "local[2]",
         }
 

@@ -198,10 +198,10 @@ def line(installed: Path, home: Path) -> Iterator[Line]:
     fired = home / "fired"
     fired.write_text("".join(f"{each}\n" for each in POINTS))
     with KafkaBroker(home) as broker:
-        servers, jars = broker.bootstrap_servers, home / "jars" / "spark"
+        servers = broker.bootstrap_servers
         send_waves(servers, "source")
         folders = [home / name for name in ("killed", "calm")]
-        scenes = [Scene(each, servers, jars, "source", sqlite_files(each)) for each in folders]
+        scenes = [Scene(each, servers, "source", sqlite_files(each)) for each in folders]
         for scene in scenes:
             scene.create()
         env = environment(home, REPOSITORY, servers) | scenes[0].environment | IMPATIENT | SHORT_LIVED

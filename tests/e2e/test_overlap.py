@@ -31,7 +31,7 @@ def test_a_backfill_and_a_scheduled_run_at_once_wait_for_each_other_and_nothing_
     stack: Line, spark: SparkSession
 ) -> None:
     folder, killed = stack.scene.folder.with_name("twin"), stack.scene
-    twin = Scene(folder, killed.servers, killed.jars, "source", sqlite_files(folder), SINGLE)
+    twin = Scene(folder, killed.servers, "source", sqlite_files(folder), SINGLE)
     twin.create()
     play_calmly(twin, lambda: spark, WAVES - 1)
     _add_scheduled(stack, twin)

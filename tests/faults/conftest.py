@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from tidegate.local.broker import KafkaBroker
 @pytest.fixture(scope="package")
 def pool(
     broker: KafkaBroker,
-    home: Path,
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Iterator[Pool]:

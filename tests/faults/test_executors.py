@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def found(broker: KafkaBroker, home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("executors")
     program = [sys.executable, "-m", executors.__name__]
     arguments = [broker.bootstrap_servers, str(folder)]

@@ -32,7 +32,7 @@ def test_a_compacted_topic_is_read_over_its_gaps_and_the_records_left_are_counte
 ) -> None:
     config = {"log.cleaner.backoff.ms": "100"}
     with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
-        world = World(broker.bootstrap_servers, tmp_path, home / "jars" / "spark", lambda: spark)
+        world = World(broker.bootstrap_servers, tmp_path, lambda: spark)
         _compact(world)
         world.stock(1, 2, 3, 4, 0, product=1)
         world.stock(5, product=2)
@@ -114,7 +114,7 @@ def test_a_broker_that_is_gone_when_spark_reads_is_transient_and_the_next_try_co
     home: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
-        world = World(broker.bootstrap_servers, tmp_path, home / "jars" / "spark", lambda: spark)
+        world = World(broker.bootstrap_servers, tmp_path, lambda: spark)
         servers = {"bootstrap.servers": world.servers, "request.timeout.ms": "3000"}
         world.app = steps.App.from_environment(world.environment | {"TIDEGATE_KAFKA": json.dumps(servers)})
         world.stock(1, 0)

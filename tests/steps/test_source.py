@@ -36,11 +36,10 @@ Ranges = list[tuple[int, int, int]]
 class Source:
     """A stream that reads a topic of its own; its batches are decided without being computed."""
 
-    def __init__(self, folder: Path, servers: str, home: Path) -> None:
+    def __init__(self, folder: Path, servers: str) -> None:
         self.servers, self.topic = servers, f"events-{uuid4().hex[:8]}"
         self.admin("create_topics", [NewTopic(self.topic, 1, 1)])
         self.batches = Committed(folder, "  - {kind: table}", kafka=servers)
-        self.batches.environment["TIDEGATE_JARS"] = str(home / "jars" / "spark")
         self.write("topics: [events]", f"topics: [{self.topic}]")
         self.batches.held.release()
         self.runs = 0
@@ -95,8 +94,8 @@ def own_home(home: Path, folder: Path) -> Path:
 
 
 @pytest.fixture
-def source(tmp_path: Path, broker: KafkaBroker, home: Path) -> Source:
-    return Source(tmp_path, broker.bootstrap_servers, home)
+def source(tmp_path: Path, broker: KafkaBroker) -> Source:
+    return Source(tmp_path, broker.bootstrap_servers)
 
 
 def test_added_partitions_are_read_from_their_first_record_and_logged(
@@ -215,7 +214,7 @@ def test_doctor_finds_a_topic_that_was_recreated_while_the_first_batch_was_plann
 
 def test_a_log_truncated_below_the_head_halts_and_is_never_reset(home: Path, tmp_path: Path) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
-        source = Source(tmp_path, broker.bootstrap_servers, home)
+        source = Source(tmp_path, broker.bootstrap_servers)
         source.send(1, 2, 3)
         source.decide()
         broker.stop()
@@ -307,7 +306,7 @@ def test_a_broker_that_is_gone_in_the_plan_is_transient_and_the_next_try_plans(
     home: Path, tmp_path: Path
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
-        source = Source(tmp_path, broker.bootstrap_servers, home)
+        source = Source(tmp_path, broker.bootstrap_servers)
         source.send(1)
         broker.kill()
         with pytest.raises(BrokerUnavailable):
