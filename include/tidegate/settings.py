@@ -3,14 +3,13 @@
 ==========================  =======================================================================
 TIDEGATE_HOME               one folder for everything that tidegate writes; default `.tidegate` here
 TIDEGATE_LEDGER             SQLAlchemy URL; default SQLite in TIDEGATE_HOME
-TIDEGATE_LAKE               folder or URI of the tables; default `TIDEGATE_HOME/lake`
+TIDEGATE_LAKE               folder or URI of the files and tables; default `TIDEGATE_HOME/lake`
 TIDEGATE_KAFKA              bootstrap servers, or a JSON object of Kafka client properties
 TIDEGATE_SQL                SQLAlchemy URL of the SQL sinks' database
 TIDEGATE_SQL_<CONNECTION>   the same, for sinks with `connection: <connection>`
 TIDEGATE_PYTHON_MODULES     modules whose functions `equal: {python: …}` may name, with commas; default none
 TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines`
 TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
-TIDEGATE_JARS               folder of Spark's extra jars; default `TIDEGATE_HOME/jars/spark`
 TIDEGATE_SPARK_MASTER       master for `tidegate run`; default `local[*]` (under Airflow: the connection)
 TIDEGATE_SPARK_MEMORY       Java heap of Spark's driver, such as `4g` or `1500m`; default Spark's own, 1g
 TIDEGATE_TIME_TRAVEL        for how many days the state as of a batch can be read; default 30
@@ -45,7 +44,6 @@ class Settings:
     kafka: KafkaConfig | None = field(repr=False)
     pipelines: Path
     expectations: Path
-    jars: Path
     spark_master: str
     spark_memory: str | None = None
     time_travel: timedelta = DEFAULT_TIME_TRAVEL
@@ -66,7 +64,6 @@ class Settings:
             expectations=Path(
                 environment.get("TIDEGATE_EXPECTATIONS") or pipelines.parent / "expectations"
             ).absolute(),
-            jars=Path(environment.get("TIDEGATE_JARS") or home / "jars" / "spark").absolute(),
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),
