@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
-from deltalake.exceptions import CommitFailedError
 
-from tests.steps.committed import Committed
-from tidegate import steps
+from tests.manifests import manifest_ref, names
+from tests.steps.aged import AT_ONCE, DAY, STAGE, Aged
 from tidegate.errors import Fenced, StateGivenUp
-from tidegate.lake import attempt_name, names_in, snapshot_name
+from tidegate.lake import attempt_name, snapshot_name
 from tidegate.ledger import Attempt, Snapshot, Stream
 from tidegate.steps.cleaning import oldest_kept
-
-NOW = 1_000_000.0
-DAY = 86_400.0
-AT_ONCE = timedelta(0)
-STAGE = "second"
-
-
-class Aged(Committed):
-    """A stream whose ledger's clock a test moves, and whose state is written by hand: one key a batch."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "  - {kind: table}")
-        self.now = NOW
-        self.app.ledger._now = lambda: self.now
-        self.path = self.app.lake(self.stream).state(STAGE)
-
-    def write(self, name: str, *seqs: int, path: str | None = None) -> str:
-        rows = [{"key": f"k{seq}", "value": {"m": seq}, "updated_seq": seq, "live": True} for seq in seqs]
-        table = pa.Table.from_pylist(rows).append_column("attempt", pa.array([name] * len(rows)))
-        write_deltalake(path or self.path, table, mode="append", partition_by=["attempt"])
-        return name
-
-    def batch(self, seq: int) -> str:
-        """A committed batch under a real name."""
-        held = self.app.ledger.acquire(self.stream, "test")
-        name = attempt_name(seq, held.lease.epoch)
-        plan = replace(super().compute(seq, {}), run_id=f"run-{seq}")
-        held = self.app.ledger.acquire(self.stream, "test")
-        held.commit(plan, Attempt(self.stream, seq, self.write(name, seq), {"": {"read": 1}}))
-        held.release()
-        return name
-
-    def snapshot(self, seq: int, after: int = 0) -> str:
-        name = self.write(snapshot_name(seq), *range(1, seq + 1))
-        assert self.app.ledger.add_snapshot(Snapshot(self.stream, seq, name), after)
-        return name
-
-    def clean(self, days: float = 0, safe_age: timedelta = timedelta(hours=24), **more: Any) -> steps.Cleaned:
-        """As it would be so many days later."""
-        self.now += days * DAY
-        return steps.clean(self.app, self.stream, self.now, safe_age, **more)
-
-    def keys(self, as_of: int | None = None) -> list[str]:
-        return list(steps.read_state(self.app, self.stream, as_of, STAGE)["key"].to_pylist())
 
 
 @pytest.fixture
@@ -74,29 +25,43 @@ def aged(tmp_path: Path) -> Aged:
 
 
 def test_state_is_read_through_the_newest_snapshot_before_the_batch(aged: Aged) -> None:
-    names = [aged.batch(seq) for seq in (1, 2, 3)]
+    attempts = [aged.batch(seq) for seq in (1, 2, 3)]
     snapshot = aged.snapshot(2)
     ledger = aged.app.ledger
-    assert ledger.state_attempts(aged.stream) == [snapshot, names[2]]
-    assert ledger.state_attempts(aged.stream, 1) == names[:1]
+    assert names(ledger.state_manifests(aged.stream)) == [snapshot, attempts[2]]
+    assert names(ledger.state_manifests(aged.stream, 1)) == attempts[:1]
     assert [aged.keys(as_of) for as_of in (1, 2, 3)] == [["k1"], ["k1", "k2"], ["k1", "k2", "k3"]]
 
 
 def test_what_time_travel_needs_stays_and_the_rest_goes_in_two_steps(aged: Aged) -> None:
-    names = [aged.batch(1), aged.batch(2)]
+    attempts = [aged.batch(1), aged.batch(2)]
     first = aged.snapshot(2)
-    names.append(aged.batch(3))
+    attempts.append(aged.batch(3))
     second = aged.snapshot(3, after=2)
     assert aged.clean(days=29).given_up is None
     assert aged.clean(days=2).given_up == 3
-    assert names_in(aged.path) == sorted([*names, first, second])
+    assert aged.names() == sorted([*attempts, first, second])
     with pytest.raises(StateGivenUp, match="oldest that is kept is that after batch 3"):
         aged.keys(as_of=2)
     assert aged.clean(days=0.9).names == ()
     cleaned = aged.clean(days=0.2)
-    assert cleaned.names == tuple(sorted([*names, first]))
-    assert names_in(aged.path) == [second]
+    assert cleaned.names == tuple(sorted([*attempts, first]))
+    assert (cleaned.files, cleaned.batches) == (5, 2)  # and the first snapshot's manifest
+    assert aged.names() == [second]
     assert aged.keys() == ["k1", "k2", "k3"]
+
+
+def test_a_changelog_that_a_snapshot_names_again_stays(aged: Aged) -> None:
+    attempts = [aged.batch(seq) for seq in (1, 2)]
+    first = aged.app.manifest(aged.stream, aged.app.ledger.committed(aged.stream)[0][1])
+    made = aged.write(snapshot_name(2), 2)
+    manifest = replace(made, files=(*first.files, *made.files))
+    ref = aged.app.write_manifest(aged.stream, manifest)
+    assert aged.app.ledger.add_snapshot(Snapshot(aged.stream, 2, ref), 0)
+    aged.clean(days=40)
+    assert aged.clean(days=2).names == (attempts[1],)
+    assert aged.names() == sorted([attempts[0], made.name])
+    assert aged.keys() == ["k1", "k2"]
 
 
 def test_nothing_is_given_up_without_a_snapshot_or_before_time_travel_reaches_one(aged: Aged) -> None:
@@ -120,7 +85,7 @@ def test_what_an_open_plan_of_another_pipeline_reads_is_kept(aged: Aged) -> None
     aged.batch(2)
     aged.snapshot(2)
     assert aged.clean(days=100).given_up is None
-    other.commit(open_plan, Attempt(other.stream, 1, "b1", {}))
+    other.commit(open_plan, Attempt(other.stream, 1, manifest_ref("b1"), {}))
     assert aged.clean().given_up == 2
 
 
@@ -139,33 +104,43 @@ def test_a_stream_at_work_is_left_alone_this_time(aged: Aged) -> None:
 def test_dead_attempts_go_and_living_ones_never(aged: Aged) -> None:
     committed = aged.batch(1)
     held = aged.app.ledger.acquire(aged.stream, "zombie")
-    dead = [
-        aged.write(attempt_name(1, held.lease.epoch), 1),
-        aged.write(attempt_name(2, held.lease.epoch), 2),
-    ]
+    dead = [aged.write(attempt_name(seq, held.lease.epoch), seq).name for seq in (1, 2)]
     computed = aged.write(attempt_name(2, held.lease.epoch), 2)
-    held.add_attempt(Attempt(aged.stream, 2, computed, {}))
+    ref = aged.app.write_manifest(aged.stream, computed)
+    held.add_attempt(Attempt(aged.stream, 2, ref, {}))
     held.release()
     now = aged.app.ledger.acquire(aged.stream, "a run")
-    at_work = aged.write(attempt_name(2, now.lease.epoch), 2)
-    unknown = aged.write("written by hand", 7)
+    at_work = aged.write(attempt_name(2, now.lease.epoch), 2).name
+    unknown = aged.write("written by hand", 7).name
     cleaned = aged.clean()
     assert cleaned.names == tuple(sorted(dead))
-    assert (cleaned.removed.rows, cleaned.removed.files) == (2, 2)
-    assert names_in(aged.path) == sorted([committed, computed, at_work, unknown])
+    assert cleaned.files == 2
+    assert cleaned.bytes > 0
+    assert aged.names() == sorted([committed, computed.name, at_work, unknown])
 
 
-def test_dead_attempts_leave_outbox_and_quarantine_too_and_committed_ones_never_do(aged: Aged) -> None:
-    committed, dead = aged.batch(1), attempt_name(1, 1)
-    lake = aged.app.lake(aged.stream)
-    for path in (lake.outbox(STAGE), lake.quarantine):
-        aged.write(committed, 1, path=path)
-        aged.write(dead, 1, path=path)
-    aged.snapshot(1)
+def test_what_a_lost_task_left_in_a_committed_attempt_goes(aged: Aged) -> None:
+    committed = aged.batch(1)
+    path = f"{aged.lake.files('state', STAGE, committed)}/00001-of-a-lost-try.parquet"
+    aged.lake.store.write(path, b"half a file")
+    cleaned = aged.clean()
+    assert (cleaned.names, cleaned.files, cleaned.bytes) == ((committed,), 1, len(b"half a file"))
+    assert aged.keys() == ["k1"]
+
+
+def test_dead_attempts_leave_outbox_quarantine_and_manifests_too_and_committed_ones_never_do(
+    aged: Aged,
+) -> None:
+    committed, dead = aged.batch(1, emitted=[("k1", 1)]), attempt_name(1, 1)
+    aged.app.write_manifest(aged.stream, aged.write(dead, 1, emitted=[("k1", 1)]))
+    aged.lake.store.write(f"{aged.lake.files('quarantine', '', dead)}/0.parquet", b"x")
+    snapshot = aged.snapshot(1)
     aged.clean(days=40)
     aged.clean(days=40)
-    assert names_in(lake.outbox(STAGE)) == names_in(lake.quarantine) == [committed]
-    assert committed not in names_in(aged.path)
+    assert aged.names("outbox") == [committed]
+    assert aged.names("quarantine", stage="") == []
+    assert aged.names("manifests", stage="") == sorted([committed, snapshot])
+    assert aged.names() == [snapshot]
 
 
 def test_a_snapshot_that_was_never_noted_goes_when_it_no_longer_can_be(aged: Aged) -> None:
@@ -173,35 +148,33 @@ def test_a_snapshot_that_was_never_noted_goes_when_it_no_longer_can_be(aged: Age
     waiting = aged.write(snapshot_name(1), 1)
     assert aged.clean(days=3).names == ()
     kept = aged.snapshot(1)
-    assert not aged.app.ledger.add_snapshot(Snapshot(aged.stream, 1, waiting), 0)
-    assert aged.clean().names == (waiting,)
-    assert kept in names_in(aged.path)
+    late = Snapshot(aged.stream, 1, aged.app.write_manifest(aged.stream, waiting))
+    assert not aged.app.ledger.add_snapshot(late, 0)
+    assert aged.clean().names == (waiting.name,)
+    assert aged.names() == sorted([aged.app.ledger.committed(aged.stream)[0][1].name, kept])
 
 
-def test_files_are_deleted_a_safe_age_after_nobody_reads_them(aged: Aged) -> None:
-    committed = aged.batch(1)
-    aged.write(attempt_name(1, 1), 1)
-    half_written = Path(aged.path) / f"attempt={attempt_name(2, 1)}" / "part-0.parquet"
-    half_written.parent.mkdir()
-    half_written.write_bytes(b"half a file")
-    files = set(Path(aged.path).rglob("*.parquet"))
-    assert len(files) == 3
-    assert aged.clean().files == 0
-    assert set(Path(aged.path).rglob("*.parquet")) == files
-    assert aged.clean(safe_age=AT_ONCE, dry_run=True).files == 2
-    assert aged.clean(safe_age=AT_ONCE).files == 2
-    (left,) = Path(aged.path).rglob("*.parquet")
-    assert left.parent.name == f"attempt={committed}"
+def test_files_are_removed_a_safe_age_after_they_were_written(aged: Aged) -> None:
+    aged.batch(1)
+    (file,) = aged.write(attempt_name(1, 1), 1).files
+    path = Path(aged.lake.root) / file.path
+    os.utime(path, (aged.now, aged.now))
+    assert aged.clean(days=0.9).files == 0
+    assert path.exists()
+    assert aged.clean(safe_age=AT_ONCE, dry_run=True).files == 1
+    assert aged.clean(days=0.2).files == 1
+    assert not path.exists()
     assert aged.keys() == ["k1"]
 
 
-def test_a_dry_run_removes_nothing(aged: Aged) -> None:
+def test_a_dry_run_removes_nothing_and_makes_no_tables(aged: Aged) -> None:
     aged.batch(1)
-    dead = aged.write(attempt_name(1, 1), 1)
+    dead = aged.write(attempt_name(1, 1), 1).name
     aged.snapshot(1)
+    before = aged.lake.store.listed("")
     cleaned = aged.clean(days=40, dry_run=True)
     assert (cleaned.given_up, cleaned.names) == (1, (dead,))
-    assert dead in names_in(aged.path)
+    assert aged.lake.store.listed("") == before
     assert aged.app.ledger.snapshots(aged.stream)[0].given_up_at is None
 
 
@@ -212,57 +185,50 @@ def test_a_computation_that_began_on_the_older_list_is_fenced(aged: Aged) -> Non
     slow.release()  # its lease has run out
     assert aged.clean(days=40).given_up == 1
     with pytest.raises(Fenced):
-        slow.add_attempt(Attempt(aged.stream, 2, "late", {}))
+        slow.add_attempt(Attempt(aged.stream, 2, manifest_ref("late"), {}))
 
 
-def test_readers_and_writers_go_on_while_names_are_removed(aged: Aged) -> None:
-    """The removal finds its way between appends, and each read is right."""
+def test_readers_and_writers_go_on_while_files_are_removed(aged: Aged) -> None:
+    """Each read is right, and what is written stays."""
     for seq in range(1, 6):
         aged.batch(seq)
-    aged.snapshot(5)
+    snapshot = aged.snapshot(5)
     aged.clean(days=40)
     aged.now += 2 * DAY
-    stop, written, wrong = threading.Event(), [], []
+    ended, written, wrong = threading.Event(), [], []
+    began = threading.Barrier(3)
 
-    def append() -> None:
-        while not stop.is_set():
-            with suppress(
-                CommitFailedError
-            ):  # unlike Spark's, deltalake's appends can conflict with a removal
-                written.append(aged.write(attempt_name(6, 999), 6))
+    def write() -> None:
+        written.append(aged.write(attempt_name(6, 999), 6).name)
 
     def read() -> None:
-        while not stop.is_set():
-            if aged.keys() != [f"k{seq}" for seq in range(1, 6)]:
-                wrong.append(aged.keys())
+        if aged.keys() != [f"k{seq}" for seq in range(1, 6)]:
+            wrong.append(aged.keys())
 
-    others = [threading.Thread(target=_told(work, wrong)) for work in (append, read)]
-    for each in others:
-        each.start()
-    while len(written) < 2:
-        time.sleep(0.01)
-    cleaned = aged.clean()
-    stop.set()
-    for each in others:
-        each.join()
-    assert wrong == []
-    assert len(cleaned.names) == 5
-    assert set(written) < set(names_in(aged.path))
-    assert len(names_in(aged.path)) == len(written) + 1
-
-
-def _told(work: Callable[[], None], wrong: list[Any]) -> Callable[[], None]:
-    def run() -> None:
+    def go_on(work: Callable[[], None]) -> None:
         try:
             work()
+            began.wait()
+            while not ended.is_set():
+                work()
         except Exception as error:
             wrong.append(error)
 
-    return run
+    others: list[Any] = [threading.Thread(target=go_on, args=(work,)) for work in (write, read)]
+    for other in others:
+        other.start()
+    began.wait()
+    cleaned = aged.clean()
+    ended.set()
+    for other in others:
+        other.join()
+    assert wrong == []
+    assert len(cleaned.names) == 5
+    assert aged.names() == sorted([*written, snapshot])
 
 
 def test_after_batch_0_there_is_no_state_whatever_is_given_up(aged: Aged) -> None:
     aged.batch(1)
     aged.snapshot(1)
     aged.clean(days=40)
-    assert aged.app.ledger.state_attempts(aged.stream, 0) == []
+    assert aged.app.ledger.state_manifests(aged.stream, 0) == []

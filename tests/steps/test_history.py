@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, func, select
 
-from tests.steps.test_cleaning import AT_ONCE, Aged
+from tests.steps.aged import AT_ONCE, Aged
 from tidegate import steps
 from tidegate.errors import Fenced, Halted, SettingsInvalid, StateGivenUp
 from tidegate.ledger import Failure, Run, Stream, schema
@@ -81,10 +81,10 @@ def test_cleaning_does_it_and_again_finds_nothing(aged: Aged) -> None:
 
 
 def test_state_of_each_batch_that_is_kept_is_read_as_before(aged: Aged) -> None:
-    before = {seq: (aged.app.ledger.state_attempts(aged.stream, seq), aged.keys(seq)) for seq in range(5, 9)}
+    before = {seq: (aged.app.ledger.state_manifests(aged.stream, seq), aged.keys(seq)) for seq in range(5, 9)}
     removed(aged)
     assert {
-        seq: (aged.app.ledger.state_attempts(aged.stream, seq), aged.keys(seq)) for seq in range(5, 9)
+        seq: (aged.app.ledger.state_manifests(aged.stream, seq), aged.keys(seq)) for seq in range(5, 9)
     } == before
     with pytest.raises(StateGivenUp):
         aged.keys(4)

@@ -174,7 +174,8 @@ class SharedTable:
     def _opened_or_created(self) -> DeltaTable:
         table = self._opened()
         if table is None:
-            with failpoint("tables.create"):  # not delta-rs: of several at once it lets two create a table
+            # not by delta-rs, which lets two create a table of several that begin at once
+            with delta_errors(self.folder), failpoint("tables.create"):
                 self.store.put_if_absent(f"{self.folder}/_delta_log/{0:020}.json", _first_entry(self.columns))
             table = self._opened()
         assert table is not None, "there is a first entry"
