@@ -25,7 +25,7 @@ from tidegate.lake.compaction import (
     newest_runs_to_fold,
     runs_by_age,
 )
-from tidegate.lake.layout import snapshot_name
+from tidegate.lake.layout import Name, attempt_name, snapshot_name
 from tidegate.lake.manifest import DataFile, Manifest
 from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
@@ -107,6 +107,16 @@ def test_a_single_changelog_that_is_small_is_not_written_again(store: Store) -> 
     assert paths(compacted(store, 2, files)) == paths(files)
 
 
+def test_in_a_bounded_stage_each_topic_partition_has_an_entry_of_its_own(store: Store) -> None:
+    moved = row(1, 2) | {"partition": 1}
+    files = [write(store, 1, [row(1, 1), row(2, 1)]), write(store, 2, [moved, row(2, 2)])]
+    (folded,) = compacted(store, 2, files, FoldRule(by_place=True, forgets=True))
+    with StateReader(store, [folded], SCHEMA, by_place=True) as state:
+        rows = [stored for part in state.scan() for stored in part.to_pylist()]
+    entries = sorted((stored["hash"], stored["partition"], stored["updated_seq"]) for stored in rows)
+    assert entries == [(1, 0, 1), (1, 1, 2), (2, 0, 2)]
+
+
 def test_columns_that_only_some_files_have_are_kept(store: Store) -> None:
     wider = SCHEMA.set(
         SCHEMA.get_field_index("value"),
@@ -126,6 +136,12 @@ def test_outboxes_and_quarantine_are_no_part_of_it(store: Store) -> None:
     file = write(store, 1, [row(1, 1)])
     other = DataFile("outbox", "s", "elsewhere", 1, 1, "")
     assert paths(compacted(store, 1, [file, other], REMEMBERING)) == {file.path}
+
+
+def test_a_snapshots_name_is_not_an_attempts() -> None:
+    assert Name.parse(snapshot_name(7)) == Name(7, None)
+    assert Name.parse(attempt_name(7, 3)) == Name(7, 3)
+    assert [Name.parse(text) for text in ("a1", "snapshot-7", attempt_name(7, 3) + "0")] == [None] * 3
 
 
 def test_files_of_an_unknown_name_are_damage(store: Store) -> None:

@@ -31,7 +31,9 @@ def test_where_airflow_has_few_slots_a_batch_that_is_begun_comes_before_runs_tha
     assert {task.weight_rule for task in dag.tasks} == {"upstream"}
 
 
-def test_maintenance_compacts_every_pipeline_by_spark_and_cleans_all(tmp_path: Path) -> None:
+def test_maintenance_compacts_every_pipeline_and_cleans_all_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dags import maintenance
 
     from tidegate_airflow.maintenance import maintenance_dag
@@ -39,7 +41,7 @@ def test_maintenance_compacts_every_pipeline_by_spark_and_cleans_all(tmp_path: P
     dag = maintenance_dag()
     assert maintenance.dag.dag_id == dag.dag_id == "tidegate_maintenance"
     compacting = dag.get_task("compact_availability")
-    assert compacting.application.endswith("spark_jobs/compact.py")
-    assert compacting.application_args == ["availability", "1"]
+    assert tuple(compacting.op_args) == ("availability", 1)
     assert {"compact_visitor_batches", "clean"} < set(dag.task_ids)
+    assert {task.task_type for task in dag.tasks} == {"_PythonDecoratedOperator"}
     assert dag.max_active_tasks == 1

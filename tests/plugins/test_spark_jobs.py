@@ -123,10 +123,3 @@ def test_compute_of_a_batch_that_is_computed_already_needs_no_lease(
     batches.app.ledger.acquire(batches.stream, "run-2")
     execute("run-1")
     assert ran.exists()
-
-
-def test_compaction_waits_for_no_lease(batches: Committed, spark_submit: SubmitStub) -> None:
-    ran = spark_submit(0)
-    batches.app.ledger.acquire(batches.stream, "run-2")
-    execute()
-    assert ran.exists()

@@ -1,17 +1,24 @@
-"""What the publish task does besides publishing: databases from connections, metrics to Airflow's metrics."""
+"""What tasks do besides the steps: databases from connections, metrics to Airflow's metrics, many streams."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from tests.lake.tables_for_tests import opened
+from tests.steps.aged import STAGE, Aged
 from tests.steps.committed import Committed
+from tidegate.ledger import Stream
+from tidegate.steps.tables import shared_table
 
 pytestmark = pytest.mark.airflow
 
@@ -62,6 +69,42 @@ def test_publishing_finds_its_database_in_airflow_and_gauges_the_batchs_metrics(
     assert gauges["tidegate.visitors.second.suppression-buffer-records"] == (4.0, tags)
     assert gauges["tidegate.visitors.lag"] == (7.0, tags)
     assert "tidegate.visitors.seconds.publish" in gauges
+
+
+def test_the_compact_task_folds_what_is_due_whoever_holds_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow import tasks
+
+    aged = Aged(tmp_path)
+    for seq in (1, 2):
+        aged.batch(seq)
+    aged.app.ledger.acquire(aged.stream, "run-3")
+    for name, value in aged.environment.items():
+        monkeypatch.setenv(name, value)
+    assert tasks.compact("visitors", 1).startswith("visitors/1 batch 2: not due")
+    monkeypatch.setattr("tidegate.lake.compaction.MOST_CHANGELOGS", 1)
+    assert tasks.compact("visitors", 1) == "visitors/1 batch 2: compacted, 2 rows are 2"
+
+
+def test_the_clean_task_brings_tables_to_the_head_and_one_stream_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow import tasks
+
+    aged = Aged(tmp_path)
+    aged.batch(1)
+    for name, value in aged.environment.items():
+        monkeypatch.setenv(name, value)
+    foreign = aged.lake.store.uri("earlier/g1/first/state")
+    write_deltalake(foreign, pa.table({"key": ["k"]}))
+    plan = replace(aged.planned(1), stream=Stream("earlier", 1))
+    aged.app.ledger.acquire(plan.stream, "test").add_plan(plan)
+    with pytest.raises(AirflowFailException, match="was not made by tidegate"):
+        tasks.clean()
+    assert opened(shared_table(aged.lake, "state", STAGE)).file_uris()
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ class Aged(Committed):
         self.lake = self.app.lake(self.stream)
 
     def write(self, name: str, *seqs: int, emitted: Sequence[Row] = (), keys: Sequence[str] = ()) -> Manifest:
-        """Files of an attempt or a snapshot, which no ledger knows yet: state of the keys of some batches, and
-        of `keys`, which this one has changed."""
+        """Files of an attempt or a snapshot, which no ledger knows yet: state of the keys of some batches,
+        and of `keys`, which this one has changed."""
         parsed = Name.parse(name)
         seq = parsed.seq if parsed is not None else 0
         changed = [*((f"k{each}", each) for each in seqs), *((key, seq) for key in keys)]

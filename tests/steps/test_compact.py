@@ -1,10 +1,9 @@
-"""Compaction on real Kafka, Spark and Delta: what is read and sent is the same with it as without."""
+"""Compaction beside real batches: what they read and send is the same with it as without."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,12 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from tests.lake.tables_for_tests import duck, scan
 from tests.world import NOW_MS, World, key_of
-from tidegate import core, failpoints, steps
-from tidegate.lake import names_in, newest_per_key, snapshot_name
+from tidegate import steps
+from tidegate.lake.tables import newest_rows_sql
 from tidegate.ledger import Stream
+from tidegate.steps.tables import shared_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ T = NOW_MS - 10_000_000
 
 
 def compact(world: World, stream: Stream | None = None, **options: Any) -> steps.Compaction:
-    return steps.compact_state(world.app, stream or world.stream, world.open_session, **options)
+    return steps.compact_state(world.app, stream or world.stream, **options)
 
 
 def states(world: World, up_to: int) -> list[pa.Table]:
@@ -43,50 +44,16 @@ def test_the_state_as_of_every_batch_and_what_follows_are_the_same(world: World)
         world.run()
     world.send({"value": None, "key": key_of(product=2).encode()})
     world.run()
-    before, attempts = states(world, 4), world.app.ledger.committed(world.stream)
-    dry = compact(world, dry_run=True)
-    assert (dry.note, dry.snapshot, dry.before.files) == ("would be compacted", None, 4)
+    before = states(world, 4)
     done = compact(world)
-    assert (done.note, done.before.rows, done.after.rows, done.after.files) == ("compacted", 9, 3, 1)
+    assert (done.note, done.before.rows, done.after.rows) == ("compacted", 9, 3)
     assert states(world, 4) == before
-    assert world.app.ledger.committed(world.stream) == attempts
-    assert compact(world).note == "is compacted already"
     world.stock(7)
     world.stock(7, product=2)
     world.run()
     assert world.published()[key_of()] == [True, False, True]
     assert world.published()[key_of(product=2)] == [True, False, True, None, True]
     assert compact(world, only_if_due=True).note == "not due: 1 rows changed since a snapshot of 3"
-
-
-def test_one_that_dies_and_one_that_is_overtaken_change_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for quantity in (1, 0):
-        world.stock(quantity)
-        world.run()
-    before = states(world, 2)
-    path = world.app.lake(world.stream).state("availability")
-    monkeypatch.setattr(failpoints, "_hits", Counter())
-    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "compact.write_state=lose")
-    with pytest.raises(ConnectionError):
-        compact(world)
-    monkeypatch.delenv("TIDEGATE_FAILPOINTS")
-    (dead,) = set(names_in(path)) - {name for _, name in world.app.ledger.committed(world.stream)}
-    assert states(world, 2) == before
-    faster: list[steps.Compaction] = []
-
-    def overtaken() -> SparkSession:
-        faster.append(compact(world))
-        return world.open_session()
-
-    late = steps.compact_state(world.app, world.stream, overtaken)
-    assert (faster[0].note, late.note) == ("compacted", "another compaction was faster")
-    assert states(world, 2) == before
-    cleaned = steps.clean(world.app, world.stream, time.time())
-    assert dead in cleaned.names
-    assert len(cleaned.names) == 2
-    assert states(world, 2) == before
 
 
 SPANS: dict[str, dict[str, Any]] = {
@@ -164,6 +131,20 @@ def test_with_a_snapshot_after_every_batch_emissions_and_state_are_those_without
     for seq in (1, 2, 3):
         assert steps.read_state(world.app, one, seq) == steps.read_state(world.app, two, seq)
     assert len(world.app.ledger.snapshots(one)) == 3
+    by_place = name == "a bounded buffer"
+    assert viewed(world, one, by_place) == viewed(world, two, by_place) == entries(world, two)
+
+
+def viewed(world: World, stream: Stream, by_place: bool) -> list[tuple[Any, ...]]:
+    """The state as others see it: key, window and batch of each entry."""
+    table = shared_table(world.app.lake(stream), "state", "out")
+    view = newest_rows_sql(scan(table), by_place)
+    return sorted(duck(f"SELECT key, window_start, updated_seq FROM ({view})"), key=str)
+
+
+def entries(world: World, stream: Stream) -> list[tuple[Any, ...]]:
+    rows = steps.read_state(world.app, stream).select(["key", "window_start", "updated_seq"])
+    return sorted((tuple(row.values()) for row in rows.to_pylist()), key=str)
 
 
 def test_a_lookup_finds_what_was_planned_whatever_is_compacted_meanwhile(world: World) -> None:
@@ -201,7 +182,6 @@ def _look_up(world: World) -> None:
 
 
 def test_a_batch_computes_while_old_state_is_given_up_and_removed(world: World) -> None:
-    """Spark appends to the very tables that names are removed from."""
     for quantity in (1, 0):
         world.stock(quantity)
         world.run()
@@ -230,56 +210,3 @@ def test_a_batch_computes_while_old_state_is_given_up_and_removed(world: World) 
     assert [row["value"] for row in steps.read_state(world.app, world.stream).to_pylist()] == [
         {"isAvailable": True}
     ]
-
-
-ROWS = [
-    # key, window, partition, value, live, seq
-    ("a", None, 0, 1, True, 1),
-    ("a", None, 1, 2, True, 2),
-    ("b", None, 0, None, False, 3),
-    ("w", 10, 0, 5, True, 1),
-    ("w", 10, 0, None, False, 4),
-    ("w", 20, 0, 6, True, 2),
-]
-
-
-@pytest.mark.parametrize("bounded", [False, True])
-def test_spark_folds_to_the_newest_row_of_each_entry(spark: SparkSession, bounded: bool) -> None:
-    from tidegate.engine.compact import fold
-
-    names = ("key", "window_start", "partition", "n", "live", "updated_seq")
-    rows = [dict(zip(names, row, strict=True)) for row in ROWS]
-    schema = pa.schema(
-        [
-            pa.field("key", pa.string()),
-            *[pa.field(name, pa.int64()) for name in ("window_start", "window_end", "updated_seq")],
-            pa.field("live", pa.bool_()),
-            pa.field("topic", pa.string()),
-            pa.field("partition", pa.int32()),
-            pa.field("value", pa.struct([("n", pa.int64())])),
-            pa.field("attempt", pa.string()),
-        ]
-    )
-    for row in rows:
-        start, n = row["window_start"], row.pop("n")
-        row |= {"window_end": start and start + 10, "topic": "t", "attempt": "x"}
-        row["value"] = None if n is None else {"n": n}
-    state = pa.Table.from_pylist(rows, schema)
-    bound = core.Bound(max_records=3) if bounded else None
-    kept = core.Stage(core.Latest(), core.TimeLimit(5), deduplicate="root", bound=bound)
-    forgetting = core.Stage(core.Latest(), core.Update(), window=core.Tumbling(10), bound=bound)
-    frame = spark.createDataFrame(state)
-    all_rows = pa.Table.from_pylist([row.asDict(True) for row in fold(frame, [kept], 2).collect()])
-    living = pa.Table.from_pylist([row.asDict(True) for row in fold(frame, [forgetting], 2).collect()])
-    assert all_rows.num_rows == (5 if bounded else 4)
-    expected = newest_per_key(state, bounded).select(["key", "updated_seq"])
-    order = [("key", "ascending"), ("updated_seq", "ascending")]
-    assert living.select(["key", "updated_seq"]).sort_by(order) == expected.sort_by(order)
-
-
-def test_a_snapshots_name_is_not_an_attempts() -> None:
-    from tidegate.lake import Name, attempt_name
-
-    assert Name.parse(snapshot_name(7)) == Name(7, None)
-    assert Name.parse(attempt_name(7, 3)) == Name(7, 3)
-    assert [Name.parse(text) for text in ("a1", "snapshot-7", attempt_name(7, 3) + "0")] == [None] * 3
