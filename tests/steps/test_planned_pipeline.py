@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
+from tests.steps.aged import state_rows
 from tests.steps.committed import Committed
 from tidegate import core, steps
 from tidegate.broker.config import KafkaConfig
@@ -30,7 +31,6 @@ from tidegate.errors import (
 from tidegate.ledger import Plan, Stream
 from tidegate.spec import incompatible_changes, kernel_stage, notable_changes, python_functions, with_digests
 from tidegate.steps.app import planned_pipelines
-from tidegate.steps.compaction import size_of
 from tidegate.steps.edits import head_plan
 
 ROWS = {"first": [("k1", 1)], "second": [("k1", 1)]}
@@ -50,7 +50,9 @@ def decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compared:
     """A batch that is decided and not published, of which the file is refused by now."""
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
     decided = Compared(tmp_path)
+    decided.states = {"second": state_rows([("k1", 1)])}
     decided.commit(1, ROWS)
+    decided.held.release()
     monkeypatch.delenv("TIDEGATE_PYTHON_MODULES")
     with pytest.raises(PipelineInvalid, match=r"shop\.compare"):
         _ = decided.pipeline
@@ -68,8 +70,8 @@ def test_compaction_and_cleaning_go_on_although_a_module_may_not_be_called_now(
 ) -> None:
     (pipeline,) = planned_pipelines(decided.app, decided.stream)
     assert [stage.name for stage in pipeline.stages] == ["first", "second"]
-    assert size_of(decided.app, decided.stream, ["a1"]).rows == 0
-    assert steps.clean(decided.app, decided.stream, now=1e9).removed.rows == 0
+    assert steps.compact_state(decided.app, decided.stream).note == "compacted"
+    assert steps.clean(decided.app, decided.stream, now=1e9).files == 0
 
 
 def damage(committed: Committed, stream: Stream) -> None:
