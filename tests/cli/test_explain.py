@@ -30,14 +30,14 @@ def test_a_table_for_people_and_json_for_programs(world: World) -> None:
     result = invoke(world, "explain", "availability", key_of(), "--json")
     (batch,) = json.loads(result.stdout)
     assert (batch["batch"], batch["key"], batch["changed_in"]) == (1, key_of(), [1])
-    assert [(each["what"], each["fate"]) for each in batch["told"]] == [
+    assert [(each["what"], each["fate"]) for each in batch["events"]] == [
         ("record", "new"),
         ("emission", "new"),
         ("record", "suppressed"),
         ("record", "changed"),
         ("emission", "changed"),
     ]
-    assert batch["told"][2]["source"] == f"{world.source}/0/1"
+    assert batch["events"][2]["source"] == f"{world.source}/0/1"
 
 
 @pytest.mark.parametrize(

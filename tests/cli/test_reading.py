@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from deltalake import write_deltalake
 
 import tidegate
 from tests.steps.committed import Committed
 from tidegate import steps
 from tidegate.cli import cli
+from tidegate.core.hashing import key_hashes
 from tidegate.errors import SettingsInvalid, TidegateError
 
 SINKS = "  - {kind: sql, table: newest}"
@@ -39,9 +39,8 @@ def remember(committed: Committed, stage: str, value: pa.DataType | None, *rows:
     types = COMMON | ({} if value is None else {"value": value, "emitted": value})
     for each in rows:
         table = pa.Table.from_pylist([{"live": True, **each}], pa.schema(types))
-        table = table.append_column("attempt", pa.array([f"a{each['updated_seq']}"]))
-        path = committed.app.lake(committed.stream).state(stage)
-        write_deltalake(path, table, mode="append", partition_by=["attempt"])
+        table = table.append_column("hash", key_hashes(table["key"].combine_chunks()))
+        committed.add_file(each["updated_seq"], "state", stage, table)
 
 
 def run(committed: Committed, *arguments: str) -> Result:
@@ -146,8 +145,7 @@ def test_a_raw_key_is_shown_as_it_is_and_means_nothing_to_the_terminal(
 ) -> None:
     types = {**POSITION, "key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "seq": LONG}
     row = {"topic": "events", "partition": 0, "offset": 0, "key": key, "reason": "key_not_text", "seq": 1}
-    table = pa.Table.from_pylist([row], pa.schema(types)).append_column("attempt", pa.array(["a1"]))
-    write_deltalake(committed.app.lake(committed.stream).quarantine, table, partition_by=["attempt"])
+    committed.add_file(1, "quarantine", "", pa.Table.from_pylist([row], pa.schema(types)))
     (shown,) = told(committed, "quarantine", "visitors")
     assert shown["key"] == key.decode(errors="backslashreplace")
     for_people = run(committed, "quarantine", "visitors").stdout
@@ -162,8 +160,7 @@ def test_quarantined_input_is_shown_by_position_and_no_more_than_asked_for(commi
         {"topic": "events", "partition": 0, "offset": n, "value": b"{oops", "reason": "malformed", "seq": 1}
         for n in (1, 0)
     ]
-    table = pa.Table.from_pylist(rows, pa.schema(types)).append_column("attempt", pa.array(["a1"] * 2))
-    write_deltalake(committed.app.lake(committed.stream).quarantine, table, partition_by=["attempt"])
+    committed.add_file(1, "quarantine", "", pa.Table.from_pylist(rows, pa.schema(types)))
     shown = told(committed, "quarantine", "visitors", "--limit", "1")
     assert [(row["offset"], row["value"], row["reason"]) for row in shown] == [(0, "{oops", "malformed")]
     assert told(committed, "quarantine", "visitors", "--batch", "2") == []

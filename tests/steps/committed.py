@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, text, update
 
 from tidegate import steps
 from tidegate.core.hashing import key_hashes
 from tidegate.lake.manifest import DataFile, Kind, Manifest, manifest_of
 from tidegate.lake.writer import RowWriter
-from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream
+from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
+from tidegate.ledger.rows import manifest_out
 from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
 
 PIPELINE = """\
@@ -104,9 +106,21 @@ class Committed:
         tables += [("state", stage, rows) for stage, rows in self.states.items()]
         return manifest_of(name, seq, [file for table in tables for file in self._files(name, *table)])
 
+    def add_file(self, seq: int, kind: Kind, stage: str, rows: pa.Table) -> None:
+        """More rows of a batch that is committed, as if its attempt had written them."""
+        known = dict(self.app.ledger.committed(self.stream))[seq]
+        manifest = self.app.manifest(self.stream, known)
+        files = [*manifest.files, *self._files(manifest.name, kind, stage, rows)]
+        written = self.app.write_manifest(self.stream, manifest_of(manifest.name, seq, files))
+        with self.app.ledger._engine.begin() as connection:
+            for table, column in ((schema.attempts, "name"), (schema.commits, "attempt")):
+                connection.execute(
+                    update(table).where(table.c.seq == seq).values(manifest_out(written, column))
+                )
+
     def _files(self, name: str, kind: Kind, stage: str, rows: pa.Table) -> list[DataFile]:
         lake = self.app.lake(self.stream)
-        writer = RowWriter(lake.store, f"{lake.files(kind, stage, name)}/0.parquet", kind, stage)
+        writer = RowWriter(lake.store, f"{lake.files(kind, stage, name)}/{uuid4().hex}.parquet", kind, stage)
         with writer:
             for batch in rows.combine_chunks().to_batches():
                 writer.write(batch)

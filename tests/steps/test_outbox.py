@@ -87,7 +87,7 @@ def test_an_emission_outside_of_two_instants_is_found(
     assert found.outside(*bounds) == outside
 
 
-@pytest.mark.parametrize("gone", ["manifest.json", "0.parquet"])
+@pytest.mark.parametrize("gone", ["manifest.json", "*.parquet"])
 def test_an_outbox_that_is_gone_halts_and_the_file_is_named(tmp_path: Path, gone: str) -> None:
     committed = Committed(tmp_path, "  - {kind: table}", SQLITE)
     plan = committed.compute(1, {"first": [("1", 1)], "second": []})
@@ -95,5 +95,5 @@ def test_an_outbox_that_is_gone_halts_and_the_file_is_named(tmp_path: Path, gone
     assert attempt is not None
     (file,) = tmp_path.rglob(gone)
     file.unlink()
-    with pytest.raises(LakeDamaged, match=gone):
+    with pytest.raises(LakeDamaged, match=file.name):
         list(committed.app.outbox(plan, committed.pipeline.stages[0], attempt).batches(["key"]))

@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions, NewTopic
 
-from tests.manifests import manifest_ref
 from tests.steps.committed import Committed
 from tidegate import steps
 from tidegate.cli import cli
@@ -73,7 +72,9 @@ class Source:
         plan = self.plan(clock_ms, **trigger).plan
         assert plan is not None
         held = self.batches.app.ledger.acquire(self.batches.stream, "test")
-        attempt = Attempt(self.batches.stream, plan.seq, manifest_ref(f"a{plan.seq}"), {"": {"read": 0}})
+        written = self.batches.written(plan.seq, self.batches.attempt_name(plan.seq), {})
+        manifest = self.batches.app.write_manifest(self.batches.stream, written)
+        attempt = Attempt(self.batches.stream, plan.seq, manifest, {"": {"read": 0}})
         held.add_attempt(attempt)
         held.commit(plan, attempt)
         held.release()

@@ -16,7 +16,7 @@ from tests.world import World, stock_event
 from tidegate.cli import cli
 from tidegate.errors import (
     BufferFull,
-    Halted,
+    LakeDamaged,
     LakeUnavailable,
     Permanent,
     QualityFailed,
@@ -162,7 +162,7 @@ def test_a_decided_batch_that_cannot_be_published_is_wrong_whoever_tried(
     held.add_attempt(attempt)
     held.commit(plan, attempt)
     held.release()
-    with pytest.raises(Halted):  # its outbox is gone
+    with pytest.raises(LakeDamaged):  # its outbox is gone
         finish(source)
     code, [(wrong, told)] = of_batches(source.batches.environment)
     assert (code, wrong) == (2, "WRONG")
