@@ -175,9 +175,9 @@ def test_a_generation_that_the_ledger_does_not_have_is_refused(old: Committed) -
 
 @pytest.mark.broker
 def test_the_plan_step_of_the_new_generation_finishes_the_old_one(
-    tmp_path: Path, broker: KafkaBroker, home: Path
+    tmp_path: Path, broker: KafkaBroker
 ) -> None:
-    source = Source(tmp_path, broker.bootstrap_servers, home)
+    source = Source(tmp_path, broker.bootstrap_servers)
     source.send(1000)
     source.decide()
     old_stream = source.batches.stream

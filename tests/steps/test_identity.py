@@ -69,9 +69,9 @@ def shared(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 
 @pytest.fixture
-def machine(shared: tuple[KafkaBroker, Path], home: Path, tmp_path: Path) -> Machine:
+def machine(shared: tuple[KafkaBroker, Path], tmp_path: Path) -> Machine:
     broker, data = shared
-    return Machine(broker, Source(tmp_path, broker.bootstrap_servers, home), data)
+    return Machine(broker, Source(tmp_path, broker.bootstrap_servers), data)
 
 
 def test_a_log_that_was_truncated_and_has_grown_past_the_head_halts_and_doctor_finds_it(

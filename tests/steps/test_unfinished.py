@@ -109,8 +109,8 @@ def test_a_failure_that_a_retry_cures_is_a_note_until_the_batch_went_through(wor
 
 
 @pytest.fixture
-def source(tmp_path: Path, broker: KafkaBroker, home: Path) -> Source:
-    return Source(tmp_path, broker.bootstrap_servers, home)
+def source(tmp_path: Path, broker: KafkaBroker) -> Source:
+    return Source(tmp_path, broker.bootstrap_servers)
 
 
 def failing(source: Source, step: str) -> None:
