@@ -19,6 +19,7 @@ from benchmarks.figures import show_json, show_table, spread, spread_text, telle
 from benchmarks.place import (
     PIPELINE,
     PROJECT,
+    SINK,
     SOURCE,
     STEPS,
     create_topics,
@@ -64,7 +65,7 @@ def measure_runs(load: Load, repeat: int, say: Callable[[str], None]) -> list[Da
         write_pipeline(home)
         say("starting Kafka and Airflow")
         with Stack(home, PROJECT) as stack:
-            create_topics(stack.broker.bootstrap_servers, load.partitions)
+            create_topics(stack.broker.bootstrap_servers, load.partitions, SOURCE, SINK)
             stack.airflow.wait_dag(PIPELINE)
             stack.airflow.unpause(PIPELINE)
             runs = []

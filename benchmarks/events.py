@@ -11,14 +11,25 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from kafka import KafkaProducer
+from confluent_kafka import KafkaError, Producer
 
 STORES = 100
 SEED = 20_260_101
 _BEGIN_MS = 1_735_689_600_000  # 2025-01-01T00:00:00Z
 _STEP_MS = 5
 _CHUNK = 100_000
-_BATCH_BYTES = 262_144
+_WAIT_SECONDS = 0.1
+_FLUSH_SECONDS = 60.0
+_PRODUCER = {
+    "enable.idempotence": True,  # once each, and in order, also where the client tries again
+    "linger.ms": 50,
+    "batch.size": 262_144,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 128 * 1024,
+    "compression.type": "lz4",
+    "delivery.report.only.error": True,
+    "log_level": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,8 @@ def key(product: int) -> str:
 
 def value(product: int, quantity: int) -> bytes:
     """A record's value."""
-    return _head(product) + f"{quantity}}}".encode()
+    store, number = f"store-{product % STORES}", product // STORES + 1
+    return f'{{"storeId": "{store}", "id": {number}, "quantity": {quantity}}}'.encode()
 
 
 def send(servers: str, topic: str, load: Load) -> float:
@@ -85,31 +97,34 @@ def send(servers: str, topic: str, load: Load) -> float:
 
 def _send_part(servers: str, topic: str, load: Load, partition: int) -> int:
     """Send the events of the products that live in one partition; returns how many."""
-    keys = [key(product).encode() for product in range(load.keys)]
-    heads = [_head(product) for product in range(load.keys)]
-    tails = [f"{quantity}}}".encode() for quantity in range(load.quantities)]
-    count = 0
-    producer = KafkaProducer(
-        bootstrap_servers=servers,
-        acks="all",
-        linger_ms=50,
-        batch_size=_BATCH_BYTES,
-        compression_type="lz4",
+    failed: list[KafkaError] = []
+    producer = Producer(
+        {"bootstrap.servers": servers, **_PRODUCER, "on_delivery": lambda error, _: failed.append(error)}
     )
-    try:
-        for begin, products, quantities in draw(load):
-            for event, (product, quantity) in enumerate(zip(products, quantities, strict=True), begin):
-                if product % load.partitions == partition:
-                    value = heads[product] + tails[quantity]
-                    producer.send(topic, value, keys[product], None, partition, timestamp_ms(event))
-                    count += 1
-        producer.flush()
-    finally:
-        producer.close()
+    count = 0
+    for begin, products, quantities in draw(load):
+        for event, (product, quantity) in enumerate(zip(products, quantities, strict=True), begin):
+            if product % load.partitions == partition:
+                while not _queued(producer, topic, product, quantity, event, partition):
+                    producer.poll(_WAIT_SECONDS)
+                count += 1
+        producer.poll(0)
+    left = producer.flush(_FLUSH_SECONDS)
+    if left or failed:
+        raise RuntimeError(f"{left + len(failed)} events were not sent: {failed[:1]}")
     return count
 
 
-def _head(product: int) -> bytes:
-    """A record's value up to its quantity."""
-    text = f'{{"storeId": "store-{product % STORES}", "id": {product // STORES + 1}, "quantity": '
-    return text.encode()
+def _queued(producer: Producer, topic: str, product: int, quantity: int, event: int, partition: int) -> bool:
+    """Whether the client took an event; not while as many wait as it may hold."""
+    try:
+        producer.produce(
+            topic,
+            value(product, quantity),
+            key(product).encode(),
+            partition=partition,
+            timestamp=timestamp_ms(event),
+        )
+    except BufferError:
+        return False
+    return True

@@ -1,6 +1,6 @@
-"""A whole process, with all that it starts: wall seconds, processor seconds, memory. Linux only.
+"""Processes with all that they start: wall seconds, processor seconds, memory, bytes read. Linux only.
 
-The command gets a session of its own; whatever belongs to that session counts, and is ended with it.
+A measured command gets a session of its own; whatever belongs to that session counts, and is ended with it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from types import TracebackType
+from typing import IO, NamedTuple
 
 _SAMPLE_S = 0.1
 _LEAVE_S = 10.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_IDLE = (3, 4)  # idle, and waiting for a disk
+_TOLD_TWICE = 8  # guests' time, which is in their host's already
 
 
 class CommandFailed(Exception):
@@ -34,8 +37,11 @@ class Usage:
     `peak_tree_bytes` is the largest sum of resident memory over all its processes that two samples in a row,
     100 ms apart, have seen: at the moment of a fork one sees the parent twice. Pages that processes share
     count once for each. `peak_process_bytes` is the most that any one of them held, whenever that was, and
-    `peak_worker_bytes` the most that any of Spark's Python workers did. `cpu_seconds` is of all of them, up
-    to the last sample of each.
+    `peak_worker_bytes` the most that any of Spark's Python workers did. `cpu_seconds` is of all of them, and
+    `worker_read_bytes` of the workers' reads of files, up to the last sample of each.
+
+    `load` is how many processors others had meanwhile: neither the command, nor what the benchmark runs for
+    it, such as the broker. It includes what a virtual machine's host took.
     """
 
     seconds: float
@@ -43,6 +49,8 @@ class Usage:
     peak_tree_bytes: int
     peak_process_bytes: int
     peak_worker_bytes: int = 0
+    worker_read_bytes: int = 0
+    load: float = 0.0
 
 
 def run_measured(command: Sequence[str], env: Mapping[str, str], folder: Path) -> tuple[Usage, str]:
@@ -59,75 +67,192 @@ def run_measured(command: Sequence[str], env: Mapping[str, str], folder: Path) -
             start_new_session=True,
         )
         try:
-            with _Watch(process.pid) as watch:
+            with _Watch(process.pid, began) as watch:
                 process.wait()
-                seconds = time.perf_counter() - began
             _wait_for_leaving(process.pid)
         finally:
             _kill_session(process)
         if process.returncode != 0:
-            raise CommandFailed(f"{command[0]} ended with {process.returncode}:\n{_excerpt(_text(err))}")
-        usage = Usage(
-            seconds, watch.cpu_seconds, watch.peak_bytes, watch.largest_bytes, watch.largest_worker_bytes
+            raise _failed(command, process, err)
+        return watch.usage, _text(out)
+
+
+class LastingCommand:
+    """A command that stays, and answers each line with one that is a JSON object. A context manager."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], folder: Path) -> None:
+        self._command = command
+        self._err = tempfile.TemporaryFile("w+")  # noqa: SIM115 it is closed at the end of the block
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._err,
+            env=env,
+            cwd=folder,
+            start_new_session=True,
+            text=True,
         )
-        return usage, _text(out)
+
+    def __enter__(self) -> LastingCommand:
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _kill_session(self._process)
+        for pipe in (self._process.stdin, self._process.stdout, self._err):
+            with suppress(OSError):  # a line that it did not take
+                if pipe is not None:
+                    pipe.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process, and the session that it leads."""
+        return self._process.pid
+
+    def ask(self, line: str) -> tuple[Usage, str]:
+        """What it took from the line to the answer, and that. Raises CommandFailed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with _Watch(self.pid, time.perf_counter()) as watch:
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
+            answer = next((text for text in self._process.stdout if text.startswith("{")), None)
+        if answer is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LEAVE_S)
+            raise _failed(self._command, self._process, self._err)
+        return watch.usage, answer
 
 
-@dataclass
-class _Watch:
-    """Samples a session in a thread for as long as its block runs."""
+class _Process(NamedTuple):
+    """A living process: processor ticks so far, resident bytes."""
 
+    pid: int
+    parent: int
     session: int
-    peak_bytes: int = 0
-    largest_bytes: int = 0
-    largest_worker_bytes: int = 0
-    ticks: dict[int, int] = field(default_factory=dict)
+    ticks: int
+    bytes: int
 
-    def __enter__(self) -> _Watch:
+
+class _Watch:
+    """Samples a session in a thread for as long as its block runs; `usage` is there after it."""
+
+    def __init__(self, session: int, began: float) -> None:
+        self._session = session
+        self._began = began
+        self._busy = _busy_ticks()
+        self._before: dict[int, int] = {}  # ticks that processes had at the first sample
+        self._ticks: dict[int, int] = {}
+        self._kin_ticks: dict[int, int] = {}
+        self._read: dict[int, int] = {}
+        self._read_before: dict[int, int] = {}
+        self._peak = self._last_sum = self._largest = self._largest_worker = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        for process in _processes():
+            self._before[process.pid] = process.ticks
+            if process.session == self._session:
+                self._read_before[process.pid] = _read_bytes(process.pid)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        seconds = time.perf_counter() - self._began
+        busy = _busy_ticks() - self._busy
         self._stop.set()
         self._thread.join()
+        ours, kin = self._spent(self._ticks), self._spent(self._kin_ticks)
+        reads = {pid: read - self._read_before.get(pid, 0) for pid, read in self._read.items()}
+        self.usage = Usage(
+            seconds=seconds,
+            cpu_seconds=ours / _TICKS_PER_S,
+            peak_tree_bytes=self._peak,
+            peak_process_bytes=self._largest,
+            peak_worker_bytes=self._largest_worker,
+            worker_read_bytes=sum(reads.values()),
+            load=max(busy - ours - kin, 0) / _TICKS_PER_S / seconds,
+        )
 
-    @property
-    def cpu_seconds(self) -> float:
-        return sum(self.ticks.values()) / _TICKS_PER_S
+    def _spent(self, ticks: Mapping[int, int]) -> int:
+        return sum(now - self._before.get(pid, 0) for pid, now in ticks.items())
 
     def _run(self) -> None:
-        before = 0
         while not self._stop.wait(_SAMPLE_S):
-            sizes = []
-            for pid, ticks, size in _members(self.session):
-                self.ticks[pid] = ticks
-                sizes.append(size)
-                high = _high_water_bytes(pid)
-                self.largest_bytes = max(self.largest_bytes, high)
-                if _is_worker(pid):
-                    self.largest_worker_bytes = max(self.largest_worker_bytes, high)
-            self.peak_bytes = max(self.peak_bytes, min(before, sum(sizes)))
-            before = sum(sizes)
+            self._sample(list(_processes()))
+
+    def _sample(self, processes: Sequence[_Process]) -> None:
+        family = _descendants(processes, os.getpid())
+        members = [process for process in processes if process.session == self._session]
+        for process in processes:
+            if process.session == self._session:
+                self._ticks[process.pid] = process.ticks
+            elif process.pid in family:
+                self._kin_ticks[process.pid] = process.ticks
+        for process in members:
+            high = _high_water_bytes(process.pid)
+            self._largest = max(self._largest, high)
+            if _is_worker(process.pid):
+                self._largest_worker = max(self._largest_worker, high)
+                self._read[process.pid] = _read_bytes(process.pid)
+        sum_ = sum(process.bytes for process in members)
+        self._peak = max(self._peak, min(self._last_sum, sum_))
+        self._last_sum = sum_
 
 
-def _members(session: int) -> Iterator[tuple[int, int, int]]:
-    """(pid, processor ticks, resident bytes) of each living process of a session."""
-    wanted = str(session)
+def _processes() -> Iterator[_Process]:
+    """All that live on this machine."""
     for folder in filter(lambda folder: folder.name.isdigit(), Path("/proc").iterdir()):
         with suppress(OSError):
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if fields[3] == wanted and fields[0] != "Z":
-                yield int(folder.name), int(fields[11]) + int(fields[12]), int(fields[21]) * _PAGE_BYTES
+            if fields[0] != "Z":
+                parent, session = int(fields[1]), int(fields[3])
+                ticks, size = int(fields[11]) + int(fields[12]), int(fields[21]) * _PAGE_BYTES
+                yield _Process(int(folder.name), parent, session, ticks, size)
+
+
+def _members(session: int) -> Iterator[_Process]:
+    return (process for process in _processes() if process.session == session)
+
+
+def _descendants(processes: Sequence[_Process], ancestor: int) -> set[int]:
+    """A process and all that it started, and those again."""
+    children: dict[int, list[int]] = {}
+    for process in processes:
+        children.setdefault(process.parent, []).append(process.pid)
+    found, open_ = {ancestor}, [ancestor]
+    while open_:
+        new = children.get(open_.pop(), [])
+        found.update(new)
+        open_ += new
+    return found
+
+
+def _busy_ticks() -> int:
+    """Processor ticks of the whole machine that were not idle, since it started."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    return sum(int(ticks) for place, ticks in enumerate(fields[:_TOLD_TWICE]) if place not in _IDLE)
 
 
 def _high_water_bytes(pid: int) -> int:
     """The most that a process has held; `getrusage` would give that of its parent, if that was more."""
+    return _number(pid, "status", "VmHWM:") * 1024
+
+
+def _read_bytes(pid: int) -> int:
+    """What a process has read so far from files, whether they were in memory or not."""
+    return _number(pid, "io", "rchar:")
+
+
+def _number(pid: int, file: str, name: str) -> int:
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+        for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1])
     return 0
 
 
@@ -145,13 +270,22 @@ def _wait_for_leaving(session: int) -> None:
         time.sleep(0.05)
 
 
-def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    while members := [pid for pid, _, _ in _members(process.pid)]:
-        for pid in members:
+def _kill_session(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    while members := list(_members(process.pid)):
+        for member in members:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(member.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.05)
+    process.poll()
+
+
+def _failed(
+    command: Sequence[str],
+    process: subprocess.Popen[bytes] | subprocess.Popen[str],
+    err: IO[str],
+) -> CommandFailed:
+    return CommandFailed(f"{command[0]} ended with {process.returncode}:\n{_excerpt(_text(err))}")
 
 
 def _excerpt(text: str) -> str:

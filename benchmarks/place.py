@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
@@ -35,6 +36,7 @@ stages:
 sinks:
   - {{kind: table}}
 """
+_ALL = 1_000_000_000
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 
 
@@ -70,44 +72,63 @@ def ledger_url(home: Path) -> str:
     return f"sqlite:///{home / 'ledger.db'}"
 
 
-def write_pipeline(home: Path, generation: int = 1) -> None:
-    """The sample pipeline, unscheduled and without a limit on a batch, as this generation."""
+def write_pipeline(home: Path, generation: int = 1, source: str = SOURCE, sink: str = SINK) -> None:
+    """The sample pipeline between these topics, unscheduled and without a limit on a batch."""
     text = (PROJECT / "include" / "pipelines" / f"{PIPELINE}.yaml").read_text()
-    for name, value in (("generation", generation), ("schedule", "null"), ("max_records", 1_000_000_000)):
-        text, found = re.subn(rf"(?m)^( *{name}:).*$", rf"\1 {value}", text)
-        assert found == 1, f"{PIPELINE}.yaml has {found} lines with {name}"
+    lines = {
+        "generation": (":.*$", f": {generation}"),
+        "schedule": (":.*$", ": null"),
+        "max_records": (":.*$", f": {_ALL}"),
+        "topics": (r": \[stock\]$", f": [{source}]"),
+        "- {kind: kafka, topic": (": availability,", f": {sink},"),
+    }
+    for name, (before, after) in lines.items():
+        text, changed = re.subn(rf"(?m)^( *{re.escape(name)}){before}", rf"\1{after}", text)
+        assert changed == 1, f"{PIPELINE}.yaml has {changed} lines with {name}"
     (home / "pipelines" / f"{PIPELINE}.yaml").write_text(text)
 
 
-def write_stage(home: Path, generation: int, stage: str, most: int = 1_000_000_000) -> None:
-    """The sample's source with another stage (YAML in flow style), into a table. `most` records a batch."""
+def write_stage(home: Path, generation: int, stage: str) -> None:
+    """The sample's source with another stage (YAML in flow style), into a table."""
     path = home / "pipelines" / f"{PIPELINE}.yaml"
     path.write_text(
-        _BARE.format(pipeline=PIPELINE, generation=generation, source=SOURCE, stage=stage, most=most)
+        _BARE.format(pipeline=PIPELINE, generation=generation, source=SOURCE, stage=stage, most=_ALL)
     )
 
 
-def create_topics(servers: str, partitions: int) -> None:
-    """The pipeline's input and output topic."""
+def create_topics(servers: str, partitions: int, *topics: str) -> None:
+    """Topics, empty."""
     admin = KafkaAdminClient(bootstrap_servers=servers)
     try:
-        admin.create_topics([NewTopic(name, partitions, 1) for name in (SOURCE, SINK)])
+        admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics])
     finally:
         admin.close()
 
 
-def source_ends(servers: str) -> dict[int, int]:
-    """Partition of the input topic -> the offset after its last record."""
+def topic_ends(servers: str, topic: str) -> dict[int, int]:
+    """Partition of a topic -> the offset after its last record."""
     with KafkaLog(KafkaConfig.parse(servers)) as log:
-        return dict(log.view(SOURCE).stable_ends)
+        return dict(log.view(topic).stable_ends)
+
+
+class Place(NamedTuple):
+    """A home with a broker, and the environment of programs there."""
+
+    home: Path
+    env: dict[str, str]
+
+    @property
+    def servers(self) -> str:
+        """The broker's address."""
+        return self.env["TIDEGATE_KAFKA"]
 
 
 @contextmanager
-def running(partitions: int, master: str) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A home with the sample pipeline, a broker and the topics; and the environment of programs there."""
+def running(partitions: int, master: str) -> Iterator[Place]:
+    """A place with the sample pipeline and its topics."""
     with temporary_home() as home:
         write_pipeline(home)
         with KafkaBroker(home) as broker:
-            create_topics(broker.bootstrap_servers, partitions)
+            create_topics(broker.bootstrap_servers, partitions, SOURCE, SINK)
             settings = environment(home, PROJECT, broker.bootstrap_servers)
-            yield home, {**os.environ, **settings, "TIDEGATE_SPARK_MASTER": master}
+            yield Place(home, {**os.environ, **settings, "TIDEGATE_SPARK_MASTER": master})

@@ -1,20 +1,19 @@
-"""The two programs that are measured beside each other on the same Kafka range: tidegate and its peer."""
+"""One batch by `tidegate run`, measured, and checked before its numbers count."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from deltalake import DeltaTable
-
-from benchmarks.measure import Usage, run_measured
-from benchmarks.place import PIPELINE, PROJECT, SINK, SOURCE, STEPS, ledger_url, write_pipeline
+from benchmarks.measure import LastingCommand, Usage, run_measured
+from benchmarks.place import PIPELINE, PROJECT, STEPS, Place, ledger_url, topic_ends
 from tidegate.ledger import Ledger, Stream
 
-Ends = Mapping[int, int]
+TIDEGATE = str(Path(sys.executable).parent / "tidegate")
 
 
 class ResultWrong(Exception):
@@ -22,82 +21,60 @@ class ResultWrong(Exception):
 
 
 @dataclass(frozen=True)
-class Range:
-    """What batch number `seq` has to read: per partition of the input topic, from where and up to where."""
+class Run:
+    """What a program took. `emitted`: how many records it sent out; None: it does not say, or is not there
+    for that. `steps`: seconds of a batch's steps.
+    """
 
-    seq: int
-    starts: Ends
-    ends: Ends
-
-    @property
-    def records(self) -> int:
-        return sum(self.ends.values()) - sum(self.starts.values())
+    usage: Usage
+    emitted: int | None = None
+    steps: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run of one program. `changes` is how many records it let out or wrote; `steps` are seconds."""
+class Batch:
+    """What a batch of the pipeline, as it is now written, has to do: read so many `records`, up to the end of
+    the topic `source`, and send what it emits to the topic `sink`. Raises ResultWrong, CommandFailed.
+    """
 
-    program: str
-    seq: int
-    repeat: int
-    usage: Usage
+    generation: int
+    source: str
+    sink: str
     records: int
-    changes: int
-    steps: dict[str, float]
+
+    def run(self, place: Place, lasting: LastingCommand | None = None) -> Run:
+        """`tidegate run` as a process, from start to exit; or in one that goes on, see `session`."""
+        if lasting is not None:
+            usage, output = lasting.ask(PIPELINE)
+        else:
+            usage, output = run_measured(
+                [TIDEGATE, "run", PIPELINE, "--json"], place.env, place.home / "work"
+            )
+        return self._checked(place, usage, json.loads(last_line(output)))
+
+    def _checked(self, place: Place, usage: Usage, report: Mapping[str, Any]) -> Run:
+        """`report` is what the command printed."""
+        read, emitted = report["counts"]["read"], report["counts"]["emitted"]
+        require_equal("records read", read, self.records)
+        require_equal("records published", report["published"], {f"kafka:{self.sink}": emitted})
+        head = Ledger.open(ledger_url(place.home)).head(Stream(PIPELINE, self.generation))
+        ends = {(self.source, p): end for p, end in topic_ends(place.servers, self.source).items()}
+        require_equal("the head's offsets", dict(head.offsets), ends)
+        return Run(usage, int(emitted), {step: report["seconds"][step] for step in STEPS})
 
 
-def run_tidegate(home: Path, env: Mapping[str, str], wanted: Range, repeat: int) -> Measured:
-    """`tidegate run` of one batch. Each repeat is a generation, so that it has a state of its own."""
-    write_pipeline(home, generation=repeat)
-    program = Path(sys.executable).parent / "tidegate"
-    usage, output = run_measured([str(program), "run", PIPELINE, "--json"], env, home / "work")
-    report = json.loads(_last_line(output))
-    read, emitted = report["counts"]["read"], report["counts"]["emitted"]
-    _require_equal("records read", read, wanted.records)
-    _require_equal("records published", report["published"], {f"kafka:{SINK}": emitted})
-    head = Ledger.open(ledger_url(home)).head(Stream(PIPELINE, repeat))
-    _require_equal("the head's batch", head.seq, wanted.seq)
-    _require_equal("the head's offsets", head.offsets, {(SOURCE, p): end for p, end in wanted.ends.items()})
-    steps = {step: report["seconds"][step] for step in STEPS}
-    return Measured("tidegate", wanted.seq, repeat, usage, read, emitted, steps)
+def session(place: Place) -> LastingCommand:
+    """`tidegate run` in one process and one Spark session, one batch after the other."""
+    command = [sys.executable, "-m", "benchmarks.one_session"]
+    return LastingCommand(command, {**place.env, "PYTHONPATH": str(PROJECT)}, place.home / "work")
 
 
-def run_peer(home: Path, env: Mapping[str, str], wanted: Range, repeat: int) -> Measured:
-    """The hand-written job on the same range, with the same settings of Spark, into a table of its own."""
-    table = home / "peer" / f"{wanted.seq}-{repeat}"
-    starts, ends = (json.dumps({SOURCE: offsets}) for offsets in (wanted.starts, wanted.ends))
-    command = [sys.executable, "-m", "benchmarks.peer_job", json.dumps(_conf(env)), starts, ends, str(table)]
-    usage, output = run_measured(command, {**env, "PYTHONPATH": str(PROJECT)}, home / "work")
-    changes = DeltaTable(table).count()
-    steps: dict[str, float] = json.loads(_last_line(output))
-    return Measured("peer", wanted.seq, repeat, usage, wanted.records, changes, steps)
-
-
-def require_same_changes(tidegate: Measured, peer: Measured) -> None:
-    """Without earlier state both must find the same changes; they share no code that could err alike."""
-    _require_equal("changes in the first batch, tidegate and peer", tidegate.changes, peer.changes)
-
-
-def _conf(env: Mapping[str, str]) -> dict[str, str]:
-    """What `tidegate run` sets on its Spark session: the peer gets the very same."""
-    from tidegate.engine.session import _CONF
-
-    jars = sorted((Path(env["TIDEGATE_HOME"]) / "jars" / "spark").glob("*.jar"))
-    return {
-        **_CONF,
-        "spark.master": env["TIDEGATE_SPARK_MASTER"],
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "servers": env["TIDEGATE_KAFKA"],
-    }
-
-
-def _last_line(output: str) -> str:
+def last_line(output: str) -> str:
+    """Where a command prints its result for programs."""
     return output.strip().splitlines()[-1]
 
 
-def _require_equal(what: str, found: object, expected: object) -> None:
+def require_equal(what: str, found: object, expected: object) -> None:
+    """Raises ResultWrong."""
     if found != expected:
         raise ResultWrong(f"{what}: {found} instead of {expected}")

@@ -17,11 +17,9 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
-from kafka import KafkaAdminClient
-from kafka.admin import NewTopic
 
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
-from benchmarks.place import temporary_home
+from benchmarks.place import create_topics, temporary_home
 from benchmarks.programs import ResultWrong
 from tidegate.broker import KafkaConfig, KafkaLog
 from tidegate.broker.messages import message_columns, messages_of
@@ -114,11 +112,7 @@ def _pipeline() -> Pipeline:
 
 
 def _sink(config: KafkaConfig, topic: str, partitions: int) -> KafkaSink:
-    admin = KafkaAdminClient(bootstrap_servers=config.servers)
-    try:
-        admin.create_topics([NewTopic(topic, partitions, 1)])
-    finally:
-        admin.close()
+    create_topics(config.servers, partitions, topic)
     return KafkaSink(kind="kafka", topic=topic)
 
 

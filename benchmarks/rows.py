@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.events import Load, draw, key, timestamp_ms
 from tidegate import core
+from tidegate.core.hashing import key_hashes
 
-BATCH_ROWS = 2_048  # as many as Spark sends at once
+BATCH_ROWS = 65_536  # as many as Spark sends at once
 TOPIC = "stock"
 _BUSY = 50  # one key of this many gets half of all events, where some are busier than others
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -115,19 +115,12 @@ def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) ->
     }
 
 
-def _hashes(keys: pa.StringArray) -> pa.Int64Array:
-    """Any function of the key will do for the kernel."""
-    encoded = keys.dictionary_encode()
-    hashes = [crc32(text.encode()) << 16 for text in encoded.dictionary.to_pylist()]
-    return pa.array(hashes, pa.int64()).take(encoded.indices)
-
-
 def _as_rows(schema: pa.Schema, columns: dict[str, pa.Array], kind: int) -> pa.Table:
     size = len(columns["key"])
     constant = {"kind": kind, "updated_seq": 0, "topic": TOPIC, "part": 0, "passes": True}
     filled = {
         name: pa.repeat(pa.scalar(each, schema.field(name).type), size) for name, each in constant.items()
     }
-    given = filled | {"hash": _hashes(columns["key"])} | columns
+    given = filled | {"hash": key_hashes(columns["key"])} | columns
     arrays = [given[each.name] if each.name in given else pa.nulls(size, each.type) for each in schema]
     return pa.Table.from_arrays(arrays, schema=schema)

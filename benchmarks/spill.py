@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from benchmarks.events import Load, send
 from benchmarks.figures import mib, show_json, show_table, teller
 from benchmarks.measure import Usage, run_measured
 from benchmarks.place import PIPELINE, SOURCE, running, write_stage
-from benchmarks.programs import ResultWrong
+from benchmarks.programs import TIDEGATE, ResultWrong, last_line
 
 _STAGE = "held"
 # The events are from the first hours of 2025: nothing is due at the first instant, everything at the second.
@@ -67,13 +66,12 @@ def _measure(
     write_stage(
         home, generation, f'{{name: {_STAGE}, select: {{n: "quantity"}}, reduce: latest, emit: {emit}}}'
     )
-    program = str(Path(sys.executable).parent / "tidegate")
     results = []
     for what, clock in _CLOCKS.items():
         say(f"{when_full}, {keys:,} keys {what}")
-        command = [program, "run", PIPELINE, "--clock", clock, "--json"]
+        command = [TIDEGATE, "run", PIPELINE, "--clock", clock, "--json"]
         usage, output = run_measured(command, env, home / "work")
-        _require(what, json.loads(output.strip().splitlines()[-1])["stages"][_STAGE], keys)
+        _require(what, json.loads(last_line(output))["stages"][_STAGE], keys)
         results.append(Held(when_full, keys, what, usage))
     return results
 

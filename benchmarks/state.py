@@ -1,27 +1,22 @@
-"""What a key costs on disk: the state tables that one real batch of `tidegate run` writes.
+"""What a key costs on disk: the state that one real batch of `tidegate run` writes.
 
 `python -m benchmarks.state --help`
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from benchmarks.events import Load, send
 from benchmarks.figures import show_json, show_table, teller
 from benchmarks.measure import run_measured
 from benchmarks.place import PIPELINE, SOURCE, running, write_stage
-from benchmarks.programs import ResultWrong
-from tidegate.lake import Lake
+from benchmarks.programs import TIDEGATE, last_line, require_equal
 
 _STAGE = "state"
 # 256 hexadecimal digits that depend on the event: hardly anything in them repeats
@@ -50,7 +45,6 @@ class Size:
 def measure_sizes(keys: int, master: str, say: Callable[[str], None]) -> list[Size]:
     """One event of each key, read by one batch for each kind of state. Raises ResultWrong."""
     load = Load(events=keys, keys=keys, in_turn=True)
-    program = [str(Path(sys.executable).parent / "tidegate"), "run", PIPELINE, "--json"]
     sizes = []
     with running(load.partitions, master) as (home, env):
         say(f"sending {keys:,} events")
@@ -60,19 +54,15 @@ def measure_sizes(keys: int, master: str, say: Callable[[str], None]) -> list[Si
             emit = f"{{on: change, equal: exact, state: {kept}}}"
             stage = f"{{name: {_STAGE}, select: {{{selected}}}, reduce: latest, emit: {emit}}}"
             write_stage(home, generation, stage)
-            run_measured(program, env, home / "work")
-            lake = Lake(str(home / "lake"), PIPELINE, generation)
-            sizes.append(_size(name, lake.state(_STAGE), keys))
+            _, output = run_measured([TIDEGATE, "run", PIPELINE, "--json"], env, home / "work")
+            sizes.append(_size(name, json.loads(last_line(output))["stages"][_STAGE], keys))
             say(f"{sizes[-1].bytes_per_key:,.1f} bytes per key")
     return sizes
 
 
-def _size(name: str, path: str, keys: int) -> Size:
-    files = pa.table(DeltaTable(path).get_add_actions(flatten=True))
-    rows = pc.sum(files["num_records"]).as_py()
-    if rows != keys:
-        raise ResultWrong(f"{name}: {keys} keys were sent, but the state has {rows} rows")
-    return Size(name, keys, pc.sum(files["size_bytes"]).as_py())
+def _size(name: str, metrics: Mapping[str, float], keys: int) -> Size:
+    require_equal(f"keys in the state, {name}", metrics["state-rows"], keys)
+    return Size(name, keys, int(metrics["state-bytes"]))
 
 
 def _shown(size: Size) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.batch import as_json, measure_batches, rows_shown
 from benchmarks.events import Load, draw
 from benchmarks.kernel import compare
 from benchmarks.measure import CommandFailed, run_measured
@@ -90,21 +89,6 @@ def test_an_outbox_is_published_by_tidegate_and_by_the_peer() -> None:
     assert [run.program for run in result.runs] == ["tidegate", "plain"]
     assert result.ratios("plain") == [1.0]
     assert result.ratios("tidegate") == pytest.approx([result.runs[1].seconds / result.runs[0].seconds])
-
-
-@pytest.mark.spark
-@pytest.mark.broker
-@pytest.mark.long
-def test_a_batch_and_its_peer_are_measured_on_the_same_records() -> None:
-    load = Load(events=2_000, keys=100)
-    result = measure_batches(load, more=0, repeat=1, master="local[2]", say=_ignore)
-    ours, theirs = result.runs
-    assert ours.records == theirs.records == 2_000
-    assert ours.changes == theirs.changes > 100
-    assert {"plan", "compute", "validate", "commit", "publish"} == ours.steps.keys()
-    assert ours.usage.peak_tree_bytes > ours.usage.peak_process_bytes > 100 << 20
-    assert as_json(result)["ratio"]["1"]["median"] == ours.usage.seconds / theirs.usage.seconds
-    assert [row[""] for row in rows_shown(result, 1)][:2] == ["records read", "changes"]
 
 
 def test_decoding_and_the_loop_beside_it_give_the_same_rows() -> None:

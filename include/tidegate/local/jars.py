@@ -45,17 +45,17 @@ class LockedJar:
         return f"{self.artifact}-{self.version}.jar"
 
 
-def ensure_jars(set_name: str, home: Path) -> list[Path]:
-    """The jars of a set of the lock, below `home`; those that are missing are downloaded first."""
-    missing = [jar for jar in locked_jars(set_name) if not _is_there(jar, home / "jars" / set_name)]
+def ensure_jars(set_name: str, home: Path, lock: Path = LOCK) -> list[Path]:
+    """The jars of a set in `lock`, below `home`; those that are missing are downloaded first."""
+    missing = [jar for jar in locked_jars(set_name, lock) if not _is_there(jar, home / "jars" / set_name)]
     if missing:
         _download(missing, home / "jars" / set_name)
-    return find_jars(set_name, home)
+    return find_jars(set_name, home, lock)
 
 
-def find_jars(set_name: str, home: Path) -> list[Path]:
+def find_jars(set_name: str, home: Path, lock: Path = LOCK) -> list[Path]:
     """The jars of a set below `home`, without network; SetupFailed when they are not all there."""
-    folder, jars = home / "jars" / set_name, locked_jars(set_name)
+    folder, jars = home / "jars" / set_name, locked_jars(set_name, lock)
     missing = [jar.file_name for jar in jars if not _is_there(jar, folder)]
     if missing:
         what = f"{len(missing)} of {len(jars)} {set_name} jars are missing in {folder} ({missing[0]} …)"
@@ -63,12 +63,12 @@ def find_jars(set_name: str, home: Path) -> list[Path]:
     return [folder / jar.file_name for jar in jars]
 
 
-def locked_jars(set_name: str) -> list[LockedJar]:
-    """What the lock lists for a set, in its order."""
-    lines = [line.split() for line in LOCK.read_text().splitlines() if not line.startswith("#")]
+def locked_jars(set_name: str, lock: Path = LOCK) -> list[LockedJar]:
+    """What a lock lists for a set, in its order."""
+    lines = [line.split() for line in lock.read_text().splitlines() if not line.startswith("#")]
     found = [_parse(line) for line in lines if line and line[0] == set_name]
     if not found:
-        raise SetupFailed(f"No set of jars is named {set_name!r}", f"See {LOCK.name} for those there are.")
+        raise SetupFailed(f"No set of jars is named {set_name!r}", f"See {lock} for those there are.")
     return found
 
 
@@ -77,7 +77,7 @@ def verify(jar: LockedJar, path: Path) -> None:
     actual = hashlib.sha256(path.read_bytes()).hexdigest()
     if actual != jar.sha256:
         what = f"{jar.file_name} has checksum {actual[:12]}…, but {jar.sha256[:12]}… is locked"
-        raise SetupFailed(what, "The download was cut short or tampered with. Run `make setup` again.")
+        raise SetupFailed(what, "The download was cut short or tampered with. Run the same again.")
 
 
 def _parse(fields: list[str]) -> LockedJar:
@@ -116,7 +116,7 @@ def _retrieve(jars: list[LockedJar], scratch: Path) -> None:
         output = _run_ivy(scratch, truststore_options(store))
     if output:
         what = f"Downloading {len(jars)} jars failed: {_reason(output)}"
-        raise SetupFailed(what, "Check the network, then run `make setup` again.")
+        raise SetupFailed(what, "Check the network, then run the same again.")
 
 
 def _run_ivy(scratch: Path, jvm_options: list[str]) -> str:

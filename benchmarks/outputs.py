@@ -1,0 +1,34 @@
+"""What topics hold, compared: each key's records, in order, as a `read_committed` consumer sees them."""
+
+from __future__ import annotations
+
+from benchmarks.place import topic_ends
+from benchmarks.programs import ResultWrong
+from tidegate.broker import KafkaConfig
+from tidegate.broker.records import Slice, read_slice
+
+
+def require_same_output(servers: str, topic: str, other: str) -> None:
+    """Raises ResultWrong unless both topics have records, and for each key the same values and timestamps in
+    the same order."""
+    digests, others = _digests(servers, topic), _digests(servers, other)
+    if not digests:
+        raise ResultWrong(f"{topic} has no records that could be compared")
+    if digests == others:
+        return
+    keys = digests.keys() | others.keys()
+    differ = sorted(key for key in keys if digests.get(key) != others.get(key))
+    example = differ[0].decode(errors="replace")
+    raise ResultWrong(f"{topic} and {other} differ in {len(differ):,} of {len(keys):,} keys: {example} …")
+
+
+def _digests(servers: str, topic: str) -> dict[bytes, int]:
+    """Key -> a digest of its values and timestamps, in order."""
+    config = KafkaConfig.parse(servers)
+    digests: dict[bytes, int] = {}
+    for partition, end in topic_ends(servers, topic).items():
+        for block in read_slice(config, Slice(topic, partition, 0, end)):
+            for message in block:
+                key = message.key() or b""
+                digests[key] = hash((digests.get(key), message.value(), message.timestamp()[1]))
+    return digests

@@ -1,0 +1,126 @@
+"""Rows of the table: small batches on a state that is there already, large or in many pieces."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from benchmarks.events import Load, key, send
+from benchmarks.expected import Availability
+from benchmarks.measure import LastingCommand, run_measured
+from benchmarks.place import PIPELINE, Place, create_topics, ledger_url, running, write_pipeline
+from benchmarks.programs import TIDEGATE, Batch, Run, require_equal, session
+from benchmarks.turns import Row, Say, take_turns
+from tidegate.ledger import Ledger, Stream
+
+FEW_KEYS = 100_000
+CHANGELOGS = 50
+LOOK_UP, START = "tidegate state --key", "tidegate state --help"
+_STRIDE = 7_919  # a prime: each look-up is of another key
+
+
+def measure_large_state(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
+    """A batch of `load` on a state of all its keys, and on one of FEW_KEYS; then look-ups of single keys in
+    the large one. Each state was written by one batch, and compacted. Raises ResultWrong, CommandFailed.
+    """
+    few = replace(load, keys=FEW_KEYS)
+    with running(load.partitions, master) as place:
+        large, small = _Stored(place, 1, load), _Stored(place, 2, few)
+        for stored in (large, small):
+            say(f"writing a state of {stored.load.keys:,} keys")
+            stored.fill()
+            stored.compact()
+        programs = {f"{load.keys:,} keys": large.run, f"{few.keys:,} keys": small.run}
+        title = f"{load.events:,} events on a state of {load.keys:,} keys"
+        batches = take_turns(title, programs, rounds, say)
+        looks = {LOOK_UP: large.look_up, START: lambda _: _start(place)}
+        return [batches, take_turns(f"One key of {load.keys:,}", looks, rounds, say)]
+
+
+def measure_changelogs(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
+    """A batch of `load` on a state of its keys in a snapshot and CHANGELOGS since, and in a snapshot alone.
+
+    Each changelog is that of such a batch. Raises ResultWrong, CommandFailed.
+    """
+    with running(load.partitions, master) as place:
+        pieces, whole = _Stored(place, 1, load), _Stored(place, 2, load)
+        with session(place) as lasting:
+            for stored in (pieces, whole):
+                say(f"writing a state of {load.keys:,} keys, and {CHANGELOGS} changelogs")
+                stored.fill(lasting)
+                stored.compact()
+                for _ in range(CHANGELOGS):
+                    stored.run(lasting=lasting)
+
+        def on_snapshot(number: int) -> Run:
+            whole.compact()
+            return whole.run(number)
+
+        def check(number: int) -> None:
+            require_equal("changelogs", (pieces.changelogs, whole.changelogs), (CHANGELOGS + number, 1))
+
+        programs = {f"{CHANGELOGS} changelogs": pieces.run, "a snapshot": on_snapshot}
+        return [
+            take_turns(f"{load.events:,} events after {CHANGELOGS} batches", programs, rounds, say, check)
+        ]
+
+
+class _Stored:
+    """A generation of the pipeline, with topics of its own; it reads loads like `load`, one after the other.
+
+    Each batch is checked: it must emit as many changes as there are. All raise ResultWrong, CommandFailed.
+    """
+
+    def __init__(self, place: Place, generation: int, load: Load) -> None:
+        self.load = load
+        self._place = place
+        self._generation = generation
+        self._source, self._sink = f"source-{generation}", f"sink-{generation}"
+        self._known = Availability(load.keys)
+        self._next_event = 0
+        create_topics(place.servers, load.partitions, self._source, self._sink)
+
+    def fill(self, lasting: LastingCommand | None = None) -> None:
+        """One event of each key, and one batch that reads them."""
+        self._batch(replace(self.load, events=self.load.keys, in_turn=True), lasting)
+
+    def run(self, number: int = 0, lasting: LastingCommand | None = None) -> Run:
+        """New events, and their batch: a process of its own, or in one that goes on."""
+        return self._batch(self.load, lasting)
+
+    def compact(self) -> None:
+        """Fold the state into a snapshot."""
+        self._write_pipeline()
+        run_measured([TIDEGATE, "compact", PIPELINE], self._place.env, self._place.home / "work")
+
+    @property
+    def changelogs(self) -> int:
+        """How many batches there are since the last snapshot."""
+        ledger, stream = Ledger.open(ledger_url(self._place.home)), Stream(PIPELINE, self._generation)
+        return ledger.head(stream).seq - ledger.snapshots(stream)[-1].seq
+
+    def look_up(self, number: int) -> Run:
+        """The command that shows the state of one key."""
+        wanted = key(number * _STRIDE % self.load.keys)
+        command = [TIDEGATE, "state", PIPELINE, "--generation", str(self._generation), "--key", wanted]
+        usage, output = run_measured([*command, "--json"], self._place.env, self._place.home / "work")
+        require_equal("the keys shown", [row["key"] for row in json.loads(output)], [wanted])
+        return Run(usage)
+
+    def _batch(self, load: Load, lasting: LastingCommand | None) -> Run:
+        load = replace(load, first=self._next_event)
+        self._next_event += load.events
+        send(self._place.servers, self._source, load)
+        self._write_pipeline()
+        run = Batch(self._generation, self._source, self._sink, load.events).run(self._place, lasting)
+        require_equal("changes", run.emitted, self._known.changes(load))
+        return run
+
+    def _write_pipeline(self) -> None:
+        write_pipeline(self._place.home, self._generation, self._source, self._sink)
+
+
+def _start(place: Place) -> Run:
+    """The command's start: interpreter and imports."""
+    usage, _ = run_measured([TIDEGATE, "state", "--help"], place.env, place.home / "work")
+    return Run(usage)
