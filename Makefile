@@ -46,11 +46,11 @@ simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (so
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.simulator --seeds 1000000
 
-bench: setup ## Measure: a large batch beside a hand-written job, the kernel, a run under Airflow (half an hour)
+bench: setup ## Measure: the kernel, a run under Airflow, publication, batches beside Kafka Streams (needs a JDK; hours)
 	$(VENV)/python -m benchmarks.kernel
 	$(VENV)/python -m benchmarks.airflow_run
 	$(VENV)/python -m benchmarks.publication
-	$(VENV)/python -m benchmarks.batch
+	$(VENV)/python -m benchmarks.table
 
 lock: setup ## Write the lock files anew from pyproject.toml
 	$(COMPILE) pyproject.toml -o requirements.lock

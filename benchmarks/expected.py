@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from benchmarks.events import Load, draw
 
-_SOLD_OUT, _AVAILABLE = 1, 2
+_NOTHING, _SOLD_OUT, _AVAILABLE = range(3)
 
 
 class Availability:
-    """What is known of `keys` products, so far nothing."""
+    """What is known of `keys` products: nothing, or that all of them are `known` to be available or not."""
 
-    def __init__(self, keys: int) -> None:
-        self._known = bytearray(keys)
+    def __init__(self, keys: int, known: bool | None = None) -> None:
+        first = _NOTHING if known is None else _AVAILABLE if known else _SOLD_OUT
+        self._known = bytearray([first]) * keys
 
     def changes(self, load: Load) -> int:
         """How many of the next events change what is known of their product."""
