@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from confluent_kafka import Producer
 
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
@@ -25,7 +25,10 @@ from tidegate.broker import KafkaConfig, KafkaLog
 from tidegate.broker.messages import message_columns, messages_of
 from tidegate.broker.producer import BATCH_BYTES
 from tidegate.broker.publisher import KafkaPublisher
+from tidegate.core.hashing import key_hashes
 from tidegate.demo.topics import committed_records
+from tidegate.lake import Store
+from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
 from tidegate.ledger import Plan, Stream
 from tidegate.local.broker import KafkaBroker
 from tidegate.spec import KafkaSink, Pipeline, parse_pipeline
@@ -88,23 +91,27 @@ def measure(records: int, partitions: int, repeat: int, say: Callable[[str], Non
 
 
 def _outbox(home: Path, records: int) -> Outbox:
-    """As compute leaves it: sorted by key and ordinal; values of about 10 bytes, four of each key."""
-    numbers = range(records)
-    keys = [f"{number // _PER_KEY:08}" for number in numbers]
-    file = home / "outbox.parquet"
+    """As compute leaves it: in the order of the keys' hashes; values of about 10 bytes, four of each key."""
+    numbers = np.arange(records)
+    keys = pa.array([f"{number // _PER_KEY:08}" for number in range(records)])
+    numbers = numbers[np.argsort(key_hashes(keys), kind="stable")]
     columns = {
-        "key": keys,
-        "ordinal": pa.array(numbers, pa.int64()),
+        "key": keys.take(pa.array(numbers)),
+        "ordinal": numbers,
         "payload": [f'{{"n": {number % _PER_KEY}}}' for number in numbers],
-        "timestamp": pa.array(numbers, pa.int64()),
+        "timestamp": numbers,
         "source": [f"stock/0/{number}" for number in numbers],
         "window_start": pa.nulls(records, pa.int64()),
         "window_end": pa.nulls(records, pa.int64()),
     }
-    pq.write_table(pa.table(columns), file)
-    pipeline = _pipeline()
+    store, pipeline = Store(str(home / "lake")), _pipeline()
+    stage = pipeline.stages[0]
+    with RowWriter(store, "outbox.parquet", "outbox", stage.name) as writer:
+        for rows in pa.table(columns).to_batches(max_chunksize=ROW_GROUP_ROWS):
+            writer.write(rows)
+    assert writer.file is not None, "an outbox has rows"
     plan = Plan(Stream("published", 1), 1, "benchmark", 0, 0, (), {}, pipeline.text, pipeline.hash)
-    return Outbox(plan, pipeline.stages[0], "measured", records, (str(file),))
+    return Outbox(plan, stage, "measured", records, store, (writer.file,))
 
 
 def _pipeline() -> Pipeline:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+
+import pyarrow.parquet as pq
 
 from benchmarks.events import Load, key, send
 from benchmarks.expected import Availability
@@ -11,7 +14,11 @@ from benchmarks.measure import LastingCommand, run_measured
 from benchmarks.place import PIPELINE, Place, create_topics, ledger_url, running, write_pipeline
 from benchmarks.programs import TIDEGATE, Batch, Run, require_equal, session
 from benchmarks.turns import Row, Say, take_turns
-from tidegate.ledger import Ledger, Stream
+from benchmarks.written_state import write_state
+from tidegate.lake import snapshot_name
+from tidegate.lake.manifest import manifest_of
+from tidegate.ledger import Ledger, Snapshot, Stream
+from tidegate.steps import App
 
 FEW_KEYS = 100_000
 CHANGELOGS = 50
@@ -23,15 +30,27 @@ def measure_large_state(load: Load, rounds: int, master: str, say: Say) -> list[
     """A batch of `load` on a state of all its keys, and on one of FEW_KEYS; then look-ups of single keys in
     the large one. Each state was written by one batch, and compacted. Raises ResultWrong, CommandFailed.
     """
+    return _measure_sizes(load, rounds, master, say, _Stored.fill_and_compact)
+
+
+def measure_huge_state(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
+    """The same on states that no batch could write in reasonable time. Raises as `measure_large_state`."""
+    return _measure_sizes(load, rounds, master, say, _Stored.write_directly)
+
+
+def _measure_sizes(
+    load: Load, rounds: int, master: str, say: Say, write: Callable[[_Stored], None]
+) -> list[Row]:
     few = replace(load, keys=FEW_KEYS)
     with running(load.partitions, master) as place:
         large, small = _Stored(place, 1, load), _Stored(place, 2, few)
         for stored in (large, small):
             say(f"writing a state of {stored.load.keys:,} keys")
-            stored.fill()
-            stored.compact()
+            write(stored)
+            say(f"it takes {stored.snapshot_bytes / 1e6:,.1f} MB")
         programs = {f"{load.keys:,} keys": large.run, f"{few.keys:,} keys": small.run}
-        title = f"{load.events:,} events on a state of {load.keys:,} keys"
+        megabytes = f"{large.snapshot_bytes / 1e6:,.0f} MB"
+        title = f"{load.events:,} events on a state of {load.keys:,} keys, {megabytes}"
         batches = take_turns(title, programs, rounds, say)
         looks = {LOOK_UP: large.look_up, START: lambda _: _start(place)}
         return [batches, take_turns(f"One key of {load.keys:,}", looks, rounds, say)]
@@ -93,11 +112,44 @@ class _Stored:
         self._write_pipeline()
         run_measured([TIDEGATE, "compact", PIPELINE], self._place.env, self._place.home / "work")
 
+    def fill_and_compact(self) -> None:
+        """A state as it is after a while."""
+        self.fill()
+        self.compact()
+
+    def write_directly(self) -> None:
+        """A batch of a few events, and in place of its state a snapshot with a row like its own per key."""
+        self._batch(replace(self.load, events=self.load.partitions, in_turn=True), None)
+        app, stream = App.from_environment(self._place.env), self._stream
+        attempt = app.ledger.attempt(stream, 1)
+        assert attempt is not None, "the batch was computed"
+        (file, *_) = app.manifest(stream, attempt.manifest).of("state", PIPELINE)
+        lake, name = app.lake(stream), snapshot_name(1)
+        with lake.store.open(file.path) as source:
+            row = pq.read_table(source).slice(0, 1)
+        folder = lake.files("state", file.stage, name)
+        files = write_state(lake.store, folder, file.stage, row, self.load.keys, self.load.partitions)
+        manifest = app.write_manifest(stream, manifest_of(name, 1, files))
+        require_equal("noted", app.ledger.add_snapshot(Snapshot(stream, 1, manifest), after=0), True)
+        self._known = Availability(self.load.keys, row["value"][0].as_py()["isAvailable"])
+
     @property
     def changelogs(self) -> int:
         """How many batches there are since the last snapshot."""
-        ledger, stream = Ledger.open(ledger_url(self._place.home)), Stream(PIPELINE, self._generation)
-        return ledger.head(stream).seq - ledger.snapshots(stream)[-1].seq
+        return self._ledger.head(self._stream).seq - self._ledger.snapshots(self._stream)[-1].seq
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """What the files of the last snapshot have."""
+        return self._ledger.snapshots(self._stream)[-1].manifest.file_bytes
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger.open(ledger_url(self._place.home))
+
+    @property
+    def _stream(self) -> Stream:
+        return Stream(PIPELINE, self._generation)
 
     def look_up(self, number: int) -> Run:
         """The command that shows the state of one key."""

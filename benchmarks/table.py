@@ -13,7 +13,7 @@ import click
 from benchmarks.beside_streams import measure_cold, measure_warm
 from benchmarks.events import Load
 from benchmarks.figures import show_json, teller
-from benchmarks.stored import measure_changelogs, measure_large_state
+from benchmarks.stored import measure_changelogs, measure_huge_state, measure_large_state
 from benchmarks.turns import Row, Say, row_object, show_row
 from tidegate.errors import TidegateError
 
@@ -32,6 +32,7 @@ ENTRIES = {
     "30m": Entry(measure_cold, Load(30_000_000, 1_000_000)),
     "warm": Entry(measure_warm, Load(3_000_000, 100_000)),
     "large-state": Entry(measure_large_state, Load(100_000, 10_000_000)),
+    "huge-state": Entry(measure_huge_state, Load(10_000, 100_000_000)),
     "changelogs": Entry(measure_changelogs, Load(10_000, 100_000)),
 }
 

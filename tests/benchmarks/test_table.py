@@ -203,9 +203,12 @@ def test_a_batch_sends_what_a_plain_loop_finds(
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.long
-def test_batches_and_look_ups_are_measured_on_states_of_two_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("measure", [stored.measure_large_state, stored.measure_huge_state])
+def test_batches_and_look_ups_are_measured_on_states_of_two_sizes(
+    measure: Callable[..., list[Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stored, "FEW_KEYS", 50)
-    batches, looks = stored.measure_large_state(Load(events=200, keys=500), 1, "local[2]", _ignore)
+    batches, looks = measure(Load(events=200, keys=500), 1, "local[2]", _ignore)
     assert batches.programs == ("500 keys", "50 keys")
     assert looks.programs == (stored.LOOK_UP, stored.START)
 
