@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,8 +14,9 @@ import click
 from benchmarks.events import Load, send
 from benchmarks.figures import show_json, show_table, teller
 from benchmarks.measure import run_measured
-from benchmarks.place import PIPELINE, SOURCE, running, write_stage
-from benchmarks.programs import TIDEGATE, last_line, require_equal
+from benchmarks.place import PIPELINE, SOURCE, ledger_url, running, write_stage
+from benchmarks.programs import TIDEGATE, require_equal
+from tidegate.ledger import Ledger, Stream
 
 _STAGE = "state"
 # 256 hexadecimal digits that depend on the event: hardly anything in them repeats
@@ -54,15 +54,12 @@ def measure_sizes(keys: int, master: str, say: Callable[[str], None]) -> list[Si
             emit = f"{{on: change, equal: exact, state: {kept}}}"
             stage = f"{{name: {_STAGE}, select: {{{selected}}}, reduce: latest, emit: {emit}}}"
             write_stage(home, generation, stage)
-            _, output = run_measured([TIDEGATE, "run", PIPELINE, "--json"], env, home / "work")
-            sizes.append(_size(name, json.loads(last_line(output))["stages"][_STAGE], keys))
+            run_measured([TIDEGATE, "run", PIPELINE], env, home / "work")
+            metrics = Ledger.open(ledger_url(home)).metrics(Stream(PIPELINE, generation), 1)
+            require_equal(f"keys in the state, {name}", metrics[_STAGE, "state-rows"], keys)
+            sizes.append(Size(name, keys, int(metrics[_STAGE, "state-bytes"])))
             say(f"{sizes[-1].bytes_per_key:,.1f} bytes per key")
     return sizes
-
-
-def _size(name: str, metrics: Mapping[str, float], keys: int) -> Size:
-    require_equal(f"keys in the state, {name}", metrics["state-rows"], keys)
-    return Size(name, keys, int(metrics["state-bytes"]))
 
 
 def _shown(size: Size) -> dict[str, Any]:
