@@ -184,7 +184,7 @@ class LookupReplaced(Halted):
 
 
 class LakeDamaged(Halted):
-    """A file that the ledger knows of is missing, short or changed."""
+    """A file that the ledger knows of is missing, short or changed; or a table is none of this tidegate's."""
 
 
 class BackwardsRefused(Halted):

@@ -85,12 +85,13 @@ def test_two_applications_count_for_themselves(table: SharedTable) -> None:
     assert (number(table), number(table, "other")) == (5, 1)
 
 
-def test_a_checkpoint_of_the_log_knows_how_far_the_table_is(table: SharedTable) -> None:
-    changes = [batch(table, seq) for seq in (1, 2)]
-    catch_up(table, changes[:1])
-    opened(table).create_checkpoint()
-    catch_up(table, changes)
-    assert rows_of(table) == [(1, 1), (2, 2)]
+def test_the_log_has_checkpoints_which_know_how_far_the_table_is(table: SharedTable) -> None:
+    change = batch(table, 30)
+    catch_up(table, [*(TableChange({APPLICATION: seq}) for seq in range(1, 30)), change])
+    log = [file.path for file in table.store.listed(f"{table.folder}/_delta_log")]
+    assert sum(path.endswith(".checkpoint.parquet") for path in log) == 1
+    catch_up(table, [change])
+    assert (number(table), rows_of(table)) == (30, [(30, 30)])
 
 
 def test_of_many_that_catch_up_at_once_each_change_is_there_once(table: SharedTable) -> None:

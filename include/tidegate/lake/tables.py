@@ -40,6 +40,9 @@ FORMAT = "1"
 """Of what a table's log says of a stream; raised whenever that changes its meaning."""
 
 _FORMAT = "tidegate.format"
+_CHECKPOINT_INTERVAL = "20"
+"""Who opens a table reads at most so many entries of its log, one by one; each batch does."""
+
 _TRIES = 20
 
 
@@ -231,7 +234,7 @@ def _first_entry(columns: pa.Schema) -> bytes:
         "format": {"provider": "parquet", "options": {}},
         "schemaString": Schema.from_arrow(columns).to_json(),
         "partitionColumns": [],
-        "configuration": {_FORMAT: FORMAT},
+        "configuration": {_FORMAT: FORMAT, "delta.checkpointInterval": _CHECKPOINT_INTERVAL},
         "createdTime": now_ms,
     }
     actions = [
