@@ -12,8 +12,8 @@ import pytest
 from tests.conformance.test_cases import KNOWN
 from tests.plane.played import Played, by_place
 from tidegate.cli.cases import against_expectation
-from tidegate.engine.replay import Emitted, Outcome
 from tidegate.errors import TidegateError
+from tidegate.plane.replay_outcome import Emitted, Outcome
 from tidegate.spec import Case, CaseRecord, Tick, load_cases
 
 if TYPE_CHECKING:

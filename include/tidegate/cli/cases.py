@@ -14,9 +14,10 @@ import click
 
 from tidegate.cli.show import as_json, err, out, show, show_lines, steps_shown
 from tidegate.engine import open_session
-from tidegate.engine.explain import of_people
-from tidegate.engine.replay import Emitted, Fate, Outcome, Replay
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
+from tidegate.plane.explain import in_words_of_the_file
+from tidegate.plane.replay import Replay
+from tidegate.plane.replay_outcome import Emitted, Fate, Outcome
 from tidegate.settings import Settings
 from tidegate.spec import Case, load_cases, load_pipeline, parse_input
 
@@ -92,13 +93,13 @@ def _line(each: Emitted) -> dict[str, Any]:
 
 
 def _fate_line(each: Fate) -> dict[str, Any]:
-    stage, key, value = of_people(each.step, each.key, each.told["value"])
+    stage, key, value = in_words_of_the_file(each.step, each.key, each.value)
     return {
         "stage": stage,
         "key": key,
         "value": value,
         "timestamp": each.timestamp,
-        "known": each.told["known"],
+        "known": each.known,
         "fate": each.fate,
         "at": each.at,
         "source": "/".join(map(str, each.source)),
@@ -154,8 +155,8 @@ def _against_error(case: Case, whole: Outcome, others: Sequence[Outcome]) -> lis
 
 def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
     """After every record, then at random places. Ticks already say where batches end."""
-    places = range(1, len(replay.records))
-    if cuts and not replay.ticks and places:
+    places = range(1, len(replay.input.records))
+    if cuts and not replay.input.ticks and places:
         yield list(places)
         draw = random.Random(seed)
         for _ in range(cuts):

@@ -50,12 +50,12 @@ from tidegate.plane.steps import (
     typed,
     unpacked,
 )
+from tidegate.plane.task_rows import BY_KEY_AND_TIME
 from tidegate.plane.time_task import LATER_FIRST, ORDER, TimeTask
 from tidegate.plane.written import WrittenOutput
 from tidegate.spec import Pipeline
 
 _ROWS_PER_SLOT = 500_000
-_BY_KEY_AND_TIME = ("hash", "key", "at", "topic", "partition", "ordinal")
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,10 @@ class Computation:
         by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
         merge = MergeTask(task.output)
         return self._mapped(
-            decided.withColumn("hash", by_key), merge, _BY_KEY_AND_TIME, task.output.forwarding.schema
+            decided.withColumn("hash", by_key),
+            merge,
+            ("hash", *BY_KEY_AND_TIME),
+            task.output.forwarding.schema,
         )
 
     def _mapped(

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
@@ -21,6 +20,7 @@ from tidegate.ledger.records import OffsetRange
 from tidegate.plane.errors import report_worker_errors
 from tidegate.plane.reports import SliceReport, rows_of
 from tidegate.plane.shuffle import REPORT, SLOT
+from tidegate.plane.stream_time import times_before
 
 Times = Mapping[tuple[str, int], int]
 """(topic, partition) -> stream time, epoch ms."""
@@ -173,9 +173,8 @@ class _Tally:
             self._unkeyed += _unkeyed(rows, unkeyed_columns)
         if self._time is not None:
             usable = rows.column("__reason").is_null()
-            timestamps = pc.fill_null(pc.if_else(usable, rows.column("__timestamp"), -1), -1)
-            reached = np.maximum.accumulate(np.append(self._time, timestamps.to_numpy()))
-            self.before, self._time = pa.array(reached[:-1]), int(reached[-1])
+            before, self._time = times_before(rows.column("__timestamp"), usable, self._time)
+            self.before = pa.array(before)
 
     def report(self, slice_: Slice) -> SliceReport:
         """All of it."""

@@ -12,6 +12,8 @@ from tidegate import core
 
 _CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
 """What records have in columns that did not travel."""
+BY_KEY_AND_TIME = ("key", "at", "topic", "partition", "ordinal")
+"""The order of a key's emissions that tasks of several topic-partitions have made."""
 
 
 def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -75,7 +77,7 @@ def quarantine_rows(rows: pa.RecordBatch, given: pa.StructArray, seq: int) -> pa
 
 
 def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows sorted by key, with `ordinal` 0, 1, 2 … in each key."""
+    """Rows sorted by `BY_KEY_AND_TIME`, with `ordinal` 0, 1, 2 … in each key."""
     last, before = None, 0
     for rows in batches:
         if not rows.num_rows:

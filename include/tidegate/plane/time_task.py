@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidegate.plane.errors import report_worker_errors
 from tidegate.plane.kernel_task import slot_of_task
 from tidegate.plane.reports import TimeReport, rows_of, split_reports
+from tidegate.plane.stream_time import times_before
 from tidegate.plane.task_rows import forwarded
 
 ORDER = ("__topic", "__partition", "__at", "__waited", "__offset", "__emitter", "__ordinal")
@@ -64,13 +65,11 @@ class Clock:
         if place != self._place:
             self._place, self._turn = place, 0
             self.times[place] = self._starts.get(place, -1)
-        counts = pc.is_null(rows.column("__reason"))
-        timestamps = pc.if_else(counts, rows.column("__timestamp"), -1).to_numpy()
-        reached = np.maximum.accumulate(np.append(self.times[place], timestamps))
+        usable = rows.column("__reason").is_null()
+        before, self.times[place] = times_before(rows.column("__timestamp"), usable, self.times[place])
         turns = np.arange(self._turn, self._turn + rows.num_rows) + 1
         self._turn += rows.num_rows
-        self.times[place] = int(reached[-1])
-        return _with(_with(rows, "__turn", turns), "__time", reached[:-1])
+        return _with(_with(rows, "__turn", turns), "__time", before)
 
 
 def by_place(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

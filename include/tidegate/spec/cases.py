@@ -191,7 +191,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Case:
-    """A case that can be run. `tables` are the rows of the tables that lookups name; others are empty."""
+    """A case that can be run. `tables` are the rows of the tables that lookups name."""
 
     name: str
     pipeline: Pipeline

@@ -1,0 +1,97 @@
+"""Records that are given, in place of Kafka's: decoded, and cut into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidegate import core
+from tidegate.engine.decoding import record_layout
+from tidegate.formats import FrameDecoder, Records
+from tidegate.formats.explode import PART
+from tidegate.spec import CaseRecord, Source, Tick
+
+Span = tuple[int, int]
+"""Consecutive numbers: the first, and the one after the last."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way to cut records into batches: of each batch the numbers of its records, and its clock, in epoch
+    ms (None: it has none)."""
+
+    spans: tuple[Span, ...]
+    clocks: tuple[int | None, ...]
+
+
+class GivenInput:
+    """Records, numbered 0, 1, 2 … as they are given, and ticks between them.
+
+    `ticks`: of each, how many records come before it, and its clock, in epoch ms.
+    """
+
+    def __init__(self, steps: Iterable[CaseRecord | Tick]) -> None:
+        self.records: list[CaseRecord] = []
+        self.ticks: list[tuple[int, int]] = []
+        for step in steps:
+            if isinstance(step, Tick):
+                self.ticks.append((len(self.records), step.clock_ms))
+            else:
+                self.records.append(step)
+
+    def cut(self, places: Iterable[int]) -> Cut:
+        """Batches that end before the records of these numbers, without a clock, and at ticks."""
+        number = len(self.records)
+        ends: list[tuple[int, int | None]] = [(place, None) for place in places if 0 < place < number]
+        ends = sorted([*ends, *self.ticks], key=lambda end: end[0])
+        if not ends or ends[-1][0] < number:
+            ends.append((number, None))
+        starts = [0, *(end for end, _ in ends)]
+        spans = tuple((start, end) for start, (end, _) in zip(starts, ends, strict=False))
+        return Cut(spans, tuple(clock for _, clock in ends))
+
+    def decoded(self, source: Source, keeps_input: bool) -> pa.RecordBatch:
+        """Rows of `FrameDecoder`, in the order of the records. `__turn` is a record's number: the order in
+        which records are given is that of their partition, whatever offsets they are given.
+        """
+        layout = record_layout(source)
+        pieces = [pa.RecordBatch.from_pylist([], FrameDecoder(layout, None, keeps_input).schema)]
+        for (believed_until_ms, topic, partition), numbers in self._numbers_by_origin().items():
+            decoder = FrameDecoder(layout, believed_until_ms, keeps_input)
+            pieces += decoder.decode(self._numbered(topic, partition, numbers))
+        rows = pa.concat_batches(pieces).sort_by([("__turn", "ascending"), (PART, "ascending")])
+        offsets = pa.array([record.offset for record in self.records], pa.int64())
+        place = rows.schema.get_field_index("__offset")
+        return rows.set_column(place, rows.schema.field(place), offsets.take(rows.column("__turn")))
+
+    def _numbers_by_origin(self) -> dict[tuple[int | None, str, int], list[int]]:
+        """The records of each topic-partition between two ticks; the first of the key is when their future
+        begins."""
+        numbers: dict[tuple[int | None, str, int], list[int]] = {}
+        for number, (record, clock) in enumerate(zip(self.records, self._clocks(), strict=True)):
+            believed_until_ms = None if clock is None else clock + core.FUTURE_MS
+            numbers.setdefault((believed_until_ms, record.topic, record.partition), []).append(number)
+        return numbers
+
+    def _clocks(self) -> Iterator[int | None]:
+        """Per record, the clock of the tick that ends its batch; none after the last tick."""
+        done = 0
+        for end, clock in self.ticks:
+            yield from [clock] * (end - done)
+            done = end
+        yield from [None] * (len(self.records) - done)
+
+    def _numbered(self, topic: str, partition: int, numbers: Sequence[int]) -> Records:
+        """Records with their numbers in place of their offsets."""
+        records = [self.records[number] for number in numbers]
+        return Records(
+            topic,
+            partition,
+            numbers,
+            [record.timestamp for record in records],
+            [None if record.key is None else record.key.encode() for record in records],
+            [record.payload for record in records],
+            [[(name, text.encode()) for name, text in record.headers] for record in records],
+        )

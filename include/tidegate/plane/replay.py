@@ -1,0 +1,330 @@
+"""A pipeline on records that are given, without Kafka, ledger or files: for case files and `simulate`.
+
+Records are decoded, and Spark evaluates the expressions, as in production; then the kernel is called
+directly, batch after batch, however the input is cut. Several ways to cut are computed side by side, so that
+Spark is asked once per step of the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate import core
+from tidegate.engine.semantics import pin_semantics
+from tidegate.errors import SettingsInvalid, TidegateError
+from tidegate.plane.arrow_source import spark_types
+from tidegate.plane.canonical import KeyTypes
+from tidegate.plane.emissions import emission_frame, forwarded_schema
+from tidegate.plane.errors import translated
+from tidegate.plane.given import Cut, GivenInput, Span
+from tidegate.plane.lookups import joined
+from tidegate.plane.replay_outcome import Outcome
+from tidegate.plane.rows import Shape, kernel_schema, record_rows
+from tidegate.plane.session import prepare
+from tidegate.plane.shuffle import REPORT, SLOT
+from tidegate.plane.stage_run import StageRun
+from tidegate.plane.steps import (
+    Step,
+    keeps_input,
+    keeps_time,
+    packed,
+    repeated_columns,
+    source_keys,
+    steps_of,
+    typed,
+)
+from tidegate.plane.stream_time import StreamTimes
+from tidegate.plane.task_rows import complete, forwarded
+from tidegate.plane.time_task import LATER_FIRST, ORDER
+from tidegate.spec import CaseRecord, Pipeline, Tick
+from tidegate.spec.lookup import Lookup
+
+Rows = Sequence[Mapping[str, Any]]
+_EMISSION_ORDER = [
+    (
+        "key" if name == "__emitter" else name.removeprefix("__"),
+        "descending" if name in LATER_FIRST else "ascending",
+    )
+    for name in ORDER
+]
+"""`time_task.ORDER`, by the names that emissions have before they are a frame."""
+
+
+@dataclass
+class _Run:
+    """One way to cut the input, and what has come of it so far."""
+
+    cut: Cut
+    outcome: Outcome = field(default_factory=Outcome)
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What a step reads, for all runs in one frame: a row's `__turn` says to which batch of which run it
+    belongs.
+
+    `spans`: of each run, the turns of each batch. `arrivals`: what stream time is made of, in columns as the
+    kernel's rows have them, where it is not the rows that are read: records that an earlier step has dropped
+    are time all the same.
+    """
+
+    frame: DataFrame
+    keys: KeyTypes
+    spans: Sequence[Sequence[Span]]
+    arrivals: pa.RecordBatch | None = None
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What a step gives: of each run, the emissions of each batch, up to one that failed.
+
+    `bypassing`: of the step that drops repeated values, those that it does not see.
+    """
+
+    step: Step
+    rows: pa.Schema
+    emissions: Sequence[Sequence[pa.Table]]
+    bypassing: pa.StructArray
+
+    @property
+    def emitted(self) -> list[pa.Table]:
+        """The emissions of all batches, those of one run after those of another."""
+        return [table for tables in self.emissions for table in tables]
+
+
+class Replay:
+    """A pipeline with its input, to be run under any cut into batches. `tables`: rows of lookup tables."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        steps: Sequence[CaseRecord | Tick],
+        tables: Mapping[str, Rows] | None = None,
+        trace: bool = False,
+    ) -> None:
+        self._spark = _session_for_few_rows(spark)
+        self._pipeline = pipeline
+        self._tables = tables or {}
+        self._trace = trace
+        self._steps = steps_of(pipeline)
+        self._keeps_time = keeps_time(self._steps)
+        self.input = GivenInput(steps)
+
+    def run(self, cuts: Sequence[int] = ()) -> Outcome:
+        """The outcome when a batch ends before each record number in `cuts`; ticks always end one."""
+        return self.run_all([cuts])[0]
+
+    def run_all(self, cuts: Sequence[Sequence[int]]) -> list[Outcome]:
+        """The outcomes of several cuts. Raises PipelineInvalid when an expression cannot be evaluated."""
+        runs = [_Run(self.input.cut(places)) for places in cuts]
+        with translated(self._pipeline):
+            read = self._source([run.cut for run in runs])
+            for step, following in zip(self._steps, [*self._steps[1:], None], strict=True):
+                decided = self._decide(step, read, runs)
+                if following is None:
+                    _finish(runs, decided)
+                elif step.is_deduplication:
+                    read = self._let_through(read, decided)
+                else:
+                    read = self._following(decided, read.keys, following)
+        return [run.outcome for run in runs]
+
+    # the source
+
+    def _source(self, cuts: Sequence[Cut]) -> _Input:
+        """The decoded records, once for each run."""
+        decoded = self.input.decoded(self._pipeline.source, keeps_input(self._steps))
+        arrivals = _arrivals(decoded)
+        if self._keeps_time:
+            decoded = decoded.append_column("__time", StreamTimes().advance(arrivals))
+        number = len(self.input.records)
+        firsts = [run * number for run in range(len(cuts))]
+        filled = decoded.filter(pc.invert(decoded.column("__empty"))).drop_columns(["__empty"])
+        frame = self._frame(pa.Table.from_batches([_later(filled, "__turn", first) for first in firsts]))
+        return _Input(
+            self._enriched(frame),
+            source_keys(self._pipeline, frame),
+            [
+                [(first + start, first + end) for start, end in cut.spans]
+                for first, cut in zip(firsts, cuts, strict=True)
+            ],
+            pa.concat_batches([_later(arrivals, "turn", first) for first in firsts]),
+        )
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        """Rows as a frame, with the columns of reports, which none of them is."""
+        for name, type_ in ((REPORT, pa.string()), (SLOT, pa.int32())):
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, type_))
+        # one, since Spark takes no table without a batch, and reads nothing after a batch without rows
+        one = pa.Table.from_batches([_one_batch(rows)])
+        return self._spark.createDataFrame(one, spark_types(rows.schema))
+
+    def _enriched(self, frame: DataFrame) -> DataFrame:
+        for lookup in self._pipeline.lookup:
+            frame = joined(frame, lookup, self._table(lookup), self._pipeline)
+        return frame
+
+    def _table(self, lookup: Lookup) -> DataFrame:
+        rows = self._tables.get(lookup.table)
+        if rows is None:
+            raise SettingsInvalid(
+                f"There are no rows for the lookup table {lookup.table}",
+                f"Write them into the case: `tables: {{{lookup.table}: [{{…}}]}}`.",
+            )
+        names = [*lookup.on, *lookup.columns]
+        table = pa.table({name: [row.get(name) for row in rows] for name in names})
+        return F.broadcast(self._spark.createDataFrame(table))
+
+    # steps
+
+    def _decide(self, step: Step, read: _Input, runs: Sequence[_Run]) -> _Decided:
+        """One step for all runs."""
+        frame = read.frame
+        if step.is_deduplication:
+            frame = packed(frame, repeated_columns(self._pipeline))
+        exploded = read.arrivals is not None and self._pipeline.source.explode is not None
+        selected = record_rows(
+            frame, step.values, step.where, step.logic, Shape(self._keeps_time, exploded, ranked=True)
+        )
+        schema = kernel_schema(selected, step.logic)
+        step = typed(step, schema.field("value").type, read.keys)
+        rows = _one_batch(selected.toArrow())
+        bypassing = rows.slice(0, 0)
+        if "bypasses" in rows.schema.names:
+            bypassing, rows = (
+                rows.filter(rows.column("bypasses")),
+                rows.filter(pc.invert(rows.column("bypasses"))),
+            )
+        rows = complete(rows, schema).sort_by([("turn", "ascending"), ("part", "ascending")])
+        emitted = [
+            self._run_step(step, rows, read.arrivals, spans, run)
+            for spans, run in zip(read.spans, runs, strict=True)
+        ]
+        return _Decided(step, schema, emitted, bypassing.column("value"))
+
+    def _run_step(
+        self,
+        step: Step,
+        rows: pa.RecordBatch,
+        arrivals: pa.RecordBatch | None,
+        spans: Sequence[Span],
+        run: _Run,
+    ) -> list[pa.Table]:
+        """One run of a step, batch after batch; the emissions of each. Without `arrivals`, the rows are those
+        that time is made of, and get it here."""
+        emitted: list[pa.Table] = []
+        if run.outcome.error is not None:
+            return emitted
+        stage, times = StageRun(step.logic, rows.schema, self._trace), StreamTimes()
+        try:
+            for span, clock in zip(spans, run.cut.clocks, strict=True):
+                batch = _within(rows, span)
+                if self._keeps_time:
+                    before = times.advance(batch if arrivals is None else _within(arrivals, span))
+                    batch = batch if arrivals is not None else _with_time(batch, before)
+                emitted.append(stage.apply(batch, times.now, clock))
+        except TidegateError as error:
+            run.outcome.error = error
+        run.outcome.include(step.name, stage)
+        return emitted
+
+    # between steps
+
+    def _let_through(self, read: _Input, decided: _Decided) -> _Input:
+        """The records that repeat none, and those that none can repeat, as they were."""
+        values = [chunk for table in decided.emitted for chunk in table["value"].chunks]
+        records = pa.chunked_array(
+            [pc.struct_field(value, "frame") for value in (*values, decided.bypassing)]
+        )
+        return replace(read, frame=self._frame(pa.Table.from_struct_array(records)))
+
+    def _following(self, decided: _Decided, keys: KeyTypes, following: Step) -> _Input:
+        """Emissions as what the next step reads, in the order of their partition."""
+        schema = forwarded_schema(decided.step.logic, decided.rows)
+        ordered = [
+            forwarded(part, schema)
+            for table in decided.emitted
+            for part in table.sort_by(_EMISSION_ORDER).to_batches()
+        ]
+        rows = _numbered(pa.Table.from_batches(ordered, schema))
+        frame, keys = emission_frame(self._frame(rows), keys, following.key, following.takes_deletions)
+        frame = frame.withColumn("__turn", F.col("__ordinal"))
+        return _Input(
+            frame.drop("__at", "__waited", "__ordinal", "__emitter"), keys, _spans(decided.emissions)
+        )
+
+
+def _finish(runs: Sequence[_Run], decided: _Decided) -> None:
+    for run, emissions in zip(runs, decided.emissions, strict=True):
+        for table in emissions:
+            run.outcome.emit(table)
+
+
+def _session_for_few_rows(spark: SparkSession) -> SparkSession:
+    """A session of its own on the same Spark, in which compiling code would take longer than running it."""
+    session = spark.newSession()
+    pin_semantics(session)
+    prepare(session)
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return session
+
+
+def _arrivals(decoded: pa.RecordBatch) -> pa.RecordBatch:
+    """Of decoded records what time is made of, in columns as the kernel's rows have them."""
+    usable = decoded.column("__reason").is_null()
+    kind = pc.if_else(usable, pa.scalar(core.RECORD, pa.int8()), pa.scalar(core.QUARANTINED, pa.int8()))
+    names = ("turn", "topic", "partition", "timestamp")
+    return pa.RecordBatch.from_pydict({"kind": kind} | {name: decoded.column(f"__{name}") for name in names})
+
+
+def _later(rows: pa.RecordBatch, turn: str, by: int) -> pa.RecordBatch:
+    """The rows with larger turns."""
+    place = rows.schema.get_field_index(turn)
+    return rows.set_column(
+        place, rows.schema.field(place), pc.add(rows.column(turn), pa.scalar(by, pa.int64()))
+    )
+
+
+def _with_time(rows: pa.RecordBatch, before: pa.Int64Array) -> pa.RecordBatch:
+    place = rows.schema.get_field_index("time")
+    return rows.set_column(place, rows.schema.field(place), before)
+
+
+def _within(rows: pa.RecordBatch, span: Span) -> pa.RecordBatch:
+    """Of rows in the order of their turns those of a span."""
+    start, end = np.searchsorted(rows.column("turn").to_numpy(), span)
+    return rows.slice(start, end - start)
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    return pa.concat_batches([pa.RecordBatch.from_pylist([], rows.schema), *rows.to_batches()])
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    """Emissions with their number among all in place of that among their key's."""
+    place = rows.schema.get_field_index("ordinal")
+    return rows.set_column(place, rows.schema.field(place), pa.arange(0, rows.num_rows))
+
+
+def _spans(emissions: Sequence[Sequence[pa.Table]]) -> list[list[Span]]:
+    """The numbers of each batch's emissions, of each run."""
+    spans: list[list[Span]] = []
+    end = 0
+    for tables in emissions:
+        spans.append([])
+        for table in tables:
+            spans[-1].append((end, end + table.num_rows))
+            end += table.num_rows
+    return spans

@@ -1,0 +1,77 @@
+"""A stage over batch after batch of rows that are at hand. Its state stays in memory from one to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate import core
+from tidegate.lake.schema import entry_columns, newest_rows
+from tidegate.plane.source import Times
+from tidegate.plane.state import stored_schema, to_kernel, to_stored
+from tidegate.plane.task_rows import BY_KEY_AND_TIME, numbered_by_key
+
+_TRACE = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "told")
+
+
+class StageRun:
+    """One run of a stage. `rows` is the schema of the kernel's input.
+
+    `counts` and `traces` are those of all batches so far; a trace is a mapping of what the kernel tells of a
+    record, and empty without `trace`.
+    """
+
+    def __init__(self, logic: core.Stage, rows: pa.Schema, trace: bool) -> None:
+        self.counts = core.Counts()
+        self.traces: list[Mapping[str, Any]] = []
+        self._logic = logic
+        self._trace = trace
+        self._rows = rows
+        self._emitted = core.output_schema(logic, rows)
+        self._stored = stored_schema(logic, rows)
+        self._state = self._stored.empty_table()
+        self._seq = 0
+        self._floor = -1
+
+    def apply(self, rows: pa.RecordBatch, times: Times, clock: int | None) -> pa.Table:
+        """The emissions of one batch, each key's in order. Raises what the kernel raises.
+
+        `times`: stream times at its end; `clock`: epoch ms, None for none.
+        """
+        self._seq += 1
+        emitted = [self._emitted.empty_table()]
+        states = [self._state]
+        for decided in core.decide(self._logic, [self._with_state(rows)], self._batch(times, clock)):
+            kind = decided.column("kind")[0].as_py() if decided.num_rows else None
+            if kind == core.EMISSION:
+                emitted.append(pa.Table.from_batches([decided]))
+            elif kind == core.STATE:
+                states.append(pa.Table.from_batches([to_stored(decided, self._stored, self._seq)]))
+            elif kind == core.COUNTS:
+                self.counts.include(json.loads(decided.column("counts")[0].as_py()))
+            elif kind == core.TRACE:
+                self.traces += decided.select(_TRACE).to_pylist()
+        self._state = newest_rows(pa.concat_tables(states), entry_columns(self._logic.bound is not None))
+        self._floor = max(self._floor, -1 if clock is None else clock)
+        return self._in_order(pa.concat_tables(emitted))
+
+    def _with_state(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        both = pa.concat_batches([to_kernel(self._state, self._rows), rows])
+        return both.sort_by([(name, "ascending") for name in core.order(self._logic)])
+
+    def _batch(self, times: Times, clock: int | None) -> core.Batch:
+        batch = core.Batch(times, trace=self._trace)
+        if self._logic.clock == "stream":
+            return batch
+        return replace(batch, clock=clock, floor=self._floor)
+
+    def _in_order(self, emitted: pa.Table) -> pa.Table:
+        """One sequence for each key: in a bounded stage each topic-partition has one of its own."""
+        if self._logic.bound is None:
+            return emitted
+        by_time = emitted.sort_by([(name, "ascending") for name in BY_KEY_AND_TIME])
+        return pa.Table.from_batches(numbered_by_key(by_time.to_batches()), self._emitted)
