@@ -142,12 +142,19 @@ def enrich(frame: DataFrame, pipeline: Pipeline, spark: SparkSession, tables: Pi
     """The frame with each lookup's columns; null where its table has no row. Raises LookupAmbiguous."""
     for number, lookup in enumerate(pipeline.lookup):
         name = f"lookup_{pipeline.pipeline}_{number}"
-        frame = joined(frame, lookup, tables[lookup.table].open(spark, name), pipeline)
+        # of a state, an entry is unique, and nothing else is: its values may be alike
+        unique = lookup.state is not None and KEY in lookup.on
+        frame = joined(frame, lookup, tables[lookup.table].open(spark, name), pipeline, unique)
     return frame
 
 
-def joined(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeline) -> DataFrame:
-    """The frame with the columns of one lookup. Raises LookupAmbiguous, PipelineInvalid."""
+def joined(
+    frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeline, unique: bool = False
+) -> DataFrame:
+    """The frame with the columns of one lookup. Raises LookupAmbiguous, PipelineInvalid.
+
+    `unique`: the table is known to have one row for each value of the columns `on`.
+    """
     missing = [name for name in (*lookup.on, *lookup.columns) if name not in table.columns]
     if missing:
         message = f"the table {lookup.table} has no column `{missing[0]}`"
@@ -155,7 +162,7 @@ def joined(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipelin
         raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, fix)])
     on = [F.col(name).alias(f"__on_{name}") for name in lookup.on]
     selected = table.select(*on, *[F.col(name).alias(name) for name in lookup.columns])
-    if lookup.state is None:
+    if not unique:
         _require_unique(selected, lookup)
     of_record = {name: F.col("__key" if name == KEY else name) for name in lookup.on}
     same = [of_record[name] == F.col(f"__on_{name}") for name in lookup.on]
@@ -163,7 +170,7 @@ def joined(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipelin
 
 
 def _require_unique(table: DataFrame, lookup: Lookup) -> None:
-    """A job of its own; the state of a pipeline needs none, since its entries are unique."""
+    """A job of its own."""
     on = [f"__on_{name}" for name in lookup.on]
     complete = table.dropna(subset=on)
     twice = complete.groupBy(*on).count().where(F.col("count") > 1).limit(1).collect()

@@ -1,0 +1,62 @@
+"""Lookups of a state, out of its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.plane.played import Played
+from tidegate.errors import LookupAmbiguous
+from tidegate.plane.batch import Before
+from tidegate.plane.lookups import StateVersion
+from tidegate.spec import CaseRecord, parse_case_pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def _pipeline(name: str, columns: str, select: str, lookup: dict[str, Any] | None = None) -> Any:
+    source = {"topics": ["in"], "format": "json", "columns": columns}
+    stage = {"name": "out", "select": {"region": select}, "emit": {"on": "update"}}
+    data: dict[str, Any] = {"pipeline": name, "source": source, "stages": [stage]}
+    return parse_case_pipeline(data | ({"lookup": [lookup]} if lookup else {}), "case")
+
+
+def _record(offset: int, key: str, **value: Any) -> CaseRecord:
+    return CaseRecord(key, json.dumps(value).encode(), 1_000, "in", offset=offset)
+
+
+@pytest.fixture
+def regions(spark: SparkSession, tmp_path: Path) -> StateVersion:
+    """The state of a pipeline: two keys with one value."""
+    played = Played(spark, _pipeline("regions", "name string", "name"), tmp_path)
+    played.batch([_record(0, "ulm", name="south"), _record(1, "augsburg", name="south")])
+    return StateVersion(played.lake.store, tuple(played.before.state["out"]))
+
+
+def _reader(
+    spark: SparkSession, folder: Path, regions: StateVersion, source: str, on: str, column: str
+) -> Played:
+    lookup = {"table": "regions/out", "on": [on], "columns": [column]}
+    pipeline = _pipeline("reader", source, column, lookup)
+    return Played(spark, pipeline, folder, before=Before(lookups={"regions/out": regions}))
+
+
+def test_a_state_has_one_row_for_each_key(spark: SparkSession, tmp_path: Path, regions: StateVersion) -> None:
+    reader = _reader(spark, tmp_path, regions, "x int", "key", "region")
+    reader.batch([_record(0, "ulm", x=1), _record(1, "bonn", x=2)])
+    values = {key: [json.loads(row["text"]) for row in rows] for key, rows in reader.emissions().items()}
+    assert values == {"ulm": [{"region": "south"}], "bonn": [{"region": None}]}
+
+
+def test_a_value_that_two_keys_of_a_state_have_stops_the_batch(
+    spark: SparkSession, tmp_path: Path, regions: StateVersion
+) -> None:
+    reader = _reader(spark, tmp_path, regions, "region string", "region", "key")
+    with pytest.raises(LookupAmbiguous, match="2 rows with region = 'south'"):
+        reader.batch([_record(0, "ulm", region="south")])
