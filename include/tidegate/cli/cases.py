@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from tidegate.cli.show import as_json, err, out, show, show_lines, steps_shown
-from tidegate.engine import open_session
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
 from tidegate.plane.explain import in_words_of_the_file
 from tidegate.plane.replay import Replay
 from tidegate.plane.replay_outcome import Emitted, Fate, Outcome
+from tidegate.plane.session import open_session
 from tidegate.settings import Settings
 from tidegate.spec import Case, load_cases, load_pipeline, parse_input
 
@@ -43,7 +43,7 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     results: list[dict[str, Any]] = []
     with steps_shown(quiet=as_json) as progress:
         progress("starting Spark")
-        spark = open_session(settings.jars, settings.spark_master, settings.spark_memory)
+        spark = open_session(settings.spark_master, settings.spark_memory)
         for file in files:
             progress(f"{file.name}")
             results += [
@@ -70,7 +70,7 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     settings = Settings.from_environment()
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
-        spark = open_session(settings.jars, settings.spark_master, settings.spark_memory)
+        spark = open_session(settings.spark_master, settings.spark_memory)
         outcome = Replay(spark, loaded, given, trace=explain).run()
     show_lines([_fate_line(each) for each in outcome.fates])
     if outcome.error is not None:
