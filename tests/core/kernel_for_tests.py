@@ -112,7 +112,7 @@ class Kernel:
         return list({self._entry(row): row for row in self.state}.values())
 
     def _compacted(self) -> list[dict[str, Any]]:
-        """As `engine.compact.fold` has it."""
+        """As compaction (`lake.compaction`) has it."""
         forgets = core.forgets_the_gone(self.stage)
         return [row for row in self.newest() if not forgets or row["live"]]
 
@@ -190,7 +190,7 @@ class Kernel:
 
 
 def _is_due(row: dict[str, Any], batch: core.Batch) -> bool:
-    """As `engine.timers.keys_with_timers` has it."""
+    """As `plane.state.due_rows` has it."""
     return bool(row["due_at"] <= batch.ends.get((row["topic"], row["partition"]), batch.least_end))
 
 

@@ -24,7 +24,7 @@ def test_of_two_runs_at_once_one_waits_and_nothing_is_doubled(pool: Pool) -> Non
 
 
 ZOMBIES = [
-    "1.compute:compute.count=pause@1",
+    "1.compute:manifest.write=pause@1",
     "1.compute:ledger.add_attempt=pause@1",
     "1.commit:ledger.commit=pause@1",
     "2.commit:ledger.commit=pause@1",

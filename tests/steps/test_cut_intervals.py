@@ -143,7 +143,7 @@ def shown(kernel: Kernel | None) -> str:
 
 
 def as_batch(plan: Plan) -> core.Batch:
-    """As `engine.batch` has it."""
+    """As `compute_batch` has it."""
     return core.Batch({}, plan.clock_ms, plan.least_clock, plan.clocks, plan.cut_partitions)
 
 

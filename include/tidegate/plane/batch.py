@@ -93,7 +93,7 @@ def compute_batch(
 
     Nothing that it writes is visible before the ledger commits the attempt. Raises CountMismatch,
     RecordTooLarge, SchemaChanged, BufferFull, UserFunctionFailed, ConditionFailed, LookupAmbiguous,
-    OffsetsLost, LakeDamaged, and what `engine.errors` makes of Spark's exceptions.
+    OffsetsLost, LakeDamaged, and what `translated` makes of Spark's exceptions.
     """
     with translated(pipeline):
         computation = Computation(spark, plan, pipeline, lake, before)
