@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from tidegate.engine.session import open_session
 from tidegate.errors import TidegateError
-from tidegate.plane.session import open_session
 from tidegate.steps import LONG_DONE, App, compute_batch, planned_for
 
 

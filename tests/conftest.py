@@ -48,7 +48,7 @@ def broker(home: Path) -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
-    from tidegate.plane.session import open_session
+    from tidegate.engine.session import open_session
 
     session = open_session("local[2]")
     yield session

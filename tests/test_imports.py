@@ -18,7 +18,6 @@ LAYERS = [
     {"spec", "formats"},
     {"ledger", "broker", "lake", "sql", "quality", "local"},
     {"settings", "engine"},
-    {"plane"},
     {"steps"},
     {"demo"},
     {"cli"},

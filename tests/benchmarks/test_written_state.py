@@ -17,11 +17,11 @@ from benchmarks.written_state import keys_of, write_state
 
 from tidegate import core
 from tidegate.core.hashing import GREATEST_HASH, LEAST_HASH
+from tidegate.engine.shuffle import HashRange
+from tidegate.engine.state import StateFiles, stored_schema, to_stored
 from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
 from tidegate.lake.writer import ROW_GROUP_ROWS
-from tidegate.plane.shuffle import HashRange
-from tidegate.plane.state import StateFiles, stored_schema, to_stored
 
 KEYS = 2 * ROW_GROUP_ROWS + 1
 STRATEGY = STRATEGIES["change, exact"]

@@ -79,17 +79,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 _JOB = """
 import os
 import pyarrow as pa
-from tidegate.plane.arrow_source import frame_of
-from tidegate.plane.session import open_session
+from tidegate.engine.arrow_source import frame_of
+from tidegate.engine.session import open_session
 
 SCHEMA = pa.schema([("folder", pa.string())])
 
 def read():
-    import tidegate.plane.source
+    import tidegate.engine.source
     yield pa.RecordBatch.from_pydict({"folder": [os.getcwd()] * 2}, schema=SCHEMA)
 
 def decide(batches):
-    import tidegate.plane.kernel_task, tidegate.plane.written
+    import tidegate.engine.kernel_task, tidegate.engine.written
     yield from batches
 
 session = open_session()

@@ -190,7 +190,7 @@ class Kernel:
 
 
 def _is_due(row: dict[str, Any], batch: core.Batch) -> bool:
-    """As `plane.state.due_rows` has it."""
+    """As `engine.state.due_rows` has it."""
     return bool(row["due_at"] <= batch.ends.get((row["topic"], row["partition"]), batch.least_end))
 
 

@@ -1,9 +1,10 @@
-"""docs/glossary.md names classes and functions; each is there."""
+"""docs/glossary.md names classes and functions; each is there. Classes that share a name are told apart."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "include" / "tidegate"
-WORDS = (REPOSITORY / "docs" / "glossary.md").read_text().partition("## The same word")[0]
+WORDS, _, SHARED = (REPOSITORY / "docs" / "glossary.md").read_text().partition("## The same word")
 NAMED = re.findall(r"\| `([a-z_.]+)\.(\w+)` \|$", WORDS, re.MULTILINE)
 
 
@@ -25,6 +26,17 @@ def defined(module: Path) -> dict[str, type[ast.AST]]:
 @pytest.mark.parametrize(("module", "name"), NAMED)
 def test_what_the_page_names_is_there(module: str, name: str) -> None:
     assert name in defined(PACKAGE / f"{module.replace('.', '/')}.py")
+
+
+def test_classes_that_share_a_name_are_told_apart() -> None:
+    homes: dict[str, set[Path]] = defaultdict(set)
+    for module in PACKAGE.rglob("*.py"):
+        for name, kind in defined(module).items():
+            if kind is ast.ClassDef and not name.startswith("_"):
+                homes[name].add(module)
+    rows = [line.split("|")[1] for line in SHARED.splitlines() if line.startswith("| `")]
+    told_apart = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert told_apart == {name for name, modules in homes.items() if len(modules) > 1}
 
 
 def test_every_row_has_a_meaning() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tidegate.engine.errors import translated
+from tidegate.engine.session import open_session
 from tidegate.errors import SparkLost
-from tidegate.plane.errors import translated
-from tidegate.plane.session import open_session
 from tidegate.spec import parse_case_pipeline
 
 PIPELINE = parse_case_pipeline(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tidegate.engine.errors import translated
+from tidegate.engine.rows import require_deterministic
 from tidegate.errors import PipelineInvalid, RecordFailed
-from tidegate.plane.errors import translated
-from tidegate.plane.rows import require_deterministic
 from tidegate.spec import Pipeline, parse_pipeline
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ def table() -> pa.Table:
 def test_canonical_keys_and_hashes_are_those_that_spark_gives(spark: SparkSession, key: list[str]) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from tidegate.plane.canonical import canonical_key
+    from tidegate.engine.canonical import canonical_key
 
     rows = table()
     session = spark.newSession()

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 
 from tests.world import NOW_MS, World
 from tidegate import steps
+from tidegate.engine.batch import Before, compute_batch
+from tidegate.engine.session import open_session
+from tidegate.engine.source import KafkaSource
 from tidegate.lake.datafile import read_files
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import Supervised, free_port
-from tidegate.plane.batch import Before, compute_batch
-from tidegate.plane.session import open_session
-from tidegate.plane.source import KafkaSource
 
 PAUSE = "compute.kernel=pause"
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

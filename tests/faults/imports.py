@@ -14,10 +14,10 @@ import pyspark.sql.functions
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 
+import tidegate.engine.batch
+import tidegate.engine.explain
 import tidegate.lake
 import tidegate.ledger.database
-import tidegate.plane.batch
-import tidegate.plane.explain
 import tidegate.steps
 
 __all__ = [

@@ -16,11 +16,11 @@ import pyarrow as pa
 from tests.simulator.broker import Broker, Log, Record
 from tests.simulator.world import Violation, World
 from tidegate import core
+from tidegate.engine.batch import Before, Computed
 from tidegate.errors import BrokerUnavailable, OffsetsLost
 from tidegate.lake import Store
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.ledger import ManifestRef, Plan
-from tidegate.plane.batch import Before, Computed
 from tidegate.spec import Pipeline
 from tidegate.steps.outbox import Outbox
 
@@ -142,7 +142,7 @@ class Lake:
 def compute(
     world: World, broker: Broker, lake: Lake, plan: Plan, pipeline: Pipeline, before: Before, attempt: str
 ) -> Computed:
-    """As `plane.compute_batch`: reads, decides, and writes in several effects."""
+    """As `engine.compute_batch`: reads, decides, and writes in several effects."""
 
     names = [file.path for file in before.state.get(FIRST, ())]
 

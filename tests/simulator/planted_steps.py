@@ -14,9 +14,9 @@ from tests.simulator.compute import SimOutbox
 from tests.simulator.ledger import Checks, SimLeased
 from tests.simulator.planted import planted
 from tidegate import steps
+from tidegate.engine.batch import Before
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Run
-from tidegate.plane.batch import Before
 from tidegate.steps import commit, compute, lease, plan, publish, run, sinks, validate
 from tidegate.steps.manifests import state_after, state_files
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.world import World, key_of
+from tidegate.engine.explain import TraceEvent
 from tidegate.ledger import OffsetRange
-from tidegate.plane.explain import TraceEvent
 from tidegate.steps.explain import Explanation, explain
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 from tests.manifests import manifest_ref
 from tests.steps.committed import Committed
 from tidegate import steps
+from tidegate.engine.lookups import DeltaVersion, StateVersion
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
 from tidegate.ledger import Attempt, OffsetRange, Snapshot, Stream
-from tidegate.plane.lookups import DeltaVersion, StateVersion
 from tidegate.spec import Pipeline, parse_pipeline
 from tidegate.steps.lookups import check_lookup_tables, pinned_lookups, pinned_tables
 

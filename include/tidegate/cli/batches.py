@@ -148,7 +148,7 @@ def _run(
     app: steps.App, pipeline: Pipeline, trigger: steps.Trigger, quiet: bool
 ) -> tuple[steps.Outcome, steps.BatchReport | None]:
     """One batch, and how it went if there was one."""
-    from tidegate.plane.session import open_session
+    from tidegate.engine.session import open_session
 
     settings = app.settings
     with steps_shown(quiet=quiet) as progress:

@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from tidegate.cli.show import as_json, err, out, show, show_lines, steps_shown
+from tidegate.engine.explain import in_words_of_the_file
+from tidegate.engine.replay import Replay
+from tidegate.engine.replay_outcome import Emitted, Fate, Outcome
+from tidegate.engine.session import open_session
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
-from tidegate.plane.explain import in_words_of_the_file
-from tidegate.plane.replay import Replay
-from tidegate.plane.replay_outcome import Emitted, Fate, Outcome
-from tidegate.plane.session import open_session
 from tidegate.settings import Settings
 from tidegate.spec import Case, load_cases, load_pipeline, parse_input
 

@@ -16,7 +16,7 @@ from tidegate.steps.explain import Explanation
 from tidegate.steps.explain import explain as explain_key
 
 if TYPE_CHECKING:
-    from tidegate.plane.explain import TraceEvent
+    from tidegate.engine.explain import TraceEvent
 
 # What became of a record, or why something went out, in words.
 _WHY = {
@@ -70,7 +70,7 @@ def explain(
     if batch is not None and offsets is not None:
         raise SettingsInvalid("--batch and --offsets say the same thing twice", "Give one of them.")
     from tidegate.cli.reading import open_stream
-    from tidegate.plane.session import open_session
+    from tidegate.engine.session import open_session
 
     app, stream = open_stream(pipeline, generation)
     settings = app.settings

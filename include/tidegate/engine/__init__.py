@@ -1,1 +1,1 @@
-"""What expressions mean in Spark, and how records are decoded."""
+"""The Spark edge: session, data source, shuffle, kernel tasks, and what they write."""

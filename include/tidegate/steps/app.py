@@ -25,7 +25,7 @@ from tidegate.steps.outbox import Outbox
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.plane.batch import Before, Computed
+    from tidegate.engine.batch import Before, Computed
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class App:
         self, plan: Plan, before: Before, attempt: str, open_session: Callable[[], SparkSession]
     ) -> Computed:
         """Compute a batch in Spark, and write its files under the attempt's name."""
-        from tidegate.plane.batch import compute_batch  # late: only this needs Spark
-        from tidegate.plane.source import KafkaSource
+        from tidegate.engine.batch import compute_batch  # late: only this needs Spark
+        from tidegate.engine.source import KafkaSource
 
         pipeline, records = planned_pipeline(plan), KafkaSource(self.settings.require_kafka(), plan.ranges)
         require_trusted(python_functions(pipeline))

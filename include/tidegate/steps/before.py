@@ -10,7 +10,7 @@ from tidegate.steps.lookups import pinned_tables
 from tidegate.steps.manifests import state_after
 
 if TYPE_CHECKING:
-    from tidegate.plane.batch import Before
+    from tidegate.engine.batch import Before
 
 
 def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
@@ -18,7 +18,7 @@ def left_before(app: App, ledger: LedgerReader, plan: Plan) -> Before:
 
     Raises StateGivenUp when that is no longer kept, LakeDamaged, LakeUnavailable.
     """
-    from tidegate.plane.batch import Before  # late: only this needs Spark
+    from tidegate.engine.batch import Before  # late: only this needs Spark
 
     stream = plan.stream
     last = ledger.attempt(stream, plan.seq - 1) if plan.seq > 1 else None

@@ -20,14 +20,14 @@ from tidegate.steps.tables import check_tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.plane.batch import Before, Computed
+    from tidegate.engine.batch import Before, Computed
 
 
 def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], SparkSession]) -> Attempt:
     """Compute the batch under a name of its own. A batch that is computed already is a no-op.
 
     A state that is in far too many files is compacted first. Raises LeaseHeld, Fenced, and what
-    `plan_ranges`, `compact_state` and `plane.batch` raise; then nothing is visible and no offset moved. Of
+    `plan_ranges`, `compact_state` and `engine.batch` raise; then nothing is visible and no offset moved. Of
     the first batch also LakeDamaged, where other tables lie in the place of the stream's own.
     """
     done = app.ledger.attempt(plan.stream, plan.seq)

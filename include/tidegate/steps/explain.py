@@ -22,7 +22,7 @@ from tidegate.steps.manifests import read_manifests, state_after
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.plane.explain import TraceEvent
+    from tidegate.engine.explain import TraceEvent
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def explain(
     """What committed batches did with a key: batch `seq`, or those that read `offsets`, or the newest.
 
     Raises SettingsInvalid for a batch, offsets, a stage or a key that there is not, OffsetsLost when Kafka no
-    longer has the records, and what `plane.explain` raises.
+    longer has the records, and what `engine.explain` raises.
     """
     plans = _plans(app, stream, seq, offsets)
     for plan in plans:
@@ -169,8 +169,8 @@ def _explained(
     offsets: OffsetRange | None,
     stage: str | None,
 ) -> Explanation:
-    from tidegate.plane.explain import explain_batch
-    from tidegate.plane.source import KafkaSource
+    from tidegate.engine.explain import explain_batch
+    from tidegate.engine.source import KafkaSource
 
     pipeline = planned_pipeline(plan)
     require_trusted(python_functions(pipeline))

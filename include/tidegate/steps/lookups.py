@@ -18,7 +18,7 @@ from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.manifests import state_after
 
 if TYPE_CHECKING:
-    from tidegate.plane.lookups import PinnedTable, PinnedTables
+    from tidegate.engine.lookups import PinnedTable, PinnedTables
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
     The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp: a plan
     that is not open any more keeps nothing from being given up. Raises LakeDamaged, LakeUnavailable, too.
     """
-    from tidegate.plane.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
+    from tidegate.engine.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
 
     def pinned(table: str, pin: Mapping[str, Any]) -> PinnedTable:
         if "version" in pin:

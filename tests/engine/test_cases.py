@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conformance.test_cases import KNOWN
-from tests.plane.played import Played, by_place
+from tests.engine.played import Played, by_place
 from tidegate.cli.cases import against_expectation
+from tidegate.engine.replay_outcome import Emitted, Outcome
 from tidegate.errors import TidegateError
-from tidegate.plane.replay_outcome import Emitted, Outcome
 from tidegate.spec import Case, CaseRecord, Tick, load_cases
 
 if TYPE_CHECKING:

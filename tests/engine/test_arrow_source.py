@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidegate.plane.arrow_source import spark_types
+from tidegate.engine.arrow_source import spark_types
 
 
 def test_a_timestamp_is_without_a_zone_in_spark_where_it_is_in_arrow() -> None:

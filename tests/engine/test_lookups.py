@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.plane.played import Played
+from tests.engine.played import Played
+from tidegate.engine.batch import Before
+from tidegate.engine.lookups import StateVersion
 from tidegate.errors import LookupAmbiguous
-from tidegate.plane.batch import Before
-from tidegate.plane.lookups import StateVersion
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import core
-from tidegate.plane.files import AttemptFiles, Writers
-from tidegate.plane.kernel_task import Forwarding
-from tidegate.plane.outbox import COUNTED, OutboxFormat, refused_input
-from tidegate.plane.reports import TaskReport
-from tidegate.plane.state import to_stored
-from tidegate.plane.task_rows import forwarded, quarantine_rows
+from tidegate.engine.files import AttemptFiles, Writers
+from tidegate.engine.kernel_task import Forwarding
+from tidegate.engine.outbox import COUNTED, OutboxFormat, refused_input
+from tidegate.engine.reports import TaskReport
+from tidegate.engine.state import to_stored
+from tidegate.engine.task_rows import forwarded, quarantine_rows
 
 
 @dataclass(frozen=True)

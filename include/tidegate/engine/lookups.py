@@ -12,6 +12,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate.engine.arrow_source import frame_of
+from tidegate.engine.errors import report_worker_errors
+from tidegate.engine.shuffle import HashRange, Slots
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
 from tidegate.lake.datafile import stored_schema
 from tidegate.lake.delta import delta_errors, file_system
@@ -19,9 +22,6 @@ from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import HASH, LIVE, NEWNESS
 from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
-from tidegate.plane.arrow_source import frame_of
-from tidegate.plane.errors import report_worker_errors
-from tidegate.plane.shuffle import HashRange, Slots
 from tidegate.spec import Pipeline
 from tidegate.spec.lookup import KEY, Lookup
 

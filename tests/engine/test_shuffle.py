@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate.plane.shuffle import GREATEST_HASH, LEAST_HASH, Slots
+from tidegate.engine.shuffle import GREATEST_HASH, LEAST_HASH, Slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.test_records import Topic
-from tests.plane.played import Played
+from tests.engine.played import Played
 from tidegate.broker.config import KafkaConfig
+from tidegate.engine.source import KafkaSlice, KafkaSource, slices_of
 from tidegate.errors import OffsetsLost
 from tidegate.ledger.records import OffsetRange
 from tidegate.local.broker import KafkaBroker
-from tidegate.plane.source import KafkaSlice, KafkaSource, slices_of
 from tidegate.spec import parse_case_pipeline
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tidegate import core
 from tidegate.core.json_columns import json_texts
+from tidegate.engine.stage_run import StageRun
 from tidegate.errors import TidegateError
-from tidegate.plane.stage_run import StageRun
 
 Position = tuple[str, int, int]
 

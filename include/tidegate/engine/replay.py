@@ -18,20 +18,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
+from tidegate.engine.arrow_source import spark_types
+from tidegate.engine.canonical import KeyTypes
+from tidegate.engine.emissions import emission_frame, forwarded_schema
+from tidegate.engine.errors import translated
+from tidegate.engine.given import Cut, GivenInput, Span
+from tidegate.engine.lookups import joined
+from tidegate.engine.replay_outcome import Outcome
+from tidegate.engine.rows import Shape, kernel_schema, record_rows
 from tidegate.engine.semantics import pin_semantics
-from tidegate.errors import SettingsInvalid, TidegateError
-from tidegate.plane.arrow_source import spark_types
-from tidegate.plane.canonical import KeyTypes
-from tidegate.plane.emissions import emission_frame, forwarded_schema
-from tidegate.plane.errors import translated
-from tidegate.plane.given import Cut, GivenInput, Span
-from tidegate.plane.lookups import joined
-from tidegate.plane.replay_outcome import Outcome
-from tidegate.plane.rows import Shape, kernel_schema, record_rows
-from tidegate.plane.session import prepare
-from tidegate.plane.shuffle import REPORT, SLOT
-from tidegate.plane.stage_run import StageRun
-from tidegate.plane.steps import (
+from tidegate.engine.session import prepare
+from tidegate.engine.shuffle import REPORT, SLOT
+from tidegate.engine.stage_run import StageRun
+from tidegate.engine.steps import (
     Step,
     keeps_input,
     keeps_time,
@@ -41,9 +40,10 @@ from tidegate.plane.steps import (
     steps_of,
     typed,
 )
-from tidegate.plane.stream_time import StreamTimes
-from tidegate.plane.task_rows import complete, forwarded
-from tidegate.plane.time_task import LATER_FIRST, ORDER
+from tidegate.engine.stream_time import StreamTimes
+from tidegate.engine.task_rows import complete, forwarded
+from tidegate.engine.time_task import LATER_FIRST, ORDER
+from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.lookup import Lookup
 

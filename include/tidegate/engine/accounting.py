@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tidegate import core
+from tidegate.engine.reports import Report, SliceReport, TaskReport
+from tidegate.engine.steps import Step
 from tidegate.errors import CountMismatch
-from tidegate.plane.reports import Report, SliceReport, TaskReport
-from tidegate.plane.steps import Step
 
 _OF_SOURCE = ("quarantined", "deduplicated", "expired-window-record-drop")
 

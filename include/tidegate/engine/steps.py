@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
-from tidegate.plane.canonical import KeyTypes, to_json
-from tidegate.plane.shuffle import REPORT, SLOT
+from tidegate.engine.canonical import KeyTypes, to_json
+from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.columns import parse_type
 from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage, over_types

@@ -14,13 +14,13 @@ from confluent_kafka import Message
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.records import Slice, read_slice
+from tidegate.engine.errors import report_worker_errors
+from tidegate.engine.reports import SliceReport, rows_of
+from tidegate.engine.shuffle import REPORT, SLOT
+from tidegate.engine.stream_time import times_before
 from tidegate.failpoints import failpoint
 from tidegate.formats import FrameDecoder, Header, RecordLayout, Records
 from tidegate.ledger.records import OffsetRange
-from tidegate.plane.errors import report_worker_errors
-from tidegate.plane.reports import SliceReport, rows_of
-from tidegate.plane.shuffle import REPORT, SLOT
-from tidegate.plane.stream_time import times_before
 
 Times = Mapping[tuple[str, int], int]
 """(topic, partition) -> stream time, epoch ms."""

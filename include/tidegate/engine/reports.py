@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.engine.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.lake.manifest import DataFile
-from tidegate.plane.shuffle import LEAST_HASH, REPORT, SLOT
 
 
 @dataclass(frozen=True)

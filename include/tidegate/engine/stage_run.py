@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate import core
+from tidegate.engine.source import Times
+from tidegate.engine.state import stored_schema, to_kernel, to_stored
+from tidegate.engine.task_rows import BY_KEY_AND_TIME, numbered_by_key
 from tidegate.lake.schema import entry_columns, newest_rows
-from tidegate.plane.source import Times
-from tidegate.plane.state import stored_schema, to_kernel, to_stored
-from tidegate.plane.task_rows import BY_KEY_AND_TIME, numbered_by_key
 
 _TRACE = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "told")
 

@@ -12,22 +12,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import core
+from tidegate.engine.accounting import account_for, stage_counts
+from tidegate.engine.arrow_source import frame_of, spark_types
+from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.decoding import record_layout
-from tidegate.engine.semantics import pin_semantics
-from tidegate.lake.layout import Lake
-from tidegate.lake.manifest import DataFile, Manifest, manifest_of
-from tidegate.ledger.records import Plan
-from tidegate.plane.accounting import account_for, stage_counts
-from tidegate.plane.arrow_source import frame_of, spark_types
-from tidegate.plane.canonical import KeyTypes
-from tidegate.plane.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
-from tidegate.plane.errors import translated
-from tidegate.plane.files import AttemptFiles
-from tidegate.plane.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
-from tidegate.plane.lookups import PinnedTables, enrich
-from tidegate.plane.outbox import outbox_format
-from tidegate.plane.reports import Report, TaskReport, end_times, from_text
-from tidegate.plane.rows import (
+from tidegate.engine.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
+from tidegate.engine.errors import translated
+from tidegate.engine.files import AttemptFiles
+from tidegate.engine.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
+from tidegate.engine.lookups import PinnedTables, enrich
+from tidegate.engine.outbox import outbox_format
+from tidegate.engine.reports import Report, TaskReport, end_times, from_text
+from tidegate.engine.rows import (
     Shape,
     kernel_schema,
     key_hash,
@@ -35,11 +31,12 @@ from tidegate.plane.rows import (
     require_deterministic,
     row_order,
 )
-from tidegate.plane.session import cores_of, prepare
-from tidegate.plane.shuffle import REPORT, Slots, arranged
-from tidegate.plane.source import Decoding, RecordSource, SliceReader, Times, source_schema
-from tidegate.plane.state import StateFiles, stored_schema
-from tidegate.plane.steps import (
+from tidegate.engine.semantics import pin_semantics
+from tidegate.engine.session import cores_of, prepare
+from tidegate.engine.shuffle import REPORT, Slots, arranged
+from tidegate.engine.source import Decoding, RecordSource, SliceReader, Times, source_schema
+from tidegate.engine.state import StateFiles, stored_schema
+from tidegate.engine.steps import (
     Step,
     keeps_input,
     keeps_time,
@@ -50,9 +47,12 @@ from tidegate.plane.steps import (
     typed,
     unpacked,
 )
-from tidegate.plane.task_rows import BY_KEY_AND_TIME
-from tidegate.plane.time_task import LATER_FIRST, ORDER, TimeTask
-from tidegate.plane.written import WrittenOutput
+from tidegate.engine.task_rows import BY_KEY_AND_TIME
+from tidegate.engine.time_task import LATER_FIRST, ORDER, TimeTask
+from tidegate.engine.written import WrittenOutput
+from tidegate.lake.layout import Lake
+from tidegate.lake.manifest import DataFile, Manifest, manifest_of
+from tidegate.ledger.records import Plan
 from tidegate.spec import Pipeline
 
 _ROWS_PER_SLOT = 500_000

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from tidegate import core
 from tidegate.broker.records import Slice
 from tidegate.core.json_columns import json_texts
+from tidegate.engine.batch import Before, Computation, Computed, compute_batch
+from tidegate.engine.source import KafkaSource, RecordSlice, RecordSource
 from tidegate.formats import Records
 from tidegate.lake import Lake
 from tidegate.ledger import Plan, Stream
 from tidegate.ledger.records import OffsetRange
-from tidegate.plane.batch import Before, Computation, Computed, compute_batch
-from tidegate.plane.source import KafkaSource, RecordSlice, RecordSource
 from tidegate.spec import CaseRecord, Pipeline
 
 if TYPE_CHECKING:

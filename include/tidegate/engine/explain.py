@@ -11,16 +11,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate import core
+from tidegate.engine.batch import Before, Computation
+from tidegate.engine.canonical import KeyTypes
+from tidegate.engine.errors import translated
+from tidegate.engine.kernel_task import StageOutput
+from tidegate.engine.reports import TraceReport
+from tidegate.engine.source import RecordSource
+from tidegate.engine.steps import Step
+from tidegate.engine.traced import TracedOutput
 from tidegate.lake.layout import Lake
 from tidegate.ledger.records import Plan
-from tidegate.plane.batch import Before, Computation
-from tidegate.plane.canonical import KeyTypes
-from tidegate.plane.errors import translated
-from tidegate.plane.kernel_task import StageOutput
-from tidegate.plane.reports import TraceReport
-from tidegate.plane.source import RecordSource
-from tidegate.plane.steps import Step
-from tidegate.plane.traced import TracedOutput
 from tidegate.spec import Pipeline
 from tidegate.spec.kernel import DEDUPLICATION
 

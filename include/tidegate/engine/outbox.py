@@ -12,10 +12,10 @@ from pyspark.sql.types import StructField, StructType
 
 from tidegate.broker.config import MAX_RECORD_BYTES
 from tidegate.core.json_columns import json_texts
+from tidegate.engine.canonical import KeyTypes
+from tidegate.engine.keys import KeyColumns
 from tidegate.errors import RecordTooLarge
 from tidegate.ledger.records import Plan
-from tidegate.plane.canonical import KeyTypes
-from tidegate.plane.keys import KeyColumns
 from tidegate.spec import KafkaSink, Pipeline, Stage
 
 TOO_LARGE = "too_large"

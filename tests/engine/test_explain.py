@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.plane.played import GivenRecords, Played
-from tidegate.plane.explain import TraceEvent, explain_batch
+from tests.engine.played import GivenRecords, Played
+from tidegate.engine.explain import TraceEvent, explain_batch
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from tidegate import core
-from tidegate.plane.canonical import KeyTypes, canonical_key, key_columns, to_json
-from tidegate.plane.rows import INPUT
-from tidegate.plane.shuffle import REPORT, SLOT
+from tidegate.engine.canonical import KeyTypes, canonical_key, key_columns, to_json
+from tidegate.engine.rows import INPUT
+from tidegate.engine.shuffle import REPORT, SLOT
 
 NO_KEY = "null_key_column"
 """The reason of an emission one of whose key's columns is null."""

@@ -17,9 +17,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from tidegate import core
+from tidegate.engine.canonical import to_json
+from tidegate.engine.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.errors import PipelineInvalid, Problem
-from tidegate.plane.canonical import to_json
-from tidegate.plane.shuffle import LEAST_HASH, REPORT, SLOT
 
 INPUT = (
     "struct<key: binary, value: binary, headers: array<struct<key: string, value: binary>>, reason: string>"

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from tidegate import core
 from tidegate.core.rows import ENTRY, POSITION
+from tidegate.engine.shuffle import HashRange
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.state import DueRows, StateReader
 from tidegate.lake.store import Store
-from tidegate.plane.shuffle import HashRange
 
 _CONSTANTS = {"kind": core.STATE, "turn": -1, "part": 0, "passes": True}
 """What state rows have in the columns that tell of records."""

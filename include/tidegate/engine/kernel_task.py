@@ -13,12 +13,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tidegate import core
+from tidegate.engine.errors import report_worker_errors
+from tidegate.engine.reports import Report, end_times, rows_of, split_reports
+from tidegate.engine.shuffle import Slots
+from tidegate.engine.state import StateFiles, due_rows
+from tidegate.engine.task_rows import Bypass, complete, numbered_by_key
 from tidegate.failpoints import failpoint
-from tidegate.plane.errors import report_worker_errors
-from tidegate.plane.reports import Report, end_times, rows_of, split_reports
-from tidegate.plane.shuffle import Slots
-from tidegate.plane.state import StateFiles, due_rows
-from tidegate.plane.task_rows import Bypass, complete, numbered_by_key
 
 
 @dataclass(frozen=True)

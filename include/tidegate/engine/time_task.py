@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.plane.errors import report_worker_errors
-from tidegate.plane.kernel_task import slot_of_task
-from tidegate.plane.reports import TimeReport, rows_of, split_reports
-from tidegate.plane.stream_time import times_before
-from tidegate.plane.task_rows import forwarded
+from tidegate.engine.errors import report_worker_errors
+from tidegate.engine.kernel_task import slot_of_task
+from tidegate.engine.reports import TimeReport, rows_of, split_reports
+from tidegate.engine.stream_time import times_before
+from tidegate.engine.task_rows import forwarded
 
 ORDER = ("__topic", "__partition", "__at", "__waited", "__offset", "__emitter", "__ordinal")
 LATER_FIRST = ("__waited",)

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from tidegate import core
 from tidegate.core.json_columns import json_texts
-from tidegate.plane.kernel_task import Forwarding
-from tidegate.plane.reports import TraceReport
-from tidegate.plane.task_rows import forwarded
+from tidegate.engine.kernel_task import Forwarding
+from tidegate.engine.reports import TraceReport
+from tidegate.engine.task_rows import forwarded
 
 _COLUMNS = (
     "ordinal",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.plane.played import Played
+from tests.engine.played import Played
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
 if TYPE_CHECKING:
