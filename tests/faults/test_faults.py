@@ -17,7 +17,7 @@ from tests.faults.catalogue import (
 from tests.faults.fault import case_text, parse_case
 from tests.faults.pool import Pool
 
-RUNS = 18
+RUNS = 14
 
 
 def test_there_are_at_least_sixty_failpoints() -> None:

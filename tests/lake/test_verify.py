@@ -36,13 +36,6 @@ def test_files_that_are_missing_short_or_changed_are_named_all(tmp_path: Path, f
     ]
 
 
-def test_progress_hears_of_each_file(tmp_path: Path, files: list[DataFile]) -> None:
-    (tmp_path / "b").unlink()
-    seen: list[str] = []
-    verify(Store(str(tmp_path)), files, lambda file: seen.append(file.path))
-    assert seen == ["a", "b", "c"]
-
-
 def test_a_file_that_cannot_be_read_is_not_taken_for_damaged(tmp_path: Path, files: list[DataFile]) -> None:
     (tmp_path / "b").unlink()
     (tmp_path / "b").mkdir()

@@ -18,9 +18,9 @@ from tests.simulator.planted import PLANTED
 from tests.simulator.simulate import Result, simulate, simulate_all
 from tests.simulator.world import FAULTS
 
-SEEDS = range(10_000)
+SEEDS = range(3_000)
 SEEDS_TO_CATCH_A_BUG = range(5_000)
-SEEDS_WITH = {
+PER_TEN_THOUSAND = {
     "arrived late": 1000,
     "cleared": 1000,
     "lease expired": 1000,
@@ -45,7 +45,7 @@ SEEDS_WITH = {
     "topic recreated": 200,
     "log truncated": 200,
 }
-"""How many of the ten thousand must have had it: about half as many as do."""
+"""How many seeds of ten thousand must have had it: about half as many as do."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 assert planted_publisher
@@ -59,18 +59,18 @@ def found() -> Sum:
     return last
 
 
-def test_ten_thousand_seeds_hold(found: Sum) -> None:
+def test_three_thousand_seeds_hold(found: Sum) -> None:
     assert found.failed == {}
     assert found.counts["seeds"] == len(SEEDS)
 
 
-def test_they_had_every_fault_thousands_of_times(found: Sum) -> None:
-    assert {fault: found.counts[fault] for fault in FAULTS if found.counts[fault] < 1000} == {}
+def test_they_had_every_fault_hundreds_of_times(found: Sum) -> None:
+    assert {fault: found.counts[fault] for fault in FAULTS if found.counts[fault] < 300} == {}
 
 
-@pytest.mark.parametrize("what", SEEDS_WITH)
+@pytest.mark.parametrize("what", PER_TEN_THOUSAND)
 def test_so_many_of_them_had(found: Sum, what: str) -> None:
-    assert found.seeds_with[what] >= SEEDS_WITH[what]
+    assert found.seeds_with[what] >= max(1, PER_TEN_THOUSAND[what] * len(SEEDS) // 10_000)
 
 
 def test_they_published_something(found: Sum) -> None:
