@@ -75,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-# One frame as a batch has them: read by Python tasks of a data source, and mapped by others.
+# One frame as a batch has them: read by Python tasks, and mapped by others.
 _JOB = """
 import os
 import pyarrow as pa
@@ -93,7 +93,7 @@ def decide(batches):
     yield from batches
 
 session = open_session()
-rows = frame_of(session, "folders", SCHEMA, [read] * 4).mapInArrow(decide, "folder string").collect()
+rows = frame_of(session, SCHEMA, [read] * 4).mapInArrow(decide, "folder string").collect()
 conf = session.sparkContext.getConf()
 print("BOUND", conf.get("spark.driver.bindAddress"), "MASTER", session.sparkContext.master)
 print("RAN IN", sorted({row.folder for row in rows}), len(rows))

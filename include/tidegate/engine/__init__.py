@@ -1,1 +1,1 @@
-"""The Spark edge: session, data source, shuffle, kernel tasks, and what they write."""
+"""The Spark edge: session, source, shuffle, kernel tasks, and what they write."""

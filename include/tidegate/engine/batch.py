@@ -164,7 +164,7 @@ class Computation:
             )
             for slice_ in records.slices(self._keeps_time, cores_of(self._spark))
         ]
-        frame = frame_of(self._spark, f"kafka_{self._pipeline.pipeline}", schema, parts)
+        frame = frame_of(self._spark, schema, parts)
         present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
         return enrich(present, self._pipeline, self._spark, self._before.lookups)
 

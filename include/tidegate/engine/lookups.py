@@ -41,7 +41,7 @@ class DeltaVersion:
     path: str
     version: int
 
-    def open(self, spark: SparkSession, name: str) -> DataFrame:
+    def open(self, spark: SparkSession) -> DataFrame:
         """All of its rows. Raises LakeUnavailable."""
         with delta_errors(self.path):
             table = DeltaTable(self.path, version=self.version)
@@ -51,7 +51,7 @@ class DeltaVersion:
             1, min(files.num_rows, (pc.sum(files["num_records"]).as_py() or 0) // _ROWS_PER_PART + 1)
         )
         parts = [_DeltaPart(self, part, number) for part in range(number)]
-        return _small(frame_of(spark, name, schema, parts), pc.sum(files["size_bytes"]).as_py() or 0)
+        return _small(frame_of(spark, schema, parts), pc.sum(files["size_bytes"]).as_py() or 0)
 
     def read(self, part: int, parts: int) -> Iterator[pa.RecordBatch]:
         """Every `parts`-th file. Raises LakeUnavailable."""
@@ -71,7 +71,7 @@ class StateVersion:
     store: Store
     files: tuple[DataFile, ...]
 
-    def open(self, spark: SparkSession, name: str) -> DataFrame:
+    def open(self, spark: SparkSession) -> DataFrame:
         """The value of each key, and of each window of it, in columns beside key and window.
 
         Raises LakeDamaged, LakeUnavailable.
@@ -81,7 +81,7 @@ class StateVersion:
         schema = pa.schema([*_ENTRY, *self._stored_schema().field("value").type])
         slots = Slots(sum(file.rows for file in self.files) // _ROWS_PER_PART + 1)
         parts = [_StatePart(self, slots.range(slot)) for slot in range(slots.number)]
-        return _small(frame_of(spark, name, schema, parts), sum(file.bytes for file in self.files))
+        return _small(frame_of(spark, schema, parts), sum(file.bytes for file in self.files))
 
     def read(self, hashes: HashRange) -> Iterator[pa.RecordBatch]:
         """The entries of a range of hashes that have a value."""
@@ -140,11 +140,10 @@ def _small(frame: DataFrame, size: int) -> DataFrame:
 
 def enrich(frame: DataFrame, pipeline: Pipeline, spark: SparkSession, tables: PinnedTables) -> DataFrame:
     """The frame with each lookup's columns; null where its table has no row. Raises LookupAmbiguous."""
-    for number, lookup in enumerate(pipeline.lookup):
-        name = f"lookup_{pipeline.pipeline}_{number}"
+    for lookup in pipeline.lookup:
         # of a state, an entry is unique, and nothing else is: its values may be alike
         unique = lookup.state is not None and KEY in lookup.on
-        frame = joined(frame, lookup, tables[lookup.table].open(spark, name), pipeline, unique)
+        frame = joined(frame, lookup, tables[lookup.table].open(spark), pipeline, unique)
     return frame
 
 
