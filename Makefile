@@ -25,7 +25,7 @@ up: setup ## Start Kafka and Airflow in the background
 down: ## End what `make up` started
 	@$(VENV)/tidegate down
 
-check: lint ## Check style and types, and run the tests that need no Spark, broker or Airflow (two minutes)
+check: lint ## Check style and types, and run the tests that need no Spark, broker or Airflow (some minutes)
 	$(PYTEST) -m "not (spark or broker or airflow or long)"
 
 test: lint ## Check style and types, and run all tests, two at a time
@@ -42,7 +42,7 @@ lint: ## Check style and types only
 	$(VENV)/ruff format --check
 	$(VENV)/mypy
 
-simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (some 40 minutes on two)
+simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (an hour and a half on two)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.simulator --seeds 1000000
 
