@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.played import GivenRecords, Played
+from tests.engine.stages import CHANGES, COUNTED
 from tidegate.engine.explain import TraceEvent, explain_batch
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 SOURCE = {"topics": ["in"], "format": "json", "columns": "id bigint, quantity int", "key": ["id"]}
-CHANGES = {
-    "name": "changes",
-    "select": {"open": "quantity > 0"},
-    "reduce": "latest",
-    "emit": {"on": "change"},
-}
-COUNTED = {"name": "counted", "reduce": {"changes": "count(*)"}, "emit": {"on": "update"}}
 
 
 def _record(offset: int, key: int, quantity: Any) -> CaseRecord:

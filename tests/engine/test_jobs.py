@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.played import Played
+from tests.engine.stages import CHANGES, COUNTED
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
 if TYPE_CHECKING:
@@ -15,13 +16,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-CHANGES = {
-    "name": "changes",
-    "select": {"open": "quantity > 0"},
-    "reduce": "latest",
-    "emit": {"on": "change"},
-}
-COUNTED = {"name": "counted", "reduce": {"changes": "count(*)"}, "emit": {"on": "update"}}
 LIMITED = {
     "name": "limited",
     "select": {"quantity": "quantity"},

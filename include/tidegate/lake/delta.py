@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSystem, SubTreeFileSystem
 
 from tidegate.errors import LakeUnavailable
+from tidegate.lake.store import unavailable
 
 
 @contextmanager
@@ -23,11 +24,7 @@ def delta_errors(path: str) -> Iterator[None]:
 
 def table_unavailable(path: str, error: Exception) -> LakeUnavailable:
     """What whoever cannot use a table is told."""
-    first_line = (str(error).splitlines() or [type(error).__name__])[0][:300]
-    return LakeUnavailable(
-        f"The table {path} cannot be used: {first_line}",
-        "Check rights, space and TIDEGATE_LAKE; then run again, nothing is lost.",
-    )
+    return unavailable(f"The table {path}", error)
 
 
 def file_system(path: str) -> FileSystem:

@@ -277,9 +277,14 @@ def store_errors(path: str) -> Iterator[None]:
 
 def file_unavailable(path: str, error: Exception) -> LakeUnavailable:
     """What whoever cannot use a file is told."""
+    return unavailable(f"The lake's file {path}", error)
+
+
+def unavailable(what: str, error: Exception) -> LakeUnavailable:
+    """What whoever cannot use something in the lake is told."""
     first_line = (str(error).splitlines() or [type(error).__name__])[0][:300]
     return LakeUnavailable(
-        f"The lake's file {path} cannot be used: {first_line}",
+        f"{what} cannot be used: {first_line}",
         "Check rights, space and TIDEGATE_LAKE; then run again, nothing is lost.",
     )
 
