@@ -35,8 +35,8 @@ def arm_workers(failpoint: InWorker) -> None:
 class InWorker:
     """Stands in place of `failpoint` in the function that is sent to the workers.
 
-    Which worker gets which task is chance, so hits are counted over all of them, for each `owner`: the
-    process that sent it.
+    Which worker gets which task is chance, so each failpoint's hits are counted over all of them, for each
+    `owner`: the process that sent it.
     """
 
     owner: str
@@ -44,14 +44,14 @@ class InWorker:
     fired: str
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
-        failpoints._hits[name] = self._hits_before()
+        failpoints._hits[name] = self._hits_before(name)
         os.environ["TIDEGATE_FAILPOINTS"] = self.faults
         os.environ["TIDEGATE_FAILPOINTS_FIRED"] = self.fired
         return failpoints.failpoint(name)
 
-    def _hits_before(self) -> int:
+    def _hits_before(self, name: str) -> int:
         """A byte for each hit; where the own one went tells how many there were, whoever else writes."""
-        hits = os.open(f"{self.fired}.{self.owner}", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        hits = os.open(f"{self.fired}.{self.owner}.{name}", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
         try:
             os.write(hits, b".")
             return os.lseek(hits, 0, os.SEEK_CUR) - 1
