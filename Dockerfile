@@ -34,4 +34,7 @@ ENV JAVA_HOME=/usr/local/share/tidegate/java \
     PYSPARK_PYTHON=/usr/local/bin/python \
     AIRFLOW_HOME=/var/lib/airflow
 
+# Spark starts from an archive of its classes.
+RUN python -m tidegate.engine.training
+
 USER 10001:10001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -180,6 +181,15 @@ def _check_lease(pipeline: str, generation: str, run: str) -> None:
         steps.check_lease(app.ledger, plan.stream, run)
 
 
+def _export_class_archive() -> None:
+    """Have spark-submit's JVM start from the class archive, where one was made for it on this machine."""
+    from tidegate.local.class_archive import archive_options, submitting_java
+
+    given = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    if "-XX:SharedArchiveFile" not in given:
+        os.environ["SPARK_SUBMIT_OPTS"] = " ".join([given, *archive_options(submitting_java())]).strip()
+
+
 class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
     """Step 2, a script of `spark_jobs`: its exit code tells whether a retry can help, or to wait."""
 
@@ -187,6 +197,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is
         # Into the environment, which spark-submit inherits: not into arguments, and not into
         # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
         export_connections()
+        _export_class_archive()
         _run(lambda: _check_lease(*self.application_args))
         try:
             return super().execute(context)

@@ -26,6 +26,7 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     for name, path in {"VENV": venv, "PYTHON": venv / "bin" / "python", "LOG": tmp_path / "log"}.items():
         monkeypatch.setattr(module, name, path)
     monkeypatch.setattr(module, "INSTALLED", venv / "installed")
+    monkeypatch.setattr(module, "ARCHIVED", venv / "archived")
     monkeypatch.setattr(module, "LOCKS", {name: tmp_path / name for name in ("runtime", "dev")})
     for lock in module.LOCKS.values():
         lock.write_text("one==1\n")
@@ -100,3 +101,18 @@ def test_every_locked_package_has_a_hash(path: Path) -> None:
     entries = re.split(r"\n(?=\S)", path.read_text().strip())
     assert entries
     assert all("--hash=sha256:" in entry for entry in entries if "==" in entry.split("\n")[0])
+
+
+def test_setup_goes_on_without_a_class_archive_and_tries_once(
+    bootstrap: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tries = bootstrap.VENV / "tries"
+    bootstrap.PYTHON.write_text(
+        f"#!/bin/sh\n[ $2 = tidegate.local.class_archive ] && echo path && exit\necho x >> {tries}\n"
+        "echo no sharing here\nexit 1\n"
+    )
+    bootstrap.PYTHON.chmod(0o755)
+    bootstrap.archive_classes()
+    bootstrap.archive_classes()
+    assert "Archiving Spark's classes, for quick starts failed: no sharing here" in capsys.readouterr().out
+    assert tries.read_text() == "x\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from spark_jobs import compute
 
 from tests.steps.committed import Committed
+from tidegate.local.class_archive import archive_path
 
 pytestmark = pytest.mark.airflow
 
@@ -32,12 +34,14 @@ def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
 
 @pytest.fixture
 def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmitStub:
-    """A `spark-submit` that only ends with an exit code; the result is a file that is there once it ran."""
+    """A `spark-submit` that only ends with an exit code; the result is a file that is there once it ran,
+    with the options of its JVM.
+    """
 
     def install(exit_code: int) -> Path:
         program, ran = tmp_path / "bin" / "spark-submit", tmp_path / "ran"
         program.parent.mkdir()
-        program.write_text(f"#!/bin/sh\ntouch {ran}\nexit {exit_code}\n")
+        program.write_text(f"#!/bin/sh\necho $SPARK_SUBMIT_OPTS > {ran}\nexit {exit_code}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
@@ -123,3 +127,20 @@ def test_compute_of_a_batch_that_is_computed_already_needs_no_lease(
     batches.app.ledger.acquire(batches.stream, "run-2")
     execute("run-1")
     assert ran.exists()
+
+
+def test_the_jvm_of_compute_starts_from_the_class_archive_and_keeps_its_other_options(
+    batches: Committed, spark_submit: SubmitStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xmx1g")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    ran = spark_submit(0)
+    java = ran.parent / "bin" / "java"
+    java.write_text("")
+    java.chmod(0o755)
+    archive = archive_path(java)
+    archive.parent.mkdir(parents=True)
+    archive.write_text("")
+    execute("run-1")
+    assert ran.read_text().split()[:2] == ["-Xmx1g", f"-XX:SharedArchiveFile={archive}"]

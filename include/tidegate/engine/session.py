@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.errors import SetupFailed
+from tidegate.local.class_archive import archive_options
 from tidegate.local.java import find_java, java_home
 
 _CORES_UNKNOWN = 8
@@ -27,15 +29,17 @@ SETTINGS = {
 _OF_NEW_SESSIONS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 
 
-def open_session(master: str | None = None, memory: str | None = None) -> SparkSession:
+def open_session(
+    master: str | None = None, memory: str | None = None, java_options: Sequence[str] | None = None
+) -> SparkSession:
     """A session. `master` None: spark-submit has set it, and all else, already.
 
-    `memory` is the heap of the driver, such as `2g`; None: Spark's default. Raises SetupFailed when Java is
-    missing or does not start.
+    `memory` is the heap of the driver, such as `2g`; None: Spark's default. `java_options` are the JVM's;
+    None: the class archive, where there is one. Raises SetupFailed when Java is missing or does not start.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    own = _own_process(master, memory) if master else {"spark.log.level": "ERROR"}
+    own = _own_process(master, memory, java_options) if master else {"spark.log.level": "ERROR"}
     for name, value in (_OF_NEW_SESSIONS | own).items():
         builder = builder.config(name, value)
     try:
@@ -50,12 +54,14 @@ def open_session(master: str | None = None, memory: str | None = None) -> SparkS
     return session
 
 
-def _own_process(master: str, memory: str | None) -> dict[str, str]:
+def _own_process(master: str, memory: str | None, java_options: Sequence[str] | None) -> dict[str, str]:
     """What spark-submit would say, when there is none."""
-    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java_home(java))
     # Quiet from the start: what Spark says goes over the user's screen.
     quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
-    conf = {"spark.master": master, "spark.app.name": "tidegate", "spark.driver.extraJavaOptions": quiet}
+    options = " ".join([quiet, *(archive_options(java) if java_options is None else java_options)])
+    conf = {"spark.master": master, "spark.app.name": "tidegate", "spark.driver.extraJavaOptions": options}
     if memory is not None:
         conf["spark.driver.memory"] = memory
     if master.startswith("local"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from tidegate.spec import Pipeline
-from tidegate.steps.app import App
+from tidegate.steps.app import App, planned_pipeline
 from tidegate.steps.commit import commit_batch
 from tidegate.steps.compute import compute_batch
 from tidegate.steps.plan import Outcome, Trigger, plan_batch
@@ -31,7 +33,8 @@ def run_batch(
     if plan is None:
         return outcome
     progress("compute")
-    compute_batch(app, plan, trigger.run_id, open_session)
+    checked = planned_pipeline(plan).quality is not None
+    compute_batch(app, plan, trigger.run_id, _preloading_quality(open_session) if checked else open_session)
     progress("validate")
     validate_batch(app, plan, trigger.run_id)
     progress("commit")
@@ -39,3 +42,17 @@ def run_batch(
     progress("publish")
     publish_batch(app, plan, trigger.run_id)
     return outcome
+
+
+def _preloading_quality(open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+    """Great Expectations takes seconds to import, for which there is time while Spark starts and computes.
+
+    It looks for pyspark, too, so it comes after all of ours that imports that: two threads that import
+    modules which import each other can see halves of them.
+    """
+
+    def opened() -> SparkSession:
+        Thread(target=import_module, args=["tidegate.quality"], name="preload quality", daemon=True).start()
+        return open_session()
+
+    return opened

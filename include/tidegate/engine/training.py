@@ -1,0 +1,121 @@
+"""`python -m tidegate.engine.training`: make the class archive of this Java, by computing a small batch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tidegate.broker.records import Slice
+from tidegate.engine.batch import Before, compute_batch
+from tidegate.engine.session import open_session
+from tidegate.engine.source import RecordSlice
+from tidegate.errors import SetupFailed, TidegateError
+from tidegate.formats import Records
+from tidegate.lake import Lake
+from tidegate.ledger import OffsetRange, Plan, Stream
+from tidegate.local.class_archive import archive_path, training_options
+from tidegate.local.java import find_java, probe
+from tidegate.spec import compile_pipeline, parse_pipeline
+
+_RECORDS = 1_000
+_PIPELINE = """\
+pipeline: training
+generation: 1
+source: {topics: [trained], format: json, columns: "id bigint, text string, quantity int", key: [id]}
+stages:
+  - {name: changes, select: {isAvailable: "quantity > 0", text: text}, reduce: latest, emit: {on: change}}
+  - {name: counted, reduce: {changes: count(*)}, emit: {on: update}}
+sinks:
+  - {kind: kafka, topic: changed, stage: changes}
+"""
+
+
+@dataclass(frozen=True)
+class TrainingRecords:
+    """Records in the place of Kafka's: both a source and its only slice."""
+
+    range: Slice
+
+    def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
+        """See `RecordSource`."""
+        return [self]
+
+    def blocks(self) -> Iterator[Records]:
+        """See `RecordSlice`."""
+        numbers = range(self.range.start, self.range.end)
+        values: list[bytes | None] = [
+            f'{{"id": {number % 100}, "text": "a", "quantity": {number % 3}}}'.encode() for number in numbers
+        ]
+        nothing = [None] * len(numbers)
+        yield Records("trained", 0, list(numbers), [0] * len(numbers), nothing, values, nothing)
+
+
+def make_archive() -> Path:
+    """Make the archive anew, and give its path. Raises SetupFailed where the JVM does not write one."""
+    java = find_java()
+    archive = archive_path(java)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    _provide_base(java)
+    with tempfile.TemporaryDirectory(prefix="tidegate-training-", dir=archive.parent) as scratch:
+        draft = Path(scratch) / "draft.jsa"
+        session = open_session("local[2]", None, training_options(draft))
+        _compute(session, Path(scratch) / "lake")
+        _end(session)
+        if not draft.is_file():
+            raise SetupFailed(
+                f"{java} did not write a class archive: each start of Spark takes some seconds longer",
+                "Set JAVA_HOME to a JDK 17 or 21 that has class data sharing, and run `make setup`.",
+            )
+        draft.replace(archive)
+    return archive
+
+
+def _provide_base(java: Path) -> None:
+    """A runtime that was cut down, as that of the wheel, lacks Java's own archive, on which ours builds."""
+    runtime = probe(java)
+    if runtime is not None and not (runtime.home / "lib" / "server" / "classes.jsa").is_file():
+        subprocess.run([str(java), "-Xshare:dump"], capture_output=True, check=False)
+
+
+def _compute(session: SparkSession, lake: Path) -> None:
+    """The first batch of a pipeline with two stages."""
+    pipeline = parse_pipeline(_PIPELINE, "training.yaml")
+    ranges = (OffsetRange("trained", 0, 0, _RECORDS),)
+    stream = Stream(pipeline.pipeline, pipeline.generation)
+    plan = Plan(stream, 1, "training", 0, 0, ranges, {}, pipeline.text, compile_pipeline(pipeline))
+    records = Slice("trained", 0, 0, _RECORDS)
+    place = Lake(str(lake), stream.pipeline, stream.generation)
+    compute_batch(session, plan, pipeline, TrainingRecords(records), place, Before(), "training")
+
+
+def _end(session: SparkSession) -> None:
+    """End the JVM as it ends when its process does, and wait: it writes the archive at its end."""
+    gateway = session.sparkContext._gateway
+    session.stop()
+    assert gateway is not None
+    process = gateway.proc
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait()
+
+
+def main() -> int:
+    """Exit code 1 when there is none."""
+    try:
+        print(make_archive())
+    except TidegateError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.pop("SPARK_SUBMIT_OPTS", None)
+    sys.exit(main())
