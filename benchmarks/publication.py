@@ -31,9 +31,9 @@ from tidegate.lake import Store
 from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
 from tidegate.ledger import Plan, Stream
 from tidegate.local.broker import KafkaBroker
+from tidegate.sinks.kafka.messages import topic_messages
+from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink, Pipeline, parse_pipeline
-from tidegate.steps.messages import topic_messages
-from tidegate.steps.outbox import Outbox
 
 OURS, PEER = "tidegate", "plain"
 _PER_KEY = 4

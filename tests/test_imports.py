@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tidegate.sinks import KINDS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "include" / "tidegate"
@@ -16,8 +19,9 @@ LAYERS = [
     {"errors", "failpoints", "postgres"},
     {"core"},
     {"spec", "formats"},
-    {"ledger", "broker", "lake", "sql", "quality", "local"},
-    {"settings", "engine"},
+    {"ledger", "broker", "lake", "local"},
+    {"settings"},
+    {"engine", "sinks", "quality"},
     {"steps"},
     {"demo"},
     {"cli"},
@@ -59,6 +63,22 @@ def test_a_module_imports_only_lower_layers(path: Path) -> None:
         if name.startswith("tidegate.") and part_of(name) in LAYER_OF:
             theirs = part_of(name)
             assert theirs == mine or LAYER_OF[theirs] < LAYER_OF[mine], f"{mine} imports {name}"
+
+
+def test_a_kind_of_sink_is_known_to_nobody_but_the_registry() -> None:
+    sinks = PACKAGE / "sinks"
+    kinds = {folder.name for folder in sinks.iterdir() if (folder / "__init__.py").exists()}
+    assert kinds == set(KINDS)
+    for path in modules(PACKAGE):
+        own = path.relative_to(sinks).parts[0] if path.is_relative_to(sinks) else ""
+        others = {f"tidegate.sinks.{kind}" for kind in kinds - {own}}
+        imported = {".".join(name.split(".")[:3]) for name in IMPORTS[path]}
+        assert own == "registry.py" or not imported & others, path
+
+
+def test_nobody_asks_for_the_kind_of_a_sink() -> None:
+    for path in modules(PACKAGE) + modules(REPOSITORY / "plugins"):
+        assert not re.search(r"isinstance\(.*Sink\b", path.read_text()), path
 
 
 def test_every_part_of_the_package_has_a_layer() -> None:

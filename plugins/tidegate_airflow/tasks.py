@@ -145,7 +145,7 @@ def _with_databases(app: App, stream: Stream, *more: Pipeline) -> App:
     from tidegate import steps
     from tidegate.settings import Settings
 
-    export_sql_connections(steps.sql_connections(app, stream, *more))
+    export_sql_connections(steps.sql_connections(app.ledger, stream, *more))
     return replace(app, settings=Settings.from_environment())
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.sinks.sql.layout import Target
 from tidegate.spec import parse_case_pipeline, parse_pipeline
 from tidegate.spec.grammar import EXAMPLES
 from tidegate.spec.tree import read
-from tidegate.sql.layout import Target
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text()
 SOURCE = {"topics": ["in"], "format": "json", "columns": "price double, weight double, updatedAt bigint"}

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.history import Scene
 from tests.faults.kernel import InWorker, arm_workers
-from tidegate import broker, failpoints, ledger, sql, steps
+from tidegate import broker, failpoints, ledger, sinks, steps
 from tidegate.cli import cli
 from tidegate.errors import LeaseHeld, TidegateError
 from tidegate.ledger import Ledger
@@ -85,7 +86,7 @@ class Task:
         for name in self.names:
             if name == "plan":
                 pipeline = app.pipeline(self.scene.name)
-                steps.sql_connections(app, steps.stream_of(pipeline), pipeline)
+                steps.sql_connections(app.ledger, steps.stream_of(pipeline), pipeline)
                 if steps.plan_batch(app, pipeline, self.scene.trigger(self.run_id, self.batch)).plan is None:
                     return NOTHING_TO_DO
                 continue
@@ -93,7 +94,7 @@ class Task:
             if name == "compute":
                 steps.compute_batch(app, plan, self.run_id, lambda: _session(spark))
             else:
-                steps.sql_connections(app, plan.stream)
+                steps.sql_connections(app.ledger, plan.stream)
                 getattr(steps, f"{name}_batch")(app, plan, self.run_id)
             if name == "publish":
                 app.ledger.metrics(plan.stream, plan.seq)
@@ -125,12 +126,10 @@ def shorten(progress: str, late_s: float, lease_s: float) -> None:
     broker.log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
     for module in (ledger.writer, ledger.ledger, steps.lease):
         module.LEASE_SECONDS = lease_s
-    steps.outbox.CHUNK_ROWS = CHUNK
+    sinks.outbox.CHUNK_ROWS = CHUNK
     if late_s:  # somebody stopped, and may have a database's lock in his hands
         ledger.database._BUSY_TIMEOUT_MS = 500
-        sql.Database.__init__.__defaults__ = (0.5, 1.0)
-    steps.App.publisher = lambda app, shard, topic: broker.publisher.KafkaPublisher(
-        app.settings.require_kafka(), shard, topic, CHUNK
-    )
+        sinks.sql.Database.__init__.__defaults__ = (0.5, 1.0)
+    sinks.kafka.sink.KafkaPublisher = partial(broker.publisher.KafkaPublisher, chunk_records=CHUNK)
     opened: Any = Ledger.open
     Ledger.open = lambda url: Ledger(opened(url)._engine, lambda: time.time() + late_s)

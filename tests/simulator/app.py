@@ -24,9 +24,9 @@ from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
 from tidegate.lake import Manifest
 from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.settings import Settings
+from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, Stage
 from tidegate.steps import App, planned_pipeline
-from tidegate.steps.outbox import Outbox
 
 CHUNK_RECORDS = 2
 SETTINGS = Settings.from_environment(
@@ -80,9 +80,6 @@ class SimApp(App):
     """What a step does outside of its process, it does in the world."""
 
     places: Places
-
-    def publisher(self, shard: str, topic: str) -> KafkaPublisher:
-        return KafkaPublisher(self.settings.require_kafka(), shard, topic, CHUNK_RECORDS)
 
     def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
         read = partial(self.places.lake.manifest, known)
@@ -186,7 +183,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.cli.doctor.out": SimpleNamespace(print=lambda *_, **__: None),
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
-    "tidegate.steps.app.read_compiled": lambda *told: grammar.read_compiled(*told),
+    "tidegate.ledger.planned.read_compiled": lambda *told: grammar.read_compiled(*told),
     "tidegate.steps.compute.check_tables": lambda *_: None,
     "tidegate.steps.edits.incompatible_changes": grammar.changed,
     "tidegate.steps.plan.compile_pipeline": grammar.compiled,
@@ -194,13 +191,14 @@ REPLACED: dict[str, Any] = {
     "tidegate.steps.lease.time": _TIME,
     "tidegate.steps.plan.time": _TIME,
     "tidegate.steps.publish.catch_up_tables": lambda *_: None,
-    "tidegate.steps.sinks._table_rows": sinks.table_rows,
-    "tidegate.steps.sinks.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),
-    "tidegate.steps.sinks.sql_database": sinks.sql_database,
-    "tidegate.steps.sinks.sql_publisher": lambda *told: sinks.sql_publisher(here().shelf, *told),
-    "tidegate.steps.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
+    "tidegate.sinks.kafka.sink.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
+    "tidegate.sinks.table.sink.table_rows": sinks.table_rows,
+    "tidegate.sinks.table.sink.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),
+    "tidegate.sinks.sql.sink.Database": sinks.sql_database,
+    "tidegate.sinks.sql.sink.publisher_to": lambda *told: sinks.publisher_to(here().shelf, *told),
+    "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
+    "tidegate.sinks.kafka.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
     "tidegate.steps.validate._check": _gate,
-    "tidegate.steps.validate.check_sql_outbox": lambda *_: None,
 }
 """What the steps find in place of the real thing."""
 

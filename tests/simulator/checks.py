@@ -17,9 +17,8 @@ from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.ledger import LEASE_SECONDS, Attempt, OffsetRange, Plan, Run, Stream
-from tidegate.spec import KafkaSink
+from tidegate.sinks import shard_name
 from tidegate.steps import planned_pipeline
-from tidegate.steps.sinks import shard_name
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -150,8 +149,8 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
     for sink in planned_pipeline(plans[-1]).sinks:
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
-        if isinstance(sink, KafkaSink):
-            _check_topic(places, sink.topic, batches)
+        if sink.messages is not None:
+            _check_topic(places, sink.messages.topic, batches)
             _check_progress(places, tables, shard, [len(each) for each in batches])
         else:
             _check_table(places.shelf.table(shard), shard, batches)

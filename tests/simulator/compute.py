@@ -21,8 +21,8 @@ from tidegate.errors import BrokerUnavailable, OffsetsLost
 from tidegate.lake import Store
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.ledger import ManifestRef, Plan
+from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline
-from tidegate.steps.outbox import Outbox
 
 INPUT = "input"
 FIRST, SECOND = "changes", "every_other"

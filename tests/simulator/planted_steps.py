@@ -17,13 +17,14 @@ from tidegate import steps
 from tidegate.engine.batch import Before
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Run
-from tidegate.steps import commit, compute, lease, plan, publish, run, sinks, validate
+from tidegate.sinks import port
+from tidegate.steps import commit, compute, lease, plan, publish, run, validate
 from tidegate.steps.manifests import state_after, state_files
 
 _plan_ranges = plan.plan_ranges
 _commit = SimLeased.commit
 _attempt = SimLeased.attempt
-_shard_name = sinks.shard_name
+_shard_name = port.shard_name
 _batches = SimOutbox.batches
 _outbox = SimApp.outbox
 _lacking_sinks = publish.lacking_sinks
@@ -155,9 +156,9 @@ def only_offsets_say_what_was_read(log: Any, head: Any, views: Any) -> None:
 
 @planted((SimLeased, "commit"))
 def publish_comes_before_commit(self: Any, of: Any, attempt: Any) -> None:
-    app, pipeline = here().app(), steps.planned_pipeline(of)
-    for sink in pipeline.sinks:
-        _publish_to(app, self, pipeline, sink, of, attempt)
+    app = here().app()
+    for sink in app.sinks(of.stream, steps.planned_pipeline(of)):
+        _publish_to(app, self, sink, of, attempt)
     _commit(self, of, attempt)
 
 
@@ -180,14 +181,12 @@ def a_commit_without_answer_is_taken_for_failed(self: Any, of: Any, attempt: Any
 
 
 @planted((publish, "_publish_to"))
-def a_publication_is_noted_before_it_is_sent(
-    app: Any, held: Any, pipeline: Any, sink: Any, of: Any, attempt: Any
-) -> Any:
-    outbox = app.outbox(of, pipeline.stage_of(sink), attempt)
+def a_publication_is_noted_before_it_is_sent(app: Any, held: Any, sink: Any, of: Any, attempt: Any) -> Any:
+    outbox = app.outbox(of, sink.stage, attempt)
     last = held.last_published(of.stream, sink.name)
     held.add_publication(of.seq, sink.name, outbox.emitted)
     if outbox.emitted:
-        publish.send(app, held, sink, outbox, last)
+        sink.publish(held, outbox, last)
     return outbox.emitted
 
 
@@ -204,7 +203,7 @@ def one_sink_is_enough(app: Any, of: Any) -> list[str]:
     return [] if app.ledger.publications(of.stream, of.seq) else _lacking_sinks(app, of)
 
 
-@planted((sinks, "shard_name"))
+@planted((port, "shard_name"))
 def all_sinks_share_their_progress(stream: Any, sink: str) -> str:
     return _shard_name(stream, "kafka:output")
 
@@ -229,7 +228,6 @@ def an_undecided_batch_is_published(app: Any, held: Any) -> None:
     of = held.open_plan(held.stream)
     attempt = _attempt(held, of.stream, of.seq) if of is not None else None
     if of is not None and attempt is not None:
-        pipeline = steps.planned_pipeline(of)
-        for sink in pipeline.sinks:
-            _publish_to(app, held, pipeline, sink, of, attempt)
+        for sink in app.sinks(of.stream, steps.planned_pipeline(of)):
+            _publish_to(app, held, sink, of, attempt)
     _publish_decided(app, held)

@@ -15,7 +15,7 @@ from typing import Any
 from tests.simulator.compute import Batch, Emission, SimOutbox
 from tests.simulator.world import World
 from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkUnavailable
-from tidegate.steps.sinks import shard_name
+from tidegate.sinks.sql.sink import OpenSqlTable
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Shelf:
 def append_batch(
     shelf: Shelf, path: str, application: str, seq: int, rows: Sequence[Emission], last_published: int
 ) -> None:
-    """As `lake.table_sink.append_batch`: a version that moved meanwhile is a conflict."""
+    """As `sinks.table.append.append_batch`: a version that moved meanwhile is a conflict."""
     effect, table = shelf.world.effect, shelf.table(application)
     found = effect("table.version", lambda: table.progress, LakeUnavailable)
     if found < last_published:
@@ -67,7 +67,7 @@ def append_batch(
 
 
 def table_rows(sink: Any, outbox: SimOutbox) -> list[Emission]:
-    """As `steps.sinks._table_rows`."""
+    """As `sinks.table.sink.table_rows`."""
     return [row for batch in outbox.batches(()) for row in batch.rows]
 
 
@@ -92,9 +92,9 @@ class SimSqlPublisher:
         return len(rows)
 
 
-def sql_publisher(shelf: Shelf, database: None, sink: Any, outbox: SimOutbox) -> SimSqlPublisher:
-    """As `steps.sinks.sql_publisher`."""
-    return SimSqlPublisher(shelf, shard_name(outbox.plan.stream, sink.name))
+def publisher_to(shelf: Shelf, database: None, sink: OpenSqlTable, outbox: SimOutbox) -> SimSqlPublisher:
+    """As `sinks.sql.sink.publisher_to`."""
+    return SimSqlPublisher(shelf, sink.shard)
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from tests.simulator import sinks
 from tests.simulator.compute import Batch, Emission
 from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tests.simulator.world import World
-from tests.sql.sink import Sink, emission
+from tests.sinks.sql.sink import Sink, emission
 from tidegate.errors import TidegateError
-from tidegate.lake.table_sink import append_batch
+from tidegate.sinks.table.append import append_batch
 
 PUBLICATIONS = 60
 

@@ -181,7 +181,7 @@ def test_each_step_of_a_finished_batch_is_a_no_op(world: World) -> None:
 
 
 def test_publishing_a_table_batch_again_adds_nothing(world: World) -> None:
-    from tidegate.lake.table_sink import append_batch
+    from tidegate.sinks.table.append import append_batch
 
     rows = pa.table({"key": ["k"], "n": [1]})
     path = str(world.folder / "sink")

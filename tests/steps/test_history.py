@@ -16,7 +16,6 @@ from tidegate.ledger import Failure, Run, Stream, schema
 from tidegate.steps import history, publish
 from tidegate.steps.edits import head_plan
 from tidegate.steps.explain import explain
-from tidegate.steps.sinks import sent_to
 from tidegate.steps.unfinished import unfinished_batches
 
 SINK = "table:out"
@@ -26,7 +25,7 @@ PER_BATCH = (schema.plans, schema.attempts, schema.metrics, schema.publications,
 @pytest.fixture
 def aged(tmp_path: Path) -> Aged:
     """Eight batches and their metrics; the state before that of batch 5 was given up."""
-    aged = Aged(tmp_path)
+    aged = Aged(tmp_path, "  - {kind: table, path: out}")
     for seq in range(1, 9):
         aged.batch(seq)
         held = aged.app.ledger.acquire(aged.stream, "test")
@@ -97,7 +96,7 @@ def test_a_snapshot_that_a_newer_one_has_replaced_goes_too(aged: Aged) -> None:
 
 
 def test_nothing_is_removed_where_no_state_was_given_up(tmp_path: Path) -> None:
-    aged = Aged(tmp_path)
+    aged = Aged(tmp_path, "  - {kind: table, path: out}")
     for seq in (1, 2, 3):
         aged.batch(seq)
     aged.snapshot(2)
@@ -122,13 +121,15 @@ def test_a_batch_that_a_sink_may_lack_and_that_is_removed_halts(aged: Aged) -> N
     held = aged.app.ledger.acquire(aged.stream, "test")
     held.add_publication(7, SINK, 7)
     removed(aged)
+    (sink,) = aged.app.sinks(aged.stream, aged.pipeline)
     with pytest.raises(Halted, match=r"Batch 4 of .* would have to be compared with what table:out has"):
-        sent_to(aged.app, held, aged.stream, SINK, 4)
+        sink.published(4)
 
 
 def test_a_batch_after_the_last_that_a_sink_got_something_of_had_nothing_for_it(aged: Aged) -> None:
     removed(aged)
-    assert sent_to(aged.app, aged.app.ledger, aged.stream, SINK, 4) is None
+    (sink,) = aged.app.sinks(aged.stream, aged.pipeline)
+    assert sink.published(4) is None
 
 
 def test_long_transactions_are_not_needed(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,8 @@ from tidegate.errors import (
     UserFunctionFailed,
 )
 from tidegate.ledger import Plan, Stream
+from tidegate.ledger.planned import planned_pipelines
 from tidegate.spec import incompatible_changes, kernel_stage, notable_changes, python_functions, with_digests
-from tidegate.steps.app import planned_pipelines
 from tidegate.steps.edits import head_plan
 
 ROWS = {"first": [("k1", 1)], "second": [("k1", 1)]}
@@ -68,7 +68,7 @@ def test_a_decided_batch_is_published_although_its_module_may_not_be_called_now(
 def test_compaction_and_cleaning_go_on_although_a_module_may_not_be_called_now(
     decided: Compared,
 ) -> None:
-    (pipeline,) = planned_pipelines(decided.app, decided.stream)
+    (pipeline,) = planned_pipelines(decided.app.ledger, decided.stream)
     assert [stage.name for stage in pipeline.stages] == ["first", "second"]
     assert steps.compact_state(decided.app, decided.stream).note == "compacted"
     assert steps.clean(decided.app, decided.stream, now=1e9).files == 0

@@ -24,7 +24,7 @@ from tidegate.lake.probe import puts_if_absent
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Stream
 from tidegate.local.java import find_java
 from tidegate.settings import Settings
-from tidegate.spec import KafkaSink, Pipeline, load_pipelines, with_digests
+from tidegate.spec import Pipeline, load_pipelines, with_digests
 
 Finding = dict[str, Any]
 WRONG = "WRONG"
@@ -177,7 +177,7 @@ def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator
         yield _check(f"sinks of {name}", partial(_sinks, app, stream))
     for told in steps.stalled_transactions(app, pipeline):
         yield {"check": f"source of {name}", "ok": "wait", "found": told}
-    for told in steps.narrow_topics(app, pipeline):
+    for told in steps.sink_warnings(app, pipeline):
         yield {"check": f"sinks of {name}", "ok": "wait", "found": told}
 
 
@@ -226,10 +226,7 @@ def _ledger(settings: Settings) -> str:
 
 def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
     """A dry plan finds what would halt the next run."""
-    steps.check_sql_sinks(app, pipeline)
-    for sink in pipeline.sinks:
-        if isinstance(sink, KafkaSink):
-            steps.check_topic(app, app.ledger, steps.stream_of(pipeline), sink)
+    steps.check_sinks(app, pipeline)
     head = app.ledger.head(steps.stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
     has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None

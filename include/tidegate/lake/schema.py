@@ -26,7 +26,6 @@ NEWNESS = (UPDATED_SEQ, *PLACE)
 _KEYED = [(HASH, pa.int64()), (KEY, pa.string()), ("window_start", pa.int64()), ("window_end", pa.int64())]
 _PLACED = [("topic", pa.string()), ("partition", pa.int32())]
 STATE_COLUMNS = pa.schema([*_KEYED, *_PLACED, (LIVE, pa.bool_()), (UPDATED_SEQ, pa.int64())])
-OUTBOX_COLUMNS = pa.schema([*_KEYED, ("timestamp", pa.int64()), ("seq", pa.int64())])
 """What files of every stage have, whatever its values are: tables for others begin with these columns."""
 
 Hashes = npt.NDArray[np.int64]

@@ -31,7 +31,7 @@ from tidegate.spec.names import quote
 from tidegate.spec.pipeline import Pipeline, Quality
 from tidegate.spec.planned import python_functions, with_digests
 from tidegate.spec.reduce import Aggregate
-from tidegate.spec.sinks import KafkaSink, Sink, SqlSink, TableSink
+from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 from tidegate.spec.trusted import require_trusted
@@ -59,6 +59,8 @@ __all__ = [
     "IntervalEmit",
     "Buffer",
     "Sink",
+    "SinkModel",
+    "MessageRules",
     "KafkaSink",
     "TableSink",
     "SqlSink",

@@ -15,19 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from tidegate import __version__
 from tidegate.core.condition import Condition
 from tidegate.errors import PlanUnreadable
-from tidegate.spec import emit, equal, sinks, window
+from tidegate.spec import emit, equal, window
 from tidegate.spec.columns import Column
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.pipeline import Pipeline, Quality, Written
 from tidegate.spec.reduce import Aggregate
+from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
@@ -40,7 +41,7 @@ _PARTS: tuple[type[Any], ...] = (
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
     *(equal.Within, equal.Amount, equal.SqlEqual, equal.PythonEqual, Condition),
-    *(sinks.KafkaSink, sinks.TableSink, sinks.SqlSink),
+    *get_args(AnySink),
 )
 _BY_NAME = {part.__name__: part for part in _PARTS}
 _AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]] = {

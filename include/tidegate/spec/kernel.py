@@ -28,7 +28,6 @@ from tidegate.spec.emit import (
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
-from tidegate.spec.sinks import KafkaSink
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
@@ -149,9 +148,9 @@ def _emit(pipeline: Pipeline, stage: Stage) -> core.Emit:
 
 
 def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope:
-    """What the stage's messages have beside its columns, where a Kafka sink wants the key in them."""
-    sinks = [sink for sink in pipeline.sinks if isinstance(sink, KafkaSink) and sink.with_key]
-    if not any(pipeline.stage_of(sink) == stage for sink in sinks):
+    """What the stage's messages have beside its columns, where a sink wants the key in them."""
+    rules = [sink.messages for sink in pipeline.sinks_of(stage)]
+    if not any(rule.with_key for rule in rules if rule is not None):
         return core.Envelope()
     regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
     columns = () if regrouped else pipeline.source.columns

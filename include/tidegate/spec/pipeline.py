@@ -13,7 +13,7 @@ from tidegate.spec.cron import PRESETS, cron_mistake
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.scope import Model, filled, scope_of
-from tidegate.spec.sinks import Sink
+from tidegate.spec.sinks import Sink, SinkModel
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
@@ -73,9 +73,13 @@ class Pipeline(Written):
         """The columns that make up the key; none when the record's own key is used."""
         return self.source.key or ()
 
-    def stage_of(self, sink: Sink) -> Stage:
+    def stage_of(self, sink: SinkModel) -> Stage:
         """The stage whose emissions a sink gets."""
         return next((each for each in self.stages if each.name == sink.stage), self.stages[-1])
+
+    def sinks_of(self, stage: Stage) -> tuple[Sink, ...]:
+        """The sinks that get a stage's emissions."""
+        return tuple(sink for sink in self.sinks if self.stage_of(sink) == stage)
 
     @property
     def published_stages(self) -> tuple[str, ...]:

@@ -1,7 +1,12 @@
-"""`sinks`: where emissions go. Each kind is a model of its own in `Sink`."""
+"""`sinks`: where emissions go. Each kind is a model of its own in `AnySink`.
+
+What others have to know of a sink, its model declares: nobody asks for its kind.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictBool
@@ -52,7 +57,47 @@ WithKey = Annotated[StrictBool, AfterValidator(_needs_key)]
 OfStage = Annotated[str | None, AfterValidator(_known_stage)]
 
 
-class KafkaSink(Model):
+Treatment = Literal["halt", "quarantine"]
+"""What becomes of an emission that a sink would refuse: the batch halts, or it is quarantined."""
+
+
+@dataclass(frozen=True)
+class MessageRules:
+    """What is to be known before a batch is computed of a sink that sends emissions as messages.
+
+    Their text is written beside the columns; those that the sink would refuse are found then. `topic`: by
+    which a plan has the timestamps that it takes.
+    """
+
+    topic: str
+    with_key: bool
+    too_large: Treatment
+    refused_timestamp: Treatment
+
+
+class SinkModel(Model):
+    """What every kind has: a stage, and whether the key's columns are wanted. The rest are its own fields."""
+
+    stage: OfStage = None
+    with_key: WithKey = False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Unique in the pipeline. Progress is kept by it: it begins with the kind, and never changes."""
+
+    @property
+    def messages(self) -> MessageRules | None:
+        """None: it does not send messages, but columns."""
+        return None
+
+    @property
+    def connections(self) -> tuple[str | None, ...]:
+        """The SQL connections that have to be set for it, by their names; None is the one without a name."""
+        return ()
+
+
+class KafkaSink(SinkModel):
     """Emissions go to a topic; with `with_key` the key columns are in the value too.
 
     `too_large`: whether an emission that Kafka would not take halts the batch, or is quarantined.
@@ -61,24 +106,25 @@ class KafkaSink(Model):
 
     kind: Literal["kafka"]
     topic: Annotated[Topic, AfterValidator(_not_a_source)]
-    stage: OfStage = None
-    with_key: WithKey = False
-    too_large: Literal["halt", "quarantine"] = "halt"
-    refused_timestamp: Literal["halt", "quarantine"] = "halt"
+    too_large: Treatment = "halt"
+    refused_timestamp: Treatment = "halt"
 
     @property
     def name(self) -> str:
         """Unique in the pipeline."""
         return f"kafka:{self.topic}"
 
+    @property
+    def messages(self) -> MessageRules:
+        """It sends the value as JSON text."""
+        return MessageRules(self.topic, self.with_key, self.too_large, self.refused_timestamp)
 
-class TableSink(Model):
+
+class TableSink(SinkModel):
     """Emissions go to a table: a name under the lake, an absolute path, or where the lake puts it."""
 
     kind: Literal["table"]
     path: Annotated[str, AfterValidator(names.check_table_path)] | None = None
-    stage: OfStage = None
-    with_key: WithKey = False
 
     @property
     def name(self) -> str:
@@ -86,7 +132,7 @@ class TableSink(Model):
         return f"table:{self.path}" if self.path else "table"
 
 
-class SqlSink(Model):
+class SqlSink(SinkModel):
     """Emissions go to a table of a SQL database, as new rows or in the place of the key's last one.
 
     The database's URL never stands in the file: it is in TIDEGATE_SQL, or TIDEGATE_SQL_<CONNECTION> in
@@ -96,14 +142,17 @@ class SqlSink(Model):
     kind: Literal["sql"]
     table: Annotated[str, AfterValidator(names.check_sql_table)]
     connection: Annotated[str, AfterValidator(names.check_connection)] | None = None
-    stage: OfStage = None
     mode: Annotated[Literal["append", "upsert"], AfterValidator(_upsertable)] = "append"
-    with_key: WithKey = False
 
     @property
     def name(self) -> str:
         """Unique in the pipeline."""
         return f"sql:{self.connection}:{self.table}" if self.connection else f"sql:{self.table}"
+
+    @property
+    def connections(self) -> tuple[str | None, ...]:
+        """One."""
+        return (self.connection,)
 
 
 AnySink = KafkaSink | TableSink | SqlSink

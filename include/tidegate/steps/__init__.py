@@ -1,6 +1,7 @@
 """The batch protocol: plan, compute, validate, commit, publish. Each step can be run again at any time."""
 
-from tidegate.steps.app import LONG_DONE, App, planned_for, planned_pipeline, stream_of
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.steps.app import LONG_DONE, App, planned_for, stream_of
 from tidegate.steps.cleaning import SAFE_AGE, Cleaned, clean
 from tidegate.steps.commit import check_source, commit_batch
 from tidegate.steps.compaction import Compaction, compact_state
@@ -13,7 +14,6 @@ from tidegate.steps.generations import (
     streams_without_file,
 )
 from tidegate.steps.lease import check_lease, leased
-from tidegate.steps.narrow import narrow_topics
 from tidegate.steps.plan import Outcome, Trigger, draft, plan_batch
 from tidegate.steps.publish import publish_batch
 from tidegate.steps.read import (
@@ -24,9 +24,8 @@ from tidegate.steps.read import (
     read_quarantine,
     read_state,
 )
-from tidegate.steps.reconcile import check_progress, reconcile
 from tidegate.steps.run import run_batch
-from tidegate.steps.sinks import check_sql_sinks, check_topic, sql_connections
+from tidegate.steps.sinks import check_progress, check_sinks, reconcile, sink_warnings, sql_connections
 from tidegate.steps.stalled import stalled_transactions
 from tidegate.steps.streams import work_on_streams
 from tidegate.steps.unfinished import Unfinished, unfinished_batches
@@ -53,7 +52,6 @@ __all__ = [
     "finish_orphaned_streams",
     "lag",
     "leased",
-    "narrow_topics",
     "orphaned_batches",
     "orphaned_streams",
     "plan_batch",
@@ -68,10 +66,10 @@ __all__ = [
     "check_lease",
     "check_progress",
     "check_source",
-    "check_sql_sinks",
+    "check_sinks",
     "check_still_there",
-    "check_topic",
     "run_batch",
+    "sink_warnings",
     "sql_connections",
     "stalled_transactions",
     "stream_of",

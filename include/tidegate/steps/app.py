@@ -9,18 +9,18 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate import core
 from tidegate.broker import KafkaLog
-from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, Manifest, Written, read_manifest, write_manifest
 from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, Stage, load_pipeline, python_functions, read_compiled, require_trusted
-from tidegate.steps.outbox import Outbox
+from tidegate.sinks import OpenSink, Outbox, SinkContext, open_sinks
+from tidegate.spec import Pipeline, Stage, load_pipeline, python_functions, require_trusted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,10 +45,6 @@ class App:
         """Kafka's logs. Close it."""
         return KafkaLog(self.settings.require_kafka())
 
-    def publisher(self, shard: str, topic: str) -> KafkaPublisher:
-        """Who publishes to a topic, under a stable name."""
-        return KafkaPublisher(self.settings.require_kafka(), shard, topic)
-
     def lake(self, stream: Stream) -> Lake:
         """The tables of a stream."""
         return Lake(self.settings.lake, stream.pipeline, stream.generation)
@@ -72,6 +68,11 @@ class App:
         manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
         files = manifest.of("outbox", stage.name) if manifest is not None else ()
         return Outbox(plan, stage, attempt.name, emitted, self.lake(plan.stream).store, files)
+
+    def sinks(self, stream: Stream, pipeline: Pipeline) -> list[OpenSink[Any]]:
+        """The sinks that a pipeline declares, as a stream publishes to them."""
+        context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.outbox)
+        return open_sinks(pipeline, context)
 
     def compute(
         self, plan: Plan, before: Before, attempt: str, open_session: Callable[[], SparkSession]
@@ -154,19 +155,3 @@ def missing_of_head(ledger: LedgerReader, stream: Stream, seq: int, what: str) -
         f"The ledger does not have the {what} of batch {seq} of {stream}, which is the head",
         "Restore the ledger from a backup, or raise `generation` to begin anew.",
     )
-
-
-def planned_pipelines(app: App, stream: Stream) -> list[Pipeline]:
-    """The pipeline as each batch was planned with it, each version once, the newest last.
-
-    Raises PlanUnreadable.
-    """
-    return [read_compiled(spec.compiled, spec.text, str(stream)) for spec in app.ledger.planned_specs(stream)]
-
-
-def planned_pipeline(plan: Plan) -> Pipeline:
-    """The pipeline as it was when the batch was planned, whatever the file and the grammar say now.
-
-    Raises PlanUnreadable.
-    """
-    return read_compiled(plan.spec_compiled, plan.spec_text, f"batch {plan.seq} of {plan.stream}")

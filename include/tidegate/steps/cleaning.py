@@ -15,7 +15,8 @@ from tidegate.lake import Manifest, Name
 from tidegate.lake.cleaning import Standing, remove, unread_files
 from tidegate.lake.store import Listed
 from tidegate.ledger import KnownNames, Stream
-from tidegate.steps.app import App, planned_pipelines
+from tidegate.ledger.planned import planned_pipelines
+from tidegate.steps.app import App
 from tidegate.steps.history import oldest_readable, remove_history
 from tidegate.steps.lease import leased
 from tidegate.steps.manifests import read_manifests
@@ -59,7 +60,7 @@ def clean(
     given_up, note = _give_up(app, stream, now, dry_run)
     unread = _unread(app, stream, now - safe_age.total_seconds())
     if not dry_run:
-        catch_up_tables(app, stream, planned_pipelines(app, stream))
+        catch_up_tables(app, stream, planned_pipelines(app.ledger, stream))
         remove(app.lake(stream).store, unread)
     batches = remove_history(app, stream, now, safe_age, dry_run)
     names = tuple(sorted({file.path.split("/")[-2] for file in unread}))

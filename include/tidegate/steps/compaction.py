@@ -13,8 +13,9 @@ from typing import NamedTuple
 from tidegate.lake import DataFile, Manifest, snapshot_name
 from tidegate.lake.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
 from tidegate.ledger import Snapshot, Stream
+from tidegate.ledger.planned import planned_pipelines
 from tidegate.spec.kernel import state_stages
-from tidegate.steps.app import App, planned_pipelines
+from tidegate.steps.app import App
 from tidegate.steps.manifests import read_manifests
 
 
@@ -82,7 +83,7 @@ def _why_not(head: int, base: int, manifests: Sequence[Manifest], only_if_due: b
 def _folded(app: App, stream: Stream, head: int, manifests: Sequence[Manifest]) -> Manifest:
     lake, name = app.lake(stream), snapshot_name(head)
     target = SnapshotTarget(name, head, lambda stage: lake.files("state", stage, name))
-    stages = state_stages(planned_pipelines(app, stream))
+    stages = state_stages(planned_pipelines(app.ledger, stream))
     rules = {stage: FoldRule.of(logics) for stage, logics in stages.items()}
     return compact(lake.store, target, _state_of(manifests), rules)
 

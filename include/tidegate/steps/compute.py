@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tidegate import core
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.steps.app import App
 from tidegate.steps.before import left_before
 from tidegate.steps.compaction import compact_overdue
 from tidegate.steps.identity import check_ends_are_there, planned_epochs

@@ -6,8 +6,9 @@ import logging
 
 from tidegate.errors import PipelineChanged
 from tidegate.ledger import Head, Plan
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, incompatible_changes, notable_changes
-from tidegate.steps.app import App, missing_of_head, planned_pipeline
+from tidegate.steps.app import App, missing_of_head
 
 logger = logging.getLogger(__name__)
 

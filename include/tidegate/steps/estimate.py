@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from tidegate.lake import DataFile
 from tidegate.ledger import Plan
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
 from tidegate.spec.window import HoppingWindow
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App
 from tidegate.steps.manifests import state_after
 from tidegate.steps.read import read_state
 

@@ -11,9 +11,10 @@ from tidegate.lake.datafile import read_files
 from tidegate.lake.manifest import Manifest
 from tidegate.lake.state import read_key
 from tidegate.ledger import OffsetRange, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, python_functions, require_trusted
 from tidegate.spec.kernel import kernel_stage
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App
 from tidegate.steps.before import left_before
 from tidegate.steps.identity import is_truncated, planned_epochs
 from tidegate.steps.lookups import check_lookup_tables

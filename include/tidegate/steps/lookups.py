@@ -12,9 +12,10 @@ from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Prob
 from tidegate.failpoints import failpoint
 from tidegate.lake.delta import delta_errors
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.lookup import Lookup
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App
 from tidegate.steps.manifests import state_after
 
 if TYPE_CHECKING:

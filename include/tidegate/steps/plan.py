@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tidegate.broker import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
 from tidegate.errors import BackwardsRefused, TopicMissing
-from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run
+from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run, Stream
+from tidegate.sinks.port import TimestampBounds
 from tidegate.spec import Pipeline, Source, compile_pipeline, with_digests
 from tidegate.steps.app import LONG_DONE, App, is_long_done, stream_of
 from tidegate.steps.edits import head_plan, require_compatible
@@ -19,9 +20,7 @@ from tidegate.steps.lease import leased
 from tidegate.steps.lookups import pinned_lookups
 from tidegate.steps.publish import publish_decided
 from tidegate.steps.ranges import plan_ranges, standing_still
-from tidegate.steps.sinks import check_sql_sinks
 from tidegate.steps.stalled import stalled_in
-from tidegate.steps.timestamps import allowed_timestamps
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +75,8 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
         if waiting is not None:
             held.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
             return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
-        check_sql_sinks(app, pipeline)
+        for sink in app.sinks(stream, pipeline):
+            sink.check_settings()
         return _plan_next(app, held, pipeline, trigger)
 
 
@@ -138,9 +138,17 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
         drain=trigger.drain,
         lookups=pinned_lookups(app, pipeline, before.lookups if before is not None else {}),
         clocks=head.clocks_of((each.topic, each.partition) for each in ranges),
-        timestamps=allowed_timestamps(app, pipeline),
+        timestamps=_timestamp_bounds(app, head.stream, pipeline),
     )
     return plan, found
+
+
+def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:
+    """By topic the timestamps that it takes now, of those sinks that quarantine others."""
+    bounds: dict[str, TimestampBounds] = {}
+    for sink in app.sinks(stream, pipeline):
+        bounds |= sink.timestamp_bounds()
+    return bounds
 
 
 def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tidegate.errors import Halted
 from tidegate.ledger import Attempt, LeasedLedger, Plan
-from tidegate.spec import Pipeline
-from tidegate.steps.app import App, missing_of_head, planned_pipeline
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.sinks import OpenSink
+from tidegate.steps.app import App, missing_of_head
 from tidegate.steps.lease import failures_noted, leased, timed
-from tidegate.steps.sinks import AnySink, send
 from tidegate.steps.tables import catch_up_tables
 
 
@@ -50,11 +52,10 @@ def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
     attempt = held.attempt(plan.stream, plan.seq)
     if attempt is None:
         raise missing_of_head(held, plan.stream, plan.seq, "attempt")
-    pipeline = planned_pipeline(plan)
     done = held.publications(plan.stream, plan.seq)
-    for sink in pipeline.sinks:
+    for sink in app.sinks(plan.stream, planned_pipeline(plan)):
         if sink.name not in done:
-            records = _publish_to(app, held, pipeline, sink, plan, attempt)
+            records = _publish_to(app, held, sink, plan, attempt)
             held.add_publication(plan.seq, sink.name, records)
 
 
@@ -64,12 +65,10 @@ def lacking_sinks(app: App, plan: Plan) -> list[str]:
     return [sink.name for sink in planned_pipeline(plan).sinks if sink.name not in done]
 
 
-def _publish_to(
-    app: App, held: LeasedLedger, pipeline: Pipeline, sink: AnySink, plan: Plan, attempt: Attempt
-) -> int:
-    outbox = app.outbox(plan, pipeline.stage_of(sink), attempt)
+def _publish_to(app: App, held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
+    outbox = app.outbox(plan, sink.stage, attempt)
     if outbox.emitted:
-        send(app, held, sink, outbox, held.last_published(plan.stream, sink.name))
+        sink.publish(held, outbox, held.last_published(plan.stream, sink.name))
     return outbox.emitted
 
 

@@ -10,12 +10,14 @@ import pyarrow as pa
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.datafile import read_files
 from tidegate.lake.manifest import Kind
+from tidegate.lake.outbox import ORDER
 from tidegate.lake.schema import HASH
 from tidegate.lake.state import live_rows
 from tidegate.ledger import Head, LedgerReader, Offsets, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.kernel import kernel_stage
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App
 from tidegate.steps.manifests import read_manifests, state_after
 
 
@@ -80,8 +82,7 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
     rows = _committed_rows(app, stream, "outbox", chosen.name, seq)
     if not rows.num_rows:
         return pa.table({})
-    order = [("seq", "ascending"), ("key", "ascending"), ("ordinal", "ascending")]
-    return rows.drop_columns([HASH]).sort_by(order)
+    return rows.drop_columns([HASH]).sort_by([(name, "ascending") for name in ORDER])
 
 
 def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:

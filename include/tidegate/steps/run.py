@@ -7,8 +7,9 @@ from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.steps.app import App
 from tidegate.steps.commit import commit_batch
 from tidegate.steps.compute import compute_batch
 from tidegate.steps.plan import Outcome, Trigger, plan_batch

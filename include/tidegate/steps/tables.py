@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from tidegate.errors import SINK_IS_AHEAD, Fenced
 from tidegate.lake import DataFile, Lake, Manifest
 from tidegate.lake.manifest import Kind
-from tidegate.lake.schema import OUTBOX_COLUMNS, STATE_COLUMNS
+from tidegate.lake.outbox import SHARED_COLUMNS
+from tidegate.lake.schema import STATE_COLUMNS
 from tidegate.lake.tables import SharedTable, TableChange, TableVersion
 from tidegate.ledger import ManifestRef, Snapshot, Stream
 from tidegate.spec import Pipeline
@@ -56,7 +57,7 @@ def check_tables(app: App, stream: Stream, pipeline: Pipeline) -> None:
 
 def shared_table(lake: Lake, kind: Kind, stage: str) -> SharedTable:
     """The table of a stage's state, or of its outbox."""
-    columns = STATE_COLUMNS if kind == "state" else OUTBOX_COLUMNS
+    columns = STATE_COLUMNS if kind == "state" else SHARED_COLUMNS
     return SharedTable(lake.store, lake.table(kind, stage), columns)
 
 

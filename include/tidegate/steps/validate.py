@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from tidegate.errors import Halted, QualityFailed
 from tidegate.failpoints import failpoint
+from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, parts_of, window_columns
+from tidegate.lake.schema import KEY
 from tidegate.ledger import Attempt, Plan
-from tidegate.spec import Pipeline, SqlSink, TableSink
-from tidegate.steps.app import App, planned_pipeline
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.spec import Pipeline
+from tidegate.steps.app import App
 from tidegate.steps.lease import leased_for, timed
-from tidegate.steps.sinks import check_sql_outbox
-from tidegate.steps.timestamps import check_timestamps
 
 log = logging.getLogger(__name__)
 
@@ -75,16 +76,10 @@ def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[
 
 
 def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
-    for sink in pipeline.sinks:
-        if isinstance(sink, TableSink):
-            continue
-        outbox = app.outbox(plan, pipeline.stage_of(sink), attempt)
-        if not outbox.emitted:
-            continue
-        if isinstance(sink, SqlSink):
-            check_sql_outbox(app, sink, outbox)
-        else:
-            check_timestamps(app, sink, outbox)
+    for sink in app.sinks(plan.stream, pipeline):
+        outbox = app.outbox(plan, sink.stage, attempt)
+        if outbox.emitted:
+            sink.check_outbox(outbox)
 
 
 def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> pa.Table | None:
@@ -95,13 +90,11 @@ def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
     outbox = app.outbox(plan, stage, attempt)
     if not outbox.emitted:
         return None
-    names = ["key", "timestamp", *(("window_start", "window_end") if stage.window is not None else ())]
+    names = [KEY, TIMESTAMP, *window_columns(stage.window is not None)]
     with failpoint("validate.read"):
-        rows = outbox.table([*names, "key_columns", "value"])
-    rows = rows.filter(pc.is_valid(rows["value"]))
+        rows = outbox.table([*names, KEY_COLUMNS, VALUE])
+    rows = rows.filter(pc.is_valid(rows[VALUE]))
     columns = {name: rows[name] for name in names}
-    for struct in ("key_columns", "value"):
-        columns |= {
-            each.name: pc.struct_field(rows[struct], each.name) for each in rows.schema.field(struct).type
-        }
+    for struct in (KEY_COLUMNS, VALUE):
+        columns |= parts_of(rows[struct])
     return pa.table(columns) if rows.num_rows else None

@@ -11,12 +11,12 @@ import pytest
 from click.testing import Result
 from kafka import KafkaProducer
 
-from tests.steps.sending import PARTITIONS, SEVERAL, Sending, once
+from tests.sinks.kafka.sending import PARTITIONS, SEVERAL, Sending, once
 from tidegate import steps
 from tidegate.errors import Fenced, ProgressLost
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.local.broker import KafkaBroker
-from tidegate.steps import topic_progress
+from tidegate.sinks.kafka.topic_progress import find_progress
 
 pytestmark = pytest.mark.broker
 
@@ -158,17 +158,11 @@ def test_another_stream_with_the_same_source_and_topic_makes_it_unclear(
     sending.publish(1, *SEVERAL)
     file = sending.batches.file
     file.write_text(file.read_text().replace("pipeline: visitors", "pipeline: visitors\ngeneration: 2"))
-    plan = sending.batches.app.ledger.plan(sending.batches.stream, 1)
-    assert plan is not None
+    (sink,) = sending.batches.app.sinks(sending.batches.stream, sending.batches.pipeline)
     sending.batches.stream = steps.stream_of(sending.batches.pipeline)
     sending.publish(1, *SEVERAL)
     with pytest.raises(ProgressLost, match="visitors/2 sends there too"):
-        topic_progress.find_progress(
-            sending.batches.app,
-            sending.batches.app.ledger,
-            plan.stream,
-            sending.batches.pipeline.sinks[0],  # type: ignore[arg-type]
-        )
+        find_progress(sink)
 
 
 def test_what_is_committed_behind_an_open_transaction_of_somebody_else_is_found(sending: Sending) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import create_engine, text
 
-from tidegate.sql import Database, Layout, Shard, SqlPublisher, Target
+from tidegate.sinks.sql import Database, Layout, Shard, SqlPublisher, Target
 
 VALUE = pa.struct([("n", pa.int64())])
 KEY_COLUMNS = pa.struct([("customerId", pa.int64())])

@@ -23,7 +23,9 @@ from sqlalchemy import (
 )
 
 from tidegate.errors import SinkRefused
-from tidegate.sql.layout import Layout, Target
+from tidegate.lake.outbox import SOURCE
+from tidegate.lake.schema import KEY
+from tidegate.sinks.sql.layout import Layout, Target
 
 progress = Table(
     "tidegate_progress",
@@ -99,7 +101,7 @@ def check_emissions(dialect: str, layout: Layout, emissions: Iterable[pa.RecordB
         for name, values in _columns(layout, each):
             _check_values(dialect, layout, name, values)
         if dialect == "postgresql" and layout.target.mode == "upsert":
-            longest = pc.max(pc.binary_length(each.column("key"))).as_py() or 0
+            longest = pc.max(pc.binary_length(each.column(KEY))).as_py() or 0
             if longest > _INDEXED_BYTES:
                 raise _refused(layout, f"a key has {longest} bytes; {_INDEXED_BYTES} are possible")
 
@@ -126,7 +128,7 @@ def _check_values(dialect: str, layout: Layout, name: str, values: pa.Array) -> 
 
 
 def _columns(layout: Layout, emissions: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    yield from ((name, emissions.column(name)) for name in ("key", "source"))
+    yield from ((name, emissions.column(name)) for name in (KEY, SOURCE))
     for part in layout.parts:
         yield part.name, part.values(emissions)
 

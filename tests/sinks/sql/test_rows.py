@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from tests.sql.sink import Sink, emission
+from tests.sinks.sql.sink import Sink, emission
 from tidegate.core.json_text import encoder
 from tidegate.errors import SinkRefused
-from tidegate.sql import check_emissions
+from tidegate.sinks.sql import check_emissions
 
 SCALARS = pa.struct(
     [

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, delete, insert
 from sqlalchemy.dialects import postgresql, sqlite
 
-from tidegate.sql.layout import Layout
+from tidegate.sinks.sql.layout import Layout
 
 Row = Mapping[str, Any]
 _INSERT: Mapping[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}

@@ -16,10 +16,11 @@ from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import SINK_IS_AHEAD, Fenced, ProgressLost
 from tidegate.failpoints import failpoint
-from tidegate.sql.database import Database
-from tidegate.sql.layout import Layout
-from tidegate.sql.schema import exists, lock_for_changes, make_or_extend, progress
-from tidegate.sql.write import write
+from tidegate.lake.outbox import VALUE
+from tidegate.sinks.sql.database import Database
+from tidegate.sinks.sql.layout import Layout
+from tidegate.sinks.sql.schema import exists, lock_for_changes, make_or_extend, progress
+from tidegate.sinks.sql.write import write
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class SqlPublisher:
             for chunk in emissions:
                 rows = self._layout.rows(chunk, self._shard.stream, seq, sent)
                 with failpoint("sql.write"):
-                    write(connection, self._layout, rows, chunk.column("value").is_null().to_pylist())
+                    write(connection, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
                 sent += len(rows)
             mine = progress.c.shard == self._shard.name
             with failpoint("sql.count"):

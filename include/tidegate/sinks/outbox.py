@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 from tidegate.failpoints import failpoint
 from tidegate.lake import DataFile, Store
 from tidegate.lake.datafile import data_errors, open_data, read_files
+from tidegate.lake.outbox import TIMESTAMP
+from tidegate.lake.schema import KEY
 from tidegate.ledger import Plan
 from tidegate.spec import Stage
 
@@ -66,10 +68,10 @@ class Outbox:
             with failpoint("outbox.timestamps"), open_data(self.store, file) as parquet:
                 for group in _row_groups_outside(parquet, earliest_ms, latest_ms):
                     with data_errors(self.store, file):
-                        rows = parquet.read_row_group(group, columns=["key", "timestamp"])
-                    rows = rows.filter(_is_outside(rows["timestamp"], earliest_ms, latest_ms))
+                        rows = parquet.read_row_group(group, columns=[KEY, TIMESTAMP])
+                    rows = rows.filter(_is_outside(rows[TIMESTAMP], earliest_ms, latest_ms))
                     if rows.num_rows:
-                        return rows["key"][0].as_py(), rows["timestamp"][0].as_py()
+                        return rows[KEY][0].as_py(), rows[TIMESTAMP][0].as_py()
         return None
 
     def _rows(
@@ -87,7 +89,7 @@ class Outbox:
 def _row_groups_outside(parquet: pq.ParquetFile, earliest: int | None, latest: int | None) -> Iterator[int]:
     """The row groups whose statistics do not rule out that a timestamp is outside."""
     paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
-    place = paths.index("timestamp")
+    place = paths.index(TIMESTAMP)
     for group in range(parquet.num_row_groups):
         found = parquet.metadata.row_group(group).column(place).statistics
         too_early = earliest is not None and found.min < earliest

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from tests.postgres import PASSWORD, PostgresServer
-from tests.sql.sink import VARIABLE, Sink, emission
+from tests.sinks.sql.sink import VARIABLE, Sink, emission
 from tidegate.errors import (
     Fenced,
     OutcomeUnknown,
@@ -25,7 +25,7 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.failpoints import FailpointRaised, ReplyLost
-from tidegate.sql import Database
+from tidegate.sinks.sql import Database
 
 AFTER_COMMIT = "sql.commit=lose@2"
 FAULTS = (
@@ -86,7 +86,7 @@ def test_upsert_keeps_the_windows_of_a_key_apart(url: str) -> None:
 def test_where_there_is_no_upsert_the_old_row_makes_way_for_the_new(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.sql.write._INSERT", {})
+    monkeypatch.setattr("tidegate.sinks.sql.write._INSERT", {})
     sink = Sink(url, mode="upsert")
     sink.publish(1, [emission("a", 1), emission("a", 2), emission("b", 1)])
     sink.publish(2, [emission("a", 3), emission("b", None)], 1)

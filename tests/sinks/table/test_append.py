@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tidegate.errors import Fenced, LakeUnavailable, ProgressLost
-from tidegate.lake.table_sink import append_batch
+from tidegate.sinks.table.append import append_batch
 
 
 @pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append"])

@@ -29,19 +29,20 @@ from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from tidegate.core.json_text import encoder
 from tidegate.errors import SinkRefused
+from tidegate.lake.outbox import KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
+from tidegate.lake.schema import KEY
 
-OUTBOX = ("key", "key_columns", "value", "timestamp", "source", "window_start", "window_end")
+COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
 """The columns of an outbox that are needed here."""
 
-WINDOW = ("window_start", "window_end")
-_FIRST = {"key": Text}
+_FIRST = {KEY: Text}
 _WINDOW = dict.fromkeys(WINDOW, BigInteger)
 _LAST = {
     "emitted_timestamp": BigInteger,
-    "source": Text,
+    SOURCE: Text,
     "stream": Text,
     "batch": BigInteger,
-    "ordinal": BigInteger,
+    ORDINAL: BigInteger,
 }
 
 
@@ -70,8 +71,8 @@ class Target:
     def key(self) -> tuple[str, ...]:
         """The primary key: one row per key (and window), or one per emission of a stream."""
         if self.mode == "append":
-            return ("stream", "batch", "ordinal")
-        return ("key", *WINDOW) if self.windowed else ("key",)
+            return ("stream", "batch", ORDINAL)
+        return (KEY, *WINDOW) if self.windowed else (KEY,)
 
     @property
     def own_columns(self) -> Mapping[str, type[TypeEngine[Any]]]:
@@ -125,9 +126,9 @@ class Layout:
         own: dict[str, Sequence[Any]] = {
             "stream": [stream] * count,
             "batch": [seq] * count,
-            "ordinal": range(first, first + count),
-            "emitted_timestamp": emissions.column("timestamp").to_pylist(),
-            "deleted": emissions.column("value").is_null().to_pylist(),
+            ORDINAL: range(first, first + count),
+            "emitted_timestamp": emissions.column(TIMESTAMP).to_pylist(),
+            "deleted": emissions.column(VALUE).is_null().to_pylist(),
         }
         taken = [name for name in self.target.own_columns if name not in own]
         own |= {name: emissions.column(name).to_pylist() for name in taken}
@@ -142,7 +143,7 @@ class Layout:
 
 def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
     """Key columns first. One that is also emitted is there once, as key: that it has in a deletion too."""
-    structs = ["key_columns", "value"] if target.with_key else ["value"]
+    structs = [KEY_COLUMNS, VALUE] if target.with_key else [VALUE]
     found: dict[str, Part] = {}
     for struct in structs:
         for field in outbox.field(struct).type:

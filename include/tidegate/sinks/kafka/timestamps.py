@@ -14,38 +14,21 @@ from datetime import datetime, timedelta, timezone
 from tidegate.broker import TimestampLimits
 from tidegate.broker.limits import AFTER, BEFORE
 from tidegate.errors import TimestampRefused
-from tidegate.spec import KafkaSink, Pipeline
-from tidegate.steps.app import App
-from tidegate.steps.outbox import Outbox
+from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.port import TimestampBounds
+from tidegate.spec import KafkaSink
 
-Allowed = tuple[int | None, int | None]
 _KAFKAS_OWN_AFTER_MS = 3_600_000
 
 
-def allowed_timestamps(app: App, pipeline: Pipeline) -> dict[str, Allowed]:
-    """Output topic -> the earliest and latest timestamp that it takes now, for sinks that quarantine others.
-
-    Raises TopicMissing, BrokerUnavailable.
-    """
-    topics = [
-        sink.topic
-        for sink in pipeline.sinks
-        if isinstance(sink, KafkaSink) and sink.refused_timestamp == "quarantine"
-    ]
-    if not topics:
-        return {}
-    with app.log() as log:
-        limits = {topic: log.timestamp_limits(topic) for topic in topics}
+def timestamp_bounds(limits: TimestampLimits) -> TimestampBounds:
+    """What a topic with these limits takes now."""
     now_ms = _now_ms()
-    return {topic: (limit.earliest_ms(now_ms), limit.latest_ms(now_ms)) for topic, limit in limits.items()}
+    return limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
 
 
-def check_timestamps(app: App, sink: KafkaSink, outbox: Outbox) -> None:
-    """Find an emission that the topic would refuse now. Raises TimestampRefused, TopicMissing,
-    BrokerUnavailable.
-    """
-    with app.log() as log:
-        limits = log.timestamp_limits(sink.topic)
+def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -> None:
+    """Find an emission that the topic would refuse now. Raises TimestampRefused."""
     now_ms = _now_ms()
     refused = outbox.outside(limits.earliest_ms(now_ms), limits.latest_ms(now_ms))
     if refused is not None:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.lake.outbox import SOURCE, TIMESTAMP, WINDOW, payload_column
+from tidegate.lake.schema import KEY
+from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink
-from tidegate.steps.outbox import Outbox
 
 
 def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
@@ -16,8 +18,7 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
 
     Columns as `broker.messages` has them.
     """
-    payload = "payload_with_key" if sink.with_key else "payload"
-    columns = ("key", payload, "timestamp", "source", "window_start", "window_end")
+    columns = (KEY, payload_column(sink.with_key), TIMESTAMP, SOURCE, *WINDOW)
     return map(_messages, outbox.batches(columns, skip))
 
 

@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaAdminClient
 
 from tests.broker.batches import batch_of, batches_of, message
-from tests.steps.sending import SEVERAL, Sending, once
+from tests.sinks.kafka.sending import SEVERAL, Sending, once
 from tests.steps.test_source import own_home
 from tidegate import steps
 from tidegate.broker import KafkaConfig, KafkaLog, producer

@@ -12,9 +12,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests.steps.committed import Committed
-from tidegate import steps
-from tidegate.broker import PROGRESS_TOPIC
+from tidegate.broker import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.progress import read_until
+from tidegate.broker.publisher import KafkaPublisher
 from tidegate.cli import cli
 
 PARTITIONS = 2
@@ -28,14 +28,11 @@ class Sending:
         self.servers, self.topic = servers, f"out-{uuid4().hex[:8]}"
         self._admin("create_topics", [NewTopic(self.topic, PARTITIONS, 1, topic_configs=config)])
         self.batches = Committed(folder, f"  - {{kind: kafka, topic: {self.topic}}}", kafka=servers)
-        make = steps.App.publisher
 
-        def in_small_chunks(app: steps.App, shard: str, topic: str) -> object:
-            publisher = make(app, f"{shard}-{self.topic}", topic)
-            monkeypatch.setattr(publisher, "_chunk_records", 2)
-            return publisher
+        def in_small_chunks(config: KafkaConfig, shard: str, topic: str) -> KafkaPublisher:
+            return KafkaPublisher(config, f"{shard}-{self.topic}", topic, chunk_records=2)
 
-        monkeypatch.setattr(steps.App, "publisher", in_small_chunks)
+        monkeypatch.setattr("tidegate.sinks.kafka.sink.KafkaPublisher", in_small_chunks)
 
     def _admin(self, call: str, *arguments: object) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self.servers)

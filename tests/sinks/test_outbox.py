@@ -12,8 +12,8 @@ from tidegate.errors import LakeDamaged
 from tidegate.lake import DataFile
 from tidegate.lake import writer as lake_writer
 from tidegate.lake.writer import RowWriter
-from tidegate.steps import outbox as module
-from tidegate.steps.outbox import Outbox
+from tidegate.sinks import outbox as module
+from tidegate.sinks.outbox import Outbox
 
 SQLITE = "sqlite://"
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidegate.broker import KafkaLog
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
 from tidegate.broker.messages import messages_of
 from tidegate.broker.progress import Progress
 from tidegate.errors import PlanUnreadable, ProgressLost
-from tidegate.ledger import LedgerReader, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.sinks.kafka.messages import topic_messages
+from tidegate.sinks.port import OpenSink
 from tidegate.spec import KafkaSink
-from tidegate.steps.app import App, planned_pipeline
-from tidegate.steps.messages import topic_messages
-from tidegate.steps.sinks import sent_to
 
 
-def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
+def find_progress(sink: OpenSink[KafkaSink]) -> Progress:
     """The progress that the topic shows. Raises ProgressLost when it does not tell.
 
     Batches are looked for from the newest on, until one is there as a whole: then all before it are, too.
     """
     try:
-        return _shown_by_topic(app, ledger, stream, sink)
+        return _shown_by_topic(sink)
     except Unclear as reason:
-        last = ledger.last_published(stream, sink.name)
+        stream, topic = sink.context.stream, sink.declared.topic
+        last = sink.context.ledger.last_published(stream, sink.name)
         raise ProgressLost(
-            f"The topic {sink.topic} does not tell what was sent to it: {reason}. By the ledger it has "
+            f"The topic {topic} does not tell what was sent to it: {reason}. By the ledger it has "
             f"all up to batch {last}",
             f"`tidegate emissions {stream.pipeline} --batch {last}` shows what that batch sent. Say which is "
             "the newest batch that the topic has as a whole; later ones are sent again: "
@@ -33,22 +34,24 @@ def find_progress(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSin
         ) from None
 
 
-def _shown_by_topic(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaSink) -> Progress:
-    _check_rivals(app, stream, sink)
+def _shown_by_topic(sink: OpenSink[KafkaSink]) -> Progress:
+    ledger, stream, topic = sink.context.ledger, sink.context.stream, sink.declared.topic
+    config = sink.context.settings.require_kafka()
+    _check_rivals(sink)
     last = ledger.last_published(stream, sink.name)
-    with app.log() as log:
-        compacted = log.is_compacted(sink.topic)
+    with KafkaLog(config) as log:
+        compacted = log.is_compacted(topic)
     batches: list[tuple[int, list[Mark]]] = []
     sent = 0
     for seq in range(ledger.head(stream).seq, 0, -1):
-        batch_marks = _marks(app, ledger, stream, sink.name, seq)
+        batch_marks = _marks(sink, seq)
         if batch_marks is None:
             continue
         batches.insert(0, (seq, batch_marks))
         if seq > last > 0:
             continue  # it may not be there at all; only with one that was published can it be told
         marks = [mark for _, of_batch in batches for mark in of_batch]
-        traces = look_for(app.settings.require_kafka(), sink.topic, marks, compacted)
+        traces = look_for(config, topic, marks, compacted)
         sent = sent_of(marks, traces)
         if sent < len(marks):
             check_unsent(_next_missing(batches, sent), traces)
@@ -59,12 +62,14 @@ def _shown_by_topic(app: App, ledger: LedgerReader, stream: Stream, sink: KafkaS
     return replace(progress, attempt=attempt.name) if attempt else progress
 
 
-def _marks(app: App, ledger: LedgerReader, stream: Stream, sink: str, seq: int) -> list[Mark] | None:
+def _marks(sink: OpenSink[KafkaSink], seq: int) -> list[Mark] | None:
     """Of all that a sink has of a batch; None when that is nothing."""
-    planned, outbox = sent_to(app, ledger, stream, sink, seq) or (None, None)
-    if outbox is None or not isinstance(planned, KafkaSink):
+    published = sink.published(seq)
+    if published is None:
         return None
-    return [mark_of(message) for batch in topic_messages(planned, outbox) for message in messages_of(batch)]
+    planned, outbox = published
+    batches = topic_messages(planned.declared, outbox)
+    return [mark_of(message) for batch in batches for message in messages_of(batch)]
 
 
 def _next_missing(batches: list[tuple[int, list[Mark]]], sent: int) -> list[Mark]:
@@ -87,17 +92,18 @@ def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
     return progress
 
 
-def _check_rivals(app: App, stream: Stream, sink: KafkaSink) -> None:
+def _check_rivals(sink: OpenSink[KafkaSink]) -> None:
     """Another stream that sends what it makes of the same source to the same topic makes it Unclear."""
-    source = app.ledger.head(stream).topic_ids
-    for other in app.ledger.streams():
-        head = app.ledger.head(other)
-        plan = app.ledger.plan(other, head.seq)
+    ledger, stream = sink.context.ledger, sink.context.stream
+    source = ledger.head(stream).topic_ids
+    for other in ledger.streams():
+        head = ledger.head(other)
+        plan = ledger.plan(other, head.seq)
         if other == stream or plan is None or set(source).isdisjoint(head.topic_ids):
             continue
         try:
-            sinks = planned_pipeline(plan).sinks
+            messages = [rival.messages for rival in planned_pipeline(plan).sinks]
         except PlanUnreadable as error:
             raise Unclear(f"whether {other} sends there too cannot be read from the ledger") from error
-        if any(isinstance(rival, KafkaSink) and rival.topic == sink.topic for rival in sinks):
+        if any(rules.topic == sink.declared.topic for rules in messages if rules is not None):
             raise Unclear(f"{other} sends there too, and its messages look the same")

@@ -1,0 +1,20 @@
+"""Pipelines as batches were planned with them, whatever their files and the grammar say now."""
+
+from __future__ import annotations
+
+from tidegate.ledger.reader import LedgerReader
+from tidegate.ledger.records import Plan, Stream
+from tidegate.spec import Pipeline, read_compiled
+
+
+def planned_pipeline(plan: Plan) -> Pipeline:
+    """The pipeline as it was when the batch was planned. Raises PlanUnreadable."""
+    return read_compiled(plan.spec_compiled, plan.spec_text, f"batch {plan.seq} of {plan.stream}")
+
+
+def planned_pipelines(ledger: LedgerReader, stream: Stream) -> list[Pipeline]:
+    """The pipeline as each batch was planned with it, each version once, the newest last.
+
+    Raises PlanUnreadable.
+    """
+    return [read_compiled(spec.compiled, spec.text, str(stream)) for spec in ledger.planned_specs(stream)]

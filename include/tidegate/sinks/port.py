@@ -1,0 +1,173 @@
+"""The port: what the steps of a batch, and doctor, need of a sink, whatever its kind.
+
+A kind is a model in `tidegate.spec.sinks`, and a folder here that implements `OpenSink`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
+
+from tidegate.errors import Halted
+from tidegate.lake import Lake
+from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.settings import Settings
+from tidegate.sinks.outbox import Outbox
+from tidegate.spec import Pipeline, SinkModel, Stage
+
+Declared = TypeVar("Declared", bound=SinkModel)
+TimestampBounds: TypeAlias = tuple[int | None, int | None]
+"""The earliest and the latest timestamp that is taken, epoch ms; None: any."""
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What the sinks of a stream work with. `read_outbox` gives what a stage sends out in one attempt of a
+    batch, and raises LakeDamaged, LakeUnavailable.
+    """
+
+    settings: Settings
+    ledger: LedgerReader
+    stream: Stream
+    lake: Lake
+    read_outbox: Callable[[Plan, Stage, Attempt], Outbox]
+
+
+class OpenSink(ABC, Generic[Declared]):
+    """A sink of a pipeline, as a stream publishes to it. Nothing is connected before a method needs it.
+
+    How far the stream is published stands in the sink itself, and moves together with the emissions: it is
+    the sink that says what it has, and the ledger only what it must have at least.
+    """
+
+    title: ClassVar[str]
+    """How people call the kind."""
+    is_reconcilable: ClassVar[bool] = False
+    """Whether progress can be lost alone, and then be told from what the sink holds."""
+    takes_statement: ClassVar[bool] = False
+    """Whether, where the sink does not tell, a person may state what it holds."""
+
+    def __init__(self, declared: Declared, pipeline: Pipeline, context: SinkContext) -> None:
+        self.declared = declared
+        self.pipeline = pipeline
+        self.context = context
+
+    @property
+    def name(self) -> str:
+        """As the ledger has it; unique in the pipeline."""
+        return self.declared.name
+
+    @property
+    def stage(self) -> Stage:
+        """The stage whose emissions it gets."""
+        return self.pipeline.stage_of(self.declared)
+
+    @property
+    def shard(self) -> str:
+        """The stable name of who publishes."""
+        return shard_name(self.context.stream, self.name)
+
+    def check_settings(self) -> None:
+        """Find what would keep a batch from being published, before one is planned, without asking the sink.
+
+        Raises SettingsInvalid, SinkRefused.
+        """
+
+    def check_target(self) -> None:
+        """Find out whether what it goes to is there, and still what was published to. Writes nothing.
+
+        Raises TopicMissing, TopicRecreated, …Unavailable.
+        """
+
+    def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
+        """What a plan fixes: by topic the timestamps that it takes now, if others are to be quarantined.
+
+        Raises TopicMissing, …Unavailable.
+        """
+        return {}
+
+    def warnings(self) -> Iterable[str]:
+        """A sentence for all that a batch may run into. Raises TopicMissing, …Unavailable."""
+        return ()
+
+    def check_outbox(self, outbox: Outbox) -> None:
+        """Find what the sink would not take of a batch while it is not decided: later it is too late.
+
+        Raises SinkRefused, TimestampRefused, SettingsInvalid, …Unavailable.
+        """
+
+    @abstractmethod
+    def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
+        """Send the emissions of a decided batch, or what is left of them: after any crash, and however often
+        it is called, the sink has each of them once, and in order.
+
+        `last_published`: the newest batch that the sink must have something of, as the ledger knows it; 0 if
+        none. Raises ProgressLost where it has less, Fenced where it has more than this ledger, or another is
+        faster; OutcomeUnknown, TopicRecreated, SinkRefused, …Unavailable.
+        """
+
+    def check_progress(self) -> None:
+        """Find out whether the sink still knows what was published to it. Sends nothing.
+
+        Raises TopicMissing, TopicRecreated, ProgressLost, Fenced, …Unavailable.
+        """
+
+    def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
+        """Set progress to what the sink holds, and send again what comes after it; says so in a sentence.
+
+        `stated`: the newest batch that it has as a whole, by a person's word, where it `takes_statement`.
+        Progress that is not lost stays as it is. Raises ProgressLost where the sink does not tell,
+        SettingsInvalid where the statement cannot be true, Halted when a needed outbox is gone, and what
+        `publish` raises.
+        """
+        return f"{self.name}: what it holds and how far it is cannot be lost apart from one another."
+
+    def published(self, seq: int) -> tuple[OpenSink[Declared], Outbox] | None:
+        """What a committed batch had for it, and the sink as it was declared then; None if that was nothing.
+
+        Raises Halted for a batch that may have had something for it, and of which the ledger keeps no more
+        than its commit.
+        """
+        ledger, stream = self.context.ledger, self.context.stream
+        plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
+        if plan is None or attempt is None:
+            self._require_nothing_published(seq)
+            return None
+        pipeline = planned_pipeline(plan)
+        for declared in pipeline.sinks:
+            if declared.name == self.name:  # which begins with the kind
+                sink = type(self)(cast("Declared", declared), pipeline, self.context)
+                outbox = self.context.read_outbox(plan, sink.stage, attempt)
+                return (sink, outbox) if outbox.emitted else None
+        return None
+
+    def publish_again(self, lease: LeasedLedger, seqs: range) -> str:
+        """Publish those of the batches that had something for it, and say which. It has all before them."""
+        again, last = [], seqs.start - 1
+        for seq in seqs:
+            missing = self.published(seq)
+            if missing is not None:
+                sink, outbox = missing
+                sink.publish(lease, outbox, last)
+                lease.add_publication(seq, self.name, outbox.emitted)
+                again.append(seq)
+                last = seq
+        return f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"
+
+    def _require_nothing_published(self, seq: int) -> None:
+        """Batches after the last that the sink got something of had nothing for it."""
+        stream = self.context.stream
+        if 0 < seq <= self.context.ledger.last_published(stream, self.name):
+            raise Halted(
+                f"Batch {seq} of {stream} would have to be compared with what {self.name} has, or sent "
+                "again; it is older than TIDEGATE_TIME_TRAVEL, and the ledger no longer has its plan",
+                f"Restore the sink from a newer backup; or raise `generation` of {stream.pipeline}.",
+            )
+
+
+def shard_name(stream: Stream, sink: str) -> str:
+    """The stable name of who publishes: transactional id, key of the progress record, Delta application."""
+    return f"tidegate-{stream.pipeline}-g{stream.generation}-{sink}"

@@ -1,0 +1,85 @@
+"""A table of a SQL database as a sink. How far it is stands in a progress row, which moves in the same
+transaction as the rows.
+"""
+
+from __future__ import annotations
+
+from tidegate.ledger import LeasedLedger
+from tidegate.settings import sql_variable
+from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.port import OpenSink
+from tidegate.sinks.sql.database import Database, dialect_of
+from tidegate.sinks.sql.layout import COLUMNS, Layout, Target, check_names
+from tidegate.sinks.sql.publisher import Shard, SqlPublisher
+from tidegate.sinks.sql.schema import check_emissions
+from tidegate.spec import SqlSink
+
+
+class OpenSqlTable(OpenSink[SqlSink]):
+    """Publishes a batch in one transaction. A lost progress row is found in the table itself."""
+
+    title = "SQL"
+    is_reconcilable = True
+
+    def check_settings(self) -> None:
+        """Its database is set, and no name has two meanings."""
+        self._url()
+        keys = self.pipeline.key_of(self.stage) if self.declared.with_key else ()
+        check_names(self.target, list(dict.fromkeys((*keys, *self.stage.emitted))))
+
+    def check_outbox(self, outbox: Outbox) -> None:
+        """Find what such a database does not take, without asking it."""
+        dialect = dialect_of(self._url(), self._variable)
+        check_emissions(dialect, self.layout(outbox), outbox.batches(COLUMNS))
+
+    def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
+        """All of it, or nothing."""
+        with self.database() as database:
+            publisher = publisher_to(database, self, outbox)
+            publisher.publish(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last_published)
+
+    def check_progress(self) -> None:
+        """Of a sink that something was published to."""
+        ledger, stream = self.context.ledger, self.context.stream
+        last = ledger.last_published(stream, self.name)
+        published = self.published(last)
+        if published is not None:
+            with self.database() as database:
+                publisher_to(database, self, published[1]).check(last, ledger.head(stream).seq)
+
+    def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
+        """The table's newest batch is what it has; a database always tells."""
+        head = lease.head(lease.stream).seq
+        published = self.published(lease.last_published(lease.stream, self.name))
+        if published is None:
+            return f"{self.name}: nothing was published yet."
+        with self.database() as database:
+            newest = publisher_to(database, self, published[1]).rebuild_progress()
+        sent = self.publish_again(lease, range(newest + 1, head + 1))
+        return f"{self.name}: its table has batches up to {newest}; {sent}."
+
+    @property
+    def target(self) -> Target:
+        """The table that the sink asks for."""
+        declared = self.declared
+        return Target(declared.table, declared.mode, declared.with_key, self.stage.window is not None)
+
+    def layout(self, outbox: Outbox) -> Layout:
+        """The table, for emissions as they are in an outbox. Raises SinkRefused."""
+        return Layout(self.target, outbox.schema(COLUMNS))
+
+    def database(self) -> Database:
+        """Use it as a context manager. Raises SettingsInvalid."""
+        return Database(self._url(), self._variable)
+
+    @property
+    def _variable(self) -> str:
+        return sql_variable(self.declared.connection)
+
+    def _url(self) -> str:
+        return self.context.settings.sql_url(self.declared.connection)
+
+
+def publisher_to(database: Database, sink: OpenSqlTable, outbox: Outbox) -> SqlPublisher:
+    """What puts the outbox's emissions into the sink's table."""
+    return SqlPublisher(database, Shard(sink.shard, str(sink.context.stream)), sink.layout(outbox))

@@ -1,0 +1,1 @@
+"""The `table` sink: emissions appended to a Delta table, which says itself how far it is."""

@@ -1,0 +1,44 @@
+"""A Delta table as a sink. How far it is stands in its log, in the same commit as the rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidegate.lake.outbox import KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
+from tidegate.lake.schema import KEY
+from tidegate.ledger import LeasedLedger
+from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.port import OpenSink
+from tidegate.sinks.table.append import append_batch
+from tidegate.spec import TableSink
+
+
+class OpenDeltaTable(OpenSink[TableSink]):
+    """Appends a batch in one commit. Rows and progress cannot be lost apart from one another."""
+
+    title = "table"
+
+    def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
+        """All of it, or nothing."""
+        path = self.context.lake.table_sink(self.declared.path)
+        rows = table_rows(self.declared, outbox)
+        append_batch(path, self.shard, outbox.plan.seq, rows, last_published)
+
+
+def table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
+    """What a table gets: key, window if there is one, the emitted columns (null for a deletion), timestamp,
+    reason, batch.
+    """
+    windows = window_columns(outbox.stage.window is not None)
+    columns = [KEY, *windows, KEY_COLUMNS, VALUE, TIMESTAMP, REASON, SEQ]
+
+    def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:
+        parts = {name: emissions.column(name) for name in (KEY, *windows)}
+        if sink.with_key:
+            parts |= parts_of(emissions.column(KEY_COLUMNS))
+        parts |= parts_of(emissions.column(VALUE))
+        parts |= {name: emissions.column(name) for name in (TIMESTAMP, REASON, SEQ)}
+        return pa.RecordBatch.from_pydict(parts)
+
+    none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
+    return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
