@@ -28,9 +28,9 @@ from benchmarks.place import (
     write_pipeline,
 )
 from benchmarks.programs import ResultWrong
+from tidegate.inspect import batch_report
 from tidegate.ledger import Ledger, Stream
 from tidegate.local.stack import Stack
-from tidegate.steps import batch_report
 
 _TIMEOUT_S = 600.0
 

@@ -15,10 +15,10 @@ from benchmarks.place import PIPELINE, Place, create_topics, ledger_url, running
 from benchmarks.programs import TIDEGATE, Batch, Run, require_equal, session
 from benchmarks.turns import Row, Say, take_turns
 from benchmarks.written_state import write_state
+from tidegate.app import App
 from tidegate.lake import snapshot_name
 from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Ledger, Snapshot, Stream
-from tidegate.steps import App
 
 FEW_KEYS = 100_000
 CHANGELOGS = 50

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 
+from tidegate.app import LONG_DONE, App, planned_for
 from tidegate.engine.session import open_session
 from tidegate.errors import TidegateError
-from tidegate.steps import LONG_DONE, App, compute_batch, planned_for
+from tidegate.protocol import compute_batch
 
 
 def main(pipeline: str, generation: str, run_id: str) -> int:

@@ -13,7 +13,8 @@ from uuid import uuid4
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from tidegate import steps
+from tidegate import inspect, protocol
+from tidegate.app import App, stream_of
 from tidegate.demo.topics import read_published
 from tidegate.ledger import Stream
 from tidegate.spec import Pipeline, load_pipeline
@@ -59,7 +60,7 @@ class World:
         self.create(self.source)
         self.create(self.sink)
         self.write_pipeline()
-        self.app = steps.App.from_environment(self.environment)
+        self.app = App.from_environment(self.environment)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -120,7 +121,7 @@ class World:
 
     @property
     def stream(self) -> Stream:
-        return steps.stream_of(self.pipeline)
+        return stream_of(self.pipeline)
 
     def send(self, *records: dict[str, Any]) -> None:
         """Records as `send`'s keyword arguments; `value` may be a dict (JSON), bytes or None."""
@@ -139,11 +140,11 @@ class World:
         """Stock events of one product, in order."""
         self.send(*(stock_event(quantity, store, product, **more) for quantity in quantities))
 
-    def run(self, run_id: str | None = None, **trigger: Any) -> steps.Outcome:
+    def run(self, run_id: str | None = None, **trigger: Any) -> protocol.Outcome:
         """One batch, all five steps, in this process."""
         self.runs += 1
-        wanted = steps.Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
-        return steps.run_batch(self.app, self.pipeline, wanted, self.open_session)
+        wanted = protocol.Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
+        return protocol.run_batch(self.app, self.pipeline, wanted, self.open_session)
 
     def published(self) -> dict[str, list[Any]]:
         """Key -> isAvailable in order, null for a deletion, as a read_committed consumer sees it."""
@@ -154,7 +155,7 @@ class World:
 
     def counts(self, seq: int) -> Mapping[str, float]:
         """What became of the records of a batch; 0 for what was not counted."""
-        report = steps.batch_report(self.app.ledger, self.stream, seq)
+        report = inspect.batch_report(self.app.ledger, self.stream, seq)
         assert report is not None
         return Counter(report.counts)
 

@@ -16,10 +16,11 @@ def read_state(
 ) -> pa.Table:
     """The state of a pipeline's stage (default the last), now or as of a batch, as Arrow, without a JVM.
 
-    One row per key, and window where there are windows; `tidegate.steps.read_state` says which columns.
+    One row per key, and window where there are windows; `tidegate.inspect.read_state` says which columns.
     Where the ledger and the lake are comes from the environment (see `tidegate.settings`).
     """
-    from tidegate import steps
+    from tidegate import inspect
+    from tidegate.app import App
     from tidegate.ledger import Stream
 
-    return steps.read_state(steps.App.from_environment(), Stream(pipeline, generation), as_of, stage)
+    return inspect.read_state(App.from_environment(), Stream(pipeline, generation), as_of, stage)

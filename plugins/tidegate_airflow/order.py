@@ -10,7 +10,7 @@ run that cannot start because of it:
 * A run waits for every earlier one that is running.
 * It waits for an earlier one that is queued only if that is of the other kind, and if nobody else is at work.
   Of its own kind Airflow starts the earliest first; one that is queued all the same was cleared, or belongs
-  to a backfill that goes backwards, which `steps.plan` refuses.
+  to a backfill that goes backwards, which `protocol.plan` refuses.
 """
 
 from __future__ import annotations

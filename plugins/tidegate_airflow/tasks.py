@@ -19,9 +19,10 @@ from tidegate_airflow.connections import export_connections, export_sql_connecti
 from tidegate_airflow.order import is_backfill, run_ahead
 
 if TYPE_CHECKING:
+    from tidegate.app import App
     from tidegate.ledger import Plan, Stream
+    from tidegate.protocol import Trigger
     from tidegate.spec import Pipeline
-    from tidegate.steps import App, Trigger
 
 log = logging.getLogger(__name__)
 _WAIT_FOR_LEASE = timedelta(seconds=5)
@@ -34,20 +35,21 @@ def plan(pipeline_file: str, run: Any) -> bool:
 
 
 def _plan(pipeline_file: str, run: Any) -> bool:
-    from tidegate import steps
+    from tidegate import protocol
+    from tidegate.app import App, stream_of
     from tidegate.errors import Halted, PlanUnreadable
 
-    app = steps.App.from_environment()
+    app = App.from_environment()
     pipeline = app.pipeline(pipeline_file)
-    stream = steps.stream_of(pipeline)
+    stream = stream_of(pipeline)
     if (
         app.ledger.run(stream, run.run_id) is None
     ):  # who has planned, or has found nothing to do, had its turn
         _wait_for_turn(run)
-    for orphan in steps.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
+    for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
         with suppress(Halted, PlanUnreadable):  # which the plan step says, and goes on
             _with_databases(app, orphan)
-    outcome = steps.plan_batch(_with_databases(app, stream, pipeline), pipeline, trigger_of(run))
+    outcome = protocol.plan_batch(_with_databases(app, stream, pipeline), pipeline, trigger_of(run))
     log.info("Plan: %s", outcome.note)
     return outcome.plan is not None
 
@@ -61,7 +63,7 @@ def _wait_for_turn(run: Any) -> None:
 
 def trigger_of(run: Any) -> Trigger:
     """Why and when a run's batch is, in the engine's words. A run without an interval reads all there is."""
-    from tidegate.steps import Trigger
+    from tidegate.protocol import Trigger
 
     end_ms = None if run.data_interval_end is None else _epoch_ms(run.data_interval_end)
     clock_ms = _epoch_ms(run.run_after) if end_ms is None else end_ms
@@ -88,11 +90,12 @@ def compact(pipeline: str, generation: int) -> str:
     """Fold a stream's state, if that is due."""
 
     def work() -> str:
-        from tidegate import steps
+        from tidegate import maintenance
+        from tidegate.app import App
         from tidegate.ledger import Stream
 
-        app = steps.App.from_environment()
-        done = steps.compact_state(app, Stream(pipeline, generation), only_if_due=True)
+        app = App.from_environment()
+        done = maintenance.compact_state(app, Stream(pipeline, generation), only_if_due=True)
         return f"{done.stream} batch {done.seq}: {done.note}, {done.before.rows} rows are {done.after.rows}"
 
     result = _run(work)
@@ -104,18 +107,19 @@ def clean() -> None:
     """Give up old state of every stream, and remove files that nobody reads; one stops no other."""
 
     def work() -> None:
-        from tidegate import steps
+        from tidegate import maintenance
+        from tidegate.app import App
 
-        app = steps.App.from_environment()
+        app = App.from_environment()
 
         def clean_stream(stream: Stream) -> None:
-            cleaned = steps.clean(app, stream, datetime.now(timezone.utc).timestamp())
+            cleaned = maintenance.clean(app, stream, datetime.now(timezone.utc).timestamp())
             log.info(
                 "%s: removed %d files (%d bytes), and %d batches from the ledger. %s",
                 *(stream, cleaned.files, cleaned.bytes, cleaned.batches, cleaned.note),
             )
 
-        _, error = steps.work_on_streams(app.ledger.streams(), clean_stream)
+        _, error = maintenance.work_on_streams(app.ledger.streams(), clean_stream)
         if error is not None:
             raise error
 
@@ -124,13 +128,14 @@ def clean() -> None:
 
 def _step(name: str, pipeline: str, generation: int, run: str) -> str:
     def work() -> str:
-        from tidegate import steps
+        from tidegate import protocol
+        from tidegate.app import LONG_DONE, App, planned_for
 
-        app = steps.App.from_environment()
-        found = steps.planned_for(app, pipeline, generation, run)
+        app = App.from_environment()
+        found = planned_for(app, pipeline, generation, run)
         if found is None:
-            return steps.LONG_DONE
-        result = str(getattr(steps, name)(_with_databases(app, found.stream), found, run))
+            return LONG_DONE
+        result = str(getattr(protocol, name)(_with_databases(app, found.stream), found, run))
         if name == "publish_batch":
             _emit_metrics(app, found)
         return result
@@ -142,10 +147,10 @@ def _step(name: str, pipeline: str, generation: int, run: str) -> str:
 
 def _with_databases(app: App, stream: Stream, *more: Pipeline) -> App:
     """The app with Airflow's connections of the SQL sinks that the stream's batches, and `more`, go to."""
-    from tidegate import steps
+    from tidegate import protocol
     from tidegate.settings import Settings
 
-    export_sql_connections(steps.sql_connections(app.ledger, stream, *more))
+    export_sql_connections(protocol.sql_connections(app.ledger, stream, *more))
     return replace(app, settings=Settings.from_environment())
 
 
@@ -173,12 +178,12 @@ def _run(work: Callable[[], Result]) -> Result:
 
 def _check_lease(pipeline: str, generation: str, run: str) -> None:
     """Whether the compute step would have to wait: Spark takes long to start, only to find that out."""
-    from tidegate import steps
+    from tidegate.app import App, check_lease, planned_for
 
-    app = steps.App.from_environment()
-    plan = steps.planned_for(app, pipeline, int(generation), run)
+    app = App.from_environment()
+    plan = planned_for(app, pipeline, int(generation), run)
     if plan is not None and app.ledger.attempt(plan.stream, plan.seq) is None:
-        steps.check_lease(app.ledger, plan.stream, run)
+        check_lease(app.ledger, plan.stream, run)
 
 
 def _export_class_archive() -> None:

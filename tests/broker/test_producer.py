@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests.broker.batches import batch_of, message
-from tests.steps.test_source import own_home
+from tests.protocol.test_source import own_home
 from tidegate.broker import KafkaConfig, KafkaLog, producer
 from tidegate.broker.producer import TransactionalProducer
 from tidegate.broker.progress import committed_reader, read_until

@@ -1,4 +1,4 @@
-"""`tidegate compact`: what it says it does, does not, and did. Folding is in steps/test_compaction.py."""
+"""`tidegate compact`: what it says it does, or did. Folding is in maintenance/test_compaction.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.lake.tables_for_tests import opened
-from tests.steps.aged import STAGE, Aged
+from tests.protocol.aged import STAGE, Aged
+from tidegate.app.tables import shared_table
 from tidegate.cli import cli
 from tidegate.lake import attempt_name
-from tidegate.steps.tables import shared_table
 
 
 @pytest.fixture

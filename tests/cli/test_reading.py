@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tidegate
-from tests.steps.committed import Committed
-from tidegate import steps
+from tests.protocol.committed import Committed
+from tidegate import inspect
 from tidegate.cli import cli
 from tidegate.core.hashing import key_hashes
 from tidegate.errors import SettingsInvalid, TidegateError
@@ -175,7 +175,7 @@ def test_the_python_reader_takes_a_stage_too(committed: Committed, monkeypatch: 
 
 
 def test_the_report_of_a_batch_has_each_stages_counts_and_what_is_held_back(committed: Committed) -> None:
-    report = steps.batch_report(committed.app.ledger, committed.stream, 2)
+    report = inspect.batch_report(committed.app.ledger, committed.stream, 2)
     assert report is not None
     assert report.stages["second"]["emitted"] == 1
     assert report.held_back == {"first": 4}

@@ -12,8 +12,8 @@ from tidegate.cli import cli
 from tidegate.demo.run import DemoResult, DemoRun, SampleResult
 from tidegate.demo.samples import AVAILABILITY, SAMPLES, VISITOR_BATCHES, Proof, Sample
 from tidegate.demo.verdict import verdict
+from tidegate.inspect import BatchReport
 from tidegate.ledger import OffsetRange, Plan
-from tidegate.steps import BatchReport
 
 BATCH = {"batch": 1, "events": [{"visitorId": "v", "action": "buy"}]}
 WAITING = {"batch": None, "events": [{"visitorId": "w", "action": "view"}]}

@@ -18,7 +18,8 @@ from kafka import KafkaProducer
 from tests.e2e.processes import command_of, kill, parent_of, running, stopped, until
 from tests.faults.databases import sqlite_files
 from tests.faults.history import Scene, create_topics
-from tidegate import steps
+from tidegate import protocol
+from tidegate.app import App
 from tidegate.local.airflow import AirflowStack
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.processes import Supervised
@@ -185,10 +186,10 @@ def go_on(pid: int) -> None:
 
 def play_calmly(scene: Scene, open_session: Any, wave: int) -> None:
     """The batch of an hour in one process, undisturbed."""
-    app = steps.App.from_environment({**os.environ, **scene.environment})
+    app = App.from_environment({**os.environ, **scene.environment})
     end_ms = epoch_ms(interval(wave)[1])
-    trigger = steps.Trigger(f"wave-{wave}", end_ms, end_ms, now_ms=epoch_ms(datetime.now(timezone.utc)))
-    steps.run_batch(app, app.pipeline(scene.name), trigger, open_session)
+    trigger = protocol.Trigger(f"wave-{wave}", end_ms, end_ms, now_ms=epoch_ms(datetime.now(timezone.utc)))
+    protocol.run_batch(app, app.pipeline(scene.name), trigger, open_session)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from kafka import KafkaProducer
 from tests.e2e.kills import FIRST, Line, epoch_ms
 from tests.e2e.processes import until
 from tests.faults.history import create_topics
-from tidegate import steps
+from tidegate import protocol
+from tidegate.app import App
 from tidegate.ledger import Plan, Stream
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def test_a_backfill_with_ten_active_runs_beside_a_scheduled_one_equals_the_order
     assert [run["run_type"] for run in runs[: HOURS + 1]] == ["backfill"] * HOURS + ["scheduled"]
     assert "waits for backfill__" in _plan_logs(stack, runs[HOURS]["dag_run_id"])
     twin = _play_in_order(stack, runs, spark)
-    batches = _plans(steps.App.from_environment(stack.scene.environment), DAG)
+    batches = _plans(App.from_environment(stack.scene.environment), DAG)
     assert [batch.run_id for batch in batches] == [batch.run_id for batch in _plans(twin, TWIN)]
     assert [batch.ranges for batch in batches] == [batch.ranges for batch in _plans(twin, TWIN)]
     assert sum(batch.span for batch in batches) == (HOURS - 1) * PER_HOUR
@@ -124,22 +125,22 @@ def _plan_logs(stack: Line, run_id: str) -> str:
     return "".join(path.read_text() for path in sorted((folder / "task_id=plan").glob("*.log")))
 
 
-def _play_in_order(stack: Line, runs: list[dict[str, Any]], spark: SparkSession) -> steps.App:
+def _play_in_order(stack: Line, runs: list[dict[str, Any]], spark: SparkSession) -> App:
     """The same triggers in one process, one after the other, into a pipeline that Airflow does not see."""
     folder = stack.scene.folder / "in_order"
     folder.mkdir()
     _write_pipeline(folder, TWIN)
-    app = steps.App.from_environment(stack.scene.environment | {"TIDEGATE_PIPELINES": str(folder)})
+    app = App.from_environment(stack.scene.environment | {"TIDEGATE_PIPELINES": str(folder)})
     for run in runs:
         end_ms = epoch_ms(datetime.fromisoformat(run["data_interval_end"]))
         backfill = run["run_type"] == "backfill"
         now_ms = epoch_ms(datetime.fromisoformat(run["start_date"]))
-        trigger = steps.Trigger(run["dag_run_id"], end_ms, end_ms, now_ms, backfill=backfill)
-        steps.run_batch(app, app.pipeline(TWIN), trigger, lambda: spark)
+        trigger = protocol.Trigger(run["dag_run_id"], end_ms, end_ms, now_ms, backfill=backfill)
+        protocol.run_batch(app, app.pipeline(TWIN), trigger, lambda: spark)
     return app
 
 
-def _plans(app: steps.App, name: str) -> list[Plan]:
+def _plans(app: App, name: str) -> list[Plan]:
     """Of the committed batches, in order."""
     stream = Stream(name, 1)
     plans = [app.ledger.plan(stream, seq) for seq, _ in app.ledger.committed(stream)]

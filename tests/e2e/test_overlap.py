@@ -13,7 +13,8 @@ from tests.e2e.kills import EFFECTS, FIRST, WAVES, Line, go_on, play_calmly
 from tests.e2e.processes import until
 from tests.faults.databases import sqlite_files
 from tests.faults.history import SINGLE, Scene, create_topics, read_topic
-from tidegate import steps
+from tidegate import inspect
+from tidegate.app import App
 from tidegate.ledger import Stream
 
 if TYPE_CHECKING:
@@ -102,6 +103,6 @@ def _rows(folder: Path, table: str) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _state(scene: Scene, name: str) -> dict[str, Any]:
-    app = steps.App.from_environment(scene.environment)
-    rows = steps.read_state(app, Stream(name, 1), stage="level").to_pylist()
+    app = App.from_environment(scene.environment)
+    rows = inspect.read_state(app, Stream(name, 1), stage="level").to_pylist()
     return {row["key"]: row["value"] for row in rows}

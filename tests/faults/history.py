@@ -21,7 +21,8 @@ from uuid import uuid4
 
 from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
-from tidegate import steps
+from tidegate import inspect, protocol
+from tidegate.app import App, stream_of
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.demo.topics import committed_records
 
@@ -111,9 +112,9 @@ class Scene:
             "TIDEGATE_SQL": self.databases.sink,
         }
 
-    def trigger(self, run_id: str, batch: int) -> steps.Trigger:
+    def trigger(self, run_id: str, batch: int) -> protocol.Trigger:
         """What starts the run that is to make a batch: always at one instant, so that time is no input."""
-        return steps.Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
+        return protocol.Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
 
     def create(self) -> None:
         """The output topic, and what else this history needs."""
@@ -149,15 +150,17 @@ class Scene:
 
     def observe(self) -> dict[str, Any]:
         """All that is visible of the run, with the names of its own topics taken out."""
-        app = steps.App.from_environment({**os.environ, **self.environment})
-        stream = steps.stream_of(app.pipeline(self.name))
+        app = App.from_environment({**os.environ, **self.environment})
+        stream = stream_of(app.pipeline(self.name))
         head = app.ledger.head(stream)
         seen = {
             "topic": read_topic(self.servers, self.levels),
             "rows": self.databases.levels(in_order=self.history != RICH),
             "table": self._table(app.lake(stream).table_sink(None)),
-            "state": {stage: steps.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages},
-            "quarantine": steps.read_quarantine(app, stream).to_pylist(),
+            "state": {
+                stage: inspect.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages
+            },
+            "quarantine": inspect.read_quarantine(app, stream).to_pylist(),
             "head": (head.seq, head.offsets, sorted(head.topic_ids)),
             "batches": [seq for seq, _ in app.ledger.committed(stream)],
             "counts": {

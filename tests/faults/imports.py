@@ -16,9 +16,11 @@ import sqlalchemy.dialects.sqlite
 
 import tidegate.engine.batch
 import tidegate.engine.explain
+import tidegate.inspect
 import tidegate.lake
 import tidegate.ledger.database
-import tidegate.steps
+import tidegate.maintenance
+import tidegate.protocol
 
 __all__ = [
     "alembic",

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.faults.history import Scene
 from tests.faults.kernel import InWorker, arm_workers
-from tidegate import broker, failpoints, ledger, sinks, steps
+from tidegate import broker, failpoints, ledger, maintenance, protocol, sinks
+from tidegate.app import App, lease, planned_for, stream_of
 from tidegate.cli import cli
 from tidegate.errors import LeaseHeld, TidegateError
 from tidegate.ledger import Ledger
@@ -82,30 +83,31 @@ class Task:
             return self._maintain(spark)
         if self.names[0] in COMMANDS:
             return self._command(*COMMANDS[self.names[0]])
-        app = steps.App.from_environment()
+        app = App.from_environment()
         for name in self.names:
             if name == "plan":
                 pipeline = app.pipeline(self.scene.name)
-                steps.sql_connections(app.ledger, steps.stream_of(pipeline), pipeline)
-                if steps.plan_batch(app, pipeline, self.scene.trigger(self.run_id, self.batch)).plan is None:
+                protocol.sql_connections(app.ledger, stream_of(pipeline), pipeline)
+                trigger = self.scene.trigger(self.run_id, self.batch)
+                if protocol.plan_batch(app, pipeline, trigger).plan is None:
                     return NOTHING_TO_DO
                 continue
-            plan = steps.planned_for(app, self.scene.name, 1, self.run_id)
+            plan = planned_for(app, self.scene.name, 1, self.run_id)
             if name == "compute":
-                steps.compute_batch(app, plan, self.run_id, lambda: _session(spark))
+                protocol.compute_batch(app, plan, self.run_id, lambda: _session(spark))
             else:
-                steps.sql_connections(app.ledger, plan.stream)
-                getattr(steps, f"{name}_batch")(app, plan, self.run_id)
+                protocol.sql_connections(app.ledger, plan.stream)
+                getattr(protocol, f"{name}_batch")(app, plan, self.run_id)
             if name == "publish":
                 app.ledger.metrics(plan.stream, plan.seq)
         return 0
 
     def _maintain(self, spark: WarmSpark) -> int:
         """Fold the state; then, as if it were long after, give up and remove all that is older."""
-        app = steps.App.from_environment()
-        stream = steps.stream_of(app.pipeline(self.scene.name))
-        steps.compact_state(app, stream)
-        steps.clean(app, stream, time.time() + 100 * 86_400, timedelta(0))
+        app = App.from_environment()
+        stream = stream_of(app.pipeline(self.scene.name))
+        maintenance.compact_state(app, stream)
+        maintenance.clean(app, stream, time.time() + 100 * 86_400, timedelta(0))
         return 0
 
     def _command(self, command: str, *options: str) -> int:
@@ -124,7 +126,7 @@ def shorten(progress: str, late_s: float, lease_s: float) -> None:
     for module in (broker.config, broker.log, broker.progress, broker.publisher):
         module.PROGRESS_TOPIC = progress
     broker.log.PROGRESS_PARTITIONS = 2  # of hundreds of runs on one broker
-    for module in (ledger.writer, ledger.ledger, steps.lease):
+    for module in (ledger.writer, ledger.ledger, lease):
         module.LEASE_SECONDS = lease_s
     sinks.outbox.CHUNK_ROWS = CHUNK
     if late_s:  # somebody stopped, and may have a database's lock in his hands

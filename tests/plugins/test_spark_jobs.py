@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from spark_jobs import compute
 
-from tests.steps.committed import Committed
+from tests.protocol.committed import Committed
 from tidegate.local.class_archive import archive_path
 
 pytestmark = pytest.mark.airflow

@@ -15,10 +15,10 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.lake.tables_for_tests import opened
-from tests.steps.aged import STAGE, Aged
-from tests.steps.committed import Committed
+from tests.protocol.aged import STAGE, Aged
+from tests.protocol.committed import Committed
+from tidegate.app.tables import shared_table
 from tidegate.ledger import Stream
-from tidegate.steps.tables import shared_table
 
 pytestmark = pytest.mark.airflow
 

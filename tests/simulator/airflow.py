@@ -16,7 +16,8 @@ from unittest.mock import patch
 
 from tests.simulator.app import Places
 from tests.simulator.world import Crashed, Process, Violation
-from tidegate import steps
+from tidegate import protocol
+from tidegate.app import LONG_DONE, leased, planned_for
 from tidegate.cli import doctor
 from tidegate.errors import (
     BackwardsRefused,
@@ -32,8 +33,8 @@ from tidegate.errors import (
     TopicRecreated,
 )
 from tidegate.ledger import Snapshot, Stream
+from tidegate.maintenance.history import remove_history
 from tidegate.spec import Pipeline
-from tidegate.steps.history import remove_history
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
 from tidegate_airflow import order
@@ -64,7 +65,7 @@ class Airflow:
         self.places.world.on_pause = self._paused
         self.places.world.on_wake = self._woken
 
-    def plan(self, trigger: steps.Trigger) -> steps.Outcome:
+    def plan(self, trigger: protocol.Trigger) -> protocol.Outcome:
         """The first task's work."""
         app = self.places.app()
         if self.in_order and app.ledger.run(self.places.stream, trigger.run_id) is None:
@@ -73,7 +74,7 @@ class Airflow:
             if ahead is not None:
                 self.places.world.counts["waited for an earlier interval"] += 1
                 raise NotYet(str(ahead))
-        return steps.plan_batch(app, self.pipeline, trigger)
+        return protocol.plan_batch(app, self.pipeline, trigger)
 
     def before(self, instant: datetime, state: str) -> Iterator[Any]:
         """As `order.ActiveRuns`: here no run is queued."""
@@ -100,13 +101,13 @@ class Airflow:
         if name == "plan":
             return self.plan(self.runs[run_id].trigger)
         app = self.places.app()
-        plan = steps.planned_for(app, self.pipeline.pipeline, self.pipeline.generation, run_id)
+        plan = planned_for(app, self.pipeline.pipeline, self.pipeline.generation, run_id)
         if plan is None:
             self.places.world.counts["cleared after its batch was removed"] += 1
-            return steps.LONG_DONE
+            return LONG_DONE
         if name == "compute":
-            return steps.compute_batch(app, plan, run_id, no_session)
-        return getattr(steps, f"{name}_batch")(app, plan, run_id)
+            return protocol.compute_batch(app, plan, run_id, no_session)
+        return getattr(protocol, f"{name}_batch")(app, plan, run_id)
 
     def clear(self, run_id: str, name: str) -> None:
         """Somebody clears a task: it runs again, whatever else does."""
@@ -143,7 +144,7 @@ class Airflow:
             name = f"snapshot-{head}-{len(world.trace)}"
             folded = world.effect("lake.write", lambda: self.places.lake.snapshot(name, head, known))
             app.ledger.add_snapshot(Snapshot(stream, head, folded), newest)
-        with steps.leased(app.ledger, stream, "maintenance") as lease:
+        with leased(app.ledger, stream, "maintenance") as lease:
             lease.give_up(_newest_snapshot(app, stream))
             lease.release()
         world.counts["batches removed"] += remove_history(app, stream, world.now, timedelta(0))
@@ -197,7 +198,7 @@ class Run:
     """A DAG run, or with `whole` one `tidegate run`, which is a single process."""
 
     airflow: Airflow
-    trigger: steps.Trigger
+    trigger: protocol.Trigger
     on_end: Callable[[Run], None]
     whole: bool = False
     patient: bool = False
@@ -229,7 +230,7 @@ class Run:
     def _work(self) -> Any:
         airflow = self.airflow
         if self.whole:
-            return steps.run_batch(airflow.places.app(), airflow.pipeline, self.trigger, no_session)
+            return protocol.run_batch(airflow.places.app(), airflow.pipeline, self.trigger, no_session)
         if self.step == 0:
             return airflow.plan(self.trigger)
         return airflow.step(self.trigger.run_id, STEPS[self.step])
@@ -272,7 +273,7 @@ class Run:
         self.airflow.places.world.counts["two crashes in a row"] += self.crashes == 2
 
     def _done(self, result: Any) -> None:
-        if isinstance(result, steps.Outcome) and result.plan is None:
+        if isinstance(result, protocol.Outcome) and result.plan is None:
             self.nothing_to_do = True
             self._over(failed=False)
         elif self.whole or self.step == len(STEPS) - 1:
@@ -308,7 +309,7 @@ def _bearable(process: Process) -> None:
         raise Violation(f"{process.name} halted: {type(error).__name__}: {error}") from error
 
 
-def _dag_run(trigger: steps.Trigger) -> Any:
+def _dag_run(trigger: protocol.Trigger) -> Any:
     """As Airflow tells a task of it: an interval is known by its end here."""
     at = datetime.fromtimestamp((trigger.interval_end_ms or trigger.clock_ms) / 1000, timezone.utc)
     kind = "backfill" if trigger.backfill else "scheduled"

@@ -19,14 +19,15 @@ from tests.simulator.broker import Broker
 from tests.simulator.compute import Lake, compute, outbox_of
 from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
+from tidegate.app import App
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
 from tidegate.lake import Manifest
 from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, Stage
-from tidegate.steps import App, planned_pipeline
 
 CHUNK_RECORDS = 2
 SETTINGS = Settings.from_environment(
@@ -184,13 +185,13 @@ REPLACED: dict[str, Any] = {
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *told: grammar.read_compiled(*told),
-    "tidegate.steps.compute.check_tables": lambda *_: None,
-    "tidegate.steps.edits.incompatible_changes": grammar.changed,
-    "tidegate.steps.plan.compile_pipeline": grammar.compiled,
-    "tidegate.steps.lease.threading": _THREADING,
-    "tidegate.steps.lease.time": _TIME,
-    "tidegate.steps.plan.time": _TIME,
-    "tidegate.steps.publish.catch_up_tables": lambda *_: None,
+    "tidegate.protocol.compute.check_tables": lambda *_: None,
+    "tidegate.protocol.edits.incompatible_changes": grammar.changed,
+    "tidegate.protocol.plan.compile_pipeline": grammar.compiled,
+    "tidegate.app.lease.threading": _THREADING,
+    "tidegate.app.lease.time": _TIME,
+    "tidegate.protocol.plan.time": _TIME,
+    "tidegate.protocol.publish.catch_up_tables": lambda *_: None,
     "tidegate.sinks.kafka.sink.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
     "tidegate.sinks.table.sink.table_rows": sinks.table_rows,
     "tidegate.sinks.table.sink.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),
@@ -198,7 +199,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.sinks.sql.sink.publisher_to": lambda *told: sinks.publisher_to(here().shelf, *told),
     "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
     "tidegate.sinks.kafka.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
-    "tidegate.steps.validate._check": _gate,
+    "tidegate.protocol.validate._check": _gate,
 }
 """What the steps find in place of the real thing."""
 

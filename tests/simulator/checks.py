@@ -17,8 +17,8 @@ from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.ledger import LEASE_SECONDS, Attempt, OffsetRange, Plan, Run, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.sinks import shard_name
-from tidegate.steps import planned_pipeline
 
 
 def require(holds: bool, otherwise: str) -> None:

@@ -13,13 +13,15 @@ from tests.simulator.app import SimApp, here
 from tests.simulator.compute import SimOutbox
 from tests.simulator.ledger import Checks, SimLeased
 from tests.simulator.planted import planted
-from tidegate import steps
+from tidegate import protocol
+from tidegate.app import lease
+from tidegate.app.manifests import state_after, state_files
 from tidegate.engine.batch import Before
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
 from tidegate.ledger import Run
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.protocol import commit, compute, plan, publish, run, validate
 from tidegate.sinks import port
-from tidegate.steps import commit, compute, lease, plan, publish, run, validate
-from tidegate.steps.manifests import state_after, state_files
 
 _plan_ranges = plan.plan_ranges
 _commit = SimLeased.commit
@@ -117,7 +119,7 @@ def state_is_read_from_uncommitted_attempts(app: Any, held: Any, of: Any) -> Any
 # validate, commit
 
 
-@planted((steps, "commit_batch"), (run, "commit_batch"))
+@planted((protocol, "commit_batch"), (run, "commit_batch"))
 def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
     if app.ledger.head(of.stream).seq < of.seq:
         with lease.leased_for(app.ledger, of, run_id, "commit") as held:
@@ -127,7 +129,7 @@ def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
             held.commit(of, attempt)
 
 
-@planted((steps, "validate_batch"), (run, "validate_batch"))
+@planted((protocol, "validate_batch"), (run, "validate_batch"))
 def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str) -> None:
     attempt = app.ledger.attempt(of.stream, of.seq)
     if attempt is None:
@@ -157,7 +159,7 @@ def only_offsets_say_what_was_read(log: Any, head: Any, views: Any) -> None:
 @planted((SimLeased, "commit"))
 def publish_comes_before_commit(self: Any, of: Any, attempt: Any) -> None:
     app = here().app()
-    for sink in app.sinks(of.stream, steps.planned_pipeline(of)):
+    for sink in app.sinks(of.stream, planned_pipeline(of)):
         _publish_to(app, self, sink, of, attempt)
     _commit(self, of, attempt)
 
@@ -214,7 +216,7 @@ def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int 
     return _batches(turned, columns, skip)
 
 
-@planted((steps, "publish_batch"), (run, "publish_batch"))
+@planted((protocol, "publish_batch"), (run, "publish_batch"))
 def publish_does_not_look_whether_its_batch_is_committed(app: Any, of: Any, run_id: str) -> None:
     """It may only be marked so. The head's batch goes out, and all seems well."""
     with lease.leased(app.ledger, of.stream, run_id) as held:
@@ -228,6 +230,6 @@ def an_undecided_batch_is_published(app: Any, held: Any) -> None:
     of = held.open_plan(held.stream)
     attempt = _attempt(held, of.stream, of.seq) if of is not None else None
     if of is not None and attempt is not None:
-        for sink in app.sinks(of.stream, steps.planned_pipeline(of)):
+        for sink in app.sinks(of.stream, planned_pipeline(of)):
             _publish_to(app, held, sink, of, attempt)
     _publish_decided(app, held)

@@ -17,8 +17,9 @@ from tests.simulator.planted import planted
 from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.ledger import Head, OffsetRange, Plan
+from tidegate.maintenance import history
+from tidegate.protocol import plan, ranges
 from tidegate.spec import Pipeline
-from tidegate.steps import history, plan, ranges
 
 _plan_ranges = plan.plan_ranges
 _accept_gap = SimLeased.accept_gap

@@ -15,8 +15,8 @@ from tests.simulator.grammar import parsed
 from tests.simulator.world import Event, Violation, World
 from tidegate.broker import PROGRESS_TOPIC
 from tidegate.ledger import Attempt, Plan
+from tidegate.protocol import Trigger
 from tidegate.spec import Pipeline
-from tidegate.steps import Trigger
 
 _SOURCE = """\
 pipeline: simulated

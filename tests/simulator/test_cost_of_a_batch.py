@@ -23,11 +23,12 @@ from tests.simulator.clients import Client, SimConsumer
 from tests.simulator.grammar import parsed
 from tests.simulator.simulate import PIPELINES
 from tests.simulator.world import World
+from tidegate.app import leased
 from tidegate.broker import PROGRESS_TOPIC, progress_topic
 from tidegate.ledger import Ledger, Snapshot, schema
 from tidegate.ledger.database import open_database
-from tidegate.steps import Trigger, leased, run_batch
-from tidegate.steps.history import remove_history
+from tidegate.maintenance.history import remove_history
+from tidegate.protocol import Trigger, run_batch
 
 COMPACTED_EVERY = 20
 FIRST, WIDENING = progress_topic.FIRST_WINDOW, progress_topic.WIDENING
@@ -161,7 +162,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
     threading = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_NoThread)
     with (
         simulated(),
-        patch("tidegate.steps.lease.threading", threading),
+        patch("tidegate.app.lease.threading", threading),
         patch.object(progress_topic, "FIRST_WINDOW", FIRST),
         patch.object(progress_topic, "WIDENING", WIDENING),
     ):

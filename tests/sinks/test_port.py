@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
-from tests.steps.committed import Committed
-from tidegate import steps
+from tests.protocol.committed import Committed
+from tidegate import inspect, protocol
 from tidegate.errors import Halted, SinkRefused
 from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
@@ -93,9 +93,9 @@ def test_what_was_sent_and_not_noted_is_not_sent_again(
 def test_what_it_would_refuse_stops_the_batch_before_it_is_decided(committed: Committed) -> None:
     plan = committed.compute(1, {"first": [], "second": [("9", 1)]})
     with pytest.raises(SinkRefused, match="9 is not for me"):
-        steps.validate_batch(committed.app, plan, "test")
+        protocol.validate_batch(committed.app, plan, "test")
     with pytest.raises(Halted, match="not validated"):
-        steps.commit_batch(committed.app, plan, "test")
+        protocol.commit_batch(committed.app, plan, "test")
 
 
 def test_doctor_asks_it_and_does_not_reconcile_what_cannot_be_lost(
@@ -103,10 +103,10 @@ def test_doctor_asks_it_and_does_not_reconcile_what_cannot_be_lost(
 ) -> None:
     committed.commit(1, {"first": [], "second": [("1", 1)]})
     committed.publish(1)
-    steps.check_sinks(committed.app, committed.pipeline)
-    steps.check_progress(committed.app, committed.stream)
-    assert steps.sink_warnings(committed.app, committed.pipeline) == []
-    assert steps.sql_connections(committed.app.ledger, committed.stream) == set()
+    inspect.check_sinks(committed.app, committed.pipeline)
+    protocol.check_progress(committed.app, committed.stream)
+    assert inspect.sink_warnings(committed.app, committed.pipeline) == []
+    assert protocol.sql_connections(committed.app.ledger, committed.stream) == set()
     held = committed.app.ledger.acquire(committed.stream, "test")
-    (told,) = steps.reconcile(committed.app, held)
+    (told,) = protocol.reconcile(committed.app, held)
     assert told == "visitors/1 has published nothing to a Kafka or SQL sink."

@@ -12,13 +12,14 @@ from uuid import uuid4
 
 import click
 
-from tidegate import steps
+from tidegate import inspect, protocol
+from tidegate.app import App, stream_of
 from tidegate.cli.show import as_json, err, out, show, steps_shown
 from tidegate.errors import BrokerUnavailable, PipelineInvalid, Problem, SettingsInvalid, TopicMissing
+from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
 from tidegate.ledger import Stream
 from tidegate.settings import Settings
 from tidegate.spec import Pipeline, load_pipeline, load_pipelines
-from tidegate.steps.estimate import MEASURED_ROWS, StateEstimate, estimate_state
 
 _instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
 
@@ -56,11 +57,11 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
 @as_json
 def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
     """Show what the next batch of PIPELINE would read. Nothing is written."""
-    app = steps.App.from_environment()
+    app = App.from_environment()
     loaded = app.pipeline(pipeline)
-    head = app.ledger.head(steps.stream_of(loaded))
+    head = app.ledger.head(stream_of(loaded))
     waiting = app.ledger.open_plan(head.stream)
-    next_plan = waiting or steps.draft(app, loaded, head, _trigger("dry run", None, until))
+    next_plan = waiting or protocol.draft(app, loaded, head, _trigger("dry run", None, until))
     rows = [
         {
             "topic": each.topic,
@@ -79,7 +80,7 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, as_json, what)
-    for told in steps.stalled_transactions(app, loaded):
+    for told in protocol.stalled_transactions(app, loaded):
         err.print(told, style="yellow", markup=False, highlight=False)
     if estimate:
         out.print()
@@ -109,7 +110,7 @@ def run(
     pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
 ) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
-    app = steps.App.from_environment()
+    app = App.from_environment()
     loaded = app.pipeline(pipeline)
     trigger = _trigger(run_id or f"cli__{uuid4().hex[:12]}", clock, until)
     outcome, report = _run(app, loaded, trigger, quiet=as_json)
@@ -127,7 +128,7 @@ def run(
 @as_json
 def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
     """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
-    app = steps.App.from_environment()
+    app = App.from_environment()
     loaded = app.pipeline(pipeline)
     while True:
         trigger = replace(_trigger(f"drain__{uuid4().hex[:12]}", clock, None), drain=True)
@@ -145,14 +146,14 @@ def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
 
 
 def _run(
-    app: steps.App, pipeline: Pipeline, trigger: steps.Trigger, quiet: bool
-) -> tuple[steps.Outcome, steps.BatchReport | None]:
+    app: App, pipeline: Pipeline, trigger: protocol.Trigger, quiet: bool
+) -> tuple[protocol.Outcome, inspect.BatchReport | None]:
     """One batch, and how it went if there was one."""
     from tidegate.engine.session import open_session
 
     settings = app.settings
     with steps_shown(quiet=quiet) as progress:
-        outcome = steps.run_batch(
+        outcome = protocol.run_batch(
             app,
             pipeline,
             trigger,
@@ -160,14 +161,14 @@ def _run(
             progress,
         )
     plan = outcome.plan
-    return outcome, steps.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
+    return outcome, inspect.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
 
 
 @click.command()
 @as_json
 def status(as_json: bool) -> None:
     """Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work."""
-    app = steps.App.from_environment()
+    app = App.from_environment()
     show(
         [_status_row(app, stream) for stream in app.ledger.streams()],
         as_json,
@@ -175,7 +176,7 @@ def status(as_json: bool) -> None:
     )
 
 
-def report_object(report: steps.BatchReport) -> dict[str, Any]:
+def report_object(report: inspect.BatchReport) -> dict[str, Any]:
     """A batch for programs: counts by metric name, seconds by step, records by sink."""
     return {
         "batch": report.plan.seq,
@@ -187,7 +188,7 @@ def report_object(report: steps.BatchReport) -> dict[str, Any]:
     }
 
 
-def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
+def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
     """A batch as rows for a table: what became of the records, then the seconds."""
     counts = report.counts
     names = {
@@ -217,20 +218,20 @@ def report_rows(report: steps.BatchReport) -> list[dict[str, Any]]:
     return rows + [{"": f"seconds, {step}", "value": f"{each:.2f}"} for step, each in seconds.items()]
 
 
-def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> steps.Trigger:
+def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> protocol.Trigger:
     # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
     now_ms = time.time_ns() // 1_000_000
     clock_ms = _epoch_ms(clock) if clock else now_ms
-    return steps.Trigger(run_id, clock_ms, _epoch_ms(until) if until else None, now_ms)
+    return protocol.Trigger(run_id, clock_ms, _epoch_ms(until) if until else None, now_ms)
 
 
 def _epoch_ms(instant: datetime) -> int:
     return round(instant.replace(tzinfo=timezone.utc).timestamp() * 1000)
 
 
-def _status_row(app: steps.App, stream: Stream) -> dict[str, Any]:
+def _status_row(app: App, stream: Stream) -> dict[str, Any]:
     head = app.ledger.head(stream)
-    report = steps.batch_report(app.ledger, stream, head.seq)
+    report = inspect.batch_report(app.ledger, stream, head.seq)
     waiting = app.ledger.open_plan(stream)
     return {
         "pipeline": stream.pipeline,
@@ -245,11 +246,11 @@ def _status_row(app: steps.App, stream: Stream) -> dict[str, Any]:
     }
 
 
-def _lag(app: steps.App, stream: Stream) -> int | str:
+def _lag(app: App, stream: Stream) -> int | str:
     head = app.ledger.head(stream)
     try:
         with app.log() as log:
             views = [log.view(topic) for topic in head.topic_ids]
     except (BrokerUnavailable, SettingsInvalid, TopicMissing) as error:
         return type(error).__name__
-    return steps.lag(head, {(view.topic, p): end for view in views for p, end in view.stable_ends.items()})
+    return inspect.lag(head, {(view.topic, p): end for view in views for p, end in view.stable_ends.items()})

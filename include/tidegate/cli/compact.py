@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from tidegate import steps
+from tidegate import maintenance
+from tidegate.app import App, stream_of
 from tidegate.cli.show import as_json, show, steps_shown
 from tidegate.ledger import Stream
 
@@ -24,11 +25,11 @@ def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     Safe beside running batches; a pipeline that fails stops no other. State can be read as of any batch
     of the last TIDEGATE_TIME_TRAVEL days.
     """
-    app = steps.App.from_environment()
-    named = [steps.stream_of(app.pipeline(name)) for name in pipelines]
+    app = App.from_environment()
+    named = [stream_of(app.pipeline(name)) for name in pipelines]
     streams = named or app.ledger.streams()
     with steps_shown(quiet=as_json) as progress:
-        done, error = steps.work_on_streams(
+        done, error = maintenance.work_on_streams(
             streams, lambda stream: _maintained(app, stream, bool(named), dry_run, progress)
         )
     if as_json:
@@ -41,15 +42,15 @@ def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
 
 
 def _maintained(
-    app: steps.App, stream: Stream, now: bool, dry_run: bool, progress: Callable[[str], None]
-) -> tuple[steps.Compaction, steps.Cleaned]:
+    app: App, stream: Stream, now: bool, dry_run: bool, progress: Callable[[str], None]
+) -> tuple[maintenance.Compaction, maintenance.Cleaned]:
     progress(f"compact {stream}")
-    compaction = steps.compact_state(app, stream, only_if_due=not now, dry_run=dry_run)
+    compaction = maintenance.compact_state(app, stream, only_if_due=not now, dry_run=dry_run)
     progress(f"clean {stream}")
-    return compaction, steps.clean(app, stream, time.time(), dry_run=dry_run)
+    return compaction, maintenance.clean(app, stream, time.time(), dry_run=dry_run)
 
 
-def _row(compaction: steps.Compaction, cleaned: steps.Cleaned) -> dict[str, Any]:
+def _row(compaction: maintenance.Compaction, cleaned: maintenance.Cleaned) -> dict[str, Any]:
     before, after = compaction.before, compaction.after
     return {
         "stream": str(compaction.stream),
@@ -66,16 +67,16 @@ def _change(before: float, after: float) -> str:
     return f"{before:,}" if before == after else f"{before:,} → {after:,}"
 
 
-def _removed(cleaned: steps.Cleaned) -> str:
+def _removed(cleaned: maintenance.Cleaned) -> str:
     parts = {"files": cleaned.files, "batches of the ledger": cleaned.batches}
     return ", ".join(f"{number:,} {what}" for what, number in parts.items() if number) or "nothing"
 
 
-def _given_up(cleaned: steps.Cleaned) -> str:
+def _given_up(cleaned: maintenance.Cleaned) -> str:
     return "" if cleaned.given_up is None else f"state before batch {cleaned.given_up} is given up"
 
 
-def _object(compaction: steps.Compaction, cleaned: steps.Cleaned) -> dict[str, Any]:
+def _object(compaction: maintenance.Compaction, cleaned: maintenance.Cleaned) -> dict[str, Any]:
     return {
         "pipeline": compaction.stream.pipeline,
         "generation": compaction.stream.generation,

@@ -15,7 +15,8 @@ from uuid import uuid4
 
 import click
 
-from tidegate import steps
+from tidegate import inspect, protocol
+from tidegate.app import App, leased, stream_of
 from tidegate.cli.reading import open_stream
 from tidegate.cli.show import as_json, out, show, steps_shown
 from tidegate.errors import Halted, SetupFailed, TidegateError, TopicMissing
@@ -91,7 +92,7 @@ def _examine(only: str | None) -> Iterator[Finding]:
     yield ledger
     if ledger["ok"] != "ok":
         return
-    app = steps.App.from_environment()
+    app = App.from_environment()
     yield from _progress_topic(app)
     good, broken = load_pipelines(settings.pipelines)
     for error in broken:
@@ -101,25 +102,25 @@ def _examine(only: str | None) -> Iterator[Finding]:
         if only in (None, name):
             yield from _examine_pipeline(app, name, each)
     pipeline = good[only].pipeline if only in good else only
-    for stream in steps.streams_without_file(app):
+    for stream in protocol.streams_without_file(app):
         if pipeline in (None, stream.pipeline):
             yield from _examine_orphan(app, stream)
 
 
 def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
     """Each stream's files, or those of one pipeline."""
-    app = steps.App.from_environment()
+    app = App.from_environment()
     for stream in app.ledger.streams():
         if only in (None, stream.pipeline):
             yield from _examine_lake(app, stream, quiet)
 
 
-def _examine_lake(app: steps.App, stream: Stream, quiet: bool) -> Iterator[Finding]:
+def _examine_lake(app: App, stream: Stream, quiet: bool) -> Iterator[Finding]:
     name = f"files of {stream.pipeline}, generation {stream.generation}"
     try:
         with steps_shown(quiet=quiet) as progress:
             progress(f"reading the files of {stream}")
-            number, damaged = steps.damaged_files(app, stream)
+            number, damaged = inspect.damaged_files(app, stream)
     except TidegateError as error:
         yield {"check": name, "ok": WRONG, "found": _told(error)}
         return
@@ -129,20 +130,20 @@ def _examine_lake(app: steps.App, stream: Stream, quiet: bool) -> Iterator[Findi
         yield {"check": name, "ok": "ok", "found": f"{number} files are as they were written"}
 
 
-def _examine_orphan(app: steps.App, stream: Stream) -> Iterator[Finding]:
+def _examine_orphan(app: App, stream: Stream) -> Iterator[Finding]:
     """A generation that is only in the ledger: it has no DAG, and no other command tells of it."""
     name = f"{stream.pipeline}, generation {stream.generation}"
     head = app.ledger.head(stream).seq
     found = f"batch {head} is the last, and no pipeline file has it any more"
     yield {"check": f"pipeline {name}", "ok": "ok", "found": found}
     try:
-        for batch in steps.orphaned_batches(app, stream):
+        for batch in protocol.orphaned_batches(app, stream):
             yield {"check": f"batches of {name}", "ok": WRONG if batch.halts else "wait", "found": batch.told}
     except TidegateError as error:
         yield {"check": f"batches of {name}", "ok": WRONG, "found": _told(error)}
 
 
-def _progress_topic(app: steps.App) -> Iterator[Finding]:
+def _progress_topic(app: App) -> Iterator[Finding]:
     """What is not good about the topic of progress records; nothing if all is, or no broker is set."""
     if app.settings.kafka is None:
         return
@@ -156,8 +157,8 @@ def _progress_topic(app: steps.App) -> Iterator[Finding]:
         yield {"check": "progress topic", "ok": "wait", "found": shortcoming}
 
 
-def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
-    stream = steps.stream_of(pipeline)
+def _examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
+    stream = stream_of(pipeline)
     try:
         yield {"check": f"pipeline {name}", "ok": "ok", "found": _pipeline(app, pipeline)}
     except TopicMissing as error:
@@ -175,15 +176,15 @@ def _examine_pipeline(app: steps.App, name: str, pipeline: Pipeline) -> Iterator
     yield from _unfinished(app, stream, name)
     if app.ledger.head(stream).seq:
         yield _check(f"sinks of {name}", partial(_sinks, app, stream))
-    for told in steps.stalled_transactions(app, pipeline):
+    for told in protocol.stalled_transactions(app, pipeline):
         yield {"check": f"source of {name}", "ok": "wait", "found": told}
-    for told in steps.sink_warnings(app, pipeline):
+    for told in inspect.sink_warnings(app, pipeline):
         yield {"check": f"sinks of {name}", "ok": "wait", "found": told}
 
 
-def _unfinished(app: steps.App, stream: Stream, name: str, but: str = "") -> Iterator[Finding]:
+def _unfinished(app: App, stream: Stream, name: str, but: str = "") -> Iterator[Finding]:
     """What keeps a batch from going through, `but` an error that is told already."""
-    for each in steps.unfinished_batches(app, stream):
+    for each in protocol.unfinished_batches(app, stream):
         if not each.error or each.error != but:
             yield {"check": f"batches of {name}", "ok": WRONG if each.halts else "wait", "found": each.told}
 
@@ -219,28 +220,28 @@ def _writable(lake: str) -> str:
 
 
 def _ledger(settings: Settings) -> str:
-    streams = steps.App.from_environment().ledger.streams()
+    streams = App.from_environment().ledger.streams()
     where = "SQLite" if settings.ledger.startswith("sqlite") else "PostgreSQL"
     return f"{where}, {len(streams)} pipelines"
 
 
-def _pipeline(app: steps.App, pipeline: Pipeline) -> str:
+def _pipeline(app: App, pipeline: Pipeline) -> str:
     """A dry plan finds what would halt the next run."""
-    steps.check_sinks(app, pipeline)
-    head = app.ledger.head(steps.stream_of(pipeline))
+    inspect.check_sinks(app, pipeline)
+    head = app.ledger.head(stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
     has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
     if waiting and has_read:
-        steps.check_source(app, waiting)
-        steps.require_compatible(waiting, with_digests(pipeline))
-    draft = steps.draft(
+        protocol.check_source(app, waiting)
+        protocol.require_compatible(waiting, with_digests(pipeline))
+    draft = protocol.draft(
         app,
         pipeline,
         _after(head, waiting) if waiting and has_read else head,
-        steps.Trigger("doctor", clock_ms=0),
+        protocol.Trigger("doctor", clock_ms=0),
     )
     if waiting and not has_read:
-        steps.check_still_there(app, waiting)
+        protocol.check_still_there(app, waiting)
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}"
 
@@ -256,8 +257,8 @@ def _after(head: Head, plan: Plan) -> Head:
     )
 
 
-def _sinks(app: steps.App, stream: Stream) -> str:
-    steps.check_progress(app, stream)
+def _sinks(app: App, stream: Stream) -> str:
+    protocol.check_progress(app, stream)
     return "they know what was published to them"
 
 
@@ -310,16 +311,16 @@ def _progress(text: str) -> tuple[str, int]:
 
 def _reconcile(name: str, said: Mapping[str, int], generation: int | None) -> None:
     with _leased(name, generation) as (app, held):
-        for told in steps.reconcile(app, held, said):
+        for told in protocol.reconcile(app, held, said):
             out.print(told, markup=False)
 
 
 @contextmanager
-def _leased(name: str, generation: int | None) -> Iterator[tuple[steps.App, LeasedLedger]]:
+def _leased(name: str, generation: int | None) -> Iterator[tuple[App, LeasedLedger]]:
     """The lease of a pipeline's stream, for a person, given back at once."""
     app, stream = open_stream(name, generation)
     if generation is not None and stream not in app.ledger.streams():
         raise click.UsageError(f"The ledger has no generation {generation} of a pipeline {name}.")
-    with steps.leased(app.ledger, stream, f"doctor__{uuid4().hex[:8]}") as held:
+    with leased(app.ledger, stream, f"doctor__{uuid4().hex[:8]}") as held:
         yield app, held
         held.release()

@@ -11,9 +11,9 @@ import click
 
 from tidegate.cli.show import as_json, out, show, steps_shown
 from tidegate.errors import SettingsInvalid
+from tidegate.inspect.explain import Explanation
+from tidegate.inspect.explain import explain as explain_key
 from tidegate.ledger import OffsetRange
-from tidegate.steps.explain import Explanation
-from tidegate.steps.explain import explain as explain_key
 
 if TYPE_CHECKING:
     from tidegate.engine.explain import TraceEvent

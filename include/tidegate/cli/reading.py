@@ -8,7 +8,8 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from tidegate import steps
+from tidegate import inspect
+from tidegate.app import App, stream_of
 from tidegate.cli.show import as_json, show
 from tidegate.ledger import Stream
 
@@ -41,8 +42,8 @@ def _of_stream(command: Callable[..., None]) -> Callable[..., None]:
 def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) -> None:
     """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
 
-    def read(app: steps.App, stream: Stream) -> pa.Table:
-        return steps.read_state(app, stream, as_of, stage, key)
+    def read(app: App, stream: Stream) -> pa.Table:
+        return inspect.read_state(app, stream, as_of, stage, key)
 
     _show(read, _STATE, **common)
 
@@ -53,7 +54,7 @@ def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) 
 @stage
 def emissions(batch: int | None, stage: str | None, **common: Any) -> None:
     """Show what PIPELINE sent out."""
-    _show(lambda app, stream: steps.read_emissions(app, stream, batch, stage), _EMISSIONS, **common)
+    _show(lambda app, stream: inspect.read_emissions(app, stream, batch, stage), _EMISSIONS, **common)
 
 
 @click.command()
@@ -61,11 +62,11 @@ def emissions(batch: int | None, stage: str | None, **common: Any) -> None:
 @batch
 def quarantine(batch: int | None, **common: Any) -> None:
     """List the input of PIPELINE that could not be used, with position and reason."""
-    _show(lambda app, stream: steps.read_quarantine(app, stream, batch), _QUARANTINE, **common)
+    _show(lambda app, stream: inspect.read_quarantine(app, stream, batch), _QUARANTINE, **common)
 
 
 def _show(
-    read: Callable[[steps.App, Stream], pa.Table],
+    read: Callable[[App, Stream], pa.Table],
     columns: Sequence[str],
     pipeline: str,
     generation: int | None,
@@ -82,9 +83,9 @@ def _show(
     show(shown.select(there).to_pylist(), as_json, title)
 
 
-def open_stream(pipeline: str, generation: int | None) -> tuple[steps.App, Stream]:
+def open_stream(pipeline: str, generation: int | None) -> tuple[App, Stream]:
     """The app, and the stream of a pipeline's file, or of the generation that is asked for."""
-    app = steps.App.from_environment()
+    app = App.from_environment()
     if generation is not None:
         return app, Stream(pipeline, generation)
-    return app, steps.stream_of(app.pipeline(pipeline))
+    return app, stream_of(app.pipeline(pipeline))

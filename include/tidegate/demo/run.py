@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.app import App
 from tidegate.demo.events import WAVES
 from tidegate.demo.samples import SAMPLES, Proof, Sample
 from tidegate.demo.topics import create_topics, send
 from tidegate.errors import SetupFailed
+from tidegate.inspect import BatchReport, batch_report
 from tidegate.local.stack import Stack
-from tidegate.steps import App, BatchReport, batch_report
 
 _RUN_TIMEOUT_S = 600.0
 _TRIGGER_ATTEMPTS = 5

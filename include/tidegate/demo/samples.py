@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+from tidegate.app import App
 from tidegate.demo.events import WAVES, Event, stock_events
 from tidegate.demo.expected import History, expected_availability
 from tidegate.demo.expected_batches import expected_batches, faults
@@ -14,7 +15,6 @@ from tidegate.demo.tables import read_batches
 from tidegate.demo.topics import STOCK, VISITS, read_published
 from tidegate.demo.visits import visit_events, visit_interval
 from tidegate.ledger import Plan, Stream
-from tidegate.steps import App
 
 
 @dataclass(frozen=True)

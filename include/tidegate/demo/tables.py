@@ -6,10 +6,11 @@ import json
 
 from sqlalchemy import create_engine, text
 
+from tidegate.app import App
 from tidegate.demo.expected import History
 from tidegate.demo.expected_batches import listed
+from tidegate.inspect import read_state
 from tidegate.ledger import Stream
-from tidegate.steps import App, read_state
 
 _ROWS = 'SELECT "customerId", batch, events FROM visitor_batches ORDER BY batch, ordinal'
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from tests.steps.committed import Committed
+from tests.protocol.committed import Committed
 from tidegate.broker import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.progress import read_until
 from tidegate.broker.publisher import KafkaPublisher

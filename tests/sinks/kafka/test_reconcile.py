@@ -12,7 +12,8 @@ from click.testing import Result
 from kafka import KafkaProducer
 
 from tests.sinks.kafka.sending import PARTITIONS, SEVERAL, Sending, once
-from tidegate import steps
+from tidegate import protocol
+from tidegate.app import stream_of
 from tidegate.errors import Fenced, ProgressLost
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.local.broker import KafkaBroker
@@ -38,7 +39,7 @@ def test_a_lost_progress_record_halts_with_the_command_and_doctor_finds_it_too(s
         sending.batches.publish(2)
     assert sending.sent() == once(*SEVERAL)
     with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
-        steps.check_progress(sending.batches.app, sending.batches.stream)
+        protocol.check_progress(sending.batches.app, sending.batches.stream)
 
 
 def test_a_batch_that_was_not_sent_is_sent_after_the_progress_is_rebuilt(sending: Sending) -> None:
@@ -50,7 +51,7 @@ def test_a_batch_that_was_not_sent_is_sent_after_the_progress_is_rebuilt(sending
         sending.doctor("--reconcile")
     )
     assert sending.sent() == once(*SEVERAL, ("5", 2))
-    steps.check_progress(sending.batches.app, sending.batches.stream)
+    protocol.check_progress(sending.batches.app, sending.batches.stream)
     sending.publish(3, ("6", 3))
     assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
 
@@ -89,7 +90,7 @@ def test_the_progress_of_a_first_batch_that_was_sent_in_part_is_not_lost_unnotic
             sending.batches.publish(1)
     sending.lose_progress()
     with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
-        steps.check_progress(sending.batches.app, sending.batches.stream)
+        protocol.check_progress(sending.batches.app, sending.batches.stream)
     with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
         sending.batches.publish(1)
     assert f"the topic has batches up to {says}; sent again: 1." in told(sending.doctor("--reconcile"))
@@ -159,7 +160,7 @@ def test_another_stream_with_the_same_source_and_topic_makes_it_unclear(
     file = sending.batches.file
     file.write_text(file.read_text().replace("pipeline: visitors", "pipeline: visitors\ngeneration: 2"))
     (sink,) = sending.batches.app.sinks(sending.batches.stream, sending.batches.pipeline)
-    sending.batches.stream = steps.stream_of(sending.batches.pipeline)
+    sending.batches.stream = stream_of(sending.batches.pipeline)
     sending.publish(1, *SEVERAL)
     with pytest.raises(ProgressLost, match="visitors/2 sends there too"):
         find_progress(sink)

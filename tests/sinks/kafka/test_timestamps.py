@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.world import NOW_MS, World, key_of
-from tidegate import steps
+from tidegate import inspect
 from tidegate.broker.limits import AFTER, BEFORE
 from tidegate.cli import cli
 from tidegate.errors import TimestampRefused
@@ -54,7 +54,7 @@ def test_they_are_quarantined_where_that_is_declared_and_the_others_go_out(world
     world.stock(2, product=2, timestamp_ms=now_ms - HOUR_MS)
     world.run(clock_ms=now_ms)
     assert world.published() == {key_of(): [True], key_of(product=2): [True]}
-    (row,) = steps.read_quarantine(world.app, world.stream).to_pylist()
+    (row,) = inspect.read_quarantine(world.app, world.stream).to_pylist()
     assert (row["offset"], row["reason"], row["timestamp"]) == (1, "refused_timestamp", now_ms + 2 * HOUR_MS)
     counts = world.counts(1)
     assert (counts["emitted"], counts["emitted-refused-timestamp"], counts["emitted-too-large"]) == (3, 1, 0)

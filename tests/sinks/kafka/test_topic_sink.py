@@ -13,9 +13,9 @@ import pytest
 from kafka import KafkaAdminClient
 
 from tests.broker.batches import batch_of, batches_of, message
+from tests.protocol.test_source import own_home
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
-from tests.steps.test_source import own_home
-from tidegate import steps
+from tidegate import protocol
 from tidegate.broker import KafkaConfig, KafkaLog, producer
 from tidegate.broker.messages import Message
 from tidegate.broker.producer import TransactionalProducer
@@ -153,4 +153,4 @@ def test_a_recreated_output_topic_halts_and_doctor_finds_it(sending: Sending) ->
     code = sending.doctor()
     assert code.exit_code == 2
     with pytest.raises(TidegateError, match="Raise `generation` of visitors"):
-        steps.check_progress(sending.batches.app, sending.batches.stream)
+        protocol.check_progress(sending.batches.app, sending.batches.stream)

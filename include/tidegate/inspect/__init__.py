@@ -1,0 +1,24 @@
+"""What only looks, and prints nothing: what streams hold and sent, how a batch went; what is wrong."""
+
+from tidegate.inspect.read import (
+    BatchReport,
+    batch_report,
+    lag,
+    read_emissions,
+    read_quarantine,
+    read_state,
+)
+from tidegate.inspect.sinks import check_sinks, sink_warnings
+from tidegate.inspect.verify import damaged_files
+
+__all__ = [
+    "BatchReport",
+    "batch_report",
+    "check_sinks",
+    "damaged_files",
+    "lag",
+    "read_emissions",
+    "read_quarantine",
+    "read_state",
+    "sink_warnings",
+]

@@ -1,0 +1,89 @@
+"""How large each stage's state is, and how large the next batch can make it at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.app.manifests import state_after
+from tidegate.app.root import App
+from tidegate.inspect.read import read_state
+from tidegate.lake import DataFile
+from tidegate.ledger import Plan
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.spec import Pipeline, Stage
+from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.window import HoppingWindow
+
+MEASURED_ROWS = 10_000
+"""With fewer rows than this on disk, files are mostly overhead: the default is taken instead."""
+
+DEFAULT_BYTES_PER_ROW = 15.0
+"""Of a boolean value under a key of two columns, as `python -m benchmarks.state` measures it."""
+
+DEFAULT_BYTES_PER_HASH = 85.0
+"""The same where only a hash is kept and hardly two are the same: a hash does not compress."""
+
+
+@dataclass(frozen=True)
+class StateEstimate:
+    """The state of one stage now, and at most after the next batch.
+
+    `rows` are keys, and windows of keys; `stored_rows` also counts the versions of them on disk that later
+    batches replaced. `bytes_per_row` is that of the files if `measured`, else a default. `rows_at_most` and
+    `bytes_at_most` take every waiting record for a key of its own, an exploded record for one.
+    """
+
+    stage: str
+    rows: int
+    stored_rows: int
+    bytes: int
+    bytes_per_row: float
+    measured: bool
+    rows_at_most: int
+    bytes_at_most: int
+
+
+def estimate_state(app: App, pipeline: Pipeline, plan: Plan) -> list[StateEstimate]:
+    """The state of each stage, for a plan that is not committed yet. Raises LakeUnavailable."""
+    head = app.ledger.head(plan.stream)
+    last = app.ledger.plan(plan.stream, head.seq) if head.seq else None
+    known = {stage.name for stage in planned_pipeline(last).stages} if last is not None else set()
+    stored = state_after(app, plan.stream, app.ledger.state_manifests(plan.stream))
+    return [
+        _estimate(
+            pipeline,
+            stage,
+            read_state(app, plan.stream, stage=stage.name).num_rows if stage.name in known else 0,
+            stored.get(stage.name, ()),
+            plan.span,
+        )
+        for stage in pipeline.stages
+    ]
+
+
+def _estimate(
+    pipeline: Pipeline, stage: Stage, rows: int, files: Sequence[DataFile], waiting: int
+) -> StateEstimate:
+    stored_rows, stored_bytes = sum(file.rows for file in files), sum(file.bytes for file in files)
+    measured = stored_rows >= MEASURED_ROWS
+    keeps_values = kernel_stage(pipeline, stage).keeps_values
+    default = DEFAULT_BYTES_PER_ROW if keeps_values else DEFAULT_BYTES_PER_HASH
+    per_row = stored_bytes / stored_rows if measured else default
+    more = waiting * _windows_per_record(stage)
+    return StateEstimate(
+        stage=stage.name,
+        rows=rows,
+        stored_rows=stored_rows,
+        bytes=stored_bytes,
+        bytes_per_row=per_row,
+        measured=measured,
+        rows_at_most=rows + more,
+        bytes_at_most=stored_bytes + math.ceil(more * per_row),
+    )
+
+
+def _windows_per_record(stage: Stage) -> int:
+    window = stage.window
+    return math.ceil(window.size_ms / window.every_ms) if isinstance(window, HoppingWindow) else 1

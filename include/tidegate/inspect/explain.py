@@ -1,0 +1,226 @@
+"""Which committed batches an explanation is about, and what each of them started from. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.app.manifests import read_manifests, state_after
+from tidegate.app.root import App
+from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
+from tidegate.lake.datafile import read_files
+from tidegate.lake.manifest import Manifest
+from tidegate.lake.state import read_key
+from tidegate.ledger import OffsetRange, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.protocol.before import left_before
+from tidegate.protocol.identity import is_truncated, planned_epochs
+from tidegate.protocol.lookups import check_lookup_tables
+from tidegate.spec import Pipeline, python_functions, require_trusted
+from tidegate.spec.kernel import kernel_stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.engine.explain import TraceEvent
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one batch did with a key; `changed` are the batches that changed its state, oldest first."""
+
+    plan: Plan
+    key: str
+    events: tuple[TraceEvent, ...]
+    changed: tuple[int, ...]
+
+
+def explain(
+    app: App,
+    stream: Stream,
+    key: str,
+    open_session: Callable[[], SparkSession],
+    seq: int | None = None,
+    offsets: OffsetRange | None = None,
+    stage: str | None = None,
+) -> list[Explanation]:
+    """What committed batches did with a key: batch `seq`, or those that read `offsets`, or the newest.
+
+    Raises SettingsInvalid for a batch, offsets, a stage or a key that there is not, OffsetsLost when Kafka no
+    longer has the records, and what `engine.explain` raises.
+    """
+    plans = _plans(app, stream, seq, offsets)
+    for plan in plans:
+        _require_stage(planned_pipeline(plan), plan, stage)
+        _require_records(app, plan)
+    found = [_explained(app, plan, key, open_session, offsets, stage) for plan in plans]
+    if not any(each.events or each.changed for each in found):
+        raise SettingsInvalid(
+            f"{stream} knows nothing of the key {key!r}: no record of it came in, and it has no state",
+            f"Write it as `tidegate state {stream.pipeline}` does{_example(app, stream, plans[-1])}, or name "
+            "another batch.",
+        )
+    return found
+
+
+def _plans(app: App, stream: Stream, seq: int | None, offsets: OffsetRange | None) -> list[Plan]:
+    head = app.ledger.head(stream)
+    if not head.seq:
+        raise SettingsInvalid(f"{stream} has no committed batch", f"Run one: tidegate run {stream.pipeline}.")
+    if offsets is not None:
+        return _plans_of(app, stream, offsets)
+    wanted = head.seq if seq is None else seq
+    plan = app.ledger.plan(stream, wanted) if 0 < wanted <= head.seq else None
+    if plan is None and 0 < wanted <= head.seq:
+        raise _removed(stream, wanted)
+    if plan is None:
+        raise SettingsInvalid(
+            f"Batch {wanted} of {stream} is not committed", f"Name one from 1 to {head.seq}."
+        )
+    return [plan]
+
+
+def _plans_of(app: App, stream: Stream, offsets: OffsetRange) -> list[Plan]:
+    """The batches that read some of the offsets, oldest first. Looks through the plans, newest first."""
+    head = app.ledger.head(stream)
+    found: list[Plan] = []
+    covered: list[OffsetRange] = []
+    for seq in range(head.seq, 0, -1):
+        plan = app.ledger.plan(stream, seq)
+        if plan is None:
+            if not found:
+                raise _removed(stream, seq)
+            break
+        mine = [each for each in plan.ranges if _same_place(each, offsets)]
+        covered += mine
+        if any(each.start < offsets.end and offsets.start < each.end for each in mine):
+            found.insert(0, plan)
+        if any(each.start <= offsets.start for each in mine):
+            break
+    if not found:
+        raise SettingsInvalid(_outside(stream, offsets, covered), "Correct --offsets; see `tidegate status`.")
+    return found
+
+
+def _removed(stream: Stream, seq: int) -> StateGivenUp:
+    return StateGivenUp(
+        f"Of batch {seq} of {stream}, and of those before it, the ledger keeps no more than that they were "
+        "committed",
+        "TIDEGATE_TIME_TRAVEL says for how many days batches can be explained. What they sent is still "
+        f"there: tidegate emissions {stream.pipeline} --batch {seq}.",
+    )
+
+
+def _same_place(one: OffsetRange, other: OffsetRange) -> bool:
+    return (one.topic, one.partition) == (other.topic, other.partition)
+
+
+def _outside(stream: Stream, offsets: OffsetRange, covered: Sequence[OffsetRange]) -> str:
+    place = f"{offsets.topic}[{offsets.partition}]"
+    if not covered:
+        return f"{stream} never read {place}"
+    first, end = min(each.start for each in covered), max(each.end for each in covered)
+    if offsets.start >= end:
+        return (
+            f"Offset {offsets.start} of {place} is in no committed batch: {stream} has read up to {end - 1}"
+        )
+    return (
+        f"Offset {offsets.start} of {place} is in no committed batch: {stream} has read {first} to {end - 1}"
+    )
+
+
+def _require_stage(pipeline: Pipeline, plan: Plan, stage: str | None) -> None:
+    names = [each.name for each in pipeline.stages]
+    if stage is not None and stage not in names:
+        raise SettingsInvalid(
+            f"Batch {plan.seq} of {plan.stream} has no stage {stage}", f"Its stages are: {', '.join(names)}."
+        )
+
+
+def _require_records(app: App, plan: Plan) -> None:
+    """All records that the batch read must still be there, in the same topics. Raises OffsetsLost."""
+    read = [each for each in plan.ranges if each.span]
+    with app.log() as log:
+        views = {topic: log.view(topic) for topic in {each.topic for each in read}}
+        epoch_ends = log.epoch_ends(planned_epochs(plan))
+    for each in read:
+        view = views[each.topic]
+        if plan.topic_ids.get(each.topic) not in (None, view.topic_id):
+            why = f"the topic {each.topic} was deleted and created again"
+        elif view.starts.get(each.partition, each.end) > each.start:
+            why = f"{each.topic}[{each.partition}] begins at offset {view.starts[each.partition]} now"
+        elif is_truncated(each, epoch_ends):
+            why = f"{each.topic}[{each.partition}] was truncated, and has grown again"
+        else:
+            continue
+        raise OffsetsLost(
+            f"Kafka no longer has the records of batch {plan.seq} ({each.topic}[{each.partition}] offsets "
+            f"{each.start} to {each.end - 1}): {why}",
+            f"What it decided is still there: tidegate emissions {plan.stream.pipeline} --batch {plan.seq}, "
+            f"tidegate state {plan.stream.pipeline} --as-of {plan.seq}.",
+        )
+
+
+def _explained(
+    app: App,
+    plan: Plan,
+    key: str,
+    open_session: Callable[[], SparkSession],
+    offsets: OffsetRange | None,
+    stage: str | None,
+) -> Explanation:
+    from tidegate.engine.explain import explain_batch
+    from tidegate.engine.source import KafkaSource
+
+    pipeline = planned_pipeline(plan)
+    require_trusted(python_functions(pipeline))
+    check_lookup_tables(plan)
+    events = explain_batch(
+        open_session(),
+        plan,
+        pipeline,
+        KafkaSource(app.settings.require_kafka(), plan.ranges),
+        app.lake(plan.stream),
+        left_before(app, app.ledger, plan),
+        stage,
+        key,
+    )
+    inside = [event for event in events if offsets is None or _within(offsets, event)]
+    return Explanation(plan, key, tuple(inside), _changed(app, pipeline, plan.stream, stage, key))
+
+
+def _within(offsets: OffsetRange, event: TraceEvent) -> bool:
+    topic, partition, offset = event.source
+    return (topic, partition) == (offsets.topic, offsets.partition) and offsets.start <= offset < offsets.end
+
+
+def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, key: str) -> tuple[int, ...]:
+    """The batches that changed the key's state, in one stage or in any: all whose changelogs are kept, and of
+    those before them the last."""
+    manifests, store, found = _kept_manifests(app, stream), app.lake(stream).store, set[int]()
+    for each in pipeline.stages:
+        is_bounded = kernel_stage(pipeline, each).bound is not None
+        for manifest in manifests if stage in (None, each.name) else ():
+            files = manifest.of("state", each.name)
+            if files:
+                found.update(read_key(store, files, key, is_bounded)["updated_seq"].to_pylist())
+    return tuple(sorted(found))
+
+
+def _kept_manifests(app: App, stream: Stream) -> list[Manifest]:
+    """The oldest state that can be read, and the changelogs since."""
+    given_up = [each.seq for each in app.ledger.snapshots(stream) if each.given_up_at is not None]
+    oldest = max(given_up, default=0)
+    base = app.ledger.state_manifests(stream, oldest) if oldest else []
+    return read_manifests(app, stream, [*base, *(each for _, each in app.ledger.committed(stream, oldest))])
+
+
+def _example(app: App, stream: Stream, plan: Plan) -> str:
+    """A key that there is, to show how keys are written."""
+    state = state_after(app, stream, app.ledger.state_manifests(stream))
+    for stage in planned_pipeline(plan).stages:
+        for file in state.get(stage.name, ())[:1]:
+            rows = read_files(app.lake(stream).store, [file], ["key"])
+            return f" (such as {rows['key'][0].as_py()})"
+    return ""

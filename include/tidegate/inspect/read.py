@@ -1,0 +1,142 @@
+"""What only reads: state, emissions and quarantine of committed batches, as Arrow, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tidegate.app.manifests import read_manifests, state_after
+from tidegate.app.root import App
+from tidegate.errors import SettingsInvalid
+from tidegate.lake.datafile import read_files
+from tidegate.lake.manifest import Kind
+from tidegate.lake.outbox import ORDER
+from tidegate.lake.schema import HASH
+from tidegate.lake.state import live_rows
+from tidegate.ledger import Head, LedgerReader, Offsets, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.spec import Pipeline, Stage
+from tidegate.spec.kernel import kernel_stage
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """A batch as it went: its plan, counts, seconds per step, and the sinks that have it.
+
+    `counts` is the batch in short: what became of the records that came in (first stage) and what went out
+    (last stage). `stages` has all that each stage counted.
+    """
+
+    plan: Plan
+    counts: dict[str, float]
+    seconds: dict[str, float]
+    published: dict[str, int]
+    stages: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def held_back(self) -> dict[str, int]:
+        """Stage -> keys (and windows) of which something is held back after this batch."""
+        name = "suppression-buffer-records"
+        return {stage: int(counts[name]) for stage, counts in self.stages.items() if name in counts}
+
+
+def read_state(
+    app: App, stream: Stream, as_of: int | None = None, stage: str | None = None, key: str | None = None
+) -> pa.Table:
+    """One row per key, and window where there are windows, that is not gone; by key and window.
+
+    Columns: `key`, `window_start`, `window_end` (epoch ms; null without a window), `value` (what is held) and
+    `emitted` (what last went out) or, in a stage that keeps hashes only, `digest`; how many records are held
+    back (`pending`) and until when (`due_at`); the position that last changed it. `as_of` is a batch's seq,
+    default the head. `stage`: default the last. `key`: only its rows, of which few are read.
+
+    Raises SettingsInvalid, StateGivenUp, LakeDamaged, LakeUnavailable.
+    """
+    found = _stage(app, stream, stage)
+    if found is None:
+        return pa.table({})
+    pipeline, chosen = found
+    state = state_after(app, stream, app.ledger.state_manifests(stream, as_of))
+    if chosen.name not in state:
+        return pa.table({})
+    is_bounded = kernel_stage(pipeline, chosen).bound is not None
+    return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key)
+
+
+def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str | None = None) -> pa.Table:
+    """What a stage sent out, of one batch or of all, by batch, key and order. `stage`: default the last.
+
+    Raises SettingsInvalid, also for a stage whose emissions only the next one gets: they are not kept.
+    """
+    found = _stage(app, stream, stage)
+    if found is None:
+        return pa.table({})
+    pipeline, chosen = found
+    if chosen.name not in pipeline.published_stages:
+        raise SettingsInvalid(
+            f"The emissions of the stage {chosen.name} are not kept: no sink of {stream} gets them",
+            f"Add a sink with `stage: {chosen.name}`; its next batches are kept.",
+        )
+    rows = _committed_rows(app, stream, "outbox", chosen.name, seq)
+    if not rows.num_rows:
+        return pa.table({})
+    return rows.drop_columns([HASH]).sort_by([(name, "ascending") for name in ORDER])
+
+
+def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
+    """Input that could not be used, whole, by position."""
+    rows = _committed_rows(app, stream, "quarantine", "", seq)
+    if not rows.num_rows:
+        return pa.table({})
+    return rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
+
+
+def batch_report(ledger: LedgerReader, stream: Stream, seq: int) -> BatchReport | None:
+    """How a batch went, or None when it was never planned."""
+    plan = ledger.plan(stream, seq)
+    if plan is None:
+        return None
+    attempt = ledger.attempt(stream, seq)
+    seconds = {
+        name.removeprefix("seconds."): value
+        for (_, name), value in ledger.metrics(stream, seq).items()
+        if name.startswith("seconds.")
+    }
+    names = [stage.name for stage in planned_pipeline(plan).stages]
+    stages = {name: dict(attempt.stage_counts(name)) for name in names} if attempt else {}
+    counts = _in_short(stages, attempt.stage_counts("")) if attempt else {}
+    return BatchReport(plan, counts, seconds, ledger.publications(stream, seq), stages)
+
+
+def _in_short(stages: dict[str, dict[str, float]], whole: Mapping[str, float]) -> dict[str, float]:
+    first, last = (list(stages.values())[at] for at in (0, -1))
+    went_out = {name: value for name, value in last.items() if name.startswith("emitted")}
+    came_in = {name: value for name, value in first.items() if not name.startswith("emitted")}
+    return came_in | went_out | dict(whole)
+
+
+def lag(head: Head, stable_ends: Offsets) -> int:
+    """Offsets that are there to be read and are not read yet."""
+    return sum(max(0, end - head.offsets.get(at, 0)) for at, end in stable_ends.items())
+
+
+def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage] | None:
+    """A stage by its name, the last without one, as planned last; None before the first plan."""
+    plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
+    if plan is None:
+        return None
+    pipeline = planned_pipeline(plan)
+    stages = {stage.name: stage for stage in pipeline.stages}
+    if name is not None and name not in stages:
+        raise SettingsInvalid(f"{stream} has no stage {name}", f"It has: {', '.join(stages)}.")
+    return pipeline, stages[name] if name is not None else pipeline.stages[-1]
+
+
+def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int | None) -> pa.Table:
+    """What batch `seq` wrote, or all batches."""
+    known = [manifest for each, manifest in app.ledger.committed(stream) if seq in (None, each)]
+    manifests = read_manifests(app, stream, known)
+    files = [file for manifest in manifests for file in manifest.of(kind, stage)]
+    return read_files(app.lake(stream).store, files)

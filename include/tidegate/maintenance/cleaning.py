@@ -1,0 +1,143 @@
+"""Giving up old state, and removing what nobody reads, so that no reader and no batch is surprised.
+
+First the ledger says that state before a snapshot is given up; from then on nobody begins to read it. What
+was marked so at least a safe age ago is removed: by then, whoever began before has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidegate.app.lease import leased
+from tidegate.app.manifests import read_manifests
+from tidegate.app.root import App
+from tidegate.app.tables import catch_up_tables
+from tidegate.errors import LeaseHeld
+from tidegate.lake import Manifest, Name
+from tidegate.lake.cleaning import Standing, remove, unread_files
+from tidegate.lake.store import Listed
+from tidegate.ledger import KnownNames, Stream
+from tidegate.ledger.planned import planned_pipelines
+from tidegate.maintenance.history import oldest_readable, remove_history
+
+SAFE_AGE = timedelta(hours=24)
+"""No reader, batch or compaction takes longer than this."""
+
+_PLANNING = timedelta(hours=1)
+"""A plan that is being written may pin a state that was the head's a moment ago."""
+
+HOLDER = "maintenance"
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What became of a stream's old files.
+
+    `given_up`: the batch before which state is given up, if that is new. `names`: the attempts and snapshots
+    of which files were removed; `files`, `bytes`: how many, and what they took. `batches`: of how many the
+    ledger keeps only commit and run from now on.
+    """
+
+    stream: Stream
+    given_up: int | None
+    names: tuple[str, ...]
+    files: int
+    bytes: int
+    note: str = ""
+    batches: int = 0
+
+
+def clean(
+    app: App, stream: Stream, now: float, safe_age: timedelta = SAFE_AGE, dry_run: bool = False
+) -> Cleaned:
+    """Give up what is older than time travel goes, and remove what was given up or is dead.
+
+    `now`: epoch seconds. The tables for others are brought up to the head first, so that they name nothing
+    that is removed. Raises Fenced, LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+    """
+    given_up, note = _give_up(app, stream, now, dry_run)
+    unread = _unread(app, stream, now - safe_age.total_seconds())
+    if not dry_run:
+        catch_up_tables(app, stream, planned_pipelines(app.ledger, stream))
+        remove(app.lake(stream).store, unread)
+    batches = remove_history(app, stream, now, safe_age, dry_run)
+    names = tuple(sorted({file.path.split("/")[-2] for file in unread}))
+    return Cleaned(stream, given_up, names, len(unread), sum(file.bytes for file in unread), note, batches)
+
+
+def _unread(app: App, stream: Stream, until: float) -> list[Listed]:
+    """The files that nobody reads. `until`, epoch seconds: younger ones are none of them, and state counts as
+    given up that was marked so by then."""
+    lake = app.lake(stream)
+    listed = lake.store.listed(lake.base)
+    known = app.ledger.known_names(stream)  # after the look: of what was there it knows all that ever counts
+    oldest = oldest_readable(known.snapshots, until)
+    snapshots = [made.manifest for made in known.snapshots if made.seq >= oldest]
+    batches = {committed.name: committed for committed in known.committed.values()}
+
+    def manifest(name: str) -> Manifest:
+        return app.manifest(stream, batches[name])
+
+    reading = read_manifests(app, stream, snapshots)
+    return list(unread_files(listed, standing_in(known, oldest), manifest, reading, until))
+
+
+def standing_in(known: KnownNames, oldest: int) -> Callable[[str], Standing]:
+    """What becomes of the files of a name, where the state before that of batch `oldest` is read no more."""
+    snapshots = {made.name: made.seq for made in known.snapshots}
+    newest = max(snapshots.values(), default=0)
+
+    def of_snapshot(text: str, seq: int) -> Standing:
+        if text in snapshots:
+            return Standing.COMMITTED if seq >= oldest else Standing.DEAD
+        return Standing.DEAD if seq <= newest else Standing.PENDING  # the ledger notes no older ones
+
+    def of_attempt(text: str, seq: int, epoch: int) -> Standing:
+        if seq > known.head:
+            never = epoch < known.epoch and text not in known.computed
+            return Standing.DEAD if never else Standing.PENDING
+        committed = known.committed.get(seq)
+        if committed is None or committed.name != text:
+            return Standing.DEAD
+        return Standing.SUPERSEDED if seq <= oldest else Standing.COMMITTED
+
+    def standing(text: str) -> Standing:
+        name = Name.parse(text)
+        assert name is not None, "only asked of names"
+        return of_snapshot(text, name.seq) if name.epoch is None else of_attempt(text, name.seq, name.epoch)
+
+    return standing
+
+
+def oldest_kept(app: App, stream: Stream, now: float) -> int:
+    """The oldest batch of which the state must be kept: for time travel, as the head, or for an open plan."""
+    travel = max(app.settings.time_travel, _PLANNING)
+    needed = [app.ledger.head_at(stream, now - travel.total_seconds()), *_pinned(app, stream)]
+    return min(needed)
+
+
+def _pinned(app: App, stream: Stream) -> Iterator[int]:
+    """The batches of the stream whose state open plans read."""
+    for lookups in app.ledger.open_lookups():
+        for pin in lookups.values():
+            if (pin.get("pipeline"), pin.get("generation")) == (stream.pipeline, stream.generation):
+                yield pin["seq"]
+
+
+def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int | None, str]:
+    """Mark the newest snapshot that all that must be kept can be read through."""
+    kept = oldest_kept(app, stream, now)
+    usable = [made for made in app.ledger.snapshots(stream) if made.seq <= kept]
+    if not usable or usable[-1].given_up_at is not None:
+        return None, ""
+    seq = usable[-1].seq
+    if not dry_run:
+        try:
+            with leased(app.ledger, stream, HOLDER) as held:
+                held.give_up(seq)
+                held.release()
+        except LeaseHeld:
+            return None, "a run is at work: old state is given up the next time"
+    return seq, ""

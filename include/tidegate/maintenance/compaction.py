@@ -1,0 +1,97 @@
+"""Compaction: the changelogs since the last snapshot are folded into a new one. Safe beside running batches.
+
+Whoever reads state reads the newest snapshot and the changelogs after it; what they tell is the same before
+and after. Nothing is removed here: see `maintenance.cleaning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidegate.app.manifests import read_manifests
+from tidegate.app.root import App
+from tidegate.lake import DataFile, Manifest, snapshot_name
+from tidegate.lake.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
+from tidegate.ledger import Snapshot, Stream
+from tidegate.ledger.planned import planned_pipelines
+from tidegate.spec.kernel import state_stages
+
+
+class Size(NamedTuple):
+    """What the state of all stages takes. Rows are those of files: a key may have several."""
+
+    rows: int
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What the state after batch `seq` was read from before, and is now. `note` says why nothing was done, or
+    what was; `snapshot` is the name of the one that was made."""
+
+    stream: Stream
+    seq: int
+    note: str
+    before: Size
+    after: Size
+    snapshot: str | None = None
+
+
+def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: bool = False) -> Compaction:
+    """Fold the state after the head into a snapshot, if it is not one already.
+
+    It takes no lease. Of two at once one is noted; the other's files are dead. Raises LakeDamaged,
+    LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+    """
+    snapshots = app.ledger.snapshots(stream)
+    base = snapshots[-1].seq if snapshots else 0
+    head = app.ledger.head(stream).seq
+    manifests = read_manifests(app, stream, app.ledger.state_manifests(stream, head))
+    before = _size_of(manifests)
+    why_not = _why_not(head, base, manifests, only_if_due)
+    if why_not or dry_run:
+        return Compaction(stream, head, why_not or "would be compacted", before, before)
+    snapshot = _folded(app, stream, head, manifests)
+    written = app.write_manifest(stream, snapshot)
+    if not app.ledger.add_snapshot(Snapshot(stream, head, written), base):
+        return Compaction(stream, head, "another compaction was faster", before, before)
+    return Compaction(stream, head, "compacted", before, _size_of([snapshot]), snapshot.name)
+
+
+def compact_overdue(app: App, stream: Stream) -> None:
+    """What a batch does before it computes: compact, where nobody has for so long that its state is in twice
+    as many changelogs as it should be. Raises as `compact_state`.
+    """
+    if len(app.ledger.state_manifests(stream)) > 2 * MOST_CHANGELOGS:
+        compact_state(app, stream)
+
+
+def _why_not(head: int, base: int, manifests: Sequence[Manifest], only_if_due: bool) -> str | None:
+    """Why there is nothing to do; None: there is. `base`: the batch of the last snapshot, 0 without one."""
+    if head == base:
+        return "is compacted already" if head else "no batch is committed yet"
+    snapshot, changelogs = (manifests[0], manifests[1:]) if base else (None, manifests)
+    if only_if_due and not is_due(snapshot, changelogs):
+        changed, folded = _size_of(changelogs).rows, snapshot.rows if snapshot is not None else 0
+        return f"not due: {changed} rows changed since a snapshot of {folded}"
+    return None
+
+
+def _folded(app: App, stream: Stream, head: int, manifests: Sequence[Manifest]) -> Manifest:
+    lake, name = app.lake(stream), snapshot_name(head)
+    target = SnapshotTarget(name, head, lambda stage: lake.files("state", stage, name))
+    stages = state_stages(planned_pipelines(app.ledger, stream))
+    rules = {stage: FoldRule.of(logics) for stage, logics in stages.items()}
+    return compact(lake.store, target, _state_of(manifests), rules)
+
+
+def _state_of(manifests: Iterable[Manifest]) -> list[DataFile]:
+    return [file for manifest in manifests for file in manifest.files if file.kind == "state"]
+
+
+def _size_of(manifests: Iterable[Manifest]) -> Size:
+    files = _state_of(manifests)
+    return Size(sum(file.rows for file in files), sum(file.bytes for file in files), len(files))

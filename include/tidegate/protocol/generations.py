@@ -1,0 +1,88 @@
+"""Orphaned streams: generations that no pipeline file has any more, so that nobody would end what they began.
+
+A generation that has a file of its own has a DAG of its own, and is never touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidegate.app.lease import leased
+from tidegate.app.root import App, stream_of
+from tidegate.errors import Halted, LeaseHeld, PlanUnreadable, TidegateError
+from tidegate.ledger import Stream
+from tidegate.protocol.publish import lacking_sinks, publish_decided
+from tidegate.protocol.unfinished import Unfinished, unfinished_batches
+from tidegate.spec import Pipeline, load_pipelines
+
+logger = logging.getLogger(__name__)
+
+
+def streams_without_file(app: App) -> list[Stream]:
+    """The streams of the ledger that no pipeline file has, of all pipelines."""
+    pipelines, _ = load_pipelines(app.settings.pipelines)
+    owned = set(map(stream_of, pipelines.values()))
+    return [stream for stream in app.ledger.streams() if stream not in owned]
+
+
+def orphaned_streams(app: App, pipeline: Pipeline) -> list[Stream]:
+    """The pipeline's other generations that have a batch which is not through, and no pipeline file.
+
+    The files are read only where there is such a batch.
+    """
+    own = stream_of(pipeline)
+    others = [each for each in app.ledger.streams() if each.pipeline == own.pipeline and each != own]
+    open_streams = [stream for stream in others if _has_open_batch(app, stream)]
+    if not open_streams:
+        return []
+    without_file = streams_without_file(app)
+    return [stream for stream in open_streams if stream in without_file]
+
+
+def finish_orphaned_streams(app: App, pipeline: Pipeline, run_id: str) -> None:
+    """Publish what the pipeline's other generations have decided, if they have no file; name what stays.
+
+    Whatever keeps it from being published is logged, and noted for `doctor`: it holds up no new generation.
+    A stream that somebody else works on is left to them.
+    """
+    for stream in orphaned_streams(app, pipeline):
+        try:
+            with leased(app.ledger, stream, run_id) as lease:
+                publish_decided(app, lease)
+                lease.release()
+        except LeaseHeld as error:
+            logger.info("Another generation has a batch that is not through. %s", error)
+        except TidegateError as error:
+            logger.warning("What %s has decided cannot be published: %s", stream, error)
+        else:
+            for batch in orphaned_batches(app, stream):
+                logger.warning("%s: %s", stream, batch.told)
+
+
+def orphaned_batches(app: App, stream: Stream) -> Iterator[Unfinished]:
+    """What is known of the batches of a stream without a pipeline file that are not through."""
+    generation = f"--generation {stream.generation}"
+    for batch in unfinished_batches(app, stream):
+        with_option = f" The command needs `{generation}`." if "tidegate doctor" in batch.told else ""
+        yield replace(batch, told=batch.told + with_option)
+    plan = app.ledger.open_plan(stream)
+    if plan is not None:
+        yield Unfinished(
+            f"batch {plan.seq} is planned and not decided, and no pipeline file has generation "
+            f"{stream.generation} of {stream.pipeline}. To finish it, put that into a file of its own, which "
+            "may stand beside that of another generation; to forget it: "
+            f"tidegate doctor {stream.pipeline} {generation} --drop-plan"
+        )
+
+
+def _has_open_batch(app: App, stream: Stream) -> bool:
+    head = app.ledger.head(stream)
+    try:
+        if app.ledger.plan(stream, head.seq + 1) is not None:
+            return True
+        decided = app.ledger.plan(stream, head.seq) if head.seq else None
+        return decided is not None and bool(lacking_sinks(app, decided))
+    except (Halted, PlanUnreadable):
+        return True  # its pipeline is lost; who tries to publish it says so

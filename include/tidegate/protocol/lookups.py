@@ -1,0 +1,152 @@
+"""Pinning lookup tables: a batch, and every retry of it, sees them as they were when it was planned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+
+from tidegate.app.manifests import state_after
+from tidegate.app.root import App
+from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Problem
+from tidegate.failpoints import failpoint
+from tidegate.lake.delta import delta_errors
+from tidegate.ledger import Head, LedgerReader, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.spec import Pipeline, Stage
+from tidegate.spec.lookup import Lookup
+
+if TYPE_CHECKING:
+    from tidegate.engine.lookups import PinnedTable, PinnedTables
+
+logger = logging.getLogger(__name__)
+
+
+def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> dict[str, Any]:
+    """What each lookup's table is now, by its text in the pipeline file: see `ledger.Plan.lookups`.
+
+    `before`: the same of the batch before this one; no older generation of a pipeline is read than there.
+    Raises LookupMissing, LakeUnavailable, and PipelineInvalid where a lookup does not fit a state's windows.
+    """
+    return {
+        lookup.table: _pinned_table(lookup.table)
+        if lookup.state is None
+        else _pinned_stage(app.ledger, pipeline.pipeline, lookup, before.get(lookup.table, {}))
+        for lookup in pipeline.lookup
+    }
+
+
+def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
+    """What the plan's lookups read, by the lookup's text.
+
+    The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp: a plan
+    that is not open any more keeps nothing from being given up. Raises LakeDamaged, LakeUnavailable, too.
+    """
+    from tidegate.engine.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
+
+    def pinned(table: str, pin: Mapping[str, Any]) -> PinnedTable:
+        if "version" in pin:
+            return DeltaVersion(table, pin["version"])
+        stream = Stream(pin["pipeline"], pin["generation"])
+        state = state_after(app, stream, ledger.state_manifests(stream, pin["seq"]))
+        return StateVersion(app.lake(stream).store, state.get(pin["stage"], ()))
+
+    return {table: pinned(table, pin) for table, pin in plan.lookups.items()}
+
+
+def _pinned_table(path: str) -> dict[str, Any]:
+    with delta_errors(path), failpoint("plan.lookup"):
+        if not DeltaTable.is_deltatable(path):
+            raise LookupMissing(
+                f"The lookup's table {path} does not exist", "Write it as a Delta table, or correct its path."
+            )
+        table = DeltaTable(path)
+        return {"version": table.version(), "id": str(table.metadata().id)}
+
+
+def check_lookup_tables(plan: Plan) -> None:
+    """Find out whether the pinned Delta tables are still the same, and not others by their names.
+
+    Raises LookupReplaced, LakeUnavailable.
+    """
+    for path, pin in plan.lookups.items():
+        if "version" in pin and _table_id(path, pin["version"]) != pin["id"]:
+            raise LookupReplaced(
+                f"The lookup's table {path} is not the one that batch {plan.seq} of {plan.stream} was "
+                f"planned with, which was version {pin['version']} of the table {pin['id']}",
+                f"Put it back; or tidegate doctor {plan.stream.pipeline} --drop-plan: then the next batch is "
+                "planned with the table as it is now.",
+            )
+
+
+def _table_id(path: str, version: int) -> str | None:
+    """Of the table as of a version; None where there is no such version, nor table."""
+    with delta_errors(path), failpoint("compute.lookup"):
+        if not DeltaTable.is_deltatable(path):
+            return None
+        newest = DeltaTable(path)
+        if newest.version() < version:
+            return None
+        return str(DeltaTable(path, version=version).metadata().id)
+
+
+def _pinned_stage(
+    ledger: LedgerReader, reader: str, lookup: Lookup, before: Mapping[str, Any]
+) -> dict[str, Any]:
+    assert lookup.state is not None, "only asked for states"
+    pipeline, stage = lookup.state
+    oldest = before.get("generation", 0)
+    streams = [each for each in ledger.streams() if each.pipeline == pipeline and each.generation >= oldest]
+    heads = [head for head in map(ledger.head, streams) if head.seq]
+    if not heads:
+        raise LookupMissing(
+            f"The lookup {lookup.table} reads the pipeline {pipeline}, which has no committed batch",
+            f"Run it first (tidegate run {pipeline}), or correct the name.",
+        )
+    newest = _caught_up(heads, lookup.table)
+    windowed = _stage(ledger, newest, stage, lookup.table).window is not None
+    if (mistake := lookup.window_mistake(windowed)) is not None:
+        raise PipelineInvalid([Problem(reader, 1, "lookup", *mistake)])
+    return {
+        "pipeline": pipeline,
+        "generation": newest.stream.generation,
+        "seq": newest.seq,
+        "stage": stage,
+    }
+
+
+def _caught_up(heads: Sequence[Head], table: str) -> Head:
+    """The newest generation that has read all that the older ones have: another's state is still partial."""
+    newest_first = sorted(heads, key=lambda head: head.stream.generation, reverse=True)
+    for number, head in enumerate(newest_first):
+        ahead = [older for older in newest_first[number + 1 :] if not _has_read_all(head, older)]
+        if not ahead:
+            return head
+        logger.info(
+            "The lookup %s does not read %s yet: it is behind %s", table, head.stream, ahead[0].stream
+        )
+    raise AssertionError("the oldest one is behind nobody")
+
+
+def _has_read_all(newer: Head, older: Head) -> bool:
+    """Of what both read: a topic that was recreated in between is another one."""
+    shared = {topic for topic, id_ in older.topic_ids.items() if newer.topic_ids.get(topic) == id_}
+    return all(
+        newer.offsets.get(place, -1) >= offset
+        for place, offset in older.offsets.items()
+        if place[0] in shared
+    )
+
+
+def _stage(ledger: LedgerReader, head: Head, name: str, table: str) -> Stage:
+    plan = ledger.plan(head.stream, head.seq)
+    stages = {stage.name: stage for stage in planned_pipeline(plan).stages} if plan else {}
+    if name not in stages:
+        raise LookupMissing(
+            f"The lookup {table} reads the stage {name}, "
+            f"which batch {head.seq} of {head.stream} does not have",
+            f"Its stages are: {', '.join(stages)}.",
+        )
+    return stages[name]

@@ -1,0 +1,268 @@
+"""Step 1, plan: finish what was left unpublished, then fix what the next batch reads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from tidegate.app.lease import leased
+from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
+from tidegate.broker import KafkaLog, TopicView
+from tidegate.core import FUTURE_MS
+from tidegate.errors import BackwardsRefused, TopicMissing
+from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run, Stream
+from tidegate.protocol.edits import head_plan, require_compatible
+from tidegate.protocol.generations import finish_orphaned_streams
+from tidegate.protocol.identity import check_head_epochs, with_epochs
+from tidegate.protocol.lookups import pinned_lookups
+from tidegate.protocol.publish import publish_decided
+from tidegate.protocol.ranges import plan_ranges, standing_still
+from tidegate.protocol.stalled import stalled_in
+from tidegate.sinks.port import TimestampBounds
+from tidegate.spec import Pipeline, Source, compile_pipeline, with_digests
+
+logger = logging.getLogger(__name__)
+
+_HELD = ("held", "suppression-buffer-records")
+"""Counts of a stage, of which either says how many keys it holds something back for."""
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Why a batch runs, and when. Instants are epoch ms.
+
+    `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
+    trigger itself was. `interval_end_ms` null reads all that is there. With `drain`, nothing is read and
+    what the stages hold back goes out. `backfill` says that it is one of many intervals of the past.
+    """
+
+    run_id: str
+    clock_ms: int
+    interval_end_ms: int | None = None
+    now_ms: int | None = None
+    drain: bool = False
+    backfill: bool = False
+
+    @property
+    def believed_until_ms(self) -> int:
+        """A record from later than this is a mistake, and not just one that a later interval will read."""
+        return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The batch that a run works on, or, when there is none, the reason in `note`."""
+
+    plan: Plan | None
+    note: str
+
+
+def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    """Plan the run's batch, or find the one that it, or a run before it, already planned. What a generation
+    that has no pipeline file any more has decided is published first.
+
+    Raises LeaseHeld while another run is at work, BackwardsRefused, and what `draft` raises.
+    """
+    stream = stream_of(pipeline)
+    known = app.ledger.run(stream, trigger.run_id)
+    if known is not None:
+        return _found_again(app, pipeline, known)
+    finish_orphaned_streams(app, pipeline, trigger.run_id)
+    with leased(app.ledger, stream, trigger.run_id) as held:
+        publish_decided(app, held)
+        waiting = held.open_plan(stream)
+        if waiting is not None:
+            held.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
+            return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
+        for sink in app.sinks(stream, pipeline):
+            sink.check_settings()
+        return _plan_next(app, held, pipeline, trigger)
+
+
+def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    began = time.monotonic()
+    head = held.head(held.stream)
+    if trigger.drain and head.seq == 0:
+        return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
+    plan, found = _draft(app, pipeline, head, trigger)
+    _log_what_is_unusual(head, plan, found)
+    if plan.span == 0 and head.seq and not (trigger.drain or _may_fire(held, pipeline, plan)):
+        note = f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
+        return _no_batch(held, trigger, note)
+    _check_direction(held, plan, trigger)
+    held.add_plan(plan)
+    lag = {} if found is None else {"lag": float(found.waiting)}
+    held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | lag | _age(held, plan))
+    return Outcome(plan, f"batch {plan.seq}: {_told(plan)}")
+
+
+def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
+    """The plan of the next batch. Reads Kafka and the lookups' tables, writes nothing: the dry run.
+
+    Raises PipelineChanged, and what `protocol.ranges`, `protocol.lookups` and `broker` raise.
+    """
+    return _draft(app, pipeline, head, trigger)[0]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What Kafka was found to have: the ranges to read, the topics' ids, how many offsets wait from the
+    starts on, and sentences on transactions that keep the rest from being read.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    topic_ids: dict[str, str]
+    waiting: int
+    stalled: list[str]
+
+
+def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, _Found | None]:
+    """The plan, and what Kafka has (None: not asked)."""
+    pipeline = with_digests(pipeline)
+    before = head_plan(app, head)
+    require_compatible(before, pipeline)
+    found = None if trigger.drain else _look(app, pipeline, head, trigger)
+    cut = before.cut_partitions if before is not None else frozenset()
+    ranges = standing_still(head, cut) if found is None else found.ranges
+    plan = Plan(
+        stream=head.stream,
+        seq=head.seq + 1,
+        run_id=trigger.run_id,
+        clock_ms=trigger.clock_ms,
+        believed_until_ms=trigger.believed_until_ms,
+        ranges=ranges,
+        topic_ids=head.topic_ids if found is None else found.topic_ids,
+        spec_text=pipeline.text,
+        spec_compiled=compile_pipeline(pipeline),
+        drain=trigger.drain,
+        lookups=pinned_lookups(app, pipeline, before.lookups if before is not None else {}),
+        clocks=head.clocks_of((each.topic, each.partition) for each in ranges),
+        timestamps=_timestamp_bounds(app, head.stream, pipeline),
+    )
+    return plan, found
+
+
+def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:
+    """By topic the timestamps that it takes now, of those sinks that quarantine others."""
+    bounds: dict[str, TimestampBounds] = {}
+    for sink in app.sinks(stream, pipeline):
+        bounds |= sink.timestamp_bounds()
+    return bounds
+
+
+def _check_direction(held: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
+    """The intervals of a backfill come in order, or its records would meet a time that is later than theirs.
+
+    What is left of a cut interval met no later one, whichever run comes to it. Only a backfill can be
+    refused: a scheduled run goes on from the head, whatever the clocks have done.
+    """
+    clocks = [plan.clocks[each.topic, each.partition] for each in plan.ranges if each.span]
+    if trigger.backfill and plan.clock_ms < max(clocks, default=-1):
+        held.renew()  # a try that was overtaken since it read the head is Fenced: a refusal is for good
+        raise BackwardsRefused(
+            f"The backfill {trigger.run_id} of {plan.stream} goes backwards: batches up to {plan.seq - 1} "
+            "are of a later interval, and do not cover this one yet",
+            "Nothing is lost: later runs read what is left, in order. Backfill from the oldest interval on, "
+            "not with --run-backwards; or raise `generation` to process all of it again.",
+        )
+
+
+def _log_what_is_unusual(head: Head, plan: Plan, found: _Found | None) -> None:
+    added = [each for each in plan.ranges if (each.topic, each.partition) not in head.offsets]
+    for each in added if head.seq else ():
+        logger.info("%s[%d] is new; it is read from offset %d on", each.topic, each.partition, each.start)
+    for told in found.stalled if found is not None else ():
+        logger.warning("%s", told)
+
+
+def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
+    with app.log() as log:
+        views = [log.view(topic) for topic in pipeline.source.topics]
+        first = _first_starts(log, views, pipeline.source) if head.seq == 0 else {}
+        upper = None
+        if trigger.interval_end_ms is not None:
+            upper = _offsets_at(
+                log, views, trigger.interval_end_ms, believed_until_ms=trigger.believed_until_ms
+            )
+        ranges = plan_ranges(head, views, first, upper, pipeline.source.max_records)
+        check_head_epochs(log, head, views)
+        ranges = with_epochs(log, views, ranges)
+        stalled = stalled_in(log, views)
+    ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
+    waiting = sum(max(0, ends[each.topic, each.partition] - each.start) for each in ranges)
+    topic_ids = {**head.topic_ids, **{view.topic: view.topic_id for view in views}}
+    return _Found(ranges, topic_ids, waiting, stalled)
+
+
+def _may_fire(held: LeasedLedger, pipeline: Pipeline, plan: Plan) -> bool:
+    """Whether the clock alone can let something out: a stage runs by it, and something is held back.
+
+    It is applied to partitions that are not cut.
+    """
+    if all(each.is_cut for each in plan.ranges) or not any(
+        stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
+    ):
+        return False
+    attempt = held.attempt(plan.stream, plan.seq - 1)
+    return attempt is not None and any(
+        attempt.stage_counts(stage.name).get(name, 0) > 0 for stage in pipeline.stages for name in _HELD
+    )
+
+
+def _age(held: LeasedLedger, plan: Plan) -> dict[str, float]:
+    """How far the newest record that was read lies behind the clock; nothing before the first batch."""
+    times = [at for stage in held.times(plan.stream).values() for at in stage.values() if at >= 0]
+    return {"age_seconds": (plan.clock_ms - max(times)) / 1000} if times else {}
+
+
+def _told(plan: Plan) -> str:
+    if plan.drain:
+        return "reads nothing, lets out what is held back"
+    told = f"{plan.span} offsets in {len(plan.ranges)} partitions"
+    cut = len(plan.cut_partitions)
+    return f"{told}, in {cut} of them not to the interval's end: its clock waits there" if cut else told
+
+
+def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:
+    stream = stream_of(pipeline)
+    if run.seq is None:
+        return Outcome(None, run.note)
+    plan = app.ledger.plan(stream, run.seq)
+    if plan is None and is_long_done(app.ledger, stream, run):
+        return Outcome(None, LONG_DONE)
+    if plan is None:
+        raise TopicMissing(f"The plan of batch {run.seq} is gone", "Trigger a new run.")
+    return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")
+
+
+def _no_batch(held: LeasedLedger, trigger: Trigger, note: str) -> Outcome:
+    held.add_run(Run(trigger.run_id, None, note))
+    held.release()
+    return Outcome(None, note)
+
+
+def _first_starts(log: KafkaLog, views: list[TopicView], source: Source) -> dict[tuple[str, int], int]:
+    """Where the very first batch starts, as the pipeline file says."""
+    if source.start == "earliest":
+        return {}
+    latest = {(view.topic, p): end for view in views for p, end in view.stable_ends.items()}
+    return latest if source.start == "latest" else latest | _offsets_at(log, views, source.start)
+
+
+def _offsets_at(
+    log: KafkaLog, views: list[TopicView], timestamp_ms: int, believed_until_ms: int | None = None
+) -> dict[tuple[str, int], int]:
+    """Where an instant falls in each partition. Only a hint: timestamps need not rise with offsets.
+
+    A record from after `believed_until_ms` does not count: it would hold back all that comes after it
+    until its time has come. It is read, and quarantined.
+    """
+    return {
+        (view.topic, partition): offset
+        for view in views
+        for partition, (offset, at_ms) in log.offsets_at(
+            view.topic, sorted(view.starts), timestamp_ms
+        ).items()
+        if believed_until_ms is None or at_ms <= believed_until_ms
+    }

@@ -1,0 +1,100 @@
+"""Interval arithmetic of a plan: which offsets a batch reads. Plain functions on plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from tidegate.broker import TopicView
+from tidegate.errors import LogTruncated, OffsetsLost
+from tidegate.ledger import Head, OffsetRange, Plan
+from tidegate.protocol.identity import check_planned_topic, check_same_topic
+
+Ends = Mapping[tuple[str, int], int]
+
+
+def plan_ranges(
+    head: Head, views: Sequence[TopicView], first_starts: Ends, upper: Ends | None, max_records: int | None
+) -> tuple[OffsetRange, ...]:
+    """One range per topic-partition, empty ones included, so that the head knows every partition.
+
+    Starts come from the head; `first_starts` counts for partitions that the head does not know yet.
+    The interval reaches up to `upper` (absent: the partition has no record past it). Ends are at most that,
+    the last stable offset, and what `max_records` leaves; a range that ends before the interval does is cut.
+    Raises TopicRecreated, OffsetsLost, LogTruncated.
+    """
+    ranges = []
+    for view in views:
+        check_same_topic(head, view.topic, view.topic_id)
+        for partition in sorted(view.starts):
+            at = (view.topic, partition)
+            start = head.offsets.get(at, first_starts.get(at, view.starts[partition]))
+            check_kept(head, view, partition, start)
+            interval_end = min((upper or {}).get(at, view.ends[partition]), view.ends[partition])
+            end = max(start, min(view.stable_ends[partition], interval_end))
+            ranges.append(OffsetRange(view.topic, partition, start, end, is_cut=end < interval_end))
+    return tuple(ranges) if max_records is None else limit_span(ranges, max_records)
+
+
+def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetRange, ...]:
+    """Ranges in which nothing is read: each partition stays where the head has it.
+
+    `cut`: the partitions in which the head's batch left records of its interval. They are still left.
+    """
+    return tuple(
+        OffsetRange(*at, offset, offset, head.epochs.get(at), at in cut)
+        for at, offset in sorted(head.offsets.items())
+    )
+
+
+def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
+    """All records from `start` on must still be there, and the log must reach up to it."""
+    first, end = view.starts[partition], view.ends[partition]
+    if start < first and (view.topic, partition) in head.offsets:
+        lost = f"{view.topic}[{partition}] offsets {start} to {first - 1}"
+        raise OffsetsLost(
+            f"Retention deleted {lost} before they were read",
+            f"Restore them, or go on without: tidegate doctor {head.stream.pipeline} --accept-gap",
+        )
+    if start > end:
+        raise LogTruncated(
+            f"{view.topic}[{partition}] ends at offset {end}, but it was read up to {start}",
+            f"Restore the log, or raise `generation` of {head.stream.pipeline} to start over.",
+        )
+
+
+def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
+    """What is planned must still be there, in the same topics. Raises what `plan_ranges` does."""
+    starts = {(each.topic, each.partition): each.start for each in plan.ranges if each.span}
+    planned = Head(plan.stream, plan.seq - 1, starts, plan.topic_ids)
+    by_topic = {view.topic: view for view in views}
+    for each in plan.ranges:
+        if not each.span:
+            continue
+        view = by_topic[each.topic]
+        check_planned_topic(plan, view.topic, view.topic_id)
+        check_kept(planned, view, each.partition, each.start)
+        end = view.ends.get(each.partition, 0)
+        if each.end > end:
+            raise LogTruncated(
+                f"{each.topic}[{each.partition}] ends at offset {end}, but batch {plan.seq} is planned up to "
+                f"{each.end}",
+                f"Restore the log, or forget the plan: tidegate doctor {plan.stream.pipeline} --drop-plan",
+            )
+
+
+def limit_span(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
+    """Cut the ranges' ends so that all together span at most `most` offsets, each by its share."""
+    total = sum(each.span for each in ranges)
+    if total <= most:
+        return tuple(ranges)
+    allowed = [each.span * most // total for each in ranges]
+    spare = most - sum(allowed)
+    for index, each in enumerate(ranges):
+        extra = min(spare, each.span - allowed[index], 1)
+        allowed[index] += extra
+        spare -= extra
+    return tuple(
+        replace(each, end=each.start + span, is_cut=each.is_cut or span < each.span)
+        for each, span in zip(ranges, allowed, strict=True)
+    )

@@ -1,0 +1,59 @@
+"""All five steps in one process: what `tidegate run` and the tests do, in the order that Airflow does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from tidegate.app.root import App
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.protocol.commit import commit_batch
+from tidegate.protocol.compute import compute_batch
+from tidegate.protocol.plan import Outcome, Trigger, plan_batch
+from tidegate.protocol.publish import publish_batch
+from tidegate.protocol.validate import validate_batch
+from tidegate.spec import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_batch(
+    app: App,
+    pipeline: Pipeline,
+    trigger: Trigger,
+    open_session: Callable[[], SparkSession],
+    progress: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """One batch from plan to publication. Calls `progress` with each step's name before it begins."""
+    progress("plan")
+    outcome = plan_batch(app, pipeline, trigger)
+    plan = outcome.plan
+    if plan is None:
+        return outcome
+    progress("compute")
+    checked = planned_pipeline(plan).quality is not None
+    compute_batch(app, plan, trigger.run_id, _preloading_quality(open_session) if checked else open_session)
+    progress("validate")
+    validate_batch(app, plan, trigger.run_id)
+    progress("commit")
+    commit_batch(app, plan, trigger.run_id)
+    progress("publish")
+    publish_batch(app, plan, trigger.run_id)
+    return outcome
+
+
+def _preloading_quality(open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+    """Great Expectations takes seconds to import, for which there is time while Spark starts and computes.
+
+    It looks for pyspark, too, so it comes after all of ours that imports that: two threads that import
+    modules which import each other can see halves of them.
+    """
+
+    def opened() -> SparkSession:
+        Thread(target=import_module, args=["tidegate.quality"], name="preload quality", daemon=True).start()
+        return open_session()
+
+    return opened

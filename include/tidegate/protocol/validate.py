@@ -1,0 +1,100 @@
+"""Step 3, validate: the quality gate, and what sinks will not take. Nothing is visible yet; a failure leaves
+it so.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.lease import leased_for, timed
+from tidegate.app.root import App
+from tidegate.errors import Halted, QualityFailed
+from tidegate.failpoints import failpoint
+from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, parts_of, window_columns
+from tidegate.lake.schema import KEY
+from tidegate.ledger import Attempt, Plan
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.spec import Pipeline
+
+log = logging.getLogger(__name__)
+
+
+def validate_batch(app: App, plan: Plan, run_id: str) -> str:
+    """Check the outbox against the pipeline's suite. Returns what was found, in a sentence.
+
+    Raises QualityFailed when the suite says stop, SinkRefused when a SQL sink could not hold an emission,
+    TimestampRefused when a topic would not take one;
+    the batch is then neither committed nor published.
+    """
+    attempt = app.ledger.attempt(plan.stream, plan.seq)
+    if attempt is None:
+        raise Halted(
+            f"Batch {plan.seq} of {plan.stream} is not computed",
+            "Clear `compute`, if that was only marked as a success; or trigger a new run, which goes on with "
+            "the batch.",
+        )
+    if attempt.validated:
+        return f"batch {plan.seq} has passed before"
+    pipeline = planned_pipeline(plan)
+    with leased_for(app.ledger, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
+        with failpoint("validate.sinks"):
+            _check_sinks(app, plan, pipeline, attempt)
+        with failpoint("validate.quality"):
+            passed, found = _check(app, plan, pipeline, attempt)
+        stops = pipeline.quality is not None and pipeline.quality.on_failure == "stop"
+        held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
+        if not passed and stops:
+            raise QualityFailed(
+                f"Batch {plan.seq} of {plan.stream} does not pass its quality suite: {found}",
+                "Nothing was published. Correct the data or the suite and clear this task; or correct the "
+                f"pipeline, then `tidegate doctor {plan.stream.pipeline} --drop-plan` and run again.",
+            )
+        if not passed:
+            log.warning("Quality: %s (on_failure: warn, so the batch goes on)", found)
+        held.set_validated(attempt, True)
+    return found
+
+
+def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[bool, str]:
+    if pipeline.quality is None:
+        return True, "no quality suite is declared"
+    values = _emitted_values(app, plan, pipeline, attempt)
+    if values is None:
+        return True, "nothing is emitted, so there is nothing to check"
+    from tidegate.quality import check  # late: Great Expectations takes seconds to import
+
+    result = check(
+        app.settings.expectations / f"{pipeline.quality.suite}.json",
+        values.to_pandas(),
+        app.settings.home / "data_docs" / pipeline.pipeline,
+        f"{plan.stream.pipeline}-g{plan.stream.generation}-batch-{plan.seq}",
+    )
+    return result.passed, result.summary
+
+
+def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
+    for sink in app.sinks(plan.stream, pipeline):
+        outbox = app.outbox(plan, sink.stage, attempt)
+        if outbox.emitted:
+            sink.check_outbox(outbox)
+
+
+def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> pa.Table | None:
+    """What the last stage emits, as the suite sees it: key, timestamp, key columns, emitted columns; and the
+    window, if it has one. Without deletions.
+    """
+    stage = pipeline.stages[-1]
+    outbox = app.outbox(plan, stage, attempt)
+    if not outbox.emitted:
+        return None
+    names = [KEY, TIMESTAMP, *window_columns(stage.window is not None)]
+    with failpoint("validate.read"):
+        rows = outbox.table([*names, KEY_COLUMNS, VALUE])
+    rows = rows.filter(pc.is_valid(rows[VALUE]))
+    columns = {name: rows[name] for name in names}
+    for struct in (KEY_COLUMNS, VALUE):
+        columns |= parts_of(rows[struct])
+    return pa.table(columns) if rows.num_rows else None

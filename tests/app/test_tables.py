@@ -1,0 +1,341 @@
+"""Tables for others follow the head: through crashes, compactions and cleanings, whoever is at work."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.lake.tables_for_tests import duck, opened, scan, values_of
+from tests.protocol.aged import STAGE, Aged
+from tidegate import failpoints, maintenance, protocol
+from tidegate.app import App
+from tidegate.app.tables import MOST_WITHOUT_FILES, batches_of, catch_up_tables, shared_table, snapshots_of
+from tidegate.errors import Fenced, LakeDamaged, LakeUnavailable
+from tidegate.lake import attempt_name
+from tidegate.lake.manifest import Kind
+from tidegate.lake.tables import SharedTable, newest_rows_sql
+from tidegate.ledger import LedgerReader, ManifestRef, Stream
+
+SharedRows = list[tuple[Any, ...]]
+
+
+class Shared(Aged):
+    """A stream with its tables for others."""
+
+    def table(self, kind: Kind = "state") -> SharedTable:
+        return shared_table(self.lake, kind, STAGE)
+
+    def catch_up(self) -> None:
+        catch_up_tables(self.app, self.stream, [self.pipeline])
+
+    def numbers(self, kind: Kind = "state") -> tuple[int, int]:
+        """How far a table is: batch and snapshot."""
+        table = opened(self.table(kind))
+        batch, snapshot = (
+            table.transaction_version(name(self.stream)) for name in (batches_of, snapshots_of)
+        )
+        return batch or 0, snapshot or 0
+
+    def rows(self) -> SharedRows:
+        """All rows of the state's table."""
+        return values_of(self.table(), "key", "updated_seq")
+
+    def view(self) -> SharedRows:
+        """One row per key, as the documented view gives it."""
+        return sorted(duck(f"SELECT key, updated_seq FROM ({newest_rows_sql(scan(self.table()))})"))
+
+    def named(self) -> list[str]:
+        """The attempts and snapshots whose files the state's table names."""
+        return sorted({uri.split("/")[-2] for uri in opened(self.table()).file_uris()})
+
+    def missing(self) -> list[str]:
+        """Files that tables name, and that are not there."""
+        kinds: list[Kind] = ["state", "outbox"]
+        uris = [uri for kind in kinds for uri in opened(self.table(kind)).file_uris()]
+        return [uri for uri in uris if not Path(uri).exists()]
+
+    def lose_log(self) -> None:
+        """As if somebody had removed the state's table, but not the files."""
+        shutil.rmtree(Path(self.lake.root) / self.table().folder / "_delta_log")
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Shared:
+    return Shared(tmp_path)
+
+
+def keys_of(*seqs: int) -> SharedRows:
+    return [(f"k{seq}", seq) for seq in seqs]
+
+
+def test_who_publishes_brings_the_tables_up_to_the_head(shared: Shared) -> None:
+    for seq in (1, 2):
+        shared.batch(seq, emitted=[(f"k{seq}", seq)])
+        shared.publish(seq)
+    assert shared.rows() == keys_of(1, 2)
+    assert values_of(shared.table("outbox"), "key", "seq") == keys_of(1, 2)
+    assert duck(f"SELECT value.m FROM {scan(shared.table('outbox'))} ORDER BY 1") == [(1,), (2,)]
+
+
+def test_a_publication_that_finds_all_published_does_so_too(shared: Shared) -> None:
+    shared.batch(1)
+    shared.publish(1)
+    shared.batch(2)
+    shared.publish(1)
+    assert shared.rows() == keys_of(1, 2)
+
+
+def test_what_is_not_committed_is_in_no_table(shared: Shared) -> None:
+    shared.batch(1)
+    shared.write(attempt_name(1, 1), 1)
+    shared.compute(2, {STAGE: [("k2", 2)]})
+    shared.catch_up()
+    assert shared.rows() == keys_of(1)
+    assert values_of(shared.table("outbox"), "key") == []
+
+
+def test_each_stage_has_a_table_of_its_state_and_each_that_is_published_one_of_its_outbox(
+    shared: Shared,
+) -> None:
+    shared.batch(1)
+    shared.catch_up()
+    first_entry = f"/_delta_log/{0:020}.json"
+    listed = [file.path for file in shared.lake.store.listed(shared.lake.base)]
+    tables = [path.removesuffix(first_entry) for path in listed if path.endswith(first_entry)]
+    expected = ("first/state", "second/outbox", "second/state")
+    assert tables == [f"{shared.lake.base}/{table}" for table in expected]
+
+
+def test_of_many_at_once_each_change_is_made_once(shared: Shared) -> None:
+    for seq in range(1, 5):
+        shared.batch(seq, emitted=[(f"k{seq}", seq)])
+    maintenance.compact_state(shared.app, shared.stream)
+    shared.batch(5)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: shared.catch_up(), range(4)))
+    assert shared.rows() == shared.view() == keys_of(1, 2, 3, 4, 5)
+    assert values_of(shared.table("outbox"), "key", "seq") == keys_of(1, 2, 3, 4)
+    assert shared.numbers() == (5, 4)
+
+
+@pytest.mark.parametrize("action", ["raise", "lose"])
+@pytest.mark.parametrize("name", ["tables.create", "tables.read", "tables.widen", "tables.commit"])
+def test_who_comes_after_a_crash_applies_what_is_missing(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, name: str, action: str
+) -> None:
+    for seq in (1, 2, 3):
+        shared.batch(seq, emitted=[(f"k{seq}", seq)])
+    maintenance.compact_state(shared.app, shared.stream)
+    for hit in range(1, 7):
+        monkeypatch.setattr(failpoints, "_hits", Counter())
+        monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}@{hit}")
+        with suppress(failpoints.FailpointRaised, LakeUnavailable):
+            shared.catch_up()
+    monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+    shared.catch_up()
+    assert shared.rows() == keys_of(1, 2, 3)
+    assert values_of(shared.table("outbox"), "key", "seq") == keys_of(1, 2, 3)
+    assert shared.numbers() == (3, 3)
+
+
+def test_batches_without_files_for_a_table_are_looked_at_a_few_times_and_no_more(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    manifest = App.manifest
+
+    def counting(app: App, stream: Stream, known: ManifestRef) -> Any:
+        read.append(known.name)
+        return manifest(app, stream, known)
+
+    monkeypatch.setattr(App, "manifest", counting)
+    for seq in range(1, 2 * MOST_WITHOUT_FILES + 2):
+        shared.batch(seq)
+        read.clear()
+        shared.catch_up()
+        assert len(read) == (seq - 1) % MOST_WITHOUT_FILES + 1
+    assert shared.numbers("outbox") == (2 * MOST_WITHOUT_FILES, 0)
+    assert len(shared.rows()) == 2 * MOST_WITHOUT_FILES + 1
+
+
+# snapshots
+
+
+def test_after_a_compaction_the_state_is_in_the_snapshots_files_and_those_of_later_batches(
+    shared: Shared,
+) -> None:
+    for seq in (1, 2):
+        shared.batch(seq)
+    shared.catch_up()
+    snapshot = maintenance.compact_state(shared.app, shared.stream).snapshot
+    later = shared.batch(3, keys=["k1"])
+    shared.catch_up()
+    assert shared.named() == sorted([later, str(snapshot)])
+    assert shared.rows() == [("k1", 1), ("k1", 3), ("k2", 2), ("k3", 3)]
+    assert shared.view() == [("k1", 3), ("k2", 2), ("k3", 3)]
+    assert shared.numbers() == (3, 2)
+
+
+def test_a_batch_is_added_before_the_snapshot_that_it_is_in(shared: Shared) -> None:
+    """So that who follows a table sees each batch as rows that are new, and a snapshot as none."""
+    for seq in (1, 2):
+        shared.batch(seq)
+    maintenance.compact_state(shared.app, shared.stream)
+    shared.catch_up()
+    log = shared.lake.store.listed(f"{shared.table().folder}/_delta_log")
+    changed = [b'"dataChange":true' in shared.lake.store.read(file.path) for file in log]
+    assert changed == [False, False, True, True, False]  # created, widened, two batches, the snapshot
+    assert shared.rows() == keys_of(1, 2)
+
+
+def test_files_that_a_snapshot_names_again_stay(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.lake.compaction.ROW_GROUP_ROWS", 1)
+    old = shared.batch(1, keys=["a", "b", "c", "d"])
+    for seq in (2, 3):
+        shared.batch(seq)
+    shared.catch_up()
+    snapshot = maintenance.compact_state(shared.app, shared.stream).snapshot
+    shared.catch_up()
+    assert shared.named() == sorted([old, str(snapshot)])
+    assert shared.view() == [*((key, 1) for key in "abcd"), *keys_of(1, 2, 3)]
+
+
+def test_what_others_have_put_in_other_files_is_put_right_by_the_next_snapshot(shared: Shared) -> None:
+    for seq in (1, 2):
+        shared.batch(seq)
+        shared.catch_up()
+    opened(shared.table()).optimize.compact()
+    shared.batch(3)
+    snapshot = maintenance.compact_state(shared.app, shared.stream).snapshot
+    shared.catch_up()
+    assert shared.named() == [snapshot]
+    assert shared.rows() == keys_of(1, 2, 3)
+
+
+# cleaning
+
+
+def test_before_files_are_removed_no_table_names_them_any_more(shared: Shared) -> None:
+    for seq in (1, 2, 3):
+        shared.batch(seq, emitted=[(f"k{seq}", seq)])
+    shared.catch_up()
+    maintenance.compact_state(shared.app, shared.stream)
+    shared.clean(days=40)
+    assert len(shared.clean(days=2).names) == 3
+    assert shared.missing() == []
+    assert shared.view() == keys_of(1, 2, 3)
+    assert len(values_of(shared.table("outbox"), "key")) == 3
+
+
+def test_nothing_is_removed_while_a_table_cannot_be_brought_to_the_head(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq in (1, 2):
+        shared.batch(seq)
+    shared.catch_up()
+    maintenance.compact_state(shared.app, shared.stream)
+    shared.clean(days=40)
+    before = shared.names()
+    monkeypatch.setattr(failpoints, "_hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "tables.read=lose")
+    with pytest.raises(LakeUnavailable):
+        shared.clean(days=2)
+    assert shared.names() == before
+    monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+    assert len(shared.clean().names) == 2
+
+
+def test_a_table_that_is_lost_is_made_from_the_state_that_is_kept(shared: Shared) -> None:
+    for seq in (1, 2, 3):
+        shared.batch(seq)
+    shared.snapshot(2)
+    shared.clean(days=40)
+    assert len(shared.clean(days=2).names) == 2
+    shared.lose_log()
+    shared.catch_up()
+    assert shared.missing() == []
+    assert shared.rows() == keys_of(1, 2, 3)
+    assert shared.numbers() == (3, 2)
+
+
+def test_who_is_late_with_a_batch_whose_state_was_given_up_since_adds_nothing(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has looked at a table that lacked all; meanwhile others made it from a snapshot."""
+    for seq in (1, 2):
+        shared.batch(seq)
+    write = SharedTable._write
+
+    def late(self: SharedTable, *arguments: Any) -> None:
+        monkeypatch.setattr(SharedTable, "_write", write)
+        maintenance.compact_state(shared.app, shared.stream)
+        shared.clean(days=40)
+        shared.clean(days=2)
+        write(self, *arguments)
+
+    monkeypatch.setattr(SharedTable, "_write", late)
+    shared.catch_up()
+    assert shared.missing() == []
+    assert shared.rows() == keys_of(1, 2)
+
+
+# what is not the stream's
+
+
+def test_a_table_that_is_further_than_the_ledger_fences(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as after the ledger was restored from a backup: its next batches have other files."""
+    for seq in (1, 2, 3):
+        shared.batch(seq)
+    shared.catch_up()
+    head, committed = LedgerReader.head, LedgerReader.committed
+    monkeypatch.setattr(
+        LedgerReader, "committed", lambda *told: [each for each in committed(*told) if each[0] < 3]
+    )
+    monkeypatch.setattr(LedgerReader, "head", lambda *told: type(found := head(*told))(found.stream, 2))
+    with pytest.raises(Fenced, match="at batch 2, but batch 3 is in its tables already"):
+        shared.catch_up()
+
+
+def test_one_whom_others_have_overtaken_looks_into_the_ledger_again(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.batch(1)
+    shared.catch_up()
+    committed = LedgerReader.committed
+
+    def overtaken(*told: Any) -> list[tuple[int, ManifestRef]]:
+        monkeypatch.setattr(LedgerReader, "committed", committed)
+        found = committed(*told)
+        for seq in (2, 3):
+            shared.batch(seq)
+        shared.catch_up()
+        return found
+
+    monkeypatch.setattr(LedgerReader, "committed", overtaken)
+    shared.catch_up()
+    assert shared.rows() == keys_of(1, 2, 3)
+
+
+def test_a_lake_of_a_tidegate_from_before_the_first_release_is_refused_before_anything_is_computed(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"key": ["k"], "attempt": ["a1"]})
+    write_deltalake(shared.lake.store.uri(shared.table().folder), rows, partition_by=["attempt"])
+    held = shared.app.ledger.acquire(shared.stream, "run-1")
+    held.add_plan(shared.planned(1))
+    started: list[str] = []
+    opens: Callable[[], Any] = lambda: started.append("session")  # noqa: E731
+    with pytest.raises(LakeDamaged, match=r"before the first release\..* Set TIDEGATE_LAKE to a new place\."):
+        protocol.compute_batch(shared.app, shared.planned(1), "run-1", opens)
+    assert started == []

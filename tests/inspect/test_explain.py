@@ -1,0 +1,100 @@
+"""Explanations of committed batches, on real Kafka and Spark: the same decisions again, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.world import World, key_of
+from tidegate.engine.explain import TraceEvent
+from tidegate.inspect.explain import Explanation, explain
+from tidegate.ledger import OffsetRange
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def explained(world: World, key: str, **more: Any) -> list[Explanation]:
+    return explain(world.app, world.stream, key, world.open_session, **more)
+
+
+def fates(events: tuple[TraceEvent, ...]) -> list[tuple[str, str]]:
+    return [(each.what, each.fate) for each in events]
+
+
+def test_each_batch_is_explained_on_the_state_that_it_started_from_and_nothing_is_written(
+    world: World,
+) -> None:
+    world.stock(10, 5)
+    world.run()
+    world.stock(0, 0, product=2)
+    world.stock(0)
+    world.run()
+    files = sorted(Path(world.app.settings.lake).rglob("*"))
+    first, second = (explained(world, key_of(), seq=seq)[0].events for seq in (1, 2))
+    assert fates(first) == [("record", "new"), ("emission", "new"), ("record", "suppressed")]
+    assert first[0].known == []
+    assert first[2].known == [{"emitted": {"isAvailable": True}}]
+    assert fates(second) == [("record", "changed"), ("emission", "changed")]
+    assert (second[0].source, second[0].value) == ((world.source, 0, 4), {"isAvailable": False})
+    assert second[0].known == [{"emitted": {"isAvailable": True}}]
+    assert sorted(Path(world.app.settings.lake).rglob("*")) == files
+
+
+def test_offsets_find_the_batches_that_read_them_and_only_their_records_are_told(world: World) -> None:
+    for quantity in (10, 0, 3):
+        world.stock(quantity)
+        world.run()
+    found = explained(world, key_of(), offsets=OffsetRange(world.source, 0, 1, 3))
+    assert [each.plan.seq for each in found] == [2, 3]
+    assert [event.source[2] for each in found for event in each.events] == [1, 1, 2, 2]
+
+
+def test_a_quarantined_record_is_found_by_its_kafka_key(world: World) -> None:
+    world.stock(10)
+    world.send({"value": b"{oops", "key": key_of().encode()}, {"value": b"{oops", "key": b"other"})
+    world.run()
+    (found,) = explained(world, key_of())
+    assert ("quarantined", "malformed") in [
+        (what, fate.partition(":")[0]) for what, fate in fates(found.events)
+    ]
+    assert [each.value for each in found.events if each.what == "quarantined"] == ["{oops"]
+
+
+def test_a_key_that_a_batch_did_not_meet_names_the_batches_that_changed_it(world: World) -> None:
+    world.stock(10)
+    world.run()
+    world.stock(10, product=2)
+    world.run()
+    (found,) = explained(world, key_of())
+    assert (found.plan.seq, found.events, found.changed) == (2, (), (1,))
+
+
+def test_what_is_held_back_is_told_and_the_timer_that_lets_it_out_in_a_later_batch(world: World) -> None:
+    limit = "emit: {on: time_limit, after: 30s}"
+    world.write_pipeline(**{"emit: {on: change, equal: exact}": limit})
+    at = 1_000_000
+    world.stock(10, 0, timestamp_ms=at)
+    world.run(clock_ms=at + 1)
+    world.stock(7, product=2, timestamp_ms=at + 40_000)
+    world.run(clock_ms=at + 40_001)
+    first, second = (explained(world, key_of(), seq=seq)[0].events for seq in (1, 2))
+    assert fates(first) == [("record", "held"), ("record", "held")]
+    assert first[1].known == [{"held": 1, "due": at + 30_000}]
+    assert fates(second) == [("emission", "time_limit")]
+    assert (second[0].value, second[0].at) == ({"isAvailable": False}, at + 30_000)
+
+
+def test_a_record_that_is_dropped_as_repeated_is_told_with_the_step_that_dropped_it(world: World) -> None:
+    world.write_pipeline(source_extra="deduplicate: {columns: [quantity], keep: 1h}")
+    world.stock(10, 10, 0)
+    world.run()
+    (found,) = explained(world, key_of())
+    told = [(each.stage, each.what, each.fate) for each in found.events if each.what == "record"]
+    assert [each for each in told if each[0] == "availability"] == [
+        ("availability", "record", "new"),
+        ("availability", "record", "changed"),
+    ]
+    dropped = [each for each in found.events if each.stage == "deduplicate" and each.source[2] == 1]
+    assert [(each.fate, each.value["quantity"]) for each in dropped] == [("repeated", 10)]

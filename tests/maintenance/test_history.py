@@ -1,0 +1,229 @@
+"""What leaves the ledger, and that nothing that anybody can still ask for is among it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, delete, func, select
+
+from tests.protocol.aged import AT_ONCE, Aged
+from tidegate import protocol
+from tidegate.app import LONG_DONE, planned_for
+from tidegate.errors import Fenced, Halted, SettingsInvalid, StateGivenUp
+from tidegate.inspect.explain import explain
+from tidegate.ledger import Failure, Run, Stream, schema
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.maintenance import history
+from tidegate.protocol import publish
+from tidegate.protocol.edits import head_plan
+from tidegate.protocol.unfinished import unfinished_batches
+
+SINK = "table:out"
+PER_BATCH = (schema.plans, schema.attempts, schema.metrics, schema.publications, schema.failures)
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> Aged:
+    """Eight batches and their metrics; the state before that of batch 5 was given up."""
+    aged = Aged(tmp_path, "  - {kind: table, path: out}")
+    for seq in range(1, 9):
+        aged.batch(seq)
+        held = aged.app.ledger.acquire(aged.stream, "test")
+        held.set_metrics(seq, "", {"records": 1.0, "lag": 2.0})
+        held.add_publication(seq, SINK, 0)
+        held.note_failure(seq, "compute", Halted("it failed", "once"))
+        held.release()
+    aged.snapshot(3)
+    aged.snapshot(5, after=3)
+    aged.clean(31)
+    return aged
+
+
+def removed(aged: Aged, **more: bool) -> int:
+    return history.remove_history(aged.app, aged.stream, aged.now, AT_ONCE, **more)
+
+
+def seqs(aged: Aged, table: object = schema.plans) -> list[int]:
+    engine: Engine = aged.app.ledger._engine
+    with engine.connect() as connection:
+        return sorted(set(connection.execute(select(table.c.seq)).scalars()))  # type: ignore[attr-defined]
+
+
+def kept(aged: Aged) -> list[list[int]]:
+    return [seqs(aged, table) for table in PER_BATCH]
+
+
+def test_of_batches_before_the_state_that_can_be_read_only_commit_and_run_stay(aged: Aged) -> None:
+    assert removed(aged) == 4
+    assert kept(aged) == [[5, 6, 7, 8]] * len(PER_BATCH)
+    assert seqs(aged, schema.commits) == list(range(1, 9))
+    assert [aged.app.ledger.run(aged.stream, f"run-{seq}") for seq in (1, 8)] == [
+        Run("run-1", 1),
+        Run("run-8", 8),
+    ]
+
+
+def test_state_that_was_given_up_a_moment_ago_may_still_be_read(aged: Aged) -> None:
+    assert history.remove_history(aged.app, aged.stream, aged.now, timedelta(hours=24)) == 0
+    assert seqs(aged) == list(range(1, 9))
+
+
+def test_a_dry_run_says_how_many_and_removes_none(aged: Aged) -> None:
+    assert removed(aged, dry_run=True) == 4
+    assert seqs(aged) == list(range(1, 9))
+
+
+def test_cleaning_does_it_and_again_finds_nothing(aged: Aged) -> None:
+    assert aged.clean(2).batches == 4
+    assert aged.clean(0).batches == 0
+    assert seqs(aged) == [5, 6, 7, 8]
+
+
+def test_state_of_each_batch_that_is_kept_is_read_as_before(aged: Aged) -> None:
+    before = {seq: (aged.app.ledger.state_manifests(aged.stream, seq), aged.keys(seq)) for seq in range(5, 9)}
+    removed(aged)
+    assert {
+        seq: (aged.app.ledger.state_manifests(aged.stream, seq), aged.keys(seq)) for seq in range(5, 9)
+    } == before
+    with pytest.raises(StateGivenUp):
+        aged.keys(4)
+
+
+def test_a_snapshot_that_a_newer_one_has_replaced_goes_too(aged: Aged) -> None:
+    assert [made.seq for made in aged.app.ledger.snapshots(aged.stream)] == [3, 5]
+    removed(aged)
+    assert [made.seq for made in aged.app.ledger.snapshots(aged.stream)] == [5]
+
+
+def test_nothing_is_removed_where_no_state_was_given_up(tmp_path: Path) -> None:
+    aged = Aged(tmp_path, "  - {kind: table, path: out}")
+    for seq in (1, 2, 3):
+        aged.batch(seq)
+    aged.snapshot(2)
+    assert removed(aged) == 0
+    assert aged.app.ledger.remove_batches(aged.stream, 3, 10) == 0
+    assert seqs(aged) == [1, 2, 3]
+
+
+def test_the_last_batch_that_a_sink_got_something_of_stays_whole(aged: Aged) -> None:
+    """Where its progress is lost, that batch is what is looked for in the sink."""
+    held = aged.app.ledger.acquire(aged.stream, "test")
+    held.add_publication(2, f"{SINK}2", 7)
+    held.add_publication(3, SINK, 7)
+    held.release()
+    assert removed(aged) == 2
+    assert kept(aged) == [[2, 3, 5, 6, 7, 8]] * len(PER_BATCH)
+    assert aged.app.ledger.last_published(aged.stream, SINK) == 3
+    assert aged.app.ledger.last_published(aged.stream, f"{SINK}2") == 2
+
+
+def test_a_batch_that_a_sink_may_lack_and_that_is_removed_halts(aged: Aged) -> None:
+    held = aged.app.ledger.acquire(aged.stream, "test")
+    held.add_publication(7, SINK, 7)
+    removed(aged)
+    (sink,) = aged.app.sinks(aged.stream, aged.pipeline)
+    with pytest.raises(Halted, match=r"Batch 4 of .* would have to be compared with what table:out has"):
+        sink.published(4)
+
+
+def test_a_batch_after_the_last_that_a_sink_got_something_of_had_nothing_for_it(aged: Aged) -> None:
+    removed(aged)
+    (sink,) = aged.app.sinks(aged.stream, aged.pipeline)
+    assert sink.published(4) is None
+
+
+def test_long_transactions_are_not_needed(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "BATCHES_AT_ONCE", 3)
+    counted = []
+    remove = aged.app.ledger.remove_batches
+
+    def counting(*arguments: object) -> int:
+        counted.append(remove(*arguments))  # type: ignore[arg-type]
+        return counted[-1]
+
+    monkeypatch.setattr(aged.app.ledger, "remove_batches", counting)
+    assert removed(aged) == 4
+    assert counted == [3, 1, 0]
+
+
+def test_a_removal_that_stops_half_way_is_finished_by_the_next(aged: Aged) -> None:
+    aged.app.ledger.remove_batches(aged.stream, 5, 2)
+    assert seqs(aged) == [3, 4, 5, 6, 7, 8]
+    assert aged.keys() == [f"k{seq}" for seq in range(1, 9)]
+    assert removed(aged) == 2
+
+
+def test_another_stream_loses_nothing(aged: Aged) -> None:
+    other = Stream("other", 1)
+    held = aged.app.ledger.acquire(other, "test")
+    held.set_metrics(1, "", {"records": 1.0})
+    removed(aged)
+    assert aged.app.ledger.metrics(other, 1) == {("", "records"): 1.0}
+
+
+def test_a_cleared_run_whose_batch_was_removed_is_a_no_op(aged: Aged) -> None:
+    removed(aged)
+    pipeline = planned_pipeline(aged.app.ledger.plan(aged.stream, 8))  # type: ignore[arg-type]
+    trigger = protocol.Trigger("run-2", clock_ms=0)
+    assert protocol.plan_batch(aged.app, pipeline, trigger) == protocol.Outcome(None, LONG_DONE)
+    assert planned_for(aged.app, aged.stream.pipeline, 1, "run-2") is None
+    assert seqs(aged) == [5, 6, 7, 8]
+
+
+def test_a_run_that_never_was_has_no_batch_that_is_done(aged: Aged) -> None:
+    removed(aged)
+    with pytest.raises(Halted, match="no planned batch"):
+        planned_for(aged.app, aged.stream.pipeline, 1, "run-99")
+
+
+def test_a_batch_that_was_removed_cannot_be_explained(aged: Aged) -> None:
+    removed(aged)
+    with pytest.raises(StateGivenUp, match="Of batch 2 of visitors/1"):
+        explain(aged.app, aged.stream, "k1", lambda: None, seq=2)  # type: ignore[arg-type, return-value]
+    with pytest.raises(SettingsInvalid, match="from 1 to 8"):
+        explain(aged.app, aged.stream, "k1", lambda: None, seq=9)  # type: ignore[arg-type, return-value]
+
+
+def test_what_the_head_lacks_is_told_as_before(aged: Aged) -> None:
+    before = list(unfinished_batches(aged.app, aged.stream))
+    removed(aged)
+    assert list(unfinished_batches(aged.app, aged.stream)) == before
+    assert isinstance(aged.app.ledger.failure(aged.stream, 8), Failure)
+
+
+def test_the_ledger_stops_growing(aged: Aged) -> None:
+    """But for two narrow rows of each batch."""
+    removed(aged)
+    engine: Engine = aged.app.ledger._engine
+    with engine.connect() as connection:
+        rows = [connection.execute(select(func.count()).select_from(each)).scalar() for each in PER_BATCH]
+    assert rows == [4, 4, 8, 4, 4]
+
+
+def test_who_plans_on_a_head_that_has_left_the_ledger_since_was_overtaken(aged: Aged) -> None:
+    head = replace(aged.app.ledger.head(aged.stream), seq=3)
+    removed(aged)
+    with pytest.raises(Fenced, match="later ones are committed"):
+        head_plan(aged.app, head)
+
+
+def test_who_publishes_a_head_that_has_left_the_ledger_since_was_overtaken(aged: Aged) -> None:
+    plan = aged.app.ledger.plan(aged.stream, 3)
+    held = aged.app.ledger.acquire(aged.stream, "late")
+    removed(aged)
+    assert plan is not None
+    with pytest.raises(Fenced, match="later ones are committed"):
+        publish._publish(aged.app, held, plan)
+
+
+def test_a_head_whose_attempt_the_ledger_has_lost_halts(aged: Aged) -> None:
+    plan = aged.app.ledger.plan(aged.stream, 8)
+    held = aged.app.ledger.acquire(aged.stream, "test")
+    assert plan is not None
+    with aged.app.ledger._engine.begin() as connection:
+        connection.execute(delete(schema.attempts).where(schema.attempts.c.seq == 8))
+    with pytest.raises(Halted, match="attempt of batch 8"):
+        publish._publish(aged.app, held, plan)

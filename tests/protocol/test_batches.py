@@ -1,0 +1,486 @@
+"""Whole batches on real Kafka and real Spark: what is read, kept, sent, refused and resumed."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from tests.world import NOW_MS, World, key_of, stock_event
+from tidegate import inspect, protocol
+from tidegate.broker.limits import AFTER
+from tidegate.errors import (
+    Halted,
+    LeaseHeld,
+    OffsetsLost,
+    PipelineChanged,
+    QualityFailed,
+    RecordTooLarge,
+    SchemaChanged,
+    TopicMissing,
+    TopicRecreated,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def test_10_5_0_gives_true_nothing_false_across_batches(world: World) -> None:
+    world.stock(10)
+    world.run()
+    world.stock(5)
+    world.run()
+    world.stock(0)
+    world.run()
+    assert world.published() == {key_of(): [True, False]}
+    assert [world.counts(seq)["idempotent-update-skip"] for seq in (1, 2, 3)] == [0, 1, 0]
+
+
+def test_nulls_tombstones_and_malformed_records_in_one_batch(world: World) -> None:
+    world.stock(3)
+    world.send({"value": b"{no json", "key": b"x"}, {"value": None, "key": key_of().encode()})
+    world.send({"value": None, "key": None} | {"key": b"not a key object"})
+    world.stock(5)
+    world.send({"value": {"storeId": None, "id": 1, "quantity": 1}, "key": None})
+    world.run()
+    assert world.published() == {key_of(): [True, None, None]} or world.published()[key_of()][:2] == [
+        True,
+        None,
+    ]
+    rows = inspect.read_quarantine(world.app, world.stream).to_pylist()
+    assert [(row["offset"], row["reason"].partition(":")[0]) for row in rows] == [
+        (1, "malformed"),
+        (3, "tombstone_without_key"),
+        (5, "null_key_column"),
+    ]
+    assert rows[0]["value"] == b"{no json"
+    assert world.published() == {key_of(): [True, None, True]}
+    counts = world.counts(1)
+    assert counts["read"] == counts["used"] + counts["quarantined"] == 6
+
+
+def test_a_record_from_the_far_future_is_quarantined_and_holds_nothing_back(
+    world: World,
+) -> None:
+    world.configure(world.source, {AFTER: str(2**63 - 1)})
+    now_ms = time.time_ns() // 1_000_000
+    world.stock(1, timestamp_ms=now_ms + 2 * 86_400_000)
+    world.stock(0)
+    world.run(clock_ms=now_ms, interval_end_ms=now_ms)
+    assert world.published() == {key_of(): [False]}
+    assert inspect.read_quarantine(world.app, world.stream)["reason"].to_pylist() == ["future_timestamp"]
+
+
+def test_a_batch_reads_only_up_to_its_intervals_end(world: World) -> None:
+    world.stock(1, timestamp_ms=1000)
+    world.stock(0, timestamp_ms=2000)
+    world.run(interval_end_ms=2000)
+    assert world.published() == {key_of(): [True]}
+    world.run(interval_end_ms=3000)
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_a_backfilled_interval_leaves_what_came_days_later_to_its_own_interval(world: World) -> None:
+    day = 86_400_000
+    world.stock(1, timestamp_ms=1000)
+    world.stock(0, timestamp_ms=10 * day)
+    for end in (day, 11 * day):
+        world.run(clock_ms=end, interval_end_ms=end, now_ms=NOW_MS)
+    assert world.published() == {key_of(): [True, False]}
+    assert [world.counts(seq).get("quarantined", 0) for seq in (1, 2)] == [0, 0]
+
+
+def test_max_records_cuts_the_log_and_the_output_does_not_change(world: World) -> None:
+    world.write_pipeline(source_extra="max_records: 3")
+    world.stock(1, 2, 0, 0, 5, 0, 0, 3)
+    for _ in range(3):
+        world.run()
+    assert world.published() == {key_of(): [True, False, True, False, True]}
+    assert [world.counts(seq)["read"] for seq in (1, 2, 3)] == [3, 3, 2]
+
+
+def test_only_committed_records_are_read_and_markers_do_not_disturb(world: World) -> None:
+    producer = KafkaProducer(bootstrap_servers=world.servers, transactional_id=f"tx-{world.name}")
+    producer.init_transactions()
+    for quantity, commit in ((1, True), (0, False)):
+        producer.begin_transaction()
+        event = stock_event(quantity)
+        producer.send(world.source, json.dumps(event["value"]).encode(), partition=0, timestamp_ms=NOW_MS)
+        producer.flush()
+        producer.commit_transaction() if commit else producer.abort_transaction()
+    producer.close()
+    world.run()
+    assert world.published() == {key_of(): [True]}
+    assert world.counts(1)["read"] == 1
+    assert world.app.ledger.head(world.stream).offsets[world.source, 0] == 4
+
+
+def test_a_range_that_holds_only_markers_completes_and_advances(world: World) -> None:
+    world.stock(1)
+    world.run()
+    producer = KafkaProducer(bootstrap_servers=world.servers, transactional_id=f"tx-{world.name}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(world.source, b"x", partition=0)
+    producer.flush()
+    producer.abort_transaction()
+    producer.close()
+    world.run()
+    assert world.counts(2)["read"] == 0
+    assert world.app.ledger.head(world.stream).offsets[world.source, 0] == 3
+
+
+def test_an_open_transaction_ends_the_batch_before_it(world: World) -> None:
+    world.stock(1)
+    producer = KafkaProducer(bootstrap_servers=world.servers, transactional_id=f"tx-{world.name}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    event = stock_event(0)
+    producer.send(world.source, json.dumps(event["value"]).encode(), partition=0)
+    producer.flush()
+    try:
+        world.run()
+        assert world.app.ledger.head(world.stream).offsets[world.source, 0] == 1
+    finally:
+        producer.abort_transaction()
+        producer.close()
+
+
+def test_a_run_with_nothing_new_is_noted_and_plans_nothing(world: World) -> None:
+    world.stock(1)
+    world.run()
+    outcome = world.run("later")
+    assert outcome.plan is None
+    assert "nothing new" in outcome.note
+    assert world.run("later").note == outcome.note
+
+
+def test_running_a_finished_run_again_sends_nothing(world: World) -> None:
+    world.stock(1, 0)
+    world.run("r")
+    world.stock(1)
+    world.run("r")
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_each_step_of_a_finished_batch_is_a_no_op(world: World) -> None:
+    world.stock(1, 0)
+    plan = world.run("r").plan
+    assert plan is not None
+    attempt = world.app.ledger.attempt(plan.stream, plan.seq)
+    assert protocol.compute_batch(world.app, plan, "r", world.open_session) == attempt
+    assert "passed before" in protocol.validate_batch(world.app, plan, "r")
+    assert "already" in protocol.commit_batch(world.app, plan, "r")
+    protocol.publish_batch(world.app, plan, "r")
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_publishing_a_table_batch_again_adds_nothing(world: World) -> None:
+    from tidegate.sinks.table.append import append_batch
+
+    rows = pa.table({"key": ["k"], "n": [1]})
+    path = str(world.folder / "sink")
+    for seq in (1, 1, 2, 2):
+        append_batch(path, "app", seq, rows.to_reader(), 0)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 2
+
+
+def test_a_run_that_stopped_before_publishing_is_finished_by_the_next_run(world: World) -> None:
+    world.stock(1)
+    trigger = protocol.Trigger("first", NOW_MS)
+    plan = protocol.plan_batch(world.app, world.pipeline, trigger).plan
+    assert plan is not None
+    protocol.compute_batch(world.app, plan, "first", world.open_session)
+    protocol.validate_batch(world.app, plan, "first")
+    protocol.commit_batch(world.app, plan, "first")
+    world.app.ledger.acquire(plan.stream, "first").release()
+    world.stock(0)
+    world.run("second")
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_a_planned_batch_is_adopted_word_for_word_by_the_next_run(world: World) -> None:
+    world.stock(1)
+    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("first", NOW_MS)).plan
+    assert plan is not None
+    world.app.ledger.acquire(plan.stream, "first").release()
+    world.stock(0)
+    assert world.run("second").plan == plan
+    assert world.published() == {key_of(): [True]}
+    world.run("third")
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_a_changed_file_waits_until_the_planned_batch_is_done(world: World) -> None:
+    world.stock(1, 7)
+    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
+    world.write_pipeline(**{"quantity > 0": "quantity > 5"})
+    assert world.run("r").plan == plan
+    assert world.published() == {key_of(): [True]}
+    world.stock(3)
+    world.run()
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_a_second_run_waits_for_the_lease(world: World) -> None:
+    protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("first", NOW_MS))
+    with pytest.raises(LeaseHeld, match="first"):
+        world.run("second")
+
+
+def test_a_zombie_of_an_earlier_try_cannot_commit(world: World) -> None:
+    world.stock(1)
+    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
+    assert plan is not None
+    zombie = world.app.ledger.acquire(plan.stream, "r")
+    world.run("r")
+    with pytest.raises(Exception, match="taken over"):
+        zombie.commit(plan, protocol.compute_batch(world.app, plan, "r", world.open_session))
+    assert world.published() == {key_of(): [True]}
+
+
+def test_another_generation_starts_over_beside_the_first(world: World) -> None:
+    world.stock(1)
+    world.run()
+    world.write_pipeline(generation=2)
+    world.run()
+    assert world.published() == {key_of(): [True, True]}
+    assert [str(each) for each in world.app.ledger.streams()] == ["availability/1", "availability/2"]
+
+
+def test_state_can_be_read_now_and_as_of_a_batch(world: World) -> None:
+    world.stock(1)
+    world.stock(4, product=2)
+    world.run()
+    world.stock(0)
+    world.send({"value": None, "key": key_of(product=2).encode()})
+    world.run()
+
+    def state(as_of: int | None = None) -> dict[str, bool]:
+        rows = inspect.read_state(world.app, world.stream, as_of).to_pylist()
+        return {row["key"]: row["value"]["isAvailable"] for row in rows}
+
+    assert state() == {key_of(): False}
+    assert state(as_of=1) == {key_of(): True, key_of(product=2): True}
+
+
+def test_emissions_carry_the_chain_of_hops_with_this_one_appended(world: World) -> None:
+    header = ("tidegate-source", b"orders/3/7")
+    world.stock(1, headers=[("tidegate-source", b"ignored/0/0"), header])
+    world.run()
+    consumer = KafkaConsumer(bootstrap_servers=world.servers, isolation_level="read_committed")
+    at = [TopicPartition(world.sink, partition) for partition in (0, 1)]
+    consumer.assign(at)
+    consumer.seek_to_beginning(*at)
+    found = [record for records in consumer.poll(5000).values() for record in records]
+    consumer.close()
+    assert [list(record.headers) for record in found] == [
+        [("tidegate-source", f"orders/3/7;{world.source}/0/0".encode())]
+    ]
+    assert found[0].timestamp == NOW_MS - 1000
+
+
+def test_a_table_sink_has_each_batch_once(world: World) -> None:
+    table = world.folder / "published"
+    world.write_pipeline(**{"sinks:\n": f"sinks:\n  - {{kind: table, path: {table}, with_key: true}}\n"})
+    world.stock(1, timestamp_ms=1)
+    world.stock(0, timestamp_ms=2)
+    world.run()
+    world.stock(1, timestamp_ms=3)
+    world.run()
+    rows = DeltaTable(str(table)).to_pyarrow_table().sort_by("timestamp").to_pylist()
+    assert [(row["storeId"], row["id"], row["isAvailable"], row["seq"]) for row in rows] == [
+        ("s1", 1, True, 1),
+        ("s1", 1, False, 1),
+        ("s1", 1, True, 2),
+    ]
+
+
+def test_a_failing_suite_stops_before_anything_is_visible(world: World) -> None:
+    always = {"column": "isAvailable", "value_set": [True]}
+    expectation = {"type": "expect_column_values_to_be_in_set", "kwargs": always}
+    suite: dict[str, Any] = {"name": "strict", "meta": {}, "expectations": [expectation]}
+    folder = world.app.settings.expectations
+    folder.mkdir()
+    (folder / "strict.json").write_text(json.dumps(suite))
+    world.write_pipeline(extra="quality: {suite: strict, on_failure: stop}")
+    world.stock(1, 0)
+    with pytest.raises(QualityFailed, match=r"isAvailable.*index.html"):
+        world.run("r")
+    assert world.published() == {}
+    assert world.app.ledger.head(world.stream).seq == 0
+    assert list((world.folder / "data_docs").rglob("index.html"))
+    suite["expectations"] = []
+    (folder / "strict.json").write_text(json.dumps(suite))
+    world.run("r")
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_after_a_failed_gate_the_plan_can_be_dropped_and_the_corrected_file_is_used(world: World) -> None:
+    world.stock(3)
+    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
+    assert plan is not None
+    held = world.app.ledger.acquire(plan.stream, "r")
+    held.drop_plan()
+    held.release()
+    world.write_pipeline(**{"quantity > 0": "quantity > 5"})
+    world.run("again")
+    assert world.published() == {key_of(): [False]}
+
+
+def test_a_missing_topic_halts_with_its_name(world: World) -> None:
+    world.write_pipeline(**{world.source: "no-such-topic"})
+    with pytest.raises(TopicMissing, match="no-such-topic"):
+        world.run()
+
+
+def test_a_missing_output_topic_halts_and_the_next_run_after_the_cure_sends_everything(world: World) -> None:
+    world.stock(1)
+    world.delete(world.sink)
+    with pytest.raises(TopicMissing, match=world.sink):
+        world.run("r")
+    world.create(world.sink)
+    world.run("r")
+    assert world.published() == {key_of(): [True]}
+
+
+def test_a_recreated_source_topic_halts_and_touches_nothing(world: World) -> None:
+    world.stock(1)
+    world.run()
+    world.delete(world.source)
+    world.create(world.source)
+    world.stock(0, 0, 0)
+    with pytest.raises(TopicRecreated):
+        world.run()
+    assert world.published() == {key_of(): [True]}
+
+
+def test_a_recreated_output_topic_halts(world: World) -> None:
+    world.stock(1)
+    world.run()
+    world.delete(world.sink)
+    world.create(world.sink)
+    world.stock(0)
+    with pytest.raises(TopicRecreated, match="output topic"):
+        world.run()
+    assert world.published() == {}
+
+
+def test_retention_past_the_head_halts_and_an_accepted_gap_goes_on(world: World) -> None:
+    from click.testing import CliRunner
+
+    from tidegate.cli import cli
+
+    world.stock(1)
+    world.run()
+    world.stock(0, 0, 1, 0)
+    world.delete_records({(world.source, 0): 3})
+    with pytest.raises(OffsetsLost, match="offsets 1 to 2"):
+        world.run()
+    result = CliRunner().invoke(cli, ["doctor", "availability", "--accept-gap"], env=world.environment)
+    assert f"Accepted as lost: {world.source}[0] offsets 1 to 2." in result.output
+    world.run("after")
+    assert world.published() == {key_of(): [True, False]}
+    assert world.counts(2)["read"] == 2
+
+
+def test_a_column_of_another_type_halts_and_an_added_column_goes_on(world: World) -> None:
+    world.stock(1)
+    world.run()
+    world.write_pipeline(**{"quantity > 0": "cast(quantity as string)"})
+    with pytest.raises(PipelineChanged, match=r"isAvailable` was boolean and is string"):
+        protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("refused", NOW_MS))
+    world.write_pipeline(**{"quantity > 0": "sha2(storeId, 256)"})  # of a type that only Spark knows
+    world.stock(2)
+    with pytest.raises(SchemaChanged, match="generation"):
+        world.run("r")
+    world.app.ledger.acquire(world.stream, "r").drop_plan()
+    world.app.ledger.acquire(world.stream, "r").release()
+    world.write_pipeline(**{'{isAvailable: "quantity > 0"}': '{isAvailable: "quantity > 0", n: "quantity"}'})
+    world.run()
+    rows = inspect.read_state(world.app, world.stream).to_pylist()
+    assert [row["value"] for row in rows] == [{"isAvailable": True, "n": 2}]
+
+
+def test_a_value_that_an_expression_cannot_take_fails_with_the_remedy_and_loses_nothing(world: World) -> None:
+    world.write_pipeline(**{"quantity > 0": "(10 / quantity) > 0"})
+    world.stock(1, 0)
+    with pytest.raises(Exception, match="try_divide"):
+        world.run("r")
+    world.app.ledger.acquire(world.stream, "r").drop_plan()
+    world.app.ledger.acquire(world.stream, "r").release()
+    world.write_pipeline(**{"quantity > 0": "coalesce(try_divide(10, quantity) > 0, false)"})
+    world.run()
+    assert world.published() == {key_of(): [True, False]}
+
+
+def test_a_step_out_of_order_says_which_is_missing(world: World) -> None:
+    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
+    assert plan is not None
+    with pytest.raises(Halted, match="not computed"):
+        protocol.commit_batch(world.app, plan, "r")
+
+
+def test_an_emission_too_large_for_the_sink_is_found_before_the_commit(world: World) -> None:
+    world.write_pipeline(**{"quantity > 0": "lpad(storeId, 600000, 'é')"})
+    world.stock(1)
+    with pytest.raises(RecordTooLarge, match=r"1200\d\d\d bytes.*too_large: quarantine"):
+        world.run()
+    assert world.app.ledger.head(world.stream).seq == 0
+
+
+def test_emissions_too_large_are_quarantined_where_that_is_declared_and_the_others_go_out(
+    world: World,
+) -> None:
+    table = world.folder / "published"
+    sinks = f"with_key: true, too_large: quarantine}}\n  - {{kind: table, path: {table}}}"
+    world.write_pipeline(**{"quantity > 0": "repeat('é', quantity)", "with_key: true}": sinks})
+    world.stock(1, 600_000, 600_000, 2)
+    world.stock(3, product=2)
+    world.send({"value": b"{no json", "key": b"x"})
+    world.run()
+    assert world.published() == {key_of(): ["é", "éé"], key_of(product=2): ["ééé"]}
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 3
+    rows = inspect.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    assert [(row["offset"], row["key"], row["reason"].partition(":")[0]) for row in rows] == [
+        (1, key_of().encode(), "too_large"),
+        (5, b"x", "malformed"),
+    ]
+    assert json.loads(rows[0]["value"]) == {"isAvailable": "é" * 600_000}
+    counts = world.counts(1)
+    assert (counts["emitted"], counts["emitted-too-large"], counts["idempotent-update-skip"]) == (4, 1, 1)
+    assert counts["read"] == counts["used"] + counts["quarantined"] == 6
+
+
+def test_an_emission_quarantined_for_its_size_has_happened_for_what_comes_after_it(world: World) -> None:
+    declared = {"quantity > 0": "repeat('é', quantity)", "with_key: true}": "too_large: quarantine}"}
+    world.write_pipeline(extra="quality: {suite: any}", **declared)
+    world.app.settings.expectations.mkdir()
+    (world.app.settings.expectations / "any.json").write_text(
+        '{"name": "any", "meta": {}, "expectations": []}'
+    )
+    world.stock(600_000)
+    world.run()
+    world.stock(600_000, 1)
+    world.run()
+    assert [world.counts(seq)["emitted-too-large"] for seq in (1, 2)] == [1, 0]
+    assert world.counts(2)["idempotent-update-skip"] == 1
+    assert world.published() == {key_of(): ["é"]}
+
+
+def test_a_lake_that_cannot_be_written_is_a_typed_error_and_the_cure_is_enough(
+    world: World, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    lake.write_text("a file where the folder should be")
+    world.stock(1)
+    with pytest.raises(Exception, match="TIDEGATE_LAKE"):
+        world.run("r")
+    lake.unlink()
+    world.run("r")
+    assert world.published() == {key_of(): [True]}

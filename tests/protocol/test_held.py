@@ -1,0 +1,105 @@
+"""Stages that hold back: on real Kafka and Spark, into SQL tables; by count, by the clock, and drained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine, text
+
+from tests.world import NOW_MS, World
+from tidegate import inspect
+from tidegate.cli import cli
+from tidegate.settings import Settings
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+VISITS = """\
+pipeline: availability
+source:
+  topics: [{source}]
+  format: json
+  columns: "customerId bigint, visitorId bigint, action string"
+  key: [customerId]
+stages:
+  - name: visits
+    select: {{visitorId: visitorId, action: action}}
+    reduce: collect
+    emit: {{on: threshold, count: 3, after: 60s}}
+  - name: sizes
+    select: {{visits: size(events)}}
+    reduce: latest
+    emit: {{on: update}}
+sinks:
+  - {{kind: sql, table: visitor_batches, stage: visits, with_key: true}}
+  - {{kind: sql, table: newest, mode: upsert}}
+"""
+
+
+@pytest.fixture
+def visits(world: World) -> World:
+    """A pipeline with two stages, each with a sink."""
+    file = world.folder / "pipelines" / "availability.yaml"
+    file.write_text(VISITS.format(source=world.source))
+    sql = {"TIDEGATE_SQL": f"sqlite:///{world.folder / 'sink.db'}"}
+    world.app = replace(world.app, settings=Settings.from_environment(world.environment | sql))
+    return world
+
+
+def visit(world: World, customer: int, *visitors: int, at: int = NOW_MS) -> None:
+    world.send(
+        *(
+            {"value": {"customerId": customer, "visitorId": visitor, "action": "a"}, "timestamp_ms": at}
+            for visitor in visitors
+        )
+    )
+
+
+def query(world: World, statement: str) -> list[tuple[Any, ...]]:
+    engine = create_engine(world.app.settings.sql_url(None))
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(statement))]
+
+
+def flushed(world: World) -> list[tuple[int, list[int]]]:
+    """(customer, visitors) per row, in order."""
+    rows = query(world, 'SELECT "customerId", events FROM visitor_batches ORDER BY batch, ordinal')
+    return [(customer, [each["visitorId"] for each in json.loads(events)]) for customer, events in rows]
+
+
+def drain(world: World, clock_ms: int) -> Any:
+    """What the command prints."""
+    clock = datetime.fromtimestamp(clock_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    environment = world.environment | {"TIDEGATE_SQL": world.app.settings.sql_url(None)}
+    arguments = ["drain", "availability", "--clock", clock, "--json"]
+    result = CliRunner().invoke(cli, arguments, env=environment, catch_exceptions=False)
+    return json.loads(result.stdout)
+
+
+def test_what_is_held_back_goes_out_by_count_by_the_clock_and_drained(visits: World) -> None:
+    visit(visits, 1, 1, 2, 3, 4)
+    visit(visits, 2, 9)
+    visits.run(clock_ms=NOW_MS)
+    assert flushed(visits) == [(1, [1, 2, 3])]
+    idle = visits.run(clock_ms=NOW_MS + 60_000)
+    assert idle.plan is not None
+    assert idle.plan.span == 0
+    assert flushed(visits) == [(1, [1, 2, 3]), (1, [4]), (2, [9])]
+    assert visits.run(clock_ms=NOW_MS + 70_000).plan is None
+    visit(visits, 2, 10, at=NOW_MS + 70_000)
+    visits.run(clock_ms=NOW_MS + 70_000)
+    told = drain(visits, NOW_MS + 71_000)
+    assert (told["batch"], told["emitted"], told["ranges"][0]["start"]) == (4, 1, told["ranges"][0]["end"])
+    assert flushed(visits)[3:] == [(2, [10])]
+    assert query(visits, "SELECT key, visits FROM newest ORDER BY key") == [("1", 1), ("2", 1)]
+    report = inspect.batch_report(visits.app.ledger, visits.stream, 4)
+    assert report is not None
+    assert report.plan.drain
+    assert report.published == {"sql:visitor_batches": 1, "sql:newest": 1}
+    times = visits.app.ledger.times(visits.stream)
+    assert times["visits"][visits.source, 0] == NOW_MS + 70_000
+    assert set(visits.app.ledger.head(visits.stream).clocks.values()) == {NOW_MS + 71_000}

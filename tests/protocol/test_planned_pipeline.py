@@ -1,0 +1,238 @@
+"""What was planned and decided goes on, whatever today's grammar, settings and modules say."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from tests.protocol.aged import state_rows
+from tests.protocol.committed import Committed
+from tidegate import core, maintenance, protocol
+from tidegate.broker.config import KafkaConfig
+from tidegate.cli.compact import compact
+from tidegate.errors import (
+    Halted,
+    LakeUnavailable,
+    Permanent,
+    PipelineChanged,
+    PipelineInvalid,
+    PlanUnreadable,
+    Transient,
+    UserFunctionFailed,
+)
+from tidegate.ledger import Plan, Stream
+from tidegate.ledger.planned import planned_pipeline, planned_pipelines
+from tidegate.protocol.edits import head_plan
+from tidegate.spec import incompatible_changes, kernel_stage, notable_changes, python_functions, with_digests
+
+ROWS = {"first": [("k1", 1)], "second": [("k1", 1)]}
+
+
+class Compared(Committed):
+    """A stream whose pipeline file calls a Python function."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "  - {kind: table}")
+        change = "emit: {on: change, equal: {python: shop.compare:same}}"
+        self.file.write_text(self.file.read_text().replace("emit: {on: change}", change))
+
+
+@pytest.fixture
+def decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compared:
+    """A batch that is decided and not published, of which the file is refused by now."""
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    decided = Compared(tmp_path)
+    decided.states = {"second": state_rows([("k1", 1)])}
+    decided.commit(1, ROWS)
+    decided.held.release()
+    monkeypatch.delenv("TIDEGATE_PYTHON_MODULES")
+    with pytest.raises(PipelineInvalid, match=r"shop\.compare"):
+        _ = decided.pipeline
+    return decided
+
+
+def test_a_decided_batch_is_published_although_its_module_may_not_be_called_now(
+    decided: Compared,
+) -> None:
+    assert decided.publish(1) == {"table": 1}
+
+
+def test_compaction_and_cleaning_go_on_although_a_module_may_not_be_called_now(
+    decided: Compared,
+) -> None:
+    (pipeline,) = planned_pipelines(decided.app.ledger, decided.stream)
+    assert [stage.name for stage in pipeline.stages] == ["first", "second"]
+    assert maintenance.compact_state(decided.app, decided.stream).note == "compacted"
+    assert maintenance.clean(decided.app, decided.stream, now=1e9).files == 0
+
+
+def damage(committed: Committed, stream: Stream) -> None:
+    """Make what the stream was planned with unreadable."""
+    with committed.app.ledger._engine.begin() as connection:
+        statement = "UPDATE tidegate_pipelines SET compiled = :form WHERE pipeline = :pipeline"
+        form = '{"format": 7, "tidegate": "3.0.0", "pipeline": {}}'
+        connection.execute(text(statement), {"form": form, "pipeline": stream.pipeline})
+
+
+def test_a_batch_that_a_newer_tidegate_planned_says_which_one(decided: Compared) -> None:
+    damage(decided, decided.stream)
+    with pytest.raises(PlanUnreadable, match=r"batch 1 of visitors/1 was planned by tidegate 3\.0\.0"):
+        decided.publish(1)
+
+
+def test_one_unreadable_stream_stops_no_others_cleaning(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    plan = committed.commit(1, ROWS)
+    broken = committed.app.ledger.acquire(Stream("broken", 1), "test")  # comes before `visitors`
+    broken.add_plan(replace(plan, stream=broken.stream, lookups={"visitors/second": {"seq": 1}}))
+    damage(committed, broken.stream)
+    result = CliRunner().invoke(compact, ["--json"], env=committed.environment)
+    assert [cleaned["pipeline"] for cleaned in json.loads(result.stdout)] == ["visitors"]
+    assert isinstance(result.exception, PlanUnreadable)
+
+
+def failing(errors: dict[str, Exception]) -> Callable[[Stream], str]:
+    def work(stream: Stream) -> str:
+        if stream.pipeline in errors:
+            raise errors[stream.pipeline]
+        return stream.pipeline
+
+    return work
+
+
+def test_several_streams_that_fail_are_one_error_that_names_all_and_is_retried_if_one_can_be() -> None:
+    streams = [Stream(name, 1) for name in "abc"]
+    two = {"a": PlanUnreadable("a is broken"), "c": PlanUnreadable("c is broken")}
+    done, error = maintenance.work_on_streams(streams, failing(two))
+    assert (done, type(error)) == (["b"], Permanent)
+    assert "a/1: PlanUnreadable: a is broken" in str(error)
+    assert "c/1: PlanUnreadable: c is broken" in str(error)
+    _, error = maintenance.work_on_streams(streams, failing({**two, "c": LakeUnavailable("away")}))
+    assert type(error) is Transient
+    assert maintenance.work_on_streams(streams, failing({})) == (["a", "b", "c"], None)
+
+
+def edited(committed: Committed, before: str, after: str) -> None:
+    committed.file.write_text(committed.file.read_text().replace(before, after))
+
+
+def test_an_edit_that_the_state_does_not_survive_is_refused_before_anything_is_read_or_planned(
+    tmp_path: Path,
+) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    edited(committed, "key: [customerId]", "key: [n]")
+    trigger = protocol.Trigger("r", clock_ms=10_000)  # there is no Kafka that could be asked
+    with pytest.raises(PipelineChanged, match=r"visitors/1 after batch 1 .*`source\.key`.*`generation`"):
+        protocol.plan_batch(committed.app, committed.pipeline, trigger)
+    head = committed.app.ledger.head(committed.stream)
+    with pytest.raises(PipelineChanged):
+        protocol.draft(committed.app, committed.pipeline, head, trigger)
+    assert committed.app.ledger.open_plan(committed.stream) is None
+
+
+def test_after_the_edit_is_undone_the_next_batch_is_planned(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    drain = protocol.Trigger("r", clock_ms=10_000, drain=True)
+    edited(committed, "name: second", "name: third")
+    with pytest.raises(PipelineChanged, match=r"`stages` was .*second.* and is .*third"):
+        protocol.plan_batch(committed.app, committed.pipeline, drain)
+    edited(committed, "name: third", "name: second")
+    assert protocol.plan_batch(committed.app, committed.pipeline, drain).note.startswith("batch 2")
+
+
+def test_an_edit_that_consumers_see_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    edited(committed, "  - {kind: table}", "  - {kind: table, path: out}")
+    protocol.plan_batch(committed.app, committed.pipeline, protocol.Trigger("r", clock_ms=10_000, drain=True))
+    assert "visitors/1: The sink table:out is new: it gets what goes out from now on" in caplog.messages
+    assert "visitors/1: The sink table is gone: it gets nothing more" in caplog.messages
+
+
+def test_a_head_whose_plan_the_ledger_has_lost_halts(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.commit(1, ROWS)
+    committed.publish(1)
+    head = committed.app.ledger.head(committed.stream)
+    with pytest.raises(Halted, match="plan of batch 7"):
+        head_plan(committed.app, replace(head, seq=7))
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the module `shop.compare`, which may be called."""
+    (tmp_path / "modules" / "shop").mkdir(parents=True)
+    file = tmp_path / "modules" / "shop" / "compare.py"
+    file.write_text("def same(old, new):\n    return old == new\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    return file
+
+
+def planned_next(compared: Compared) -> Plan:
+    drain = protocol.Trigger("next", clock_ms=10_000, drain=True)
+    plan = protocol.plan_batch(compared.app, compared.pipeline, drain).plan
+    assert plan is not None
+    return plan
+
+
+def test_a_plan_notes_the_version_of_a_function_which_the_kernel_requires(tmp_path: Path, shop: Path) -> None:
+    compared = Compared(tmp_path)
+    compared.commit(1, ROWS)
+    compared.publish(1)
+    pipeline = planned_pipeline(planned_next(compared))
+    digest = hashlib.sha256(shop.read_bytes()).hexdigest()
+    assert python_functions(pipeline) == {"shop.compare:same": digest}
+    emit = kernel_stage(pipeline, pipeline.stages[1]).emit
+    assert isinstance(emit, core.Change)
+    assert emit.equivalence == core.Function("shop.compare:same", ("m",), digest)
+
+
+def test_a_function_that_changed_between_two_batches_is_told(
+    tmp_path: Path, shop: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compared = Compared(tmp_path)
+    earlier = with_digests(compared.pipeline)
+    shop.write_text("def same(old, new):\n    return False\n")
+    importlib.invalidate_caches()
+    assert notable_changes(earlier, with_digests(compared.pipeline)) == [
+        "The function shop.compare:same has changed: it decides with each key's next record"
+    ]
+    assert incompatible_changes(earlier, with_digests(compared.pipeline)) == []
+
+
+def test_a_planned_batch_whose_module_may_not_be_called_any_more_is_not_computed(
+    tmp_path: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = Compared(tmp_path)
+    compared.commit(1, ROWS)
+    compared.publish(1)
+    plan = planned_next(compared)
+    monkeypatch.delenv("TIDEGATE_PYTHON_MODULES")
+    app = replace(
+        compared.app, settings=replace(compared.app.settings, kafka=KafkaConfig.parse("nowhere:9092"))
+    )
+    with pytest.raises(UserFunctionFailed, match=r"shop\.compare:same.*List `shop\.compare`"):
+        protocol.compute_batch(app, plan, plan.run_id, lambda: pytest.fail("Spark was started"))
+
+
+def test_a_function_that_is_not_where_batches_are_planned_is_an_error(tmp_path: Path, shop: Path) -> None:
+    shop.unlink()
+    importlib.invalidate_caches()
+    compared = Compared(tmp_path)
+    compared.held.release()
+    with pytest.raises(UserFunctionFailed, match=r"shop\.compare:same cannot be imported"):
+        protocol.plan_batch(compared.app, compared.pipeline, protocol.Trigger("r", clock_ms=10_000))

@@ -1,0 +1,130 @@
+"""Publication to the sinks of several stages: each gets its stage's outbox once, whatever fails between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from tests.protocol.committed import Committed
+from tidegate import protocol
+from tidegate.cli import cli
+from tidegate.errors import Halted, ProgressLost, SettingsInvalid, SinkRefused
+from tidegate.failpoints import FailpointRaised, ReplyLost
+
+SINKS = """\
+  - {kind: sql, table: firsts, stage: first, with_key: true}
+  - {kind: sql, table: seconds, mode: upsert}
+  - {kind: table, stage: first}
+"""
+BATCH = {"first": [("1", 10), ("2", 20), ("2", None)], "second": [("1", 11)]}
+FIRSTS = 'SELECT key, "customerId", n, deleted, batch FROM firsts ORDER BY batch, ordinal'
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Committed:
+    return Committed(tmp_path, SINKS, f"sqlite:///{tmp_path / 'sink.db'}")
+
+
+def test_each_sink_gets_the_outbox_of_its_stage(committed: Committed) -> None:
+    committed.commit(1, BATCH)
+    assert committed.publish(1) == {"sql:firsts": 3, "sql:seconds": 1, "table": 3}
+    assert committed.query(FIRSTS) == [("1", 1, 10, 0, 1), ("2", 1, 20, 0, 1), ("2", 1, None, 1, 1)]
+    assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
+    table = DeltaTable(committed.app.lake(committed.stream).table_sink(None)).to_pyarrow_table()
+    assert table.column("n").to_pylist() == [10, 20, None]
+    assert committed.publish(1) == {"sql:firsts": 3, "sql:seconds": 1, "table": 3}
+    assert len(committed.query(FIRSTS)) == 3
+
+
+def test_a_stage_that_emits_nothing_is_published_as_nothing(committed: Committed) -> None:
+    committed.commit(1, {"first": [("1", 10)], "second": []})
+    assert committed.publish(1) == {"sql:firsts": 1, "sql:seconds": 0, "table": 1}
+    committed.commit(2, {"first": [], "second": [("1", 5)]})
+    assert committed.publish(2) == {"sql:firsts": 0, "sql:seconds": 1, "table": 0}
+    committed.commit(3, {"first": [("1", 11)], "second": []})
+    committed.publish(3)
+    assert [row[2] for row in committed.query(FIRSTS)] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["sql.advance=lose", "sql.count=lose", "sql.commit=lose", "ledger.add_publication=raise"],
+)
+@pytest.mark.parametrize("hit", [1, 2])
+def test_a_publisher_that_dies_between_sinks_sends_nothing_twice(
+    committed: Committed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, hit: int
+) -> None:
+    committed.commit(1, BATCH)
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{fault}@{hit}")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS_FIRED", str(tmp_path / "fired"))
+    with pytest.raises((FailpointRaised, ReplyLost)):
+        committed.publish(1)
+    assert (tmp_path / "fired").read_text().split() == [f"{fault}@{hit}"]
+    committed.publish(1)
+    assert [row[2] for row in committed.query(FIRSTS)] == [10, 20, None]
+    assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
+    table = DeltaTable(committed.app.lake(committed.stream).table_sink(None)).to_pyarrow_table()
+    assert table.num_rows == 3
+
+
+def test_a_sink_whose_database_is_not_set_stops_the_plan(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: sql, table: t, connection: reports}", "sqlite://")
+    with pytest.raises(SettingsInvalid, match="TIDEGATE_SQL_REPORTS is not set"):
+        protocol.plan_batch(committed.app, committed.pipeline, protocol.Trigger("test", 0))
+
+
+def test_a_column_with_the_name_of_one_of_the_tables_own_stops_the_plan(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: sql, table: t}", "sqlite://")
+    committed.file.write_text(committed.file.read_text().replace("{m: n}", "{batch: n}"))
+    with pytest.raises(SinkRefused, match="event_batch"):
+        protocol.plan_batch(committed.app, committed.pipeline, protocol.Trigger("test", 0))
+    assert committed.app.ledger.open_plan(committed.stream) is None
+
+
+def test_what_the_database_cannot_hold_is_found_before_the_commit(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: sql, table: t, mode: upsert}", "postgresql://u@h/never-asked")
+    plan = committed.compute(1, {"first": [], "second": [("1" * 3000, 1)]})
+    with pytest.raises(SinkRefused, match="3000 bytes"):
+        protocol.validate_batch(committed.app, plan, "test")
+    with pytest.raises(Halted, match="not validated"):
+        protocol.commit_batch(committed.app, plan, "test")
+
+
+LOSSES = {
+    "the progress rows": ("DELETE FROM tidegate_progress", 3, ""),
+    "a table": ("DROP TABLE firsts", 0, "sent again: 1, 3"),
+    "the newest rows": ("DELETE FROM firsts WHERE batch = 3", 1, "sent again: 3"),
+}
+
+
+@pytest.mark.parametrize(("loss", "found", "sent"), LOSSES.values(), ids=LOSSES)
+def test_doctor_finds_out_what_a_database_has_lost_and_sends_it_again(
+    committed: Committed, loss: str, found: int, sent: str
+) -> None:
+    committed.commit(1, BATCH)
+    committed.publish(1)
+    committed.commit(2, {"first": [], "second": [("1", 12)]})
+    committed.publish(2)
+    committed.commit(3, {"first": [("3", 30)], "second": []})
+    committed.publish(3)
+    before = [committed.query(query) for query in (FIRSTS, "SELECT key, m FROM seconds")]
+    committed.query(loss)
+    if "DELETE FROM firsts" not in loss:
+        committed.commit(4, {"first": [("4", 40)], "second": []})
+        with pytest.raises(ProgressLost, match="--reconcile"):
+            committed.publish(4)
+        before[0].append(("4", 1, 40, 0, 4))
+        sent = f"{sent}, 4" if sent else "sent again: 4"
+    result = CliRunner().invoke(cli, ["doctor", "visitors", "--reconcile"], env=_environment(committed))
+    assert f"sql:firsts: its table has batches up to {found}; {sent}." in " ".join(result.output.split())
+    assert [committed.query(query) for query in (FIRSTS, "SELECT key, m FROM seconds")] == before
+
+
+def _environment(committed: Committed) -> dict[str, str]:
+    committed.app.ledger.acquire(committed.stream, "test").release()
+    return committed.environment
