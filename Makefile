@@ -25,8 +25,8 @@ up: setup ## Start Kafka and Airflow in the background
 down: ## End what `make up` started
 	@$(VENV)/tidegate down
 
-check: lint ## Check style and types, and run the tests that need no Spark, broker or Airflow (some minutes)
-	$(PYTEST) -m "not (spark or broker or airflow or long)"
+check: lint ## Check style and types, and run the tests that need no Spark, broker or Airflow (two minutes)
+	$(PYTEST) -m "not (spark or broker or airflow or simulation or long)"
 
 test: lint ## Check style and types, and run all tests, two at a time
 	$(PYTEST)

@@ -125,7 +125,7 @@ UNUSABLE = {
         body(at="2026-01-31T10:30:00.1234567Z"),
         "Expected a time as `2026-01-31T10:30:00.123456Z` - at `$.at`",
     ),
-    "infinity as others write it": (body(d="inf"), "`$.d`"),
+    "infinity as others write it": (body(d="inf"), "Expected a number, got 'inf' - at `$.d`"),
     "a byte order mark": (b'\xef\xbb\xbf{"n": 1}', "invalid character"),
     "a control character in a text": (b'{"s": "\x01"}', "invalid character"),
     "a time in a list": (body(times=[None, "10:30"]), "at `$.times[...]`"),

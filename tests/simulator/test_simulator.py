@@ -46,6 +46,7 @@ PER_TEN_THOUSAND = {
     "log truncated": 200,
 }
 """How many seeds of ten thousand must have had it: about half as many as do."""
+FEW_SEEDS = range(100)
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 assert planted_publisher
@@ -59,20 +60,28 @@ def found() -> Sum:
     return last
 
 
+def test_a_hundred_seeds_hold() -> None:
+    assert {each.seed: each.violation for each in simulate_all(FEW_SEEDS) if each.violation} == {}
+
+
+@pytest.mark.simulation
 def test_three_thousand_seeds_hold(found: Sum) -> None:
     assert found.failed == {}
     assert found.counts["seeds"] == len(SEEDS)
 
 
+@pytest.mark.simulation
 def test_they_had_every_fault_hundreds_of_times(found: Sum) -> None:
     assert {fault: found.counts[fault] for fault in FAULTS if found.counts[fault] < 300} == {}
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("what", PER_TEN_THOUSAND)
 def test_so_many_of_them_had(found: Sum, what: str) -> None:
     assert found.seeds_with[what] >= max(1, PER_TEN_THOUSAND[what] * len(SEEDS) // 10_000)
 
 
+@pytest.mark.simulation
 def test_they_published_something(found: Sum) -> None:
     assert found.counts["published"] > 2 * len(SEEDS)
 
@@ -96,6 +105,7 @@ def _shown(seed: int, hash_seed: str) -> str:
     return done.stdout
 
 
+@pytest.mark.simulation
 def test_a_failing_seed_replays_exactly() -> None:
     with simulated(), PLANTED["progress_forgets_how_much_was_sent"]():
         failed = next(each for each in _all() if each.violation)
@@ -103,6 +113,7 @@ def test_a_failing_seed_replays_exactly() -> None:
     assert (again.violation, again.trace) == (failed.violation, failed.trace)
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_caught(bug: str) -> None:
     with simulated(), PLANTED[bug]():

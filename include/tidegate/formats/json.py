@@ -67,7 +67,7 @@ class JsonDecoder:
             try:
                 objects[row] = decode(value)
             except msgspec.DecodeError as error:
-                reasons[row] = malformed(str(error))
+                reasons[row] = malformed(_explained(error))
         return objects
 
     def _columns(self, objects: list[Any], reasons: dict[int, str]) -> pa.StructArray:
@@ -80,6 +80,11 @@ class JsonDecoder:
         usable = columns.is_valid().to_numpy(zero_copy_only=False)
         usable[list(builder.faults)] = False
         return pa.StructArray.from_arrays(columns.flatten(), fields=list(self._type), mask=pa.array(~usable))
+
+
+def _explained(error: msgspec.DecodeError) -> str:
+    """The names of `_NAMED` are an enum to msgspec only."""
+    return re.sub(r"^Invalid enum value '(.*)'(?= - at |$)", r"Expected a number, got '\1'", str(error))
 
 
 MOST_NESTED = 500
