@@ -153,6 +153,9 @@ class Scene:
         app = App.from_environment({**os.environ, **self.environment})
         stream = stream_of(app.pipeline(self.name))
         head = app.ledger.head(stream)
+        seqs = [seq for seq, _ in app.ledger.committed(stream)]
+        if self.history == MAINTAINED:  # maintenance that wakes up late removes what is before the head
+            seqs = seqs[-1:]
         seen = {
             "topic": read_topic(self.servers, self.levels),
             "rows": self.databases.levels(in_order=self.history != RICH),
@@ -163,13 +166,9 @@ class Scene:
             "quarantine": inspect.read_quarantine(app, stream).to_pylist(),
             "head": (head.seq, head.offsets, sorted(head.topic_ids)),
             "batches": [seq for seq, _ in app.ledger.committed(stream)],
-            "counts": {
-                seq: app.ledger.attempt(stream, seq).counts for seq, _ in app.ledger.committed(stream)
-            },
-            "published": {
-                seq: app.ledger.publications(stream, seq) for seq, _ in app.ledger.committed(stream)
-            },
-            "ranges": {seq: app.ledger.plan(stream, seq).ranges for seq, _ in app.ledger.committed(stream)},
+            "counts": {seq: app.ledger.attempt(stream, seq).counts for seq in seqs},
+            "published": {seq: app.ledger.publications(stream, seq) for seq in seqs},
+            "ranges": {seq: app.ledger.plan(stream, seq).ranges for seq in seqs},
         }
         return {part: repr(value).replace(self.name, "NAME") for part, value in seen.items()}
 
