@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.faults.fault import ACTIONS, PLAIN, Case, Fault
-from tests.faults.kernel import MET_BY_WORKERS
+from tests.faults.history import BATCHES
+from tests.faults.kernel import MET_BY_WORKERS, MET_IN_A_DRAIN
 from tests.faults.steps import STEPS
 
 SOURCE = Path(__file__).resolve().parents[2] / "include" / "tidegate"
@@ -98,9 +99,9 @@ def _texts(argument: ast.expr) -> Iterator[str]:
 def with_hidden(hits: Hits) -> dict[tuple[int, str], dict[str, int]]:
     """Those, too, that a step's process does not count: of Spark's workers, and of the lease's keeper."""
     found = {place: dict(counts) for place, counts in hits.items()}
-    for (_, step), counts in found.items():
+    for (batch, step), counts in found.items():
         if step == "compute":
-            counts |= MET_BY_WORKERS | {"ledger.renew": 2}
+            counts |= (MET_IN_A_DRAIN if batch == BATCHES else MET_BY_WORKERS) | {"ledger.renew": 2}
     return found
 
 

@@ -30,6 +30,8 @@ NOW_MS = 1_700_000_000_000
 RICH, DOCTOR, SINGLE, MAINTAINED = "rich", "doctor", "single", "maintained"
 BATCHES = 3
 """The last one is the drain."""
+OF_BATCHES = ("counts", "published", "ranges")
+"""What is observed of each batch."""
 
 PIPELINE = """\
 pipeline: {name}

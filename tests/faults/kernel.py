@@ -21,7 +21,14 @@ MET_BY_WORKERS = {
     "compute.write_outbox": 1,
     "compute.write_quarantine": 1,
 }
-"""Failpoint -> how often each batch meets it at least."""
+"""Failpoint -> how often a batch that reads meets it at least."""
+MET_IN_A_DRAIN = {
+    "compute.kernel": 2,
+    "compute.files": 2,
+    "compute.write_state": 1,
+    "compute.write_outbox": 1,
+}
+"""The same, of the batch that reads nothing."""
 
 
 def arm_workers(failpoint: InWorker) -> None:
