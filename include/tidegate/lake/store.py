@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -137,6 +138,7 @@ class Store:
         folder = self._folder
         with store_errors(path):
             if folder is not None:
+                _make_root(folder)
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
             stream = self._system().open_output_stream(path)
         sink = Sink(stream)
@@ -257,13 +259,26 @@ def _endpoint_is_plain() -> bool:
 def _flush(folder: Path, path: str) -> None:
     """Make a file and the folders on the way to it outlive a machine that loses power."""
     for place in (folder / path, *(folder / path).parents):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _flush_place(place)
         if place == folder:
             return
+
+
+def _make_root(folder: Path) -> None:
+    """Make the root, and what is missing above it, and flush the folders that they are made in."""
+    missing = list(takewhile(lambda place: not place.exists(), (folder, *folder.parents)))
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        _flush_place(place.parent)
+
+
+def _flush_place(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
