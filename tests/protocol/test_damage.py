@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from tests.protocol.committed import Committed
-from tidegate import protocol
+from tidegate import maintenance, protocol
 from tidegate.cli import cli
 from tidegate.errors import LakeDamaged
 
@@ -42,6 +44,17 @@ def deep(committed: Committed) -> str:
 
 def test_whole_files_are_said_to_be_whole(committed: Committed) -> None:
     assert "2 files are as they were written" in deep(committed)
+
+
+def test_files_are_whole_after_those_that_nobody_reads_were_cleaned_away(tmp_path: Path) -> None:
+    made = Committed(tmp_path, "  - {kind: table}", "sqlite://")
+    made.states = {"second": pa.table({"hash": [1], "key": ["k"], "live": [True], "updated_seq": [1]})}
+    made.commit(1, {"first": [], "second": []})
+    made.held.release()
+    maintenance.compact_state(made.app, made.stream)
+    cleaned = maintenance.clean(made.app, made.stream, time.time() + 100 * 24 * 3600)
+    assert cleaned.files == 1
+    assert "3 files are as they were written" in deep(made)  # two manifests, and the snapshot's file
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, shorten, change])

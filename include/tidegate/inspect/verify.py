@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged
@@ -19,27 +19,30 @@ def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:
     """
     files: dict[str, DataFile] = {}
     found: list[LakeDamaged] = []
-    known = [*dict.fromkeys(_needed(app.ledger, stream))]
-    for manifest in _readable(app, stream, known, found):
-        files |= {file.path: file for file in manifest.files}
+    needed = _needed(app.ledger, stream)
+    for manifest, state_too in _readable(app, stream, needed, found):
+        files |= {file.path: file for file in manifest.files if state_too or file.kind != "state"}
     found += verify(app.lake(stream).store, list(files.values()))
-    return len(known) + len(files), found
+    return len(needed) + len(files), found
 
 
-def _needed(ledger: LedgerReader, stream: Stream) -> Iterator[ManifestRef]:
+def _needed(ledger: LedgerReader, stream: Stream) -> dict[ManifestRef, bool]:
+    """Manifests, and whether the state in them is needed: that of the last batch, where it is read through a
+    snapshot, may have been cleaned away."""
     head = ledger.head(stream)
-    yield from ledger.state_manifests(stream, head.seq)
-    for seq in (head.seq, head.seq + 1):
+    needed = dict.fromkeys(ledger.state_manifests(stream, head.seq), True)
+    for seq, state_too in ((head.seq, False), (head.seq + 1, True)):
         attempt = ledger.attempt(stream, seq) if seq else None
         if attempt is not None:
-            yield attempt.manifest
+            needed.setdefault(attempt.manifest, state_too)
+    return needed
 
 
 def _readable(
-    app: App, stream: Stream, known: list[ManifestRef], damaged: list[LakeDamaged]
-) -> Iterator[Manifest]:
-    for each in known:
+    app: App, stream: Stream, needed: Mapping[ManifestRef, bool], damaged: list[LakeDamaged]
+) -> Iterator[tuple[Manifest, bool]]:
+    for known, state_too in needed.items():
         try:
-            yield app.manifest(stream, each)
+            yield app.manifest(stream, known), state_too
         except LakeDamaged as error:
             damaged.append(error)
