@@ -85,7 +85,8 @@ class SinkUnavailable(Transient):
 
 
 class SparkLost(Transient):
-    """Spark's JVM ended in the middle of a batch, most often for want of memory. Nothing of it is visible."""
+    """Spark's JVM ended in the middle of a batch, most often for want of memory, or no server of Spark
+    answers. Nothing of the batch is visible."""
 
 
 class LeaseHeld(Transient):

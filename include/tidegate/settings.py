@@ -10,7 +10,7 @@ TIDEGATE_SQL_<CONNECTION>   the same, for sinks with `connection: <connection>`
 TIDEGATE_PYTHON_MODULES     modules whose functions `equal: {python: …}` may name, with commas; default none
 TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines`
 TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
-TIDEGATE_SPARK_MASTER       master for `tidegate run`; default `local[*]` (under Airflow: the connection)
+TIDEGATE_SPARK_MASTER       master for `tidegate run`, or sc://…; default `local[*]` (Airflow: its connection)
 TIDEGATE_SPARK_MEMORY       Java heap of Spark's driver, such as `4g` or `1500m`; default Spark's own, 1g
 TIDEGATE_TIME_TRAVEL        for how many days the state as of a batch can be read; default 30
 ==========================  =======================================================================

@@ -12,24 +12,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from pyspark.sql import SparkSession
 
+from tests.sessions.servers import cluster
 from tests.world import NOW_MS, World
 from tidegate import protocol
 from tidegate.engine.batch import Before, compute_batch
 from tidegate.engine.session import open_session
 from tidegate.engine.source import KafkaSource
 from tidegate.lake.datafile import read_files
-from tidegate.local.java import find_java, java_home
-from tidegate.local.processes import Supervised, free_port
 
 PAUSE = "compute.kernel=pause"
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+HOSTS = ("127.0.0.1", "127.0.0.2")
+"""Two: a second copy of a task goes to another host only."""
 CONF = {
     "spark.executor.memory": "512m",
     "spark.python.worker.reuse": "false",  # so that each task meets the failpoint anew
@@ -42,26 +41,6 @@ CONF = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
 }
-
-
-@contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """Spark's own cluster with a worker on each of two addresses: a second copy of a task goes to another
-    host only. Gives the master's URL."""
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
-    environment = os.environ | {"JAVA_HOME": str(java_home(find_java())), "SPARK_DAEMON_MEMORY": "256m"}
-    processes = [("Master", "127.0.0.1", ["--port", str(port)])]
-    for host in ("127.0.0.1", "127.0.0.2"):
-        work = ["--cores", "1", "--memory", "512m", "--work-dir", str(folder / f"work-{host}")]
-        processes.append(("Worker", host, [*work, url]))
-    with ExitStack() as stack:
-        for role, host, arguments in processes:
-            main_class = f"org.apache.spark.deploy.{role.lower()}.{role}"
-            command = [str(SPARK_CLASS), main_class, "--host", host, "--webui-port", "0", *arguments]
-            log = folder / f"{role}-{host}.log"
-            stack.enter_context(Supervised(role, command, log, environment, grace_s=2))
-        yield url
 
 
 def state_and_parent(pid: int) -> tuple[str, int]:
@@ -129,7 +108,7 @@ def main(servers: str, folder: str) -> None:
         "TIDEGATE_FAILPOINTS": PAUSE,
         "TIDEGATE_FAILPOINTS_FIRED": str(fired),
     }
-    with cluster(home) as master:
+    with cluster(home, HOSTS) as master:
         spark = open_session(master)
         told = computed(spark, World(servers, home, lambda: spark), fired)
         spark.stop()

@@ -27,7 +27,7 @@ from tidegate.engine.lookups import joined
 from tidegate.engine.replay_outcome import Outcome
 from tidegate.engine.rows import Shape, kernel_schema, record_rows
 from tidegate.engine.semantics import pin_semantics
-from tidegate.engine.session import prepare
+from tidegate.engine.session import changed, prepare
 from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.engine.stage_run import StageRun
 from tidegate.engine.steps import (
@@ -56,6 +56,14 @@ _EMISSION_ORDER = [
     for name in ORDER
 ]
 """`time_task.ORDER`, by the names that emissions have before they are a frame."""
+
+
+_FOR_FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    # compiling code would take longer than running it
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @dataclass
@@ -111,7 +119,7 @@ class Replay:
         tables: Mapping[str, Rows] | None = None,
         trace: bool = False,
     ) -> None:
-        self._spark = _session_for_few_rows(spark)
+        self._spark = spark
         self._pipeline = pipeline
         self._tables = tables or {}
         self._trace = trace
@@ -126,7 +134,9 @@ class Replay:
     def run_all(self, cuts: Sequence[Sequence[int]]) -> list[Outcome]:
         """The outcomes of several cuts. Raises PipelineInvalid when an expression cannot be evaluated."""
         runs = [_Run(self.input.cut(places)) for places in cuts]
-        with translated(self._pipeline):
+        pin_semantics(self._spark)
+        prepare(self._spark)
+        with translated(self._pipeline), changed(self._spark, _FOR_FEW_ROWS):
             read = self._source([run.cut for run in runs])
             for step, following in zip(self._steps, [*self._steps[1:], None], strict=True):
                 decided = self._decide(step, read, runs)
@@ -268,17 +278,6 @@ def _finish(runs: Sequence[_Run], decided: _Decided) -> None:
     for run, emissions in zip(runs, decided.emissions, strict=True):
         for table in emissions:
             run.outcome.emit(table)
-
-
-def _session_for_few_rows(spark: SparkSession) -> SparkSession:
-    """A session of its own on the same Spark, in which compiling code would take longer than running it."""
-    session = spark.newSession()
-    pin_semantics(session)
-    prepare(session)
-    session.conf.set("spark.sql.shuffle.partitions", "1")
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
-    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-    return session
 
 
 def _arrivals(decoded: pa.RecordBatch) -> pa.RecordBatch:

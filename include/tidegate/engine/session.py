@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from tidegate.errors import SetupFailed
+from tidegate.errors import SetupFailed, SparkLost
 from tidegate.local.class_archive import archive_options
 from tidegate.local.java import find_java, java_home
 
 _CORES_UNKNOWN = 8
+_CONNECT = "sc://"
+_CONNECT_PORT = 15002
+_CONNECT_SECONDS = 10
 
 SETTINGS = {
     # Partition numbers are chosen per batch; adaptive execution would plan small shuffles twice.
@@ -32,11 +39,15 @@ _OF_NEW_SESSIONS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled":
 def open_session(
     master: str | None = None, memory: str | None = None, java_options: Sequence[str] | None = None
 ) -> SparkSession:
-    """A session. `master` None: spark-submit has set it, and all else, already.
+    """A session. `master` None: spark-submit has set it, and all else, already; `sc://host:port`: one of that
+    Spark Connect server.
 
-    `memory` is the heap of the driver, such as `2g`; None: Spark's default. `java_options` are the JVM's;
-    None: the class archive, where there is one. Raises SetupFailed when Java is missing or does not start.
+    `memory` is the heap of a driver that starts here, such as `2g`; None: Spark's default. `java_options` are
+    its JVM's; None: the class archive, where there is one. Raises SetupFailed when Java is missing or does
+    not start, SparkLost when a server does not answer.
     """
+    if master is not None and master.startswith(_CONNECT):
+        return _connected(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     own = _own_process(master, memory, java_options) if master else {"spark.log.level": "ERROR"}
@@ -52,6 +63,34 @@ def open_session(
             "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
         ) from error
     return session
+
+
+def _connected(url: str) -> SparkSession:
+    """A session of a server. One without a name in the URL (`session_id`) ends with this process: as long as
+    it stays, so do its Python workers."""
+    _require_answer(url)
+    session = SparkSession.builder.remote(url).getOrCreate()
+    if "session_id=" not in url:
+        atexit.register(_end, session, url)
+    return session
+
+
+def _end(session: SparkSession, url: str) -> None:
+    with suppress(SparkLost):
+        _require_answer(url)
+        session.stop()
+
+
+def _require_answer(url: str) -> None:
+    """Raises SparkLost at once where the client would go on trying for ten minutes."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname, parts.port or _CONNECT_PORT), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise SparkLost(
+            f"No Spark Connect server answers at {parts.netloc}: {error.strerror or error}",
+            "Start it, or correct TIDEGATE_SPARK_MASTER; then run again, nothing is lost.",
+        ) from error
 
 
 def _own_process(master: str, memory: str | None, java_options: Sequence[str] | None) -> dict[str, str]:
@@ -73,6 +112,19 @@ def prepare(spark: SparkSession) -> None:
     """Set what makes a batch fast in a session, whoever made it."""
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
+
+
+@contextmanager
+def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings for a while; afterwards they are as before. Sessions of Spark Connect have no `newSession`."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def cores_of(spark: SparkSession) -> int:

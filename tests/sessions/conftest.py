@@ -1,0 +1,163 @@
+"""Whole batches in each kind of session: a driver's own, one of a Spark Connect server, a cluster's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.sessions import program
+from tests.sessions.program import Given
+from tests.sessions.servers import cluster, connect_server
+from tidegate.local.broker import KafkaBroker
+from tidegate.local.processes import free_port
+
+HOSTS = ("127.0.0.2", "127.0.0.3")
+_LOG = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.err.ref = err
+appender.err.type = Console
+appender.err.name = err
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program left in its folder."""
+
+    folder: Path
+
+    @cached_property
+    def told(self) -> dict[str, Any]:
+        """What it says that came of its batches."""
+        told: dict[str, Any] = json.loads((self.folder / "told.json").read_text())
+        return told
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """Spark's event log."""
+        logs = [path for path in (self.folder / "events").rglob("events*") if path.is_file()]
+        return [json.loads(line) for log in logs for line in log.open()]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where a program of a kind of session runs, and what its processes are told."""
+
+    folder: Path
+    servers: str
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """With the event log, the page and the logs of Spark switched on."""
+        return {
+            **os.environ,
+            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            "PYSPARK_PYTHON": sys.executable,
+        } | more
+
+    def configure(self, page: int, **conf: str) -> None:
+        """Write what Spark's processes read."""
+        (self.folder / "conf").mkdir(parents=True)
+        (self.folder / "events").mkdir()
+        conf = {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": (self.folder / "events").as_uri(),
+            "spark.ui.enabled": "true",
+            "spark.ui.port": str(page),
+            "spark.executor.memory": "512m",
+            "spark.log.level": "INFO",
+        } | conf
+        text = "".join(f"{name} {value}\n" for name, value in conf.items())
+        (self.folder / "conf" / "spark-defaults.conf").write_text(text)
+        (self.folder / "conf" / "log4j2.properties").write_text(_LOG)
+
+    def run(self, master: str, page: int, environment: Mapping[str, str]) -> Ran:
+        """The program, to its end; its log is `driver.log`."""
+        given = self.folder / "given.json"
+        Given(self.servers, str(self.folder), master, f"http://127.0.0.1:{page}").write(given)
+        (self.folder / "world").mkdir()
+        with (self.folder / "driver.log").open("w") as log:
+            done = subprocess.run(
+                [sys.executable, "-m", program.__name__, str(given)],
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                timeout=1_800,
+                check=False,
+            )
+        assert done.returncode == 0, (self.folder / "driver.log").read_text()[-4000:]
+        return Ran(self.folder)
+
+
+@pytest.fixture(scope="package")
+def local(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """In a JVM of the driver's own."""
+    kind = Kind(tmp_path_factory.mktemp("local"), broker.bootstrap_servers)
+    page = free_port()
+    kind.configure(page)
+    return kind.run("local[*]", page, kind.environment())
+
+
+@pytest.fixture(scope="package")
+def connect(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """In a server's session."""
+    kind = Kind(tmp_path_factory.mktemp("connect"), broker.bootstrap_servers)
+    page = free_port()
+    kind.configure(page)
+    with connect_server(kind.folder, kind.environment()) as url:
+        return kind.run(url, page, kind.environment())
+
+
+@pytest.fixture(scope="package")
+def on_cluster(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """On a cluster of two workers with an address each, whose Python has tidegate's wheel."""
+    kind = Kind(tmp_path_factory.mktemp("cluster"), broker.bootstrap_servers)
+    page = free_port()
+    kind.configure(page)
+    environment = kind.environment(PYSPARK_PYTHON=str(python_with_wheel(kind.folder)))
+    with cluster(kind.folder, HOSTS, environment) as master:
+        return kind.run(master, page, environment)
+
+
+def python_with_wheel(folder: Path) -> Path:
+    """An interpreter that has tidegate as its wheel, and the packages that it needs from here."""
+    source, wheels = folder / "source", folder / "wheels"
+    copytree(REPOSITORY / "include", source / "include")
+    (source / "pyproject.toml").write_bytes((REPOSITORY / "pyproject.toml").read_bytes())
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = [
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        str(wheels),
+        str(source),
+    ]
+    subprocess.run([*pip, *build], check=True)
+    home = folder / "python"
+    venv.create(home, symlinks=True)
+    (site,) = home.glob("lib/python*/site-packages")
+    (wheel,) = wheels.glob("tidegate-*.whl")
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True
+    )
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    return home / "bin" / "python"

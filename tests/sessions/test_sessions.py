@@ -1,0 +1,64 @@
+"""A batch gives the same in every kind of session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate
+from tests.sessions.conftest import HOSTS, Ran
+from tests.sessions.whole_batch import STAGES
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def test_the_batches_that_are_compared_have_something_of_all(local: Ran) -> None:
+    told = local.told
+    changes, closings = (told["published"][f"{name}-world"] for name in ("availability", "closings"))
+    assert {partition for partition, *_ in changes} == {0, 1}
+    assert len(changes) == 71
+    assert len(closings) == 4  # of two regions and two windows each
+    before, after = told["state after the first"], told["state"]
+    assert [len(state[stage]) for state in (before, after) for stage in STAGES] == [19, 2, 20, 0]
+    reasons = Counter(row["reason"].partition(":")[0] for row in told["quarantine"])
+    assert reasons == {"malformed": 2, "null_key_column": 30}
+    assert [counts["read"] for counts in told["counts"]] == [123, 12]
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("connect"), pytest.param("on_cluster", marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize(
+    "what", ["published", "state", "state after the first", "quarantine", "counts", "head"]
+)
+def test_what_comes_of_batches_is_what_comes_of_them_in_a_drivers_own_session(
+    request: pytest.FixtureRequest, local: Ran, kind: str, what: str
+) -> None:
+    ran: Ran = request.getfixturevalue(kind)
+    assert ran.told[what] == local.told[what]
+
+
+def test_cases_and_simulations_give_the_same_in_a_session_of_a_server(local: Ran, connect: Ran) -> None:
+    assert [code for code, _ in local.told["commands"]] == [0, 0]
+    assert connect.told["commands"] == local.told["commands"]
+
+
+@pytest.mark.long
+def test_on_a_cluster_both_workers_compute_with_the_wheel_alone(on_cluster: Ran) -> None:
+    (place,) = on_cluster.told["ran in"]
+    assert Path(place).is_relative_to(on_cluster.folder / "python")
+    assert not Path(place).is_relative_to(Path(tidegate.__file__).parent)
+    assert _hosts(on_cluster.events) == set(HOSTS)
+    (environment,) = (
+        event for event in on_cluster.events if event["Event"] == "SparkListenerEnvironmentUpdate"
+    )
+    assert not [name for name in environment["Spark Properties"] if "jars" in name]
+
+
+def _hosts(events: list[dict[str, Any]]) -> set[str]:
+    """The addresses at which tasks succeeded, by Spark's event log."""
+    ended = [event for event in events if event["Event"] == "SparkListenerTaskEnd"]
+    return {event["Task Info"]["Host"] for event in ended if event["Task End Reason"]["Reason"] == "Success"}
