@@ -1,0 +1,74 @@
+"""Whole batches on a lake in S3 give what they give on a disk, also when the store refuses for a while."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.sessions import object_store
+from tests.sessions.object_store import TABLES, WRITES
+from tidegate.local.broker import KafkaBroker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
+
+Told = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def told(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("object-store")
+    program = [sys.executable, "-m", object_store.__name__, broker.bootstrap_servers, str(folder)]
+    done = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told: Told = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_two_batches_give_what_they_give_on_a_disk(told: Told) -> None:
+    assert len(told["disk"]["two batches"]["published"]["closings-world"]) == 4
+    assert told["store"]["two batches"] == told["disk"]["two batches"]
+
+
+def test_a_store_that_refuses_files_or_the_manifest_is_a_transient_error_that_names_them(told: Told) -> None:
+    assert [(name, tried_again) for name, _, tried_again in told["wrong"]["refusals"]] == [
+        ("LakeUnavailable", True)
+    ] * len(WRITES)
+    assert all(path in what for path, (_, what, _) in zip(WRITES, told["wrong"]["refusals"], strict=True))
+
+
+def test_the_same_run_then_gives_what_an_undisturbed_one_gives_on_a_disk(told: Told) -> None:
+    disk, store = (told[name]["after three batches"] for name in ("disk", "store"))
+    assert disk["state"]["changes"] != told["disk"]["two batches"]["state"]["changes"]
+    assert [code for code, _ in disk["command"]] == [0, 0]
+    assert all(disk["tables"])
+    assert disk["damaged"] == []
+    assert store == disk
+
+
+def test_writers_of_tables_that_come_too_late_write_nothing_twice(told: Told) -> None:
+    # what the late ones wrote is compared above; of the windows, which open and close in it, no state is left
+    changed = {f"availability/g1/{stage}/{kind}" for kind, stage in TABLES} - {
+        "availability/g1/closings/state"
+    }
+    assert set(told["wrong"]["late writers"]) == changed
+
+
+def test_a_stale_attempt_is_refused_and_its_files_are_cleaned_away(told: Told) -> None:
+    assert told["wrong"]["stale"].count("taken over") == 2
+    assert told["wrong"]["stale files"] == []
+
+
+def test_compaction_and_cleaning_do_there_what_they_do_on_a_disk(told: Told) -> None:
+    disk, store = told["disk"], told["store"]
+    assert disk["compaction"][0] == "compacted"
+    assert disk["given up"] == 3
+    for when in ("compaction", "given up", "after compaction", "after cleaning"):
+        assert store[when] == disk[when]
+    assert disk["after cleaning"]["damaged"] == []
+    for when in ("after compaction", "after cleaning"):
+        assert disk[when]["state"] == disk["after three batches"]["state"]
