@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulator import airflow, grammar, sinks
-from tests.simulator.airflow import order
+from tests.simulator.airflow import Airflow, order
 from tests.simulator.app import here
 from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
@@ -146,7 +146,14 @@ def a_later_interval_goes_first(run: Any) -> None:
     """Whoever comes first plans."""
 
 
-@planted((plan, "_check_direction"))
+# mostly runs wait for those of earlier intervals, and then there is none to refuse
+_NOBODY_WAITS = (
+    partial(patch.object, order, "run_ahead", lambda _: None),
+    partial(patch.object, Airflow, "check_turn", lambda *_: None),
+)
+
+
+@planted((plan, "_check_direction"), also=_NOBODY_WAITS)
 def an_earlier_interval_is_read_after_a_later_one(*_: Any) -> None:
     """Its records meet a time that is later than theirs."""
 

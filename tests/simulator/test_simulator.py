@@ -33,7 +33,6 @@ PER_TEN_THOUSAND = {
     "plans dropped": 200,
     "backfills all at once": 1000,
     "waited for an earlier interval": 1000,
-    "refused to go backwards": 5,
     "marked as a success": 200,
     "publication fenced": 100,
     "retention passed the head": 100,
