@@ -108,7 +108,7 @@ def test_a_password_is_in_no_file_no_log_and_no_error_of_a_batch(
         with pytest.raises(Exception, match="try_divide") as caught:
             world.run()
     assert world.published() == {key_of(): [True]}
-    assert any(secret in str(value) for value in world.app.settings.require_kafka().for_spark().values())
+    assert any(secret in str(value) for value in world.app.settings.require_kafka().for_librdkafka().values())
     written = [path for path in world.folder.rglob("*") if path.is_file()]
     assert any(path.suffix == ".db" for path in written)
     assert [path for path in written if secret.encode() in path.read_bytes()] == []

@@ -1,4 +1,4 @@
-"""One set of Kafka client properties, by their Java names, for both clients: kafka-python and Spark's."""
+"""One set of Kafka client properties, by their Java names, for both clients: kafka-python and librdkafka."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ _PROPERTIES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "ssl.key.password": ("ssl_password", str),
     "request.timeout.ms": ("request_timeout_ms", int),
     "client.id": ("client_id", str),
-}
-_LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 PROGRESS_TOPIC = "tidegate-progress"
 PROGRESS_PARTITIONS = 16
@@ -82,39 +77,3 @@ class KafkaConfig:
         if timeout := options.pop("request.timeout.ms", None):
             options["socket.timeout.ms"] = int(timeout)
         return options
-
-    def for_spark(self) -> dict[str, str]:
-        """Options for Spark's Kafka source."""
-        java = {
-            name: value
-            for name, value in self.properties.items()
-            if not name.startswith(("sasl.username", "sasl.password", "ssl."))
-        }
-        if timeout := java.get("request.timeout.ms"):
-            # as long as a request is worth waiting for, and not its repetitions for a minute more
-            java["default.api.timeout.ms"] = timeout
-        java |= self._jaas() | self._pem()
-        return {f"kafka.{name}": value for name, value in java.items()}
-
-    def _jaas(self) -> dict[str, str]:
-        mechanism = self.properties.get("sasl.mechanism")
-        if not mechanism:
-            return {}
-        if mechanism not in _LOGIN_MODULES:
-            raise SettingsInvalid(
-                f"sasl.mechanism {mechanism} is not supported", f"Use one of {', '.join(_LOGIN_MODULES)}."
-            )
-        user, password = (
-            json.dumps(self.properties.get(name, "")) for name in ("sasl.username", "sasl.password")
-        )
-        module = _LOGIN_MODULES[mechanism]
-        return {"sasl.jaas.config": f"{module} required username={user} password={password};"}
-
-    def _pem(self) -> dict[str, str]:
-        """The Java client takes PEM files since Kafka 2.7."""
-        stores: dict[str, str] = {}
-        if ca := self.properties.get("ssl.ca.location"):
-            stores |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca}
-        if key := self.properties.get("ssl.key.location"):
-            stores |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": key}
-        return stores

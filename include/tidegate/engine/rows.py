@@ -76,11 +76,7 @@ def record_rows(
         F.col("__timestamp").alias("timestamp"),
         *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
         F.col("__chain").alias("source"),
-        *(
-            [(F.coalesce(F.expr(where), F.lit(False)) | F.col("__tombstone")).alias("passes")]
-            if where
-            else []
-        ),
+        *([_passes(where)] if where else []),
         F.when(valued, value).alias("value"),
         F.col("__input").alias("input"),
         *([F.coalesce("__bypasses", F.lit(False)).alias("bypasses")] if bypasses else []),
