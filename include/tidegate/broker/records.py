@@ -80,6 +80,7 @@ _OPTIONS = {
     "queued.min.messages": 200_000,
     "queued.max.messages.kbytes": _AHEAD_KB,
     "fetch.wait.max.ms": 50,
+    "fetch.queue.backoff.ms": 10,  # a reader that emptied its queue would wait a second for the next fetch
     "log_level": 0,
 }
 
