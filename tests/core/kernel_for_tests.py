@@ -182,9 +182,11 @@ class Kernel:
         return [row for row in self.state if row["key"] in keys | due]
 
     def _sorted(self, rows: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
-        """Rows as Spark brings them: sorted as the kernel says, in small Arrow batches."""
-        table = pa.Table.from_pylist(list(rows), schema=self.schema)
-        table = table.sort_by([(name, "ascending") for name in core.order(self.stage)]).combine_chunks()
+        """Rows as Spark brings them: sorted by their hash, in small Arrow batches. Those of one hash are in
+        reverse, as if Spark had fetched the latest first."""
+        latest_first = list(reversed(rows))
+        by_hash = sorted(latest_first, key=lambda row: int(row["hash"]))
+        table = pa.Table.from_pylist(by_hash, schema=self.schema)
         whole = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=self.schema)]
         return [each.slice(at, self.arrow_rows) for each in whole for at in _starts(each, self.arrow_rows)]
 

@@ -1,4 +1,4 @@
-"""The kernel: sorted rows in; state changes, emissions and counts out. All decisions are made here, once."""
+"""The kernel: rows in; state changes, emissions and counts out. All decisions are made here, once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.core.columns import count_lateness
 from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
 from tidegate.core.grouping import group_ends, whole_groups
-from tidegate.core.ordering import merge_partitions
+from tidegate.core.ordering import in_order, merge_partitions
 from tidegate.core.prior_state import NO_STATE, PriorState, with_state
 from tidegate.core.quarantine import pass_through, without_unreadable
 from tidegate.core.rows import BY_KEY, BY_PARTITION, COUNTS, QUARANTINED, fill, output_schema
@@ -22,7 +22,7 @@ _WHOLE_BATCH = Batch()
 
 
 def order(stage: Stage) -> tuple[str, ...]:
-    """The columns that a stage's rows are sorted by."""
+    """The columns by which a stage takes its rows."""
     return BY_PARTITION if stage.bound else BY_KEY
 
 
@@ -40,7 +40,8 @@ def decide(
     """Apply a stage to rows as `rows` describes them.
 
     Yields state, emission, quarantined and trace rows, then counts. Rows of one hash must all be in `batches`
-    of one call. The state may stand among them, or come from `prior`.
+    of one call, one after the other in any order, and smaller hashes before larger ones. The state may stand
+    among them, or come from `prior`.
 
     The input must have at least one Arrow batch, though it may be empty: its schema gives the output's.
     Raises BufferFull, and where a record cannot be used and the stage stops for it, RecordFailed,
@@ -63,7 +64,9 @@ def decide(
                 quarantined.append(pass_through(schema, unreadable, counts))
             yield rows
 
-    for rows in with_state(whole_groups(accepted_rows(), ("hash",)), prior, order(stage), groups(stage)):
+    by = order(stage)
+    ordered = (in_order(rows, by) for rows in whole_groups(accepted_rows(), ("hash",)))
+    for rows in with_state(ordered, prior, by, groups(stage)):
         schema = schema or output_schema(stage, rows.schema)
         count_lateness(rows, counts)
         yield from _decide_groups(stage, batch, schema, rows, counts)

@@ -1,16 +1,26 @@
 """The order in which the records of one key are taken (DESIGN, "Order").
 
-Spark sorts by (topic, partition, turn). Where a key's records sit in several partitions the order is
-(timestamp, topic, partition, turn) instead, and only those keys are sorted again here.
+It is that of (topic, partition, turn). Where a key's records sit in several partitions it is
+(timestamp, topic, partition, turn) instead, and only those keys are sorted once more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.grouping import changes, starts
 from tidegate.core.rows import RECORD
+
+
+def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
+    """The rows, sorted by these columns. Spark sorts them by their hash only, which compares no rows."""
+    places = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by])
+    is_sorted = np.array_equal(places.to_numpy(), np.arange(rows.num_rows))
+    return rows if is_sorted else rows.take(places)
 
 
 def merge_partitions(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:

@@ -1,6 +1,6 @@
 """The shape of the rows that go into the kernel and come out of it.
 
-Into the kernel come rows sorted by `order(stage)`, the state rows of a group before its records:
+Into the kernel come rows in the order of their hashes:
 
 =================  ==============  ================================================================
 kind               int8            STATE, RECORD, or QUARANTINED (passed through)

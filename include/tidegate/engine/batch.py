@@ -29,11 +29,10 @@ from tidegate.engine.rows import (
     key_hash,
     record_rows,
     require_deterministic,
-    row_order,
 )
 from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.session import cores_of, prepare
-from tidegate.engine.shuffle import REPORT, Slots, arranged
+from tidegate.engine.shuffle import REPORT, Slots, arranged, hash_order
 from tidegate.engine.source import Decoding, RecordSource, SliceReader, Times, source_schema
 from tidegate.engine.state import StateFiles, stored_schema
 from tidegate.engine.steps import (
@@ -48,7 +47,7 @@ from tidegate.engine.steps import (
     unpacked,
 )
 from tidegate.engine.task_rows import BY_KEY_AND_TIME
-from tidegate.engine.time_task import LATER_FIRST, ORDER, TimeTask
+from tidegate.engine.time_task import TimeTask, emission_order
 from tidegate.engine.written import WrittenOutput
 from tidegate.lake.layout import Lake
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
@@ -194,7 +193,7 @@ class Computation:
         if step.logic.bound is not None:
             decided = self._bounded(rows, task)
         else:
-            decided = self._mapped(rows, task, row_order(rows, step.logic), task.output.forwarding.schema)
+            decided = self._decided(rows, task, task.output.forwarding.schema)
         if following is None:
             return decided, keys
         if step.is_deduplication:
@@ -251,21 +250,16 @@ class Computation:
         only then written."""
         schema = forwarded_schema(task.logic, task.rows)
         first = task.output.before_merge(Forwarding(schema, True, self._slots.number))
-        decided = self._mapped(rows, replace(task, output=first), row_order(rows, task.logic), schema)
+        decided = self._decided(rows, replace(task, output=first), schema)
         by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
-        merge = MergeTask(task.output)
-        return self._mapped(
-            decided.withColumn("hash", by_key),
-            merge,
-            ("hash", *BY_KEY_AND_TIME),
-            task.output.forwarding.schema,
-        )
+        rows = decided.withColumn("hash", by_key)
+        placed = arranged(rows, self._slots, F.col("hash"), ["hash", *BY_KEY_AND_TIME])
+        return placed.mapInArrow(MergeTask(task.output), spark_types(task.output.forwarding.schema))
 
-    def _mapped(
-        self, rows: DataFrame, task: KernelTask | MergeTask, order: Sequence[str], schema: pa.Schema
-    ) -> DataFrame:
-        """The rows, arranged by their hash, through a task."""
-        return arranged(rows, self._slots, F.col("hash"), order).mapInArrow(task, spark_types(schema))
+    def _decided(self, rows: DataFrame, task: KernelTask, schema: pa.Schema) -> DataFrame:
+        """The rows, in the order of their hashes, through the kernel."""
+        placed = arranged(rows, self._slots, F.col("hash"), [hash_order()])
+        return placed.mapInArrow(task, spark_types(schema))
 
     def _following_frame(
         self, decided: DataFrame, keys: KeyTypes, following: Step
@@ -277,7 +271,7 @@ class Computation:
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
         times = self._before.times.get(following.name, {})
         task = TimeTask(following.name, times, schema, self._slots.number)
-        timed = arranged(frame, self._slots, place, ORDER, LATER_FIRST).mapInArrow(task, spark_types(schema))
+        timed = arranged(frame, self._slots, place, emission_order()).mapInArrow(task, spark_types(schema))
         return timed.drop("__at", "__waited", "__ordinal", "__emitter"), keys
 
 

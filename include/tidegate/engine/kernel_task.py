@@ -57,7 +57,7 @@ class StageOutput(Protocol):
 
 @dataclass(frozen=True)
 class KernelTask:
-    """A function for `mapInArrow`: rows of a stage, sorted by `core.order`, in; emissions and reports out.
+    """A function for `mapInArrow`: rows of a stage, by their hash, in; emissions and reports out.
 
     `batch` lacks the stream times, which reports bring. `rows` is the schema of the kernel's input.
     """

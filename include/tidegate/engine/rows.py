@@ -114,13 +114,6 @@ def key_hash(key: Column, *position: Column) -> Column:
     return F.when(key.isNotNull(), F.xxhash64(key)).otherwise(spread)
 
 
-def row_order(rows: DataFrame, logic: core.Stage) -> list[str]:
-    """`core.order`, as far as the rows have its columns; all are records."""
-    turn = "turn" if "turn" in rows.columns else "offset"
-    named = [turn if name == "turn" else name for name in core.order(logic)]
-    return [name for name in named if name in rows.columns and name != "kind"]
-
-
 def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
     """`core.input_schema` for such rows."""
     schema = to_arrow_schema(rows.schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,12 +42,14 @@ class Slots:
         return (-(-slot * 2 * _HALF // self.number) - _HALF) << 32
 
 
-def arranged(
-    frame: DataFrame, slots: Slots, hash_: Column, order: Sequence[str], descending: Collection[str] = ()
-) -> DataFrame:
+def arranged(frame: DataFrame, slots: Slots, hash_: Column, order: Sequence[Column | str]) -> DataFrame:
     """The rows of each slot in one partition, in order. Reports go to the slot that they name, and come
     first: what is ordered by is null there, or the least hash.
     """
-    columns = [F.col(name).desc_nulls_first() if name in descending else F.col(name).asc() for name in order]
     placed = frame.repartitionById(slots.number, F.coalesce(F.col(SLOT), slots.of(hash_)))
-    return placed.sortWithinPartitions(*columns).drop(SLOT)
+    return placed.sortWithinPartitions(*order).drop(SLOT)
+
+
+def hash_order() -> Column:
+    """Rows by their hash alone: of one number Spark makes a radix sort, which compares no rows."""
+    return F.when(F.col(REPORT).isNull(), F.col("hash"))

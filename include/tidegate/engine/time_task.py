@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.engine.errors import report_worker_errors
 from tidegate.engine.kernel_task import slot_of_task
@@ -25,9 +27,14 @@ LATER_FIRST = ("__waited",)
 Place = tuple[str, int]
 
 
+def emission_order() -> list[Column]:
+    """`ORDER` for Spark, reports first."""
+    return [F.col(name).desc_nulls_first() if name in LATER_FIRST else F.col(name).asc() for name in ORDER]
+
+
 @dataclass(frozen=True)
 class TimeTask:
-    """A function for `mapInArrow`: a frame sorted by `ORDER`, whole topic-partitions in one task.
+    """A function for `mapInArrow`: a frame in `emission_order`, whole topic-partitions in one task.
 
     Sets `__turn`, the place in the partition, and `__time`, the largest timestamp before the row; quarantined
     rows advance no time. `times` is that of the partitions before the batch; `schema` is that of what comes
