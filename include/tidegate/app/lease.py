@@ -73,15 +73,23 @@ def _keep(held: LeasedLedger, stop: threading.Event) -> None:
 
 @contextmanager
 def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
-    """Let the ledger remember what a step of a batch failed of, so that `doctor` can tell without a run."""
+    """Let the ledger remember what a step of a batch failed of, so that `doctor` can tell without a run.
+
+    Raises Fenced when the lease is another's: by then the files of the batch may have been removed, as nobody
+    needs them any more, and what this step missed says nothing of the batch.
+    """
     try:
         yield
     except (Fenced, LedgerUnavailable):
         raise  # the ledger would not take the note either
     except TidegateError as raised:
         error = _of_batch(raised, held.stream, seq)
-        with suppress(Exception):  # whatever keeps it from being noted, the first error is the one to tell
+        try:
             held.note_failure(seq, step, error)
+        except Fenced as lost:
+            raise lost from raised
+        except Exception:
+            pass  # whatever keeps it from being noted, the first error is the one to tell
         if error is raised:
             raise
         raise error from raised

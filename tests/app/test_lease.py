@@ -1,0 +1,40 @@
+"""What a step fails of is noted and told, as long as its lease is its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.app.lease import leased_for
+from tidegate.errors import Fenced, StateGivenUp
+from tidegate.ledger import Ledger, OffsetRange, Plan, Stream
+
+PLAN = Plan(Stream("p", 1), 1, "run", 5, 6, (OffsetRange("t", 0, 0, 1),), {"t": "id"}, "pipeline: p", "{}")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    opened = Ledger.open(f"sqlite:///{tmp_path}/ledger.db")
+    opened.acquire(PLAN.stream, PLAN.run_id).add_plan(PLAN)
+    return opened
+
+
+def test_what_a_step_fails_of_is_noted_and_told(ledger: Ledger) -> None:
+    with pytest.raises(StateGivenUp), leased_for(ledger, PLAN, "run", "compute"):
+        raise StateGivenUp("no longer kept")
+    noted = ledger.failure(PLAN.stream, PLAN.seq)
+    assert noted is not None
+    assert (noted.step, noted.error, noted.what) == ("compute", "StateGivenUp", "no longer kept")
+
+
+def test_what_a_step_misses_after_another_has_taken_over_is_not_its_error(ledger: Ledger) -> None:
+    # the other may be through, and maintenance after it: then files of the batch are gone, by right
+    step = leased_for(ledger, PLAN, "run", "compute")
+    step.__enter__()
+    ledger.acquire(PLAN.stream, "run")
+    missed = StateGivenUp("no longer kept")
+    with pytest.raises(Fenced) as told:
+        step.__exit__(StateGivenUp, missed, None)
+    assert told.value.__cause__ is missed
+    assert ledger.failure(PLAN.stream, PLAN.seq) is None
