@@ -259,7 +259,7 @@ def _number(pid: int, file: str, name: str) -> int:
 def _is_worker(pid: int) -> bool:
     """Whether a process is one of Spark's Python workers, which are forks of their daemon."""
     with suppress(OSError):
-        return b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"-m\0tidegate.engine.daemon\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.place import topic_ends
 from benchmarks.programs import ResultWrong
-from tidegate.broker import KafkaConfig
+from tidegate.broker.config import KafkaConfig
 from tidegate.broker.records import Slice, read_slice
 
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from tidegate.broker import KafkaLog
 from tidegate.broker.config import KafkaConfig
+from tidegate.broker.log import KafkaLog
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.stack import environment
 

@@ -21,7 +21,8 @@ from confluent_kafka import Producer
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.place import create_topics, temporary_home
 from benchmarks.programs import ResultWrong
-from tidegate.broker import KafkaConfig, KafkaLog
+from tidegate.broker.config import KafkaConfig
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.messages import message_columns, messages_of
 from tidegate.broker.producer import BATCH_BYTES
 from tidegate.broker.publisher import KafkaPublisher

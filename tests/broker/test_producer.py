@@ -12,7 +12,9 @@ from kafka.admin import NewTopic
 
 from tests.broker.batches import batch_of, message
 from tests.protocol.test_source import own_home
-from tidegate.broker import KafkaConfig, KafkaLog, producer
+from tidegate.broker import producer
+from tidegate.broker.config import KafkaConfig
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.producer import TransactionalProducer
 from tidegate.broker.progress import committed_reader, read_until
 from tidegate.errors import OutcomeUnknown

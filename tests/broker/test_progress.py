@@ -15,9 +15,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests.broker.batches import batch_of, batches_of, message
-from tidegate.broker import PROGRESS_TOPIC, KafkaConfig, KafkaLog
 from tidegate.broker import progress as progress_module
-from tidegate.broker.config import PROGRESS_PARTITIONS
+from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import Progress, committed_reader, end_of, place_of, read_until
 from tidegate.broker.progress_topic import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate.broker.publisher import KafkaPublisher

@@ -13,8 +13,9 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from tests.broker.batches import batches_of
-from tidegate.broker import KafkaConfig, KafkaLog
+from tidegate.broker.config import KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.messages import Message
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.broker.refusals import publication_error

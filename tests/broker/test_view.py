@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tidegate.broker import KafkaConfig, KafkaLog, log
+from tidegate.broker import log
+from tidegate.broker.config import KafkaConfig
+from tidegate.broker.log import KafkaLog
 
 
 def test_a_record_that_comes_between_two_questions_does_not_put_the_stable_end_past_the_end(

@@ -23,7 +23,7 @@ from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
 from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
-from tidegate.broker import PROGRESS_TOPIC
+from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.demo.topics import committed_records
 
 NOW_MS = 1_700_000_000_000

@@ -20,7 +20,7 @@ from tests.core.model.records import Partition
 from tests.core.model.strategies import EMITS, HOMES, Case, cases, logs
 from tests.core.test_against_model import by_key, counted, filled
 from tidegate import core, errors
-from tidegate.broker import TopicView
+from tidegate.broker.log import TopicView
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 from tidegate.protocol.ranges import plan_ranges
 

@@ -15,7 +15,7 @@ from tests.simulator.compute import INPUT, Emission, State, decide, read
 from tests.simulator.ledger import SimLedger, Tables
 from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
-from tidegate.broker import PROGRESS_TOPIC
+from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.ledger import LEASE_SECONDS, Attempt, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.sinks import shard_name

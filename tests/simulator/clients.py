@@ -22,7 +22,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from tests.simulator.broker import Broker, Partition, Record
 from tests.simulator.world import World
-from tidegate.broker import EpochEnd
+from tidegate.broker.epochs import EpochEnd
 
 Result = TypeVar("Result")
 _RETRY_SECONDS = 0.3

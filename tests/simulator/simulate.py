@@ -13,7 +13,7 @@ from tests.simulator.checks import Watch, check_end
 from tests.simulator.compute import INPUT
 from tests.simulator.grammar import parsed
 from tests.simulator.world import Event, Violation, World
-from tidegate.broker import PROGRESS_TOPIC
+from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.ledger import Attempt, Plan
 from tidegate.protocol import Trigger
 from tidegate.spec import Pipeline

@@ -24,7 +24,8 @@ from tests.simulator.grammar import parsed
 from tests.simulator.simulate import PIPELINES
 from tests.simulator.world import World
 from tidegate.app import leased
-from tidegate.broker import PROGRESS_TOPIC, progress_topic
+from tidegate.broker import progress_topic
+from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.ledger import Ledger, Snapshot, schema
 from tidegate.ledger.database import open_database
 from tidegate.maintenance.history import remove_history

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate import core
-from tidegate.broker import KafkaLog
+from tidegate.broker.log import KafkaLog
 from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.lake import Lake, Manifest, Written, read_manifest, write_manifest

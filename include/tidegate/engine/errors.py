@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import (
@@ -37,7 +38,9 @@ from tidegate.errors import (
     TopicMissing,
     UserFunctionFailed,
 )
-from tidegate.spec import Pipeline
+
+if TYPE_CHECKING:
+    from tidegate.spec import Pipeline
 
 _LAKE = (
     "No space left",

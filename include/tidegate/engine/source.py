@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,9 @@ from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.engine.stream_time import times_before
 from tidegate.failpoints import failpoint
 from tidegate.formats import FrameDecoder, Header, RecordLayout, Records
-from tidegate.ledger.records import OffsetRange
+
+if TYPE_CHECKING:
+    from tidegate.ledger.records import OffsetRange
 
 Times = Mapping[tuple[str, int], int]
 """(topic, partition) -> stream time, epoch ms."""

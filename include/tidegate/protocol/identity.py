@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tidegate.broker import EpochEnd, KafkaLog, TopicView
+from tidegate.broker.epochs import EpochEnd
+from tidegate.broker.log import KafkaLog, TopicView
 from tidegate.errors import LogTruncated, TopicRecreated
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 

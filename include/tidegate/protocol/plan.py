@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tidegate.app.lease import leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
-from tidegate.broker import KafkaLog, TopicView
+from tidegate.broker.log import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run, Stream

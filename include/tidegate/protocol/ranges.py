@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
-from tidegate.broker import TopicView
+from tidegate.broker.log import TopicView
 from tidegate.errors import LogTruncated, OffsetsLost
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.protocol.identity import check_planned_topic, check_same_topic

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from tidegate.app.root import App
-from tidegate.broker import KafkaLog, TopicView
+from tidegate.broker.log import KafkaLog, TopicView
 from tidegate.broker.transactions import OpenTransaction
 from tidegate.spec import Pipeline
 

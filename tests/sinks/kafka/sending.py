@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests.protocol.committed import Committed
-from tidegate.broker import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.progress import read_until
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.cli import cli

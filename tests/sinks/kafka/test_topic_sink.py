@@ -16,7 +16,9 @@ from tests.broker.batches import batch_of, batches_of, message
 from tests.protocol.test_source import own_home
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
 from tidegate import protocol
-from tidegate.broker import KafkaConfig, KafkaLog, producer
+from tidegate.broker import producer
+from tidegate.broker.config import KafkaConfig
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.messages import Message
 from tidegate.broker.producer import TransactionalProducer
 from tidegate.broker.publisher import KafkaPublisher

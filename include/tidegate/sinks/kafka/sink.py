@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from tidegate.broker import KafkaLog
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import Progress
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import ProgressLost, SettingsInvalid, TopicRecreated

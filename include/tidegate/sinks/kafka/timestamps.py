@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta, timezone
 
-from tidegate.broker import TimestampLimits
-from tidegate.broker.limits import AFTER, BEFORE
+from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
 from tidegate.errors import TimestampRefused
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import TimestampBounds

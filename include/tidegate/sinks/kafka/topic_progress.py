@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.broker import KafkaLog
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.messages import messages_of
 from tidegate.broker.progress import Progress
 from tidegate.errors import PlanUnreadable, ProgressLost

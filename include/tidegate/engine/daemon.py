@@ -1,0 +1,42 @@
+"""`python -m tidegate.engine.daemon`: Spark's daemon of Python workers, which has imported what they need.
+
+Workers are forks of it. Without it each imports all of it anew, and from Spark's zip file of PySpark, whose
+modules are compiled again in each daemon and whose index is read again before each task.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Fork workers until Spark ends."""
+    prefer_installed_pyspark()
+    from pyspark import daemon  # late: from where, is only now clear
+
+    from tidegate.engine import arrow_source, kernel_task, source, time_task, written
+
+    del arrow_source, kernel_task, source, time_task, written
+    gc.freeze()
+    daemon.manager()
+
+
+def prefer_installed_pyspark() -> None:
+    """Import PySpark from where it is installed, if that is the home of the Spark that runs."""
+    zips = [path for path in sys.path if path.endswith(".zip")]
+    sys.path[:] = [path for path in sys.path if path not in zips]
+    installed = importlib.util.find_spec("pyspark")
+    if installed is None or Path(installed.origin or "").parent.resolve() != _home():
+        sys.path[:0] = zips
+
+
+def _home() -> Path:
+    return Path(os.environ.get("SPARK_HOME", "")).resolve()
+
+
+if __name__ == "__main__":
+    main()
