@@ -1,19 +1,35 @@
-"""`tidegate run`, again and again in one process, and so in one Spark session.
+"""What `tidegate run` does, again and again in one process and one Spark session.
 
 Each line of the input names a pipeline, of which one batch is run; the answer is what the command prints.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 
-from tidegate.cli import cli
+from tidegate import inspect, protocol
+from tidegate.app import App
+from tidegate.cli.batches import report_object
+from tidegate.engine.session import open_session
 
 
 def main() -> None:
-    for line in sys.stdin:
-        cli.main(["run", line.strip(), "--json"], standalone_mode=False)
-        sys.stdout.flush()
+    app = App.from_environment()
+    settings = app.settings
+    for number, line in enumerate(sys.stdin):
+        trigger = protocol.Trigger(f"turn-{number}", int(time.time() * 1000))
+        outcome = protocol.run_batch(
+            app,
+            app.pipeline(line.strip()),
+            trigger,
+            lambda: open_session(settings.spark_master, settings.spark_memory),
+        )
+        assert outcome.plan is not None, outcome.note
+        report = inspect.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)
+        assert report is not None, "a batch that went through has one"
+        print(json.dumps(report_object(report)), flush=True)
 
 
 if __name__ == "__main__":

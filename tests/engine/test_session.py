@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.engine import two_sessions
 from tidegate.engine.session import changed, open_session
 from tidegate.errors import SparkLost
 from tidegate.local.processes import free_port
@@ -20,6 +24,17 @@ def test_a_server_that_does_not_answer_is_a_transient_error_without_the_login() 
     with pytest.raises(SparkLost, match=f"answers at 127.0.0.1:{port}") as caught:
         open_session(f"sc://127.0.0.1:{port}/;token=secret")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_workers_end_with_the_session_of_their_batch_and_another_one_can_follow() -> None:
+    program = [sys.executable, two_sessions.__file__]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    assert first["worker"] != second["worker"]
+    assert not first["lives on"]
+    assert not second["lives on"]
 
 
 @pytest.mark.spark

@@ -149,17 +149,11 @@ def _run(
     app: App, pipeline: Pipeline, trigger: protocol.Trigger, quiet: bool
 ) -> tuple[protocol.Outcome, inspect.BatchReport | None]:
     """One batch, and how it went if there was one."""
-    from tidegate.engine.session import open_session
+    from tidegate.engine.session import OwnSession
 
-    settings = app.settings
-    with steps_shown(quiet=quiet) as progress:
-        outcome = protocol.run_batch(
-            app,
-            pipeline,
-            trigger,
-            lambda: open_session(settings.spark_master, settings.spark_memory),
-            progress,
-        )
+    spark = OwnSession(app.settings.spark_master, app.settings.spark_memory)
+    with steps_shown(quiet=quiet) as progress, spark:
+        outcome = protocol.run_batch(app, pipeline, trigger, spark.open, progress, spark.end)
     plan = outcome.plan
     return outcome, inspect.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
 

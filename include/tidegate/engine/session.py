@@ -10,10 +10,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.errors import SetupFailed, SparkLost
@@ -71,12 +73,58 @@ def open_session(
     return session
 
 
+class OwnSession:
+    """The session of one batch, opened when it is needed, and ended beside what comes after that: Spark's
+    workers hold memory that the steps after it can use. A context manager.
+
+    A session that a server keeps under a name stays.
+    """
+
+    def __init__(self, master: str, memory: str | None) -> None:
+        self._master = master
+        self._memory = memory
+        self._session: SparkSession | None = None
+        self._ending: Thread | None = None
+
+    def __enter__(self) -> OwnSession:
+        return self
+
+    def __exit__(self, type_: type[BaseException] | None, *_: object) -> None:
+        if type_ is not None:
+            return  # the process is about to end, and Spark with it
+        self.end()
+        if self._ending is not None:
+            self._ending.join()
+
+    def open(self) -> SparkSession:
+        """The session. Raises what `open_session` does."""
+        self._session = open_session(self._master, self._memory)
+        return self._session
+
+    def end(self) -> None:
+        """Spark is needed no more. Returns at once."""
+        session, self._session = self._session, None
+        if session is not None and not _is_kept(self._master):
+            self._ending = Thread(target=_stop, args=[session], name="stop Spark")
+            self._ending.start()
+
+
+def _stop(session: SparkSession) -> None:
+    with suppress(Py4JError, PySparkException, OSError):  # a Spark that is lost has stopped
+        session.stop()
+
+
+def _is_kept(master: str) -> bool:
+    """Whether a server keeps the session under the name that its URL has."""
+    return master.startswith(_CONNECT) and "session_id=" in master
+
+
 def _connected(url: str) -> SparkSession:
     """A session of a server. One without a name in the URL (`session_id`) ends with this process: as long as
     it stays, so do its Python workers."""
     _require_answer(url)
     session = SparkSession.builder.remote(url).getOrCreate()
-    if "session_id=" not in url:
+    if not _is_kept(url):
         atexit.register(_end, session, url)
     return session
 
@@ -84,7 +132,7 @@ def _connected(url: str) -> SparkSession:
 def _end(session: SparkSession, url: str) -> None:
     with suppress(SparkLost):
         _require_answer(url)
-        session.stop()
+        _stop(session)
 
 
 def _require_answer(url: str) -> None:

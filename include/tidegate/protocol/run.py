@@ -26,8 +26,11 @@ def run_batch(
     trigger: Trigger,
     open_session: Callable[[], SparkSession],
     progress: Callable[[str], None] = lambda _: None,
+    end_session: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """One batch from plan to publication. Calls `progress` with each step's name before it begins."""
+    """One batch from plan to publication. Calls `progress` with each step's name before it begins, and
+    `end_session` as soon as Spark is needed no more.
+    """
     progress("plan")
     outcome = plan_batch(app, pipeline, trigger)
     plan = outcome.plan
@@ -36,6 +39,7 @@ def run_batch(
     progress("compute")
     checked = planned_pipeline(plan).quality is not None
     compute_batch(app, plan, trigger.run_id, _preloading_quality(open_session) if checked else open_session)
+    end_session()
     progress("validate")
     validate_batch(app, plan, trigger.run_id)
     progress("commit")
