@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from tidegate.app import LONG_DONE, App, planned_for
+from tidegate.arrow import keep_pandas_out
 from tidegate.engine.session import open_session
 from tidegate.errors import TidegateError
 from tidegate.protocol import compute_batch
@@ -16,6 +17,7 @@ from tidegate.protocol import compute_batch
 
 def main(pipeline: str, generation: str, run_id: str) -> int:
     """Compute the run's batch; print what it came to."""
+    keep_pandas_out()
     try:
         app = App.from_environment()
         plan = planned_for(app, pipeline, int(generation), run_id)

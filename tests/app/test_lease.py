@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tidegate.app.lease import leased_for
+from tidegate.app.lease import leased, leased_for
 from tidegate.errors import Fenced, StateGivenUp
-from tidegate.ledger import Ledger, OffsetRange, Plan, Stream
+from tidegate.ledger import LeasedLedger, Ledger, OffsetRange, Plan, Stream
 
 PLAN = Plan(Stream("p", 1), 1, "run", 5, 6, (OffsetRange("t", 0, 0, 1),), {"t": "id"}, "pipeline: p", "{}")
 
@@ -28,9 +30,20 @@ def test_what_a_step_fails_of_is_noted_and_told(ledger: Ledger) -> None:
     assert (noted.step, noted.error, noted.what) == ("compute", "StateGivenUp", "no longer kept")
 
 
-def test_what_a_step_misses_after_another_has_taken_over_is_not_its_error(ledger: Ledger) -> None:
+Step = Callable[[Ledger], AbstractContextManager[LeasedLedger]]
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda ledger: leased_for(ledger, PLAN, "run", "compute"),
+        lambda ledger: leased(ledger, PLAN.stream, "run"),
+    ],
+    ids=["a step", "maintenance"],
+)
+def test_what_one_misses_after_another_has_taken_over_is_not_the_error(ledger: Ledger, begin: Step) -> None:
     # the other may be through, and maintenance after it: then files of the batch are gone, by right
-    step = leased_for(ledger, PLAN, "run", "compute")
+    step = begin(ledger)
     step.__enter__()
     ledger.acquire(PLAN.stream, "run")
     missed = StateGivenUp("no longer kept")

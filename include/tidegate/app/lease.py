@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tidegate.errors import Fenced, LakeDamaged, LedgerUnavailable, TidegateError, Transient
+from tidegate.errors import Fenced, LakeDamaged, LedgerUnavailable, Permanent, TidegateError, Transient
 from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, LedgerReader, Plan, Stream, lease_held
 
 
@@ -26,6 +26,9 @@ def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger
 
     It stays with the run after the step, since the next step follows. An error gives it back, so that
     nobody waits for a run that may never be tried again; only a killed process leaves it to run out.
+
+    Raises Fenced in place of an error that comes when the lease is another's: by then files may have been
+    removed that nobody else needs any more, and what this step missed says nothing.
     """
     held = ledger.acquire(stream, run_id)
     stop = threading.Event()
@@ -33,13 +36,26 @@ def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger
     keeper.start()
     try:
         yield held
-    except BaseException:
-        with suppress(Transient):  # the first error is the one to tell
-            held.release()
+    except BaseException as error:
+        if (lost := _give_back(held, error)) is not None:
+            raise lost from error
         raise
     finally:
         stop.set()
         keeper.join()
+
+
+def _give_back(held: LeasedLedger, error: BaseException) -> Fenced | None:
+    """Let others in after an error. Returns Fenced where they are in already: it may be of that."""
+    try:
+        if isinstance(error, Permanent):
+            held.renew()
+        held.release()
+    except Fenced as lost:
+        return lost
+    except Transient:
+        pass  # the first error is the one to tell
+    return None
 
 
 @contextmanager
@@ -73,23 +89,15 @@ def _keep(held: LeasedLedger, stop: threading.Event) -> None:
 
 @contextmanager
 def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
-    """Let the ledger remember what a step of a batch failed of, so that `doctor` can tell without a run.
-
-    Raises Fenced when the lease is another's: by then the files of the batch may have been removed, as nobody
-    needs them any more, and what this step missed says nothing of the batch.
-    """
+    """Let the ledger remember what a step of a batch failed of, so that `doctor` can tell without a run."""
     try:
         yield
     except (Fenced, LedgerUnavailable):
         raise  # the ledger would not take the note either
     except TidegateError as raised:
         error = _of_batch(raised, held.stream, seq)
-        try:
+        with suppress(Exception):  # whatever keeps it from being noted, the first error is the one to tell
             held.note_failure(seq, step, error)
-        except Fenced as lost:
-            raise lost from raised
-        except Exception:
-            pass  # whatever keeps it from being noted, the first error is the one to tell
         if error is raised:
             raise
         raise error from raised

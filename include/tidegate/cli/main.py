@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 from tidegate import __version__
+from tidegate.arrow import keep_pandas_out
 
 # Command -> the module that holds it. Imported when it is asked for: Spark and Airflow take their time.
 _MODULES = {
@@ -38,6 +39,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _MODULES:
             return None
+        keep_pandas_out()
         command = getattr(import_module(f"tidegate.cli.{_MODULES[cmd_name]}"), cmd_name)
         assert isinstance(command, click.Command)
         return command

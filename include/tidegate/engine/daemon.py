@@ -12,12 +12,15 @@ import os
 import sys
 from pathlib import Path
 
+from tidegate.arrow import keep_pandas_out
+
 
 def main() -> None:
     """Fork workers until Spark ends."""
     prefer_installed_pyspark()
     from pyspark import daemon  # late: from where, is only now clear
 
+    keep_pandas_out()
     from tidegate.engine import arrow_source, kernel_task, source, time_task, written
 
     del arrow_source, kernel_task, source, time_task, written

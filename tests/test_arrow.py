@@ -1,0 +1,38 @@
+"""pyarrow without pandas, until somebody asks for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+BEGIN = "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out(); import pyarrow as pa;"
+
+
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [
+        ("pa.array([1]); print('pandas' in sys.modules)", "False"),
+        ("print(type(pa.table({'n': [1]}).to_pandas()).__module__.split('.')[0])", "pandas"),
+        # what pyarrow makes of missing values in a Series, it makes again once pandas was asked for
+        (
+            "s = pa.table({'n': [1.0, None]}).to_pandas()['n']; print(pa.array(s).null_count)",
+            "1",
+        ),
+        ("import pandas as pd; print(pd.Series([1]).sum())", "1"),
+    ],
+    ids=["an array", "to_pandas", "a Series after it", "pandas itself"],
+)
+def test_pandas_is_imported_only_where_it_is_asked_for(program: str, printed: str) -> None:
+    done = subprocess.run([sys.executable, "-c", BEGIN + program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == printed
+
+
+def test_no_command_imports_pandas_to_say_what_it_does() -> None:
+    program = (
+        "import sys; from tidegate.cli import cli; cli.main(['state', '--help'], standalone_mode=False);"
+        "import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
