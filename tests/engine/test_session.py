@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine import two_sessions
-from tidegate.engine.session import changed, open_session
+from tidegate.engine.session import OwnSession, changed, open_session
 from tidegate.errors import SparkLost
 from tidegate.local.processes import free_port
 
@@ -35,6 +35,14 @@ def test_workers_end_with_the_session_of_their_batch_and_another_one_can_follow(
     assert first["worker"] != second["worker"]
     assert not first["lives on"]
     assert not second["lives on"]
+
+
+@pytest.mark.spark
+def test_a_session_that_was_there_before_a_batch_stays(spark: SparkSession) -> None:
+    with OwnSession("local[2]", None) as session:
+        assert session.open() is spark
+        session.end()
+    assert spark.range(3).count() == 3
 
 
 @pytest.mark.spark

@@ -77,7 +77,7 @@ class OwnSession:
     """The session of one batch, opened when it is needed, and ended beside what comes after that: Spark's
     workers hold memory that the steps after it can use. A context manager.
 
-    A session that a server keeps under a name stays.
+    A session that was there before stays, and so does one that a server keeps under a name.
     """
 
     def __init__(self, master: str, memory: str | None) -> None:
@@ -98,8 +98,10 @@ class OwnSession:
 
     def open(self) -> SparkSession:
         """The session. Raises what `open_session` does."""
-        self._session = open_session(self._master, self._memory)
-        return self._session
+        is_own = SparkSession.getActiveSession() is None
+        session = open_session(self._master, self._memory)
+        self._session = session if is_own else None
+        return session
 
     def end(self) -> None:
         """Spark is needed no more. Returns at once."""
