@@ -39,7 +39,9 @@ def lose(spark: SparkSession) -> str | None:
 
 def main() -> None:
     """Look at the heap; then lose Spark."""
-    spark = open_session("local[2]", "512m")
+    """Look at the heap; then lose Spark."""
+    # on so many cores the JVM chooses its collector: the serial one does not count all of its heap
+    spark = open_session("local[8]", "512m")
     runtime: Any = spark.sparkContext._jvm
     heap = runtime.java.lang.Runtime.getRuntime().maxMemory()
     print(json.dumps({"heap": heap, "lost": lose(spark)}))

@@ -24,8 +24,7 @@ def found() -> dict[str, Any]:
 
 
 def test_the_driver_has_the_heap_that_was_asked_for(found: dict[str, Any]) -> None:
-    # the serial collector does not count one of its survivor spaces
-    assert 0.9 * (512 << 20) < found["heap"] <= 512 << 20
+    assert found["heap"] == 512 << 20
 
 
 def test_a_jvm_that_is_killed_is_an_error_that_says_what_to_set(found: dict[str, Any]) -> None:
