@@ -42,6 +42,13 @@ def test_the_installed_pyspark_stands_in_for_that_of_its_own_spark_only(
     assert (zipped not in sys.path) == is_preferred
 
 
+def test_a_zip_file_of_somebody_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/their/modules.zip", *sys.path])
+    monkeypatch.setenv("SPARK_HOME", str(INSTALLED))
+    prefer_installed_pyspark()
+    assert "/their/modules.zip" in sys.path
+
+
 @pytest.mark.spark
 def test_a_worker_has_them_before_its_first_task(spark: SparkSession) -> None:
     def seen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.grouping import changes
+from tidegate.core.ordering import in_order
 
 Hashes = npt.NDArray[np.int64]
 
@@ -81,7 +82,7 @@ def _merged(
     both = pa.concat_batches([state, rows])
     merged = both.take(pa.array(np.argsort(both.column("hash").to_numpy(), kind="stable")))
     if _interleaves(merged, groups):
-        merged = both.take(pc.sort_indices(both, sort_keys=[(name, "ascending") for name in order]))
+        merged = in_order(both, order)
     yield merged
 
 

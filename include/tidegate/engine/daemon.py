@@ -30,15 +30,12 @@ def main() -> None:
 
 def prefer_installed_pyspark() -> None:
     """Import PySpark from where it is installed, if that is the home of the Spark that runs."""
-    zips = [path for path in sys.path if path.endswith(".zip")]
+    home = Path(os.environ.get("SPARK_HOME", "")).resolve()
+    zips = [path for path in sys.path if path.endswith(".zip") and home in Path(path).resolve().parents]
     sys.path[:] = [path for path in sys.path if path not in zips]
     installed = importlib.util.find_spec("pyspark")
-    if installed is None or Path(installed.origin or "").parent.resolve() != _home():
+    if installed is None or Path(installed.origin or "").parent.resolve() != home:
         sys.path[:0] = zips
-
-
-def _home() -> Path:
-    return Path(os.environ.get("SPARK_HOME", "")).resolve()
 
 
 if __name__ == "__main__":
