@@ -26,6 +26,7 @@ from tidegate.settings import sql_variable
 KAFKA_CONNECTION = "tidegate_kafka"
 LEDGER_CONNECTION = "tidegate_ledger"
 SQL_CONNECTION = "tidegate_sql"
+_SPARK_CONNECT = "spark_connect"
 # the rest of the extra field is for Airflow's own hooks
 _POSTGRES_OPTIONS = ("sslmode", "sslcert", "sslkey", "sslrootcert", "connect_timeout", "target_session_attrs")
 
@@ -46,6 +47,16 @@ def export_sql_connections(names: Iterable[str | None]) -> None:
         found = _connection(f"{SQL_CONNECTION}_{name}" if name else SQL_CONNECTION)
         if found is not None:
             os.environ[sql_variable(name)] = database_url(found)
+
+
+def spark_connect_url(name: str) -> str | None:
+    """The URL of the Spark Connect server of a connection; None: it is of another kind, or there is none."""
+    spark = _connection(name)
+    if spark is None or spark.conn_type != _SPARK_CONNECT:
+        return None
+    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+    return str(SparkConnectHook(name).get_connection_url())
 
 
 def kafka_properties(connection: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tidegate.errors import PipelineInvalid
 from tidegate.settings import Settings
 from tidegate.spec import Pipeline, load_pipelines
 from tidegate_airflow import tasks
+from tidegate_airflow.operators import BatchOperator, ComputeOperator
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,27 +56,29 @@ def _dag(name: str, pipeline: Pipeline, settings: Settings) -> DAG:
 
 
 def _wire(name: str, pipeline: Pipeline, settings: Settings) -> None:
-    """plan >> compute >> validate >> commit >> publish."""
+    """plan >> compute >> validate >> commit >> publish; or all of it in one task, `batch`."""
+    if pipeline.tasks == "one":
+        BatchOperator(task_id="batch", pipeline_file=name, **_spark_options(pipeline, settings))
+        return
     mine = (pipeline.pipeline, pipeline.generation, _RUN_ID)
     planned = task.short_circuit(task_id="plan")(_plan)(name)
-    computed = _compute_task(pipeline, settings)
+    computed = ComputeOperator(task_id="compute", **_spark_options(pipeline, settings))
     validated = task(task_id="validate")(tasks.validate)(*mine)
     committed = task(task_id="commit")(tasks.commit)(*mine)
     published = task(task_id="publish")(tasks.publish)(*mine)
     planned >> computed >> validated >> committed >> published
 
 
-def _compute_task(pipeline: Pipeline, settings: Settings) -> tasks.SparkJobOperator:
-    """Step 2 as a script of `spark_jobs`."""
-    return tasks.SparkJobOperator(
-        task_id="compute",
-        application=str(_REPOSITORY / "spark_jobs" / "compute.py"),
-        application_args=[pipeline.pipeline, str(pipeline.generation), _RUN_ID],
-        name=f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
-        conn_id=SPARK_CONNECTION,
-        driver_memory=settings.spark_memory,
-        durable=False,  # a retry must compute again; the ledger knows what is done
-    )
+def _spark_options(pipeline: Pipeline, settings: Settings) -> dict[str, Any]:
+    """What spark-submit is told of step 2, where it starts it."""
+    return {
+        "application": str(_REPOSITORY / "spark_jobs" / "compute.py"),
+        "application_args": [pipeline.pipeline, str(pipeline.generation), _RUN_ID],
+        "name": f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
+        "conn_id": SPARK_CONNECTION,
+        "driver_memory": settings.spark_memory,
+        "durable": False,  # a retry must compute again; the ledger knows what is done
+    }
 
 
 def _plan(pipeline_file: str, **context: Any) -> bool:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 from airflow.sdk.observability import stats
 
 from tidegate_airflow.connections import export_connections, export_sql_connections
 from tidegate_airflow.order import is_backfill, run_ahead
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidegate.app import App
     from tidegate.ledger import Plan, Stream
     from tidegate.protocol import Trigger
@@ -31,7 +30,7 @@ Result = TypeVar("Result")
 
 def plan(pipeline_file: str, run: Any) -> bool:
     """Step 1 of a run (Airflow's `DagRun`). False: there is nothing to do; the other steps are skipped."""
-    return bool(_run(lambda: _plan(pipeline_file, run)))
+    return bool(run_step(lambda: _plan(pipeline_file, run)))
 
 
 def _plan(pipeline_file: str, run: Any) -> bool:
@@ -58,7 +57,7 @@ def _wait_for_turn(run: Any) -> None:
     ahead = run_ahead(run)
     if ahead is not None:
         log.info("Plan: %s %s; looks again in %.0f s", run.run_id, ahead, ahead.wait.total_seconds())
-        raise _reschedule(ahead.wait)
+        raise reschedule(ahead.wait)
 
 
 def trigger_of(run: Any) -> Trigger:
@@ -69,6 +68,50 @@ def trigger_of(run: Any) -> Trigger:
     clock_ms = _epoch_ms(run.run_after) if end_ms is None else end_ms
     now_ms = _epoch_ms(datetime.now(timezone.utc))
     return Trigger(run.run_id, clock_ms, end_ms, now_ms, backfill=is_backfill(run))
+
+
+def compute(pipeline: str, generation: int, run: str, server: str, *, preload: bool = False) -> str:
+    """Step 2 in this process, in the session that a Spark Connect server (its URL) keeps for the stream.
+
+    `preload`: step 3 follows in this process; what it imports is imported while Spark computes.
+    """
+
+    def work() -> str:
+        from tidegate import protocol
+        from tidegate.app import LONG_DONE, App, planned_for
+        from tidegate.arrow import keep_pandas_out
+        from tidegate.engine.session import open_session
+
+        keep_pandas_out()
+        app = App.from_environment()
+        plan = planned_for(app, pipeline, generation, run)
+        if plan is None:
+            return LONG_DONE
+
+        def open_named() -> SparkSession:
+            return open_session(server, name=app.session_name(plan.stream))
+
+        opener = protocol.preloading_quality(plan, open_named) if preload else open_named
+        attempt = protocol.compute_batch(app, plan, run, opener)
+        return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
+
+    result = run_step(work)
+    log.info("compute_batch: %s", result)
+    return result
+
+
+def check_lease(pipeline: str, generation: int, run: str) -> None:
+    """Whether the compute step would have to wait: Spark takes long to start, only to find that out."""
+
+    def work() -> None:
+        from tidegate.app import App, check_lease, planned_for
+
+        app = App.from_environment()
+        plan = planned_for(app, pipeline, generation, run)
+        if plan is not None and app.ledger.attempt(plan.stream, plan.seq) is None:
+            check_lease(app.ledger, plan.stream, run)
+
+    run_step(work)
 
 
 def validate(pipeline: str, generation: int, run: str) -> str:
@@ -98,7 +141,7 @@ def compact(pipeline: str, generation: int) -> str:
         done = maintenance.compact_state(app, Stream(pipeline, generation), only_if_due=True)
         return f"{done.stream} batch {done.seq}: {done.note}, {done.before.rows} rows are {done.after.rows}"
 
-    result = _run(work)
+    result = run_step(work)
     log.info("compact: %s", result)
     return result
 
@@ -123,7 +166,7 @@ def clean() -> None:
         if error is not None:
             raise error
 
-    _run(work)
+    run_step(work)
 
 
 def _step(name: str, pipeline: str, generation: int, run: str) -> str:
@@ -140,7 +183,7 @@ def _step(name: str, pipeline: str, generation: int, run: str) -> str:
             _emit_metrics(app, found)
         return result
 
-    result = _run(work)
+    result = run_step(work)
     log.info("%s: %s", name, result)
     return result
 
@@ -162,7 +205,7 @@ def _emit_metrics(app: App, plan: Plan) -> None:
         stats.gauge(name, value, tags=tags)
 
 
-def _run(work: Callable[[], Result]) -> Result:
+def run_step(work: Callable[[], Result]) -> Result:
     """Run a step; map its error to Airflow's fail, retry or wait."""
     from tidegate.errors import LeaseHeld, Permanent
 
@@ -171,64 +214,12 @@ def _run(work: Callable[[], Result]) -> Result:
         return work()
     except LeaseHeld as error:
         log.info("%s", error)
-        raise _reschedule() from error
+        raise reschedule() from error
     except Permanent as error:
         raise AirflowFailException(str(error)) from error
 
 
-def _check_lease(pipeline: str, generation: str, run: str) -> None:
-    """Whether the compute step would have to wait: Spark takes long to start, only to find that out."""
-    from tidegate.app import App, check_lease, planned_for
-
-    app = App.from_environment()
-    plan = planned_for(app, pipeline, int(generation), run)
-    if plan is not None and app.ledger.attempt(plan.stream, plan.seq) is None:
-        check_lease(app.ledger, plan.stream, run)
-
-
-def _export_class_archive() -> None:
-    """Have spark-submit's JVM start from the class archive, where one was made for it on this machine."""
-    from tidegate.local.class_archive import archive_options, submitting_java
-
-    given = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    if "-XX:SharedArchiveFile" not in given:
-        os.environ["SPARK_SUBMIT_OPTS"] = " ".join([given, *archive_options(submitting_java())]).strip()
-
-
-class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
-    """Step 2, a script of `spark_jobs`: its exit code tells whether a retry can help, or to wait."""
-
-    def execute(self, context: Any) -> Any:
-        # Into the environment, which spark-submit inherits: not into arguments, and not into
-        # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
-        export_connections()
-        _export_class_archive()
-        _run(lambda: _check_lease(*self.application_args))
-        try:
-            return super().execute(context)
-        except AirflowException as error:
-            outcome = _outcome_by_exit_code(error)
-            if outcome is None:
-                raise
-            raise outcome from error
-
-
-def _outcome_by_exit_code(error: AirflowException) -> AirflowException | None:
-    """To wait or to fail, as the script that failed has it; None: a retry can help."""
-    from tidegate.errors import LeaseHeld, Permanent
-
-    match = re.search(r"Error code is: (\d+)", str(error))
-    code = int(match.group(1)) if match else None
-    if code == LeaseHeld.exit_code:
-        return _reschedule()
-    if code == Permanent.exit_code:
-        return AirflowFailException(
-            "The Spark job failed for a reason that a retry does not cure; it stands above."
-        )
-    return None
-
-
-def _reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
+def reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
     """The task gives its slot back, and is started again later. That is no try."""
     return AirflowRescheduleException(datetime.now(timezone.utc) + wait)
 

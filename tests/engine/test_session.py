@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_server_that_does_not_answer_is_a_transient_error_without_the_login() -> None:
+def test_a_server_that_does_not_answer_is_a_transient_error_without_the_login(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidegate.engine.connect._RESTART_SECONDS", 0)
     port = free_port()
     with pytest.raises(SparkLost, match=f"answers at 127.0.0.1:{port}") as caught:
         open_session(f"sc://127.0.0.1:{port}/;token=secret")

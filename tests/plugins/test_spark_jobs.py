@@ -51,9 +51,9 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmitStub:
 
 
 def execute(*arguments: str) -> None:
-    from tidegate_airflow.tasks import SparkJobOperator
+    from tidegate_airflow.operators import ComputeOperator
 
-    job = SparkJobOperator(
+    job = ComputeOperator(
         task_id="compute",
         application="compute.py",
         application_args=["visitors", "1", *arguments],

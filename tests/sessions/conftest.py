@@ -20,9 +20,10 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.sessions import program
 from tests.sessions.program import Given
-from tests.sessions.servers import cluster, connect_server
+from tests.sessions.servers import cluster
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.processes import free_port
+from tidegate.local.spark_server import SparkServer
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 _LOG = """\
@@ -121,8 +122,9 @@ def connect(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ra
     kind = Kind(tmp_path_factory.mktemp("connect"), broker.bootstrap_servers)
     page = free_port()
     kind.configure(page)
-    with connect_server(kind.folder, kind.environment()) as url:
-        return kind.run(url, page, kind.environment())
+    spark = {"spark.ui.enabled": "true", "spark.log.level": "INFO"}
+    with SparkServer(kind.folder, conf=spark, environment=kind.environment()) as server:
+        return kind.run(server.url, page, kind.environment())
 
 
 @pytest.fixture(scope="package")

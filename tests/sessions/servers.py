@@ -1,12 +1,11 @@
-"""Spark's own servers for a test: one for Spark Connect, or a cluster with workers on several addresses.
+"""Spark's own cluster for a test, with workers on several addresses.
 
-Each ends with its block, and with the process that began it, however that ends.
+It ends with its block, and with the process that began it, however that ends.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,30 +16,6 @@ from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import Supervised, free_port
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-_QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
-_START_SECONDS = 240.0
-
-
-@contextmanager
-def connect_server(folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """A Spark Connect server of two cores; its log is `folder/server.log`. Gives its URL."""
-    port = free_port()
-    conf = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.host": "127.0.0.1",
-    }
-    main_class = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    command = [
-        *(str(SPARK_CLASS), "org.apache.spark.deploy.SparkSubmit", "--class", main_class),
-        *("--master", "local[2]", "--driver-memory", "1g", "--driver-java-options", _QUICK_START),
-        *[word for name, value in conf.items() for word in ("--conf", f"{name}={value}")],
-        "spark-internal",
-    ]
-    log = folder / "server.log"
-    with Supervised("Spark Connect", command, log, _with_java(environment), grace_s=2) as server:
-        server.wait_ready(lambda: _listens(port), _START_SECONDS)
-        yield f"sc://127.0.0.1:{port}"
 
 
 @contextmanager
@@ -67,11 +42,3 @@ def cluster(folder: Path, hosts: Sequence[str], environment: Mapping[str, str] =
 
 def _with_java(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "JAVA_HOME": str(java_home(find_java()))}
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 2).close()
-    except OSError:
-        return False
-    return True

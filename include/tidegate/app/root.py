@@ -87,6 +87,10 @@ class App:
             session = open_session()
         return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
 
+    def session_name(self, stream: Stream) -> str:
+        """What a Spark Connect server keeps a stream's session under; other ledgers' streams have others."""
+        return f"{self.settings.lake} {stream}"
+
     def pipeline(self, name: str) -> Pipeline:
         """A pipeline by its name (of the file, without .yaml) or by the path of its file."""
         path = Path(name) if name.endswith((".yaml", ".yml")) else self.settings.pipelines / f"{name}.yaml"

@@ -151,7 +151,8 @@ def _run(
     """One batch, and how it went if there was one."""
     from tidegate.engine.session import OwnSession
 
-    spark = OwnSession(app.settings.spark_master, app.settings.spark_memory)
+    settings, name = app.settings, app.session_name(stream_of(pipeline))
+    spark = OwnSession(settings.spark_master, settings.spark_memory, name)
     with steps_shown(quiet=quiet) as progress, spark:
         outcome = protocol.run_batch(app, pipeline, trigger, spark.open, progress, spark.end)
     plan = outcome.plan

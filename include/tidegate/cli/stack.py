@@ -59,9 +59,9 @@ def _tell(result: SampleResult) -> None:
 
 @click.command()
 def up() -> None:
-    """Start Kafka and Airflow on this machine, with the demo's first events, and leave them running."""
+    """Start Kafka, Spark and Airflow here, with the demo's first events, and leave them running."""
     home = Settings.from_environment().home
-    err.print("Starting Kafka and Airflow …", highlight=False)
+    err.print("Starting Kafka, Spark and Airflow …", highlight=False)
     info, was_up = local.up(home, project_folder())
     out.print("It is up already." if was_up else "It is up.")
     if {STOCK, VISITS} & create_topics(info.bootstrap_servers):
@@ -71,6 +71,8 @@ def up() -> None:
         airflow.wait_dag(sample.pipeline)
         airflow.unpause(sample.pipeline)
     known = {"TIDEGATE_HOME": str(home), "TIDEGATE_KAFKA": info.bootstrap_servers}
+    if info.spark_url is not None:
+        known["TIDEGATE_SPARK_MASTER"] = info.spark_url
     if not os.environ.get("TIDEGATE_SQL"):
         known["TIDEGATE_SQL"] = local.sink_url(home)
     for line in (

@@ -54,14 +54,14 @@ class DemoResult:
 
 
 def run_demo(home: Path, project: Path, say: Callable[[str], None]) -> DemoResult:
-    """Broker, topics, events, Airflow, two runs of each DAG; ends all that it started, also on failure."""
+    """Two runs of each DAG on a stack of its own; ends all that it started, also on failure."""
     folder = _fresh_folder(home)
     for name in _OF_THE_USER:
         os.environ.pop(name, None)  # the demo never touches what the user has
     os.environ["TIDEGATE_PIPELINES"] = str(_unscheduled_pipelines(folder, project))
     os.environ["TIDEGATE_EXPECTATIONS"] = str(project / "include" / "expectations")
-    say("starting Kafka and Airflow")
-    with Stack(folder, project) as stack:
+    say("starting Kafka, Spark and Airflow")
+    with Stack(folder, project, keeps_spark=True) as stack:
         servers = stack.broker.bootstrap_servers
         say(f"Kafka is up at {servers}, Airflow at {stack.airflow.url}")
         create_topics(servers)

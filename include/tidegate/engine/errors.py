@@ -33,6 +33,7 @@ from tidegate.errors import (
     RecordTooLarge,
     SchemaChanged,
     SettingsInvalid,
+    SetupFailed,
     SparkLost,
     TidegateError,
     TopicMissing,
@@ -55,6 +56,9 @@ _MORE_MEMORY = (
     "Set TIDEGATE_SPARK_MEMORY to more than it is (unset, it is 1g; executors of a cluster have "
     "spark.executor.memory); then run again, nothing is lost."
 )
+# What a Spark Connect server that was restarted, or has closed the session, says of what it knew before.
+_HANDLE_LOST = "INVALID_HANDLE."
+_OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 # What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
 _EXPRESSION = re.compile(
     r"Spark(?:Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds)Exception: (\[[A-Z_.]+\] [^\n]*)"
@@ -123,12 +127,23 @@ def _typed(error: Exception) -> TidegateError | None:
         return _lost()
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return _lost()
+    if _is_of_lost_server(error, text):
+        return SparkLost(
+            "The Spark Connect server has ended, was restarted, or hangs, in the middle of the batch",
+            "Look at its log and its memory; then run again, nothing is lost.",
+        )
     if isinstance(error, _EXPRESSION_FAILED):
         return _expression_failed(_first_line(text), text)
     # py4j's own error, of a call that got no answer; what Java answers has a trace, or another type
     if type(error) is Py4JError and "Trace:" not in text:
         return _lost()
     return _from_text(text)
+
+
+def _is_of_lost_server(error: Exception, text: str) -> bool:
+    """gRPC had no answer, also when it asked again; or the server has forgotten what was at work."""
+    status = getattr(error, "_grpc_status_code", None)  # PySpark tells it in no other way
+    return getattr(status, "name", "") == "UNAVAILABLE" or _HANDLE_LOST in text
 
 
 def _lost() -> SparkLost:
@@ -145,6 +160,11 @@ def _from_text(text: str) -> TidegateError | None:
         return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
     if (failed := _EXPRESSION.search(text)) is not None:
         return _expression_failed(failed[1], text)
+    if _OTHER_PYTHON in text:
+        return SetupFailed(
+            f"Spark's workers run another Python: {_line_with([_OTHER_PYTHON], text)}",
+            "Set PYSPARK_PYTHON to the version that runs here, where workers or Connect server start.",
+        )
     if any(sign in text for sign in _LAKE):
         return LakeUnavailable(
             f"The lake cannot be written: {_line_with(_LAKE, text)}",

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from tidegate.errors import SetupFailed, SparkLost
+from tidegate.engine import connect
+from tidegate.errors import SetupFailed
 from tidegate.local.class_archive import archive_options
 from tidegate.local.java import find_java, java_home
 
 _CORES_UNKNOWN = 8
 _FEW_CORES = 4
-_CONNECT = "sc://"
-_CONNECT_PORT = 15002
-_CONNECT_SECONDS = 10
 
 SETTINGS = {
     # Partition numbers are chosen per batch; adaptive execution would plan small shuffles twice.
@@ -43,17 +38,20 @@ _OF_LOCAL_WORKERS = {"spark.python.daemon.module": "tidegate.engine.daemon"}
 
 
 def open_session(
-    master: str | None = None, memory: str | None = None, java_options: Sequence[str] | None = None
+    master: str | None = None,
+    memory: str | None = None,
+    java_options: Sequence[str] | None = None,
+    name: str | None = None,
 ) -> SparkSession:
     """A session. `master` None: spark-submit has set it, and all else, already; `sc://host:port`: one of that
-    Spark Connect server.
+    Spark Connect server, which keeps it under a `name`.
 
     `memory` is the heap of a driver that starts here, such as `2g`; None: Spark's default. `java_options` are
     its JVM's; None: the class archive, where there is one. Raises SetupFailed when Java is missing or does
-    not start, SparkLost when a server does not answer.
+    not start, and what `connect` raises.
     """
-    if master is not None and master.startswith(_CONNECT):
-        return _connected(master)
+    if master is not None and master.startswith(connect.SCHEME):
+        return connect.connect(master, name)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     own = _own_process(master, memory, java_options) if master else {"spark.log.level": "ERROR"}
@@ -80,9 +78,10 @@ class OwnSession:
     A session that was there before stays, and so does one that a server keeps under a name.
     """
 
-    def __init__(self, master: str, memory: str | None) -> None:
+    def __init__(self, master: str, memory: str | None, name: str | None = None) -> None:
         self._master = master
         self._memory = memory
+        self._name = name
         self._session: SparkSession | None = None
         self._ending: Thread | None = None
 
@@ -99,14 +98,19 @@ class OwnSession:
     def open(self) -> SparkSession:
         """The session. Raises what `open_session` does."""
         is_own = SparkSession.getActiveSession() is None
-        session = open_session(self._master, self._memory)
-        self._session = session if is_own else None
+        session = open_session(self._master, self._memory, name=self._name)
+        self._session = session if is_own and not self._is_kept() else None
         return session
+
+    def _is_kept(self) -> bool:
+        """Whether a server keeps the session for the next batch."""
+        is_named = self._name is not None and self._master.startswith(connect.SCHEME)
+        return is_named or connect.is_kept(self._master)
 
     def end(self) -> None:
         """Spark is needed no more. Returns at once."""
         session, self._session = self._session, None
-        if session is not None and not _is_kept(self._master):
+        if session is not None:
             self._ending = Thread(target=_stop, args=[session], name="stop Spark")
             self._ending.start()
 
@@ -114,39 +118,6 @@ class OwnSession:
 def _stop(session: SparkSession) -> None:
     with suppress(Py4JError, PySparkException, OSError):  # a Spark that is lost has stopped
         session.stop()
-
-
-def _is_kept(master: str) -> bool:
-    """Whether a server keeps the session under the name that its URL has."""
-    return master.startswith(_CONNECT) and "session_id=" in master
-
-
-def _connected(url: str) -> SparkSession:
-    """A session of a server. One without a name in the URL (`session_id`) ends with this process: as long as
-    it stays, so do its Python workers."""
-    _require_answer(url)
-    session = SparkSession.builder.remote(url).getOrCreate()
-    if not _is_kept(url):
-        atexit.register(_end, session, url)
-    return session
-
-
-def _end(session: SparkSession, url: str) -> None:
-    with suppress(SparkLost):
-        _require_answer(url)
-        _stop(session)
-
-
-def _require_answer(url: str) -> None:
-    """Raises SparkLost at once where the client would go on trying for ten minutes."""
-    parts = urlsplit(url)
-    try:
-        socket.create_connection((parts.hostname, parts.port or _CONNECT_PORT), _CONNECT_SECONDS).close()
-    except OSError as error:
-        raise SparkLost(
-            f"No Spark Connect server answers at {parts.netloc}: {error.strerror or error}",
-            "Start it, or correct TIDEGATE_SPARK_MASTER; then run again, nothing is lost.",
-        ) from error
 
 
 def _own_process(master: str, memory: str | None, java_options: Sequence[str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The whole local stack, broker and Airflow: for as long as a block runs, or detached until `down`.
+"""The whole local stack, broker, Airflow and Spark: for as long as a block runs, or detached until `down`.
 
 Detached, a supervisor holds the stack. A lock on `home/stack.lock`, which the system takes away from a
 process that ends in whatever way, says whether it lives; `home/stack.json` says where things are.
@@ -16,18 +16,22 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tidegate.errors import SettingsInvalid, SetupFailed, TidegateError
 from tidegate.local.airflow import AirflowStack
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import MARKER, is_free, sweep
+from tidegate.local.spark_server import SparkServer
 
 _UP_TIMEOUT_S = 240.0
 _DOWN_TIMEOUT_S = 30.0
-_USUAL_PORTS = {"TIDEGATE_KAFKA_PORT": 9092, "TIDEGATE_AIRFLOW_PORT": 8080}
+_USUAL_PORTS = {"TIDEGATE_KAFKA_PORT": 9092, "TIDEGATE_AIRFLOW_PORT": 8080, "TIDEGATE_SPARK_PORT": 15002}
+_LOOKS_PER_MAINTENANCE = 60
 
 
 @dataclass(frozen=True)
@@ -39,19 +43,22 @@ class StackInfo:
     username: str
     password: str
     bootstrap_servers: str
+    spark_url: str | None
 
 
 class Stack:
     """Broker and Airflow with the environment that tidegate needs; leaving the block ends both.
 
-    `project` is the checkout with `dags/`, `plugins/` and `include/pipelines/`.
+    `project` is the checkout with `dags/`, `plugins/` and `include/pipelines/`. With `keeps_spark` there is a
+    Spark Connect server, in which batches compute; without, each one starts a Spark of its own.
     """
 
-    def __init__(self, home: Path, project: Path) -> None:
+    def __init__(self, home: Path, project: Path, *, keeps_spark: bool = False) -> None:
         self._home = home
         self._project = project
         self._exit = ExitStack()
         self.broker = KafkaBroker(home, port=_port("TIDEGATE_KAFKA_PORT"))
+        self.spark = _spark_server(home) if keeps_spark else None
         self.airflow = AirflowStack(
             home, project / "dags", project / "plugins", port=_port("TIDEGATE_AIRFLOW_PORT")
         )
@@ -59,8 +66,15 @@ class Stack:
     def __enter__(self) -> Stack:
         with ExitStack() as undo:
             undo.enter_context(self.broker)
-            self.airflow.env.update(environment(self._home, self._project, self.broker.bootstrap_servers))
+            if self.spark is not None:
+                undo.callback(self.spark.stop)
+                self.spark.launch()  # it is ready before Airflow is
+            self.airflow.env.update(
+                environment(self._home, self._project, self.broker.bootstrap_servers, self.spark)
+            )
             undo.enter_context(self.airflow)
+            if self.spark is not None:
+                self.spark.wait_ready()
             self._exit = undo.pop_all()
         return self
 
@@ -75,11 +89,14 @@ class Stack:
     def info(self) -> StackInfo:
         airflow = self.airflow
         return StackInfo(
-            os.getpid(), airflow.url, airflow.username, airflow.password, self.broker.bootstrap_servers
+            *(os.getpid(), airflow.url, airflow.username, airflow.password, self.broker.bootstrap_servers),
+            self.spark.url if self.spark is not None else None,
         )
 
 
-def environment(home: Path, project: Path, bootstrap_servers: str) -> dict[str, str]:
+def environment(
+    home: Path, project: Path, bootstrap_servers: str, spark: SparkServer | None = None
+) -> dict[str, str]:
     """What tidegate, Airflow's connections and Spark need to know; what the caller has set already stays."""
     java = java_home(find_java())
     chosen = {
@@ -94,15 +111,32 @@ def environment(home: Path, project: Path, bootstrap_servers: str) -> dict[str, 
         "AIRFLOW_CONN_TIDEGATE_KAFKA": json.dumps(
             {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
         ),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
-            {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
-        ),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(_spark_connection(spark)),
         "JAVA_HOME": str(java),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "GX_ANALYTICS_ENABLED": "False",
     }
+
+
+def _spark_connection(spark: SparkServer | None) -> dict[str, Any]:
+    if spark is None:
+        return {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
+    return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": spark.port}
+
+
+def _spark_server(home: Path) -> SparkServer:
+    settings = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return SparkServer(
+        home,
+        os.environ.get("TIDEGATE_SPARK_MEMORY"),
+        environment={**os.environ, **settings},
+        port=_port("TIDEGATE_SPARK_PORT"),
+    )
 
 
 def sink_url(home: Path) -> str:
@@ -158,9 +192,13 @@ def supervise(home: Path, project: Path) -> None:
     signal.signal(signal.SIGTERM, _leave)
     with _lock(home):
         sweep(str(home))
-        with Stack(home, project) as stack:
+        with Stack(home, project, keeps_spark=True) as stack:
             _write_private(_info_path(home), json.dumps(asdict(stack.info)))
-            while stack.running:
+            for look in count(1):
+                if not stack.running:
+                    break
+                if stack.spark is not None and look % _LOOKS_PER_MAINTENANCE == 0:
+                    stack.spark.maintain()
                 time.sleep(0.5)
         _info_path(home).unlink(missing_ok=True)
         raise SetupFailed("A part of the stack ended by itself", f"See {home / 'logs'}.")

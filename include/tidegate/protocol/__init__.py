@@ -13,7 +13,7 @@ from tidegate.protocol.generations import (
 from tidegate.protocol.plan import Outcome, Trigger, draft, plan_batch
 from tidegate.protocol.publish import publish_batch
 from tidegate.protocol.reconcile import check_progress, reconcile
-from tidegate.protocol.run import run_batch
+from tidegate.protocol.run import preloading_quality, run_batch
 from tidegate.protocol.stalled import stalled_transactions
 from tidegate.protocol.unfinished import Unfinished, unfinished_batches
 from tidegate.protocol.validate import validate_batch
@@ -32,6 +32,7 @@ __all__ = [
     "orphaned_batches",
     "orphaned_streams",
     "plan_batch",
+    "preloading_quality",
     "publish_batch",
     "reconcile",
     "require_compatible",

@@ -8,6 +8,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from tidegate.app.root import App
+from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.commit import commit_batch
 from tidegate.protocol.compute import compute_batch
@@ -37,8 +38,7 @@ def run_batch(
     if plan is None:
         return outcome
     progress("compute")
-    checked = planned_pipeline(plan).quality is not None
-    compute_batch(app, plan, trigger.run_id, _preloading_quality(open_session) if checked else open_session)
+    compute_batch(app, plan, trigger.run_id, preloading_quality(plan, open_session))
     end_session()
     progress("validate")
     validate_batch(app, plan, trigger.run_id)
@@ -49,12 +49,14 @@ def run_batch(
     return outcome
 
 
-def _preloading_quality(open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
-    """Great Expectations takes seconds to import, for which there is time while Spark starts and computes.
+def preloading_quality(plan: Plan, open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+    """Open a session, and meanwhile import Great Expectations, which takes seconds, if the batch has a suite.
 
-    It looks for pyspark, too, so it comes after all of ours that imports that: two threads that import
-    modules which import each other can see halves of them.
+    Great Expectations looks for pyspark, so it comes after all of ours that imports that: two threads that
+    import modules which import each other can see halves of them.
     """
+    if planned_pipeline(plan).quality is None:
+        return open_session
 
     def opened() -> SparkSession:
         Thread(target=import_module, args=["tidegate.quality"], name="preload quality", daemon=True).start()

@@ -1,6 +1,6 @@
 """The compiled form of a pipeline: what a planned batch keeps of its file, whatever the grammar becomes.
 
-A JSON document `{"format": 1, "tidegate": "0.1.0", "pipeline": …}` of the checked pipeline: types are
+A JSON document `{"format": 2, "tidegate": "0.1.0", "pipeline": …}` of the checked pipeline: types are
 resolved, defaults filled in, conditions parsed. Reading one checks nothing against today's grammar, settings
 or modules. A part is `{"is": its class, "of": its fields}`; mappings and other values likewise.
 
@@ -32,8 +32,8 @@ from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
-FORMAT = 1
-"""The version of the form that is written."""
+FORMAT = 2
+"""The version of the form that is written. 1 was before `tasks`."""
 
 _PARTS: tuple[type[Any], ...] = (
     *(Written, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, Quality),
@@ -83,11 +83,15 @@ def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
 
 
 def _read_1(body: Any, text: str) -> Pipeline:
+    return _read_2({**body, "of": {**body["of"], "tasks": "five"}}, text)
+
+
+def _read_2(body: Any, text: str) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
 
 
-_READERS: Mapping[Any, Callable[[Any, str], Pipeline]] = {1: _read_1}
+_READERS: Mapping[Any, Callable[[Any, str], Pipeline]] = {1: _read_1, 2: _read_2}
 
 
 def _dumped(value: Any) -> Any:

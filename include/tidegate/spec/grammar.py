@@ -15,6 +15,7 @@ EXAMPLES = {
     "pipeline": "pipeline: availability",
     "generation": "generation: 1",
     "schedule": 'schedule: "*/5 * * * *"',
+    "tasks": "tasks: one",
     "source": "source: {topics: [stock], format: json, columns: …}",
     "source.topics": "topics: [stock]",
     "source.format": "format: json",

@@ -43,6 +43,8 @@ class Written(Model):
     pipeline: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)]
     generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = 1
     schedule: Annotated[str, AfterValidator(_read_schedule)] | None = None
+    tasks: Literal["five", "one"] = "five"
+    """How many tasks of Airflow a batch is: one for each step, or a single one for all of them."""
     source: Source
     lookup: tuple[Lookup, ...] = ()
     stages: Annotated[tuple[Stage, ...], BeforeValidator(filled)]

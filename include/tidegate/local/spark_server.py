@@ -1,0 +1,170 @@
+"""A real Spark Connect server on this machine, for this machine only: its sessions outlive a batch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+from tidegate.errors import SetupFailed
+from tidegate.local.class_archive import archive_options
+from tidegate.local.java import find_java, java_home
+from tidegate.local.processes import Supervised, claim_port, free_port
+from tidegate.local.warden import living_below
+
+_MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_START_TIMEOUT_S = 120.0
+_GRACE_S = 5.0
+_MOST_MEMORY_BYTES = 3 * 2**30
+"""Spark keeps some of every session that it ever had (SPARK-54055): above this it is started anew."""
+
+_ESTABLISHED = "01"
+_CONF = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
+    "spark.python.daemon.module": "tidegate.engine.daemon",
+    # A stream's session is to be there for its next batch, whenever that is; there are as many as streams.
+    "spark.connect.session.manager.defaultSessionTimeout": "-1",
+}
+
+
+class SparkServer:
+    """A server with its log in `home/logs/spark.log`. A context manager.
+
+    `memory` is its heap, such as `2g`; `conf` adds to or replaces Spark's properties, `environment` that of
+    the process. The port stays the same over `stop` or `kill` and another `start`.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        memory: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = os.environ,
+        port: int | None = None,
+    ) -> None:
+        self._home = home
+        self._memory = memory or "1g"
+        self._conf = dict(conf or {})
+        self._environment = dict(environment)
+        self._wanted_port = port
+        self._process: Supervised | None = None
+        self.port = port or 0
+
+    @property
+    def url(self) -> str:
+        return f"sc://127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def __enter__(self) -> SparkServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start, and return when clients can connect. Raises SetupFailed."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start; `wait_ready` says when clients can connect."""
+        if self._process is None:
+            self._process = self._prepare()
+        self._process.start()
+
+    def wait_ready(self) -> None:
+        if self._process is None:
+            raise SetupFailed("The Spark Connect server was not started", "Call start() first.")
+        try:
+            self._process.wait_ready(self._listens, _START_TIMEOUT_S)
+        except BaseException:
+            self._process.stop()
+            raise
+
+    def stop(self) -> None:
+        """End it, and its Python workers, in good order."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL to it and to its workers, as a machine that has no memory left would do."""
+        if self._process is not None:
+            self._process.kill()
+
+    def maintain(self, most_bytes: int = _MOST_MEMORY_BYTES) -> bool:
+        """Start it anew if it has ended by itself, or if it and its workers have grown beyond so many bytes
+        and nobody is connected. Whether it did.
+
+        A batch is connected from its session's opening to its last row. One that comes while the server
+        starts waits for it; one that comes between the look and the end loses it, and is tried again.
+        """
+        is_large = self.running and self._memory_bytes() > most_bytes and not self._is_connected()
+        if self.running and not is_large:
+            return False
+        self.stop()
+        self.start()
+        return True
+
+    def _prepare(self) -> Supervised:
+        self.port = claim_port(self._wanted_port, "TIDEGATE_SPARK_PORT") if self._wanted_port else free_port()
+        java = find_java()
+        options = " ".join(["-XX:+UseSerialGC", *archive_options(java)])
+        conf = {**_CONF, "spark.connect.grpc.binding.port": str(self.port), **self._conf}
+        command = [
+            *(str(_spark_class()), "org.apache.spark.deploy.SparkSubmit", "--class", _MAIN_CLASS),
+            *("--master", "local[*]", "--driver-memory", self._memory, "--driver-java-options", options),
+            *[word for name, value in conf.items() for word in ("--conf", f"{name}={value}")],
+            "spark-internal",
+        ]
+        environment = {"PYSPARK_PYTHON": sys.executable, **self._environment}
+        environment |= {"JAVA_HOME": str(java_home(java))}
+        log = self._home / "logs" / "spark.log"
+        return Supervised("The Spark Connect server", command, log, environment, _GRACE_S)
+
+    def _listens(self) -> bool:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), timeout=2).close()
+            return True
+        return False
+
+    def _memory_bytes(self) -> int:
+        """What its processes have in memory; pages that they share count for each."""
+        top = self._process.pid if self._process is not None else None
+        return sum(map(_resident_bytes, [top, *living_below(top)])) if top is not None else 0
+
+    def _is_connected(self) -> bool:
+        """Whether a client is (Linux; elsewhere it is taken for granted, and nothing is started anew)."""
+        tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
+        if not tables[0].is_file():
+            return True
+        lines = [line.split() for table in tables if table.is_file() for line in table.open()]
+        return any(
+            line[3] == _ESTABLISHED and line[1].endswith(f":{self.port:04X}") for line in lines if line
+        )
+
+
+def _resident_bytes(pid: int) -> int:
+    with suppress(OSError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _spark_class() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SetupFailed("PySpark is not installed", "Run `make setup`.")
+    return Path(spec.origin).parent / "bin" / "spark-class"

@@ -1,0 +1,86 @@
+"""The URLs of sessions that a Spark Connect server keeps, and servers that cannot be used."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import uuid
+from threading import Timer
+
+import pytest
+
+from tidegate.engine import connect
+from tidegate.engine.connect import is_kept, named_url
+from tidegate.errors import SetupFailed, SparkLost
+from tidegate.local.processes import free_port
+
+SERVER = "sc://spark.example:15002"
+_SILENT = """
+from tidegate.engine import connect
+connect._ANSWER_SECONDS = 1
+try:
+    connect.connect({url!r}, "a stream")
+except connect.SparkLost as error:
+    print(error)
+"""
+
+
+def session_id(url: str) -> str:
+    return url.partition("session_id=")[2]
+
+
+def test_a_name_has_one_session_on_every_call_and_names_do_not_share_one() -> None:
+    urls = [named_url(SERVER, name) for name in ("lake orders/1", "lake orders/1", "lake orders/2")]
+    assert urls[0] == urls[1] != urls[2]
+    assert uuid.UUID(session_id(urls[0]))
+    assert is_kept(urls[0])
+    assert not is_kept(SERVER)
+
+
+def test_a_session_that_was_closed_is_followed_by_another_of_the_same_name() -> None:
+    ids = {session_id(named_url(SERVER, "n", number)) for number in range(100)}
+    assert len(ids) == 100
+
+
+@pytest.mark.parametrize("given", ["/;token=t;use_ssl=true", "/;token=t;use_ssl=true;"])
+def test_the_parameters_of_a_connection_stay(given: str) -> None:
+    url = named_url(f"{SERVER}{given}", "n")
+    assert url.startswith(f"{SERVER}/;token=t;use_ssl=true;session_id=")
+    assert named_url(f"{SERVER}/", "n") == named_url(SERVER, "n")
+
+
+def test_who_comes_while_the_server_starts_waits_for_it() -> None:
+    port = free_port()
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", port))
+        timer = Timer(0.5, server.listen)
+        timer.start()
+        connect._wait_listening(f"sc://127.0.0.1:{port}")
+        timer.join()
+
+
+def test_a_host_that_nobody_knows_is_not_waited_for() -> None:
+    with pytest.raises(SparkLost, match=r"answers at no\.such\.host\.invalid:1"):
+        connect._wait_listening("sc://no.such.host.invalid:1/;token=secret")
+
+
+def test_a_server_that_takes_a_connection_and_says_nothing_is_given_up() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        program = _SILENT.format(url=f"sc://127.0.0.1:{server.getsockname()[1]}")
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+        )
+    assert "it took a connection, and said nothing for 1 s" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_server_of_another_spark_is_refused_but_not_one_of_another_patch() -> None:
+    ours = connect.pyspark.__version__
+    connect._require_same_spark(f"{ours.rpartition('.')[0]}.99", SERVER)
+    with pytest.raises(
+        SetupFailed, match=rf"at spark\.example:15002 is Spark 3\.5\.1, this is PySpark {ours}"
+    ):
+        connect._require_same_spark("3.5.1", SERVER)
