@@ -1,0 +1,101 @@
+"""A Spark Connect server that ends, or hangs, in the middle of a batch: a retry, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.world import World, key_of, stock_event
+from tidegate.local.broker import KafkaBroker
+from tidegate.local.spark_server import SparkServer
+from tidegate.local.warden import living_below
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
+
+PRODUCTS = 2_000
+EVENTS = 150_000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> SparkServer:
+    return SparkServer(tmp_path / "spark", conf={"spark.master": "local[2]"})
+
+
+@pytest.fixture
+def filled(broker: KafkaBroker, tmp_path: Path) -> World:
+    """A world of which each product is there once, then gone, then there again, as often as there is room."""
+
+    def no_session() -> None:
+        raise AssertionError("batches run in processes of their own")
+
+    world = World(broker.bootstrap_servers, tmp_path, no_session)  # type: ignore[arg-type]
+    world.send(*(stock_event(1 - event // PRODUCTS % 2, product=event % PRODUCTS) for event in range(EVENTS)))
+    return world
+
+
+def run(world: World, server: SparkServer) -> subprocess.Popen[str]:
+    """`tidegate run` of one batch, always of the same run."""
+    environment = {**os.environ, **world.environment, "TIDEGATE_SPARK_MASTER": server.url}
+    command = [str(Path(sys.executable).parent / "tidegate"), "run", "availability", "--run-id", "r"]
+    return subprocess.Popen(command, env=environment, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until(is_true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 300
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def assert_as_of_one_run(world: World) -> None:
+    times = EVENTS // PRODUCTS
+    expected = [turn % 2 == 0 for turn in range(times)]
+    published = world.published()
+    assert set(published) == {key_of(product=number) for number in range(PRODUCTS)}
+    assert all(values == expected for values in published.values())
+    assert world.app.ledger.head(world.stream).seq == 1
+
+
+def test_a_server_that_is_killed_costs_a_retry_and_the_next_one_takes_over(
+    filled: World, server: SparkServer
+) -> None:
+    with server:
+        process = run(filled, server)
+        assert server._process is not None
+        top = server._process.pid
+        assert top is not None
+        wait_until(lambda: len(living_below(top)) > 1)  # the workers' daemon, and a worker
+        server.kill()
+        _, said = process.communicate(timeout=180)
+        assert (process.returncode, "SparkLost" in said) == (1, True), said[-3000:]
+        assert filled.app.ledger.head(filled.stream).seq == 0
+        server.start()
+        retry = run(filled, server)
+        _, said = retry.communicate(timeout=300)
+        assert retry.returncode == 0, said[-3000:]
+    assert_as_of_one_run(filled)
+
+
+def test_a_server_that_hangs_at_the_start_is_given_up_and_the_retry_goes_through(
+    filled: World, server: SparkServer
+) -> None:
+    with server:
+        assert server._process is not None
+        assert server._process.pid is not None
+        os.kill(server._process.pid, signal.SIGSTOP)
+        process = run(filled, server)
+        _, said = process.communicate(timeout=180)
+        assert (process.returncode, "said nothing for 30 s" in said) == (1, True), said[-3000:]
+        os.kill(server._process.pid, signal.SIGCONT)
+        retry = run(filled, server)
+        _, said = retry.communicate(timeout=300)
+        assert retry.returncode == 0, said[-3000:]
+    assert_as_of_one_run(filled)
