@@ -139,5 +139,5 @@ def _ends_like_its_twin(stack: Line, run_id: str, spark: SparkSession) -> dict[s
     play_calmly(stack.calm, lambda: spark, stack.waves - 1)
     seen, expected = stack.scene.observe(), stack.calm.observe()
     assert [part for part in seen if seen[part] != expected[part]] == []
-    assert stack.scene.databases.head() == stack.waves
+    assert stack.scene.databases.head(stack.scene.name) == stack.waves
     return {task.task_id: task.try_number for task in end.tasks}

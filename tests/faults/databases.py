@@ -17,9 +17,11 @@ class Databases:
     ledger: str
     sink: str
 
-    def head(self) -> int:
-        """The last committed batch, asked without any of tidegate's code."""
-        return self._ask(self.ledger, "SELECT max(seq) FROM tidegate_heads")[0][0] or 0
+    def head(self, pipeline: str | None = None) -> int:
+        """The last committed batch, asked without any of tidegate's code. `pipeline` says whose, where the
+        ledger has several."""
+        whose = f" WHERE pipeline = '{pipeline}'" if pipeline is not None else ""
+        return self._ask(self.ledger, f"SELECT max(seq) FROM tidegate_heads{whose}")[0][0] or 0
 
     def levels(self, in_order: bool) -> list[tuple[Any, ...]]:
         """The rows of the sink's table, in the order in which they came if there is one."""
