@@ -50,13 +50,16 @@ def run_batch(
 
 
 def preloading_quality(plan: Plan, open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
-    """Open a session, and meanwhile import Great Expectations, which takes seconds, if the batch has a suite.
-
-    Great Expectations looks for pyspark, so it comes after all of ours that imports that: two threads that
-    import modules which import each other can see halves of them.
+    """How to open a session for a batch whose next step follows in this process: Great Expectations takes
+    seconds to import, if it has a suite, for which there is time while Spark computes.
     """
-    if planned_pipeline(plan).quality is None:
-        return open_session
+    return open_session if planned_pipeline(plan).quality is None else _preloading_quality(open_session)
+
+
+def _preloading_quality(open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+    """Great Expectations looks for pyspark, too, so it comes after all of ours that imports that: two threads
+    that import modules which import each other can see halves of them.
+    """
 
     def opened() -> SparkSession:
         Thread(target=import_module, args=["tidegate.quality"], name="preload quality", daemon=True).start()
