@@ -122,6 +122,26 @@ def test_a_session_that_is_over_takes_no_record_of_another_partition_while_it_wa
     assert_alike(kernel, model, ordered=False)
 
 
+@pytest.mark.parametrize("timestamp", [0, 2, 5, 9])
+def test_a_session_that_another_partitions_time_has_closed_stays_closed_in_the_next_batch(
+    timestamp: int,
+) -> None:
+    emit = {"on": "time_limit", "after": "30ms", "clock": "stream"}
+    window = {"session": "8ms", "grace": "6ms"}
+    case = Case({"name": "out", "reduce": "collect", "select": {"x": "x"}, "window": window, "emit": emit})
+    log = [
+        [(0, 1, 0), (0, 5, 1)],
+        [(0, 7, 13), (1, 1, 25)],  # the first session is over at 15, and goes out at 30
+        [(0, 8, timestamp), (0, 9, 25), (0, 11, 37)],
+    ]
+    kernel, model = Kernel(case), case.model()
+    for runner in (kernel, model):
+        filled(runner, [Batch(tuple(Record("k", {"x": 1.0}, "in", *at, None, 0) for at in of)) for of in log])
+    first = kernel.emissions[0]
+    assert (first.window, len(first.value["events"]), first.at) == ((0, 1), 2, 30)
+    assert_alike(kernel, model, ordered=True)
+
+
 @pytest.mark.parametrize("path", kafka_streams.FILES, ids=kafka_streams.NAMES)
 def test_the_kernel_gives_what_kafka_streams_gave_however_it_is_cut(path: Path) -> None:
     case = kafka_streams.load(path)

@@ -367,6 +367,7 @@ class Folding:
     def _ring(self, due: int, entry: Entry, time: int) -> None:
         """An entry's timer fires; this counts as having happened when it was due."""
         if entry.pending and self._emit.due(entry) > due:  # its session is over, and it still has to wait
+            self._entries.touch(entry)  # also in the next batch, whose partition may be behind this time
             self._timers.set(entry, due)
             return
         reason = self._emit.on_time(entry, due)
