@@ -17,7 +17,7 @@ from tests.protocol.aged import state_rows
 from tests.protocol.committed import Committed
 from tidegate import core, maintenance, protocol
 from tidegate.broker.config import KafkaConfig
-from tidegate.cli.compact import compact
+from tidegate.cli import cli
 from tidegate.errors import (
     Halted,
     LakeUnavailable,
@@ -94,7 +94,7 @@ def test_one_unreadable_stream_stops_no_others_cleaning(tmp_path: Path) -> None:
     broken = committed.app.ledger.acquire(Stream("broken", 1), "test")  # comes before `visitors`
     broken.add_plan(replace(plan, stream=broken.stream, lookups={"visitors/second": {"seq": 1}}))
     damage(committed, broken.stream)
-    result = CliRunner().invoke(compact, ["--json"], env=committed.environment)
+    result = CliRunner().invoke(cli, ["compact", "--json"], env=committed.environment)
     assert [cleaned["pipeline"] for cleaned in json.loads(result.stdout)] == ["visitors"]
     assert isinstance(result.exception, PlanUnreadable)
 

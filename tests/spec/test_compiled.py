@@ -18,7 +18,8 @@ from tidegate.core.condition.compiler import compiled
 from tidegate.errors import PipelineInvalid, PlanUnreadable
 from tidegate.spec import Pipeline, load_cases, load_pipeline, parse_case_pipeline, parse_pipeline
 from tidegate.spec import compiled as compiled_form
-from tidegate.spec.compiled import FORMAT, compile_pipeline, read_compiled
+from tidegate.spec.compiled import compile_pipeline, read_compiled
+from tidegate.spec.document import FORMAT, stage_names
 from tidegate.spec.kernel import deduplication_stage, kernel_stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +121,17 @@ def test_it_is_read_without_the_modules_and_the_grammar_of_its_day(trusted: pyte
         assert loaded == pipelines[name]
         for stage in loaded.stages:
             kernel_stage(loaded, stage)
+
+
+def test_the_names_of_stages_are_read_without_the_rest(trusted: pytest.MonkeyPatch) -> None:
+    for pipeline in with_everything().values():
+        assert stage_names(compile_pipeline(pipeline), "batch 1") == [each.name for each in pipeline.stages]
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 1, "pipeline": {}}', '{"format": 99, "tidegate": "9"}'])
+def test_names_that_cannot_be_read_are_told(text: str) -> None:
+    with pytest.raises(PlanUnreadable, match="batch 1"):
+        stage_names(text, "batch 1")
 
 
 def golden(name: str) -> dict[str, Any]:

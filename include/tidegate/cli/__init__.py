@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import click
 
 from tidegate.cli.main import cli
-from tidegate.cli.show import fail
 from tidegate.errors import TidegateError
 
 
@@ -18,12 +18,16 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
-        sys.exit(fail(KeyboardInterrupt("Interrupted; nothing is half done, run it again to go on.")))
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _exit_with(KeyboardInterrupt("Interrupted; nothing is half done, run it again to go on."))
     except TidegateError as error:
-        sys.exit(fail(error))
-    except KeyboardInterrupt:
-        sys.exit(fail(KeyboardInterrupt("Interrupted; nothing is half done, run it again to go on.")))
+        _exit_with(error)
+
+
+def _exit_with(error: BaseException) -> NoReturn:
+    from tidegate.cli.show import fail  # late: help needs no colours
+
+    sys.exit(fail(error))
 
 
 __all__ = ["cli", "main"]

@@ -1,4 +1,4 @@
-"""validate, plan, run, drain, status."""
+"""plan, run, drain."""
 
 from __future__ import annotations
 
@@ -6,55 +6,16 @@ import json
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import click
-
 from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
-from tidegate.cli.show import as_json, err, out, show, steps_shown
-from tidegate.errors import BrokerUnavailable, PipelineInvalid, Problem, SettingsInvalid, TopicMissing
+from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
-from tidegate.ledger import Stream
-from tidegate.settings import Settings
-from tidegate.spec import Pipeline, load_pipeline, load_pipelines
-
-_instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
+from tidegate.spec import Pipeline
 
 
-@click.command()
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@as_json
-def validate(files: tuple[Path, ...], as_json: bool) -> None:
-    """Check pipeline files; without FILES, all of the pipelines folder."""
-    problems: list[Problem] = []
-    if files:
-        for file in files:
-            try:
-                load_pipeline(file)
-            except PipelineInvalid as error:
-                problems += error.problems
-        checked = len(files)
-    else:
-        folder = Settings.from_environment().pipelines
-        good, broken = load_pipelines(folder)
-        problems = [problem for error in broken for problem in error.problems]
-        checked = len(good) + len(broken)
-    if as_json:
-        show([vars(problem) for problem in problems], True)
-    elif not problems:
-        out.print(f"{checked} pipeline file{'s' if checked != 1 else ''} checked, no mistakes.")
-    if problems:
-        raise PipelineInvalid([] if as_json else problems)
-
-
-@click.command()
-@click.argument("pipeline")
-@click.option("--until", type=_instant, help="Only records before this instant (UTC).")
-@click.option("--estimate", is_flag=True, help="Also how large each stage's state is, and can become.")
-@as_json
 def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
     """Show what the next batch of PIPELINE would read. Nothing is written."""
     app = App.from_environment()
@@ -100,12 +61,6 @@ def _estimate_row(each: StateEstimate) -> dict[str, Any]:
     }
 
 
-@click.command()
-@click.argument("pipeline")
-@click.option("--clock", type=_instant, help="The instant that the batch takes as now (UTC); default: now.")
-@click.option("--until", type=_instant, help="Only records before this instant (UTC).")
-@click.option("--run-id", help="A name; running it again goes on with the same batch.")
-@as_json
 def run(
     pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
 ) -> None:
@@ -122,10 +77,6 @@ def run(
         show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
 
 
-@click.command()
-@click.argument("pipeline")
-@click.option("--clock", type=_instant, help="The instant that the batch takes as now (UTC); default: now.")
-@as_json
 def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
     """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
     app = App.from_environment()
@@ -157,18 +108,6 @@ def _run(
         outcome = protocol.run_batch(app, pipeline, trigger, spark.open, progress, spark.end)
     plan = outcome.plan
     return outcome, inspect.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
-
-
-@click.command()
-@as_json
-def status(as_json: bool) -> None:
-    """Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work."""
-    app = App.from_environment()
-    show(
-        [_status_row(app, stream) for stream in app.ledger.streams()],
-        as_json,
-        empty="No batch was planned yet.",
-    )
 
 
 def report_object(report: inspect.BatchReport) -> dict[str, Any]:
@@ -222,30 +161,3 @@ def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> pro
 
 def _epoch_ms(instant: datetime) -> int:
     return round(instant.replace(tzinfo=timezone.utc).timestamp() * 1000)
-
-
-def _status_row(app: App, stream: Stream) -> dict[str, Any]:
-    head = app.ledger.head(stream)
-    report = inspect.batch_report(app.ledger, stream, head.seq)
-    waiting = app.ledger.open_plan(stream)
-    return {
-        "pipeline": stream.pipeline,
-        "generation": stream.generation,
-        "batch": head.seq,
-        "records": int(report.counts.get("read", 0)) if report else 0,
-        "emitted": int(report.counts.get("emitted", 0)) if report else 0,
-        "published": ", ".join(report.published) if report else "",
-        "lag": _lag(app, stream),
-        "planned": f"batch {waiting.seq}" if waiting else None,
-        "at work": app.ledger.lease_holder(stream),
-    }
-
-
-def _lag(app: App, stream: Stream) -> int | str:
-    head = app.ledger.head(stream)
-    try:
-        with app.log() as log:
-            views = [log.view(topic) for topic in head.topic_ids]
-    except (BrokerUnavailable, SettingsInvalid, TopicMissing) as error:
-        return type(error).__name__
-    return inspect.lag(head, {(view.topic, p): end for view in views for p, end in view.stable_ends.items()})

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
-from tidegate.cli.show import as_json, err, out, show, show_lines, steps_shown
+from tidegate.cli.show import err, out, show, show_lines, steps_shown
 from tidegate.engine.explain import in_words_of_the_file
 from tidegate.engine.replay import Replay
 from tidegate.engine.replay_outcome import Emitted, Fate, Outcome
@@ -24,13 +22,6 @@ from tidegate.spec import Case, load_cases, load_pipeline, parse_input
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--cuts", default=0, help="Also cut each case after every record, and at this many random places."
-)
-@click.option("--seed", default=1, show_default=True, help="Of the random cuts.")
-@as_json
 def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     """Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs."""
     began = time.monotonic()
@@ -52,16 +43,6 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     _report(results, as_json, time.monotonic() - began)
 
 
-@click.command()
-@click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option(
-    "--input",
-    "input_file",
-    required=True,
-    type=click.Path(path_type=Path, allow_dash=True),
-    help="JSON lines: {key, value, timestamp, …} or {tick: epoch ms}; - for standard input.",
-)
-@click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
 def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
     loaded = load_pipeline(pipeline)

@@ -7,18 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import click
-
 from tidegate import maintenance
 from tidegate.app import App, stream_of
-from tidegate.cli.show import as_json, show, steps_shown
+from tidegate.cli.show import show, steps_shown
 from tidegate.ledger import Stream
 
 
-@click.command()
-@click.argument("pipelines", nargs=-1)
-@click.option("--dry-run", is_flag=True, help="Say what would be done, do nothing.")
-@as_json
 def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Fold the state of PIPELINES now, or of all where it is due; then remove files that nobody reads.
 

@@ -18,7 +18,7 @@ import click
 from tidegate import inspect, protocol
 from tidegate.app import App, leased, stream_of
 from tidegate.cli.reading import open_stream
-from tidegate.cli.show import as_json, out, show, steps_shown
+from tidegate.cli.show import out, show, steps_shown
 from tidegate.errors import Halted, SetupFailed, TidegateError, TopicMissing
 from tidegate.lake import Store
 from tidegate.lake.probe import puts_if_absent
@@ -32,27 +32,6 @@ WRONG = "WRONG"
 """In a finding's `ok`, beside `ok`, and `wait`: not wrong, and not done either."""
 
 
-@click.command()
-@click.argument("pipeline", required=False)
-@click.option("--accept-gap", is_flag=True, help="Go on past offsets of PIPELINE that Kafka has deleted.")
-@click.option(
-    "--drop-plan", is_flag=True, help="Forget PIPELINE's planned, uncommitted batch; the next run plans anew."
-)
-@click.option(
-    "--reconcile",
-    is_flag=True,
-    help="Find out what PIPELINE's Kafka and SQL sinks have, and send again what they have lost.",
-)
-@click.option(
-    "--progress",
-    "said",
-    multiple=True,
-    metavar="SINK=BATCH",
-    help="With --reconcile, where a topic does not tell: the newest batch that it has as a whole.",
-)
-@click.option("--deep", is_flag=True, help="Read every file that the next batches need, and compare digests.")
-@click.option("--generation", type=int, help="With one of these: another one than in PIPELINE's file.")
-@as_json
 def doctor(
     pipeline: str | None,
     accept_gap: bool,
@@ -64,12 +43,6 @@ def doctor(
     as_json: bool,
 ) -> None:
     """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong."""
-    if (accept_gap or drop_plan or reconcile) and pipeline is None:
-        raise click.UsageError("--accept-gap, --drop-plan and --reconcile need a PIPELINE.")
-    if said and not reconcile:
-        raise click.UsageError("--progress goes with --reconcile.")
-    if generation is not None and not (accept_gap or drop_plan or reconcile):
-        raise click.UsageError("--generation goes with --accept-gap, --drop-plan or --reconcile.")
     if pipeline and accept_gap:
         _accept_gap(pipeline, generation)
     if pipeline and drop_plan:

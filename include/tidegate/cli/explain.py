@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from tidegate.cli.show import as_json, out, show, steps_shown
+from tidegate.cli.show import out, show, steps_shown
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.explain import Explanation
 from tidegate.inspect.explain import explain as explain_key
@@ -44,16 +42,6 @@ _WHY = {
 _WHAT = {"record": "came in", "emission": "went out", "quarantined": "quarantined"}
 
 
-@click.command()
-@click.argument("pipeline")
-@click.argument("key")
-@click.option("--batch", type=int, help="This batch; default: the newest.")
-@click.option(
-    "--offsets", metavar="TOPIC/PARTITION/START-END", help="The batches that read these; END excluded."
-)
-@click.option("--stage", help="Only this stage; default: each one.")
-@click.option("--generation", type=int, help="Default: the one in the pipeline file.")
-@as_json
 def explain(
     pipeline: str,
     key: str,

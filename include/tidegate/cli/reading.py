@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import click
 import pyarrow as pa
 
 from tidegate import inspect
 from tidegate.app import App, stream_of
-from tidegate.cli.show import as_json, show
+from tidegate.cli.show import show
 from tidegate.ledger import Stream
 
-_SHOWN = 50
 _WINDOW = ("window_start", "window_end")
 _POSITION = ("timestamp", "topic", "partition", "offset")
 _STATE = ("key", *_WINDOW, "value", "digest", "pending", "due_at", *_POSITION, "updated_seq")
@@ -21,24 +19,7 @@ _EMISSIONS = ("seq", "key", *_WINDOW, "value", "reason", "timestamp", "at", "sou
 _QUARANTINE = ("seq", "topic", "partition", "offset", "reason", "key", "value", "timestamp")
 _SPARSE = {*_WINDOW, "digest", "pending", "due_at"}
 
-limit = click.option("--limit", default=_SHOWN, show_default=True, help="Rows to show; 0 for all.")
-generation = click.option("--generation", type=int, help="Default: the one in the pipeline file.")
-batch = click.option("--batch", type=int, help="Only this batch.")
-stage = click.option("--stage", help="Default: the last.")
 
-
-def _of_stream(command: Callable[..., None]) -> Callable[..., None]:
-    """PIPELINE, and the options that every reading command has."""
-    for option in (as_json, limit, generation):
-        command = option(command)
-    return click.argument("pipeline")(command)
-
-
-@click.command()
-@_of_stream
-@click.option("--key", help="Only this key.")
-@click.option("--as-of", type=int, help="As it was after this batch.")
-@stage
 def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) -> None:
     """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
 
@@ -48,18 +29,11 @@ def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) 
     _show(read, _STATE, **common)
 
 
-@click.command()
-@_of_stream
-@batch
-@stage
 def emissions(batch: int | None, stage: str | None, **common: Any) -> None:
     """Show what PIPELINE sent out."""
     _show(lambda app, stream: inspect.read_emissions(app, stream, batch, stage), _EMISSIONS, **common)
 
 
-@click.command()
-@_of_stream
-@batch
 def quarantine(batch: int | None, **common: Any) -> None:
     """List the input of PIPELINE that could not be used, with position and reason."""
     _show(lambda app, stream: inspect.read_quarantine(app, stream, batch), _QUARANTINE, **common)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,8 +20,6 @@ out = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True)
 
 Rows = Sequence[Mapping[str, Any]]
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
 def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing.") -> None:

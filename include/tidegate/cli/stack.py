@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.markup import escape
 
 from tidegate.cli.batches import report_object, report_rows
-from tidegate.cli.show import as_json, err, out, show
+from tidegate.cli.show import err, out, show
 from tidegate.demo import SampleResult, run_demo
 from tidegate.demo.events import stock_events
 from tidegate.demo.run import DemoRun
@@ -29,9 +28,6 @@ from tidegate.settings import Settings
 _DIFFERENT = 1
 
 
-@click.command()
-@click.option("--send", "only_send", is_flag=True, help="Only send events, to the broker in TIDEGATE_KAFKA.")
-@as_json
 def demo(only_send: bool, as_json: bool) -> None:
     """Run the whole line on this machine: Kafka, Airflow, two waves of events, and check the result.
 
@@ -57,7 +53,6 @@ def _tell(result: SampleResult) -> None:
     out.print(f"{word}: {escape(verdict(result))}\n", highlight=False)
 
 
-@click.command()
 def up() -> None:
     """Start Kafka, Spark and Airflow here, with the demo's first events, and leave them running."""
     home = Settings.from_environment().home
@@ -92,7 +87,6 @@ def _send_wave(servers: str, wave: int) -> None:
         out.print(f"{send(servers, topic, events)} events went into the topic {topic}.", highlight=False)
 
 
-@click.command()
 def down() -> None:
     """End what `up` started."""
     was_up = local.down(Settings.from_environment().home)

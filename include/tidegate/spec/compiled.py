@@ -1,39 +1,35 @@
 """The compiled form of a pipeline: what a planned batch keeps of its file, whatever the grammar becomes.
 
-A JSON document `{"format": 2, "tidegate": "0.1.0", "pipeline": …}` of the checked pipeline: types are
-resolved, defaults filled in, conditions parsed. Reading one checks nothing against today's grammar, settings
-or modules. A part is `{"is": its class, "of": its fields}`; mappings and other values likewise.
+A JSON document (see `document`) of the checked pipeline: types are resolved, defaults filled in, conditions
+parsed. Reading one checks nothing against today's grammar, settings or modules. A part is
+`{"is": its class, "of": its fields}`; mappings and other values likewise.
 
-When the classes change, the golden file of the tests differs: then raise `FORMAT`, and let the reader of the
-format before give today's classes.
+When the classes change, the golden file of the tests differs: then raise `document.FORMAT`, and let the
+reader of the format before give today's classes.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from tidegate import __version__
 from tidegate.core.condition import Condition
-from tidegate.errors import PlanUnreadable
 from tidegate.spec import emit, equal, window
 from tidegate.spec.columns import Column
 from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.pipeline import Pipeline, Quality, Written
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
-
-FORMAT = 2
-"""The version of the form that is written. 1 was before `tasks`."""
 
 _PARTS: tuple[type[Any], ...] = (
     *(Written, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, Quality),
@@ -56,8 +52,9 @@ _AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]
 def compile_pipeline(pipeline: Pipeline) -> str:
     """The compiled form, in the newest format. It has all of the pipeline but its text."""
     written = {name: getattr(pipeline, name) for name in Written.model_fields}
-    body = {"is": Written.__name__, "of": {name: _dumped(value) for name, value in written.items()}}
-    return json.dumps({"format": FORMAT, "tidegate": __version__, "pipeline": body}, separators=(",", ":"))
+    return write_document(
+        {"is": Written.__name__, "of": {name: _dumped(value) for name, value in written.items()}}
+    )
 
 
 def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
@@ -65,33 +62,16 @@ def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
 
     `whose` is what the error calls it, such as `batch 7 of levels/1`.
     """
-    try:
-        document = json.loads(compiled)
-        reader = _READERS.get(document["format"])
-        if reader is not None:
-            return reader(document["pipeline"], text)
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        raise PlanUnreadable(
-            f"The pipeline of {whose} cannot be read from the ledger: {type(error).__name__}: {error}",
-            "Restore the ledger from a backup, or raise `generation` to begin anew.",
-        ) from error
-    raise PlanUnreadable(
-        f"The pipeline of {whose} was planned by tidegate {document.get('tidegate')} in format "
-        f"{document['format']}, which tidegate {__version__} does not know",
-        f"Run it with tidegate {document.get('tidegate')} or a newer one.",
-    )
+    return read_document(compiled, whose, {1: partial(_read_1, text), 2: partial(_read_2, text)})
 
 
-def _read_1(body: Any, text: str) -> Pipeline:
-    return _read_2({**body, "of": {**body["of"], "tasks": "five"}}, text)
+def _read_1(text: str, body: Any) -> Pipeline:
+    return _read_2(text, {**body, "of": {**body["of"], "tasks": "five"}})
 
 
-def _read_2(body: Any, text: str) -> Pipeline:
+def _read_2(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
-
-
-_READERS: Mapping[Any, Callable[[Any, str], Pipeline]] = {1: _read_1, 2: _read_2}
 
 
 def _dumped(value: Any) -> Any:

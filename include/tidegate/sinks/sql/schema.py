@@ -7,8 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -61,9 +59,10 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
     there = {column["name"] for column in inspect(connection).get_columns(target.name, target.schema)}
     missing = [column for column in layout.table.columns if column.name not in there]
     _check_key(connection, layout, missing)
-    operations = Operations(MigrationContext.configure(connection))
-    for column in missing:
-        operations.add_column(target.name, Column(column.name, column.type), schema=target.schema)
+    if missing:
+        from tidegate.sinks.sql.extend import add_columns  # late: Alembic, which few batches need
+
+        add_columns(connection, target, missing)
 
 
 def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[Any]]) -> None:

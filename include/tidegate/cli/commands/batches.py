@@ -1,0 +1,82 @@
+"""validate, plan, run, drain, status, compact: the life of a pipeline's batches."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from tidegate.cli.options import as_json, clock, until
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@as_json
+def validate(files: tuple[Path, ...], as_json: bool) -> None:
+    """Check pipeline files; without FILES, all of the pipelines folder."""
+    from tidegate.cli import pipelines
+
+    pipelines.validate(files, as_json)
+
+
+@click.command()
+@click.argument("pipeline")
+@until
+@click.option("--estimate", is_flag=True, help="Also how large each stage's state is, and can become.")
+@as_json
+def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
+    """Show what the next batch of PIPELINE would read. Nothing is written."""
+    from tidegate.cli import batches
+
+    batches.plan(pipeline, until, estimate, as_json)
+
+
+@click.command()
+@click.argument("pipeline")
+@clock
+@until
+@click.option("--run-id", help="A name; running it again goes on with the same batch.")
+@as_json
+def run(
+    pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
+) -> None:
+    """Run one batch of PIPELINE, all five steps, without Airflow."""
+    from tidegate.cli import batches
+
+    batches.run(pipeline, clock, until, run_id, as_json)
+
+
+@click.command()
+@click.argument("pipeline")
+@clock
+@as_json
+def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
+    """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
+    from tidegate.cli import batches
+
+    batches.drain(pipeline, clock, as_json)
+
+
+@click.command()
+@as_json
+def status(as_json: bool) -> None:
+    """Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work."""
+    from tidegate.cli import status
+
+    status.status(as_json)
+
+
+@click.command()
+@click.argument("pipelines", nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, do nothing.")
+@as_json
+def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Fold the state of PIPELINES now, or of all where it is due; then remove files that nobody reads.
+
+    Safe beside running batches; a pipeline that fails stops no other. State can be read as of any batch
+    of the last TIDEGATE_TIME_TRAVEL days.
+    """
+    from tidegate.cli import compact
+
+    compact.compact(pipelines, dry_run, as_json)

@@ -1,0 +1,27 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
+"""A point in time, UTC."""
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+clock = click.option(
+    "--clock", type=instant, help="The instant that the batch takes as now (UTC); default: now."
+)
+until = click.option("--until", type=instant, help="Only records before this instant (UTC).")
+limit = click.option("--limit", default=50, show_default=True, help="Rows to show; 0 for all.")
+generation = click.option("--generation", type=int, help="Default: the one in the pipeline file.")
+batch = click.option("--batch", type=int, help="Only this batch.")
+stage = click.option("--stage", help="Default: the last.")
+
+
+def of_stream(command: Callable[..., None]) -> Callable[..., None]:
+    """PIPELINE, and the options of every command that shows rows of a stream."""
+    for option in (as_json, limit, generation):
+        command = option(command)
+    return click.argument("pipeline")(command)

@@ -1,0 +1,19 @@
+"""New columns for a table that is there, in every database's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import Column, Connection
+
+from tidegate.sinks.sql.layout import Target
+
+
+def add_columns(connection: Connection, target: Target, columns: Iterable[Column[Any]]) -> None:
+    """Add them, empty: they may be null in the rows that there are."""
+    operations = Operations(MigrationContext.configure(connection))
+    for column in columns:
+        operations.add_column(target.name, Column(column.name, column.type), schema=target.schema)
