@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name.startswith("__"):
-        raise AttributeError(name)
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(name)  # such as `__path__`, for which Python asks of every module
     return getattr(import_module("tidegate.spec.public"), name)
