@@ -19,7 +19,7 @@ setup: ## Install all that is needed here: packages, Java if there is none, a Ka
 demo: setup ## See it work: a broker, a stream, a few batches, and what came out
 	@$(VENV)/tidegate demo
 
-up: setup ## Start Kafka and Airflow in the background
+up: setup ## Start Kafka, Spark and Airflow in the background
 	@$(VENV)/tidegate up
 
 down: ## End what `make up` started

@@ -11,7 +11,7 @@ from tidegate.cli.options import as_json
 @click.option("--send", "only_send", is_flag=True, help="Only send events, to the broker in TIDEGATE_KAFKA.")
 @as_json
 def demo(only_send: bool, as_json: bool) -> None:
-    """Run the whole line on this machine: Kafka, Airflow, two waves of events, and check the result.
+    """Run the whole line on this machine: Kafka, Spark, Airflow, two waves of events, and check the result.
 
     Exit code 1 when what came out is not what had to.
     """
@@ -22,7 +22,7 @@ def demo(only_send: bool, as_json: bool) -> None:
 
 @click.command()
 def up() -> None:
-    """Start Kafka and Airflow on this machine, with the demo's first events, and leave them running."""
+    """Start Kafka, Spark and Airflow here, with the demo's first events, and leave them running."""
     from tidegate.cli import stack
 
     stack.up()
