@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import statistics
 import sys
 import time
@@ -39,6 +41,12 @@ def show_table(rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 def show_json(result: Mapping[str, Any]) -> None:
     print(json.dumps(result, indent=2))
+
+
+def machine() -> str:
+    """What figures were taken on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{os.cpu_count()} cores, {memory / 2**30:.0f} GiB, Python {platform.python_version()}"
 
 
 def teller() -> Callable[[str], None]:

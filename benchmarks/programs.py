@@ -33,7 +33,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch of the pipeline, as it is now written, has to do: read so many `records`, up to the end of
+    """What a batch of a pipeline, as it is now written, has to do: read so many `records`, up to the end of
     the topic `source`, and send what it emits to the topic `sink`. Raises ResultWrong, CommandFailed.
     """
 
@@ -41,15 +41,15 @@ class Batch:
     source: str
     sink: str
     records: int
+    pipeline: str = PIPELINE
 
     def run(self, place: Place, lasting: LastingCommand | None = None) -> Run:
         """`tidegate run` as a process, from start to exit; or in one that goes on, see `session`."""
         if lasting is not None:
-            usage, output = lasting.ask(PIPELINE)
+            usage, output = lasting.ask(self.pipeline)
         else:
-            usage, output = run_measured(
-                [TIDEGATE, "run", PIPELINE, "--json"], place.env, place.home / "work"
-            )
+            command = [TIDEGATE, "run", self.pipeline, "--json"]
+            usage, output = run_measured(command, place.env, place.home / "work")
         return self._checked(place, usage, json.loads(last_line(output)))
 
     def _checked(self, place: Place, usage: Usage, report: Mapping[str, Any]) -> Run:
@@ -57,7 +57,7 @@ class Batch:
         read, emitted = report["counts"]["read"], report["counts"]["emitted"]
         require_equal("records read", read, self.records)
         require_equal("records published", report["published"], {f"kafka:{self.sink}": emitted})
-        head = Ledger.open(ledger_url(place.home)).head(Stream(PIPELINE, self.generation))
+        head = Ledger.open(ledger_url(place.home)).head(Stream(self.pipeline, self.generation))
         ends = {(self.source, p): end for p, end in topic_ends(place.servers, self.source).items()}
         require_equal("the head's offsets", dict(head.offsets), ends)
         return Run(usage, int(emitted), {step: report["seconds"][step] for step in STEPS})

@@ -1,4 +1,4 @@
-"""The peer: Kafka Streams with the same pipeline, see `kafka_streams/Availability.java`."""
+"""The peer: Kafka Streams with the same job, see `kafka_streams/Application.java`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tidegate.local.java import OLDEST, find_java, java_home
 STREAMS = "Kafka Streams"
 _FOLDER = Path(__file__).with_name("kafka_streams")
 LOCK = _FOLDER / "jars.lock"
-_SOURCE = _FOLDER / "Availability.java"
 
 
 @dataclass(frozen=True)
 class StreamsPeer:
-    """The program, compiled. `class_path` as Java takes it."""
+    """A program, compiled. `class_path` as Java takes it."""
 
     java: Path
     class_path: str
+    program: str
 
     @classmethod
-    def prepare(cls, home: Path) -> StreamsPeer:
+    def prepare(cls, home: Path, program: str) -> StreamsPeer:
         """Fetch the jars below `home` if they are not there yet, and compile. Raises SetupFailed."""
         compiler = find_compiler()
         jars = list(map(str, ensure_jars("streams", home, LOCK)))
         classes = home / "streams-classes"
         _compile(compiler, jars, classes)
-        return cls(find_java(), os.pathsep.join([str(classes), *jars]))
+        return cls(find_java(), os.pathsep.join([str(classes), *jars]), program)
 
     def run(self, place: Place, source: str, sink: str, records: int) -> Run:
         """A whole process that reads so many records of a topic, which are all, and commits its output.
@@ -44,7 +44,7 @@ class StreamsPeer:
         """
         state = place.home / "streams-state"
         command = [str(self.java), f"-Djava.io.tmpdir={place.home / 'work'}", "-cp", self.class_path]
-        command += ["Availability", place.servers, source, sink, f"streams-{sink}", str(state), str(records)]
+        command += [self.program, place.servers, source, sink, f"streams-{sink}", str(state), str(records)]
         usage, output = run_measured(command, place.env, place.home / "work")
         shutil.rmtree(state)
         require_equal("records processed", int(last_line(output)), records)
@@ -65,9 +65,10 @@ def find_compiler() -> Path:
 
 def _compile(compiler: Path, jars: list[str], classes: Path) -> None:
     command = [str(compiler), "--release", str(OLDEST), "-cp", os.pathsep.join(jars), "-d", str(classes)]
-    done = subprocess.run([*command, str(_SOURCE)], capture_output=True, text=True, check=False)
+    sources = sorted(map(str, _FOLDER.glob("*.java")))
+    done = subprocess.run([*command, *sources], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SetupFailed(
-            f"{compiler} did not compile {_SOURCE.name}: {done.stderr.strip()[:500]}",
+            f"{compiler} did not compile {_FOLDER.name}: {done.stderr.strip()[:500]}",
             f"It takes a JDK {OLDEST} or newer.",
         )

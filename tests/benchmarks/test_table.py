@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.beside_streams import measure_cold, measure_warm
+from benchmarks.beside_peers import measure_cold, measure_warm
+from benchmarks.entries import ENTRIES
 from benchmarks.events import Load, draw, key, send, timestamp_ms
 from benchmarks.expected import Availability
 from benchmarks.measure import CommandFailed, LastingCommand, Usage
 from benchmarks.outputs import require_same_output
 from benchmarks.place import Place, create_topics, topic_ends
 from benchmarks.programs import ResultWrong, Run
-from benchmarks.table import ENTRIES
 from benchmarks.turns import Row, row_object, take_turns
 from confluent_kafka import Producer
 
@@ -191,7 +191,7 @@ def test_a_batch_sends_what_a_plain_loop_finds(
     measure: Callable[..., list[Row]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = Load(events=2_000, keys=100)
-    monkeypatch.setattr(streams.StreamsPeer, "prepare", lambda _: LoopPeer(load))
+    monkeypatch.setattr(streams.StreamsPeer, "prepare", lambda *_: LoopPeer(load))
     (row,) = measure(load, 1, "local[2]", _ignore)
     ours, theirs = (turn.run for turn in row.turns)
     assert ours.emitted == Availability(100).changes(load)

@@ -1,0 +1,64 @@
+"""What the rows of the table measure, on which load, and what they must not exceed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.beside_peers import measure_cold, measure_warm
+from benchmarks.events import Load
+from benchmarks.jobs import BATCHES, RATE_LIMIT, SUMS, WINDOWS
+from benchmarks.rivals import BARE_JOB, STRUCTURED_STREAMING, STRUCTURED_STREAMING_BY_MERGE
+from benchmarks.stored import measure_changelogs, measure_huge_state, measure_large_state
+from benchmarks.turns import Row, Say
+
+Measure = Callable[[Load, int, str, Say], list[Row]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row's name stands for what it measures, on which load. `bound`: the largest ratio of the medians that
+    is accepted, of an entry with one row.
+    """
+
+    measure: Measure
+    load: Load
+    bound: float | None = None
+
+
+_BACKLOG = Load(3_000_000, 100_000)
+_SMALL = Load(10_000, 10_000)
+_FIVE_MILLION = Load(5_000_000, 100_000)
+# a busy product, one in a hundred, has 20 events a second and reaches the count; the others reach the minute
+_VISITS = Load(5_000_000, 50_000, value_bytes=1_000, busy=0.01, span_ms=250_000)
+# six hours of seven are closed; one event in ten is late, by up to twice the grace
+_HOURS = Load(5_000_000, 100_000, span_ms=7 * 3_600_000, late_ms=20 * 60_000)
+# more products than may wait in the two partitions' buffers
+_POSITIONS = Load(5_000_000, 2_500)
+
+ENTRIES = {
+    "1m": Entry(measure_cold, Load(1_000_000, 100_000)),
+    "3m": Entry(measure_cold, _BACKLOG),
+    "10m": Entry(measure_cold, Load(10_000_000, 1_000_000)),
+    "30m": Entry(measure_cold, Load(30_000_000, 1_000_000)),
+    "warm": Entry(measure_warm, _BACKLOG),
+    "8-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=8)),
+    "32-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=32)),
+    "hot-key": Entry(measure_cold, Load(3_000_000, 100_000, busy=0.0)),
+    "wide": Entry(measure_cold, Load(3_000_000, 100_000, value_bytes=1_000)),
+    "threshold": Entry(partial(measure_cold, job=BATCHES), _VISITS, bound=0.9),
+    "window": Entry(partial(measure_cold, job=WINDOWS), _HOURS, bound=0.8),
+    "update": Entry(partial(measure_cold, job=SUMS), _FIVE_MILLION, bound=1.0),
+    "rate-limit": Entry(partial(measure_cold, job=RATE_LIMIT), _POSITIONS),
+    "spark": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING), _BACKLOG, bound=0.6),
+    "spark-merge": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING_BY_MERGE), _BACKLOG),
+    "small": Entry(measure_cold, _SMALL),
+    "small-spark": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING), _SMALL),
+    "small-bare": Entry(partial(measure_cold, rival=BARE_JOB), _SMALL, bound=1.5),
+    "large-state": Entry(measure_large_state, Load(100_000, 10_000_000)),
+    "state-1m": Entry(measure_huge_state, Load(10_000, 1_000_000)),
+    "state-10m": Entry(measure_huge_state, Load(10_000, 10_000_000)),
+    "huge-state": Entry(measure_huge_state, Load(10_000, 100_000_000)),
+    "changelogs": Entry(measure_changelogs, Load(10_000, 100_000)),
+}
