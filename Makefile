@@ -46,11 +46,12 @@ simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (an
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.simulator --seeds 1000000
 
-bench: setup ## Measure: the kernel, a run under Airflow, publication, batches beside Kafka Streams (needs a JDK; hours)
+bench: setup ## Measure beside Kafka Streams and Structured Streaming, write benchmarks/RESULTS.md (needs a JDK; a day)
 	$(VENV)/python -m benchmarks.kernel
 	$(VENV)/python -m benchmarks.airflow_run
 	$(VENV)/python -m benchmarks.publication
-	$(VENV)/python -m benchmarks.table
+	$(VENV)/python -m benchmarks.table --save benchmarks/runs.json
+	$(VENV)/python -m benchmarks.results benchmarks/runs.json
 
 lock: setup ## Write the lock files anew from pyproject.toml
 	$(COMPILE) pyproject.toml -o requirements.lock
