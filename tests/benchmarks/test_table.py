@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 from benchmarks.beside_peers import measure_cold, measure_warm
 from benchmarks.entries import ENTRIES
@@ -21,7 +22,7 @@ from benchmarks.programs import ResultWrong, Run
 from benchmarks.turns import Row, row_object, take_turns
 from confluent_kafka import Producer
 
-from benchmarks import stored, streams
+from benchmarks import spark_peers, stored, streams
 from tidegate.errors import SetupFailed
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.jars import locked_jars
@@ -97,6 +98,12 @@ def test_the_peers_jars_are_locked_whole_and_apart_from_ours() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.size_bytes > 0 for jar in jars)
     with pytest.raises(SetupFailed, match="'streams'"):
         locked_jars("streams")
+
+
+def test_the_jars_that_spark_lacks_are_locked_and_fit_it() -> None:
+    versions = {jar.artifact: jar.version for jar in locked_jars("spark", spark_peers.LOCK)}
+    assert versions["spark-sql-kafka-0-10_2.13"] == pyspark.__version__
+    assert {"kafka-clients", "commons-pool2", "delta-spark_4.1_2.13", "delta-storage"} < versions.keys()
 
 
 def test_without_a_compiler_the_peer_says_what_is_missing(
