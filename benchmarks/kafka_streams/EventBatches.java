@@ -74,6 +74,7 @@ public final class EventBatches {
     private KeyValueStore<String, Batch> batches;
     private KeyValueStore<String, String> timers;
     private long streamTime = Long.MIN_VALUE;
+    private String flushedUntil; // a scan from the begin would go through all that was deleted since
 
     Collect(Runnable processed) {
       this.processed = processed;
@@ -113,12 +114,14 @@ public final class EventBatches {
 
     /** Runs between records, when stream time has risen: at the latest with the last record that was read. */
     private void flushDue(long now) {
-      try (KeyValueIterator<String, String> due = timers.range(null, timer(now + 1, ""))) {
+      String until = timer(now + 1, "");
+      try (KeyValueIterator<String, String> due = timers.range(flushedUntil, until)) {
         while (due.hasNext()) {
           String key = due.next().value;
           flush(key, batches.get(key));
         }
       }
+      flushedUntil = until;
     }
 
     private void flush(String key, Batch batch) {
