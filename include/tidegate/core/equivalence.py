@@ -121,8 +121,12 @@ class Within:
 
     def bind(self, values: Values) -> Same:
         """The comparison of two outputs."""
+        return self.over(values.field)
+
+    def over(self, field: Callable[[str], Callable[[Any], Any]]) -> Same:
+        """The comparison of two outputs of which `field` gives the reader of a column."""
         tests = dict.fromkeys(self.columns, equal) | {each.column: each.accepts for each in self.tolerances}
-        pairs = [(values.field(name), test) for name, test in tests.items()]
+        pairs = [(field(name), test) for name, test in tests.items()]
 
         def same(old: Any, new: Any, *_: int) -> bool:
             for read, test in pairs:  # noqa: SIM110  # `all` would make a generator for each record

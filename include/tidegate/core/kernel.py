@@ -83,7 +83,8 @@ def _decide_groups(
     if not stage.bound:
         rows, merged_keys = merge_partitions(rows)
         counts["keys-in-several-partitions"] += merged_keys
-    if columnar.suits(stage, batch):
-        yield from columnar.fold_columns(stage, batch, schema, rows, counts)
+    way = columnar.way(stage, batch, rows.schema.field("value").type)
+    if way is not None:
+        yield from way(stage, batch, schema, rows, counts)
     else:
         yield from Folding(stage, batch, rows, schema, counts).run(group_ends(rows, groups(stage)))

@@ -1,7 +1,4 @@
-"""The kernel on whole columns, without a loop per record: `latest`, with `update` or an exact `change`.
-
-It says the same as `folding` does for these, and a test holds the two against each other.
-"""
+"""The kernel on whole columns: `latest`, with `update`, or with a `change` that is exact or `within`."""
 
 from __future__ import annotations
 
@@ -10,11 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.columnar import within
 from tidegate.core.columns import least_times
 from tidegate.core.compare import any_differs
 from tidegate.core.counts import Counts
 from tidegate.core.emit import Change, Update
-from tidegate.core.equivalence import Exact
+from tidegate.core.equivalence import Exact, Within
 from tidegate.core.grouping import after_first, ends, last_where, row_numbers, starts
 from tidegate.core.ordering import already_applied
 from tidegate.core.reduce import Latest
@@ -22,13 +20,24 @@ from tidegate.core.rows import EMISSION, RECORD, STATE, fill
 from tidegate.core.stage import Batch, Stage
 
 
-def suits(stage: Stage, batch: Batch) -> bool:
-    """Whether a stage can be decided so."""
-    emit = stage.emit
-    exact = isinstance(emit, Change) and isinstance(emit.equivalence, Exact)
-    plain = isinstance(emit, Change) and emit.heartbeat_ms is None and not emit.hashed
+def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
+    """Whether a stage can be decided so, of records with these columns."""
     simple = isinstance(stage.reduce, Latest) and stage.window is None and stage.deduplicate != "root"
-    return simple and not batch.trace and (isinstance(emit, Update) or (exact and plain))
+    if batch.trace or not simple:
+        return False
+    return isinstance(stage.emit, Update) or (
+        isinstance(stage.emit, Change) and _compares_values(stage.emit, value)
+    )
+
+
+def _compares_values(emit: Change, value: pa.StructType) -> bool:
+    """Whether nothing counts but the values themselves, and comparing them cannot fail."""
+    if emit.heartbeat_ms is not None or emit.hashed:
+        return False
+    equivalence = emit.equivalence
+    return isinstance(equivalence, Exact) or (
+        isinstance(equivalence, Within) and within.suits(equivalence, value)
+    )
 
 
 def fold_columns(
@@ -47,8 +56,9 @@ def fold_columns(
     candidates = _only(rows, eligible)
     counts["filtered"] += rows.num_rows - candidates.num_rows
     is_record = pc.equal(candidates.column("kind"), RECORD)
-    now, has_last = _candidates(candidates)
-    out = pc.and_(is_record, _goes_out(stage, now, has_last))
+    start = starts(candidates.column("key"))
+    now, has_last = _candidates(candidates, start)
+    out = pc.and_(is_record, _goes_out(stage, now, has_last, start))
     suppressed = pc.and_(pc.and_not(is_record, out), now.is_valid())
     counts["idempotent-update-skip"] += pc.sum(suppressed).as_py() or 0
 
@@ -60,16 +70,22 @@ def fold_columns(
     before = rows.column("key").filter(pc.fill_null(rows.column("live"), False))
     was_live = pc.is_in(changed.column("key"), value_set=before)
     counts["state-rows"] += (pc.sum(live).as_py() or 0) - (pc.sum(was_live).as_py() or 0)
-    yield _states(schema, changed, live, counts)
+    compared = isinstance(stage.emit, Change) and not isinstance(stage.emit.equivalence, Exact)
+    yield _states(schema, changed, live, counts, _flushed(changed, live) if compared else {})
 
 
-def _goes_out(stage: Stage, now: pa.StructArray, has_last: pa.BooleanArray) -> pa.BooleanArray:
+def _goes_out(
+    stage: Stage, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray
+) -> pa.BooleanArray:
     """True where the candidate `now` is emitted: it is no deletion of nothing, and, for `change`, differs.
 
     Exact equality is an equivalence, so the candidate just before stands for the last emitted value.
     """
     if not isinstance(stage.emit, Change):
         return pc.or_(now.is_valid(), has_last)
+    if isinstance(stage.emit.equivalence, Within):
+        first = pc.indices_nonzero(start).to_pylist()
+        return within.leaves_tolerance(stage.emit.equivalence, now, first)
     appears_or_vanishes = pc.xor(now.is_valid(), has_last)
     both = pc.and_(now.is_valid(), has_last)
     differs = any_differs(now.slice(1), now.slice(0, max(len(now) - 1, 0)), stage.emit.equivalence.columns)
@@ -101,13 +117,12 @@ def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
     return kept
 
 
-def _candidates(candidates: pa.RecordBatch) -> tuple[pa.StructArray, pa.BooleanArray]:
+def _candidates(candidates: pa.RecordBatch, start: pa.BooleanArray) -> tuple[pa.StructArray, pa.BooleanArray]:
     """Per candidate, its value, and whether the one before it had one; a state row has what it emitted."""
     is_state = pc.equal(candidates.column("kind"), STATE)
     now = candidates.column("value")
     if pc.any(is_state).as_py():
         now = pc.if_else(is_state, candidates.column("emitted"), now)
-    start = starts(candidates.column("key"))
     return now, pc.and_not(after_first(now.is_valid().slice(0, max(len(now) - 1, 0)), len(now)), start)
 
 
@@ -158,8 +173,22 @@ def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.Record
     return values.filter(pc.equal(values.column("kind"), RECORD))
 
 
-def _states(schema: pa.Schema, rows: pa.RecordBatch, live: pa.BooleanArray, counts: Counts) -> pa.RecordBatch:
+def _flushed(rows: pa.RecordBatch, live: pa.BooleanArray) -> dict[str, pa.Array]:
+    """What an entry's row tells when nothing is held back. After an exact `change` nobody asks."""
+    nothing = pa.repeat(0, rows.num_rows)
+    emitted_ms = pc.if_else(live, rows.column("timestamp"), None)
+    waited = pa.repeat(False, rows.num_rows)
+    return {"pending": nothing, "bytes": nothing, "waited": waited, "emitted_timestamp": emitted_ms}
+
+
+def _states(
+    schema: pa.Schema,
+    rows: pa.RecordBatch,
+    live: pa.BooleanArray,
+    counts: Counts,
+    flushed: dict[str, pa.Array],
+) -> pa.RecordBatch:
     names = ("hash", "key", "topic", "partition", "offset", "timestamp", "source", "emitted")
     counts["state-rows-changed"] += rows.num_rows
     columns = {name: rows.column(name) for name in names} | {"held": rows.column("value"), "live": live}
-    return fill(schema, STATE, columns, rows.num_rows)
+    return fill(schema, STATE, columns | flushed, rows.num_rows)

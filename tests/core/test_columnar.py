@@ -1,0 +1,114 @@
+"""Whole columns against record by record, row for row; and both against the model."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.kernel_for_tests import Kernel
+from tests.core.model import Batch
+from tests.core.model.strategies import Case, histories
+from tests.core.model.values import same
+from tests.core.test_against_model import assert_alike, filled
+from tidegate import core, errors
+from tidegate.core import columnar
+
+Rows = list[dict[str, Any]]
+
+
+class Recorded(Kernel):
+    """A kernel that keeps every row that comes out of it, in an order that both ways have."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rows: list[Rows] = []
+
+    def _decide(self, records: Sequence[dict[str, Any]], batch: core.Batch) -> None:
+        before = list(self.state)
+        super()._decide(records, batch)
+        after, self.state = self.state, before
+        rows = self._sorted([*self._looked_up(records, batch), *records])
+        self.rows.append(list(_comparable(core.decide(self.stage, rows, batch))))
+        self.state = after
+
+
+def _comparable(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Emissions and state by key, each key's emissions in their order; then the counts that are not 0."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    hashes = [row["hash"] for row in rows if row["kind"] == core.STATE]
+    assert hashes == sorted(hashes), "files of state are sorted by hash"
+    decided = [row for row in rows if row["kind"] in (core.EMISSION, core.STATE)]
+    yield from sorted(decided, key=lambda row: (row["kind"], row["key"], _start(row)))
+    counts = [json.loads(row["counts"]) for row in rows if row["kind"] == core.COUNTS]
+    yield from ({name: number for name, number in each.items() if number} for each in counts)
+
+
+def _start(row: dict[str, Any]) -> int:
+    """A key's emissions have an order; its windows have state rows in the order in which they changed."""
+    return 0 if row["kind"] == core.EMISSION or row["window_start"] is None else int(row["window_start"])
+
+
+@contextmanager
+def record_by_record() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "way", lambda *_: None)
+        yield
+
+
+def assert_both_ways_alike(case: Case, batches: Sequence[Batch], **feeding: Any) -> None:
+    """The same rows by both ways; without compaction, which forgets what is deleted, the model's, too."""
+    columns, records, model = Recorded(case, **feeding), Recorded(case, **feeding), case.model()
+    outcome = outcome_of(columns, batches)
+    with record_by_record():
+        assert outcome_of(records, batches) == outcome
+    for ours, theirs in zip(columns.rows, records.rows, strict=True):
+        for row, expected in itertools.zip_longest(ours, theirs):
+            assert same(row, expected), f"{row} instead of {expected}"
+    if outcome == "applied" and not feeding["compacting"]:
+        assert not filled(model, batches)
+        assert_alike(columns, model, ordered=True)
+
+
+def outcome_of(kernel: Recorded, batches: Sequence[Batch]) -> str:
+    """What became of the history; of a record that cannot be used, what is said of it."""
+    try:
+        return "full" if filled(kernel, batches) else "applied"
+    except errors.RecordFailed as error:
+        return str(error)
+
+
+WITHIN = st.fixed_dictionaries(
+    {"x": st.sampled_from([0, 0.1, 0.5, 1, "10%", "50%"])}, optional={"i": st.sampled_from([1, 58, "1%"])}
+)
+SELECTED = st.sampled_from([{"x": "x"}, {"x": "x", "s": "s"}, {"x": "x", "i": "i"}, {"x": "x", "m": "m"}])
+
+
+@st.composite
+def within(draw: st.DrawFn) -> Case:
+    select = draw(SELECTED)
+    tolerances = {name: amount for name, amount in draw(WITHIN).items() if name in select}
+    emit = {"on": "change", "equal": {"within": tolerances}}
+    return Case({"name": "out", "reduce": "latest", "select": select, "emit": emit})
+
+
+FEEDING = st.fixed_dictionaries(
+    {"arrow_rows": st.integers(1, 40), "sparing": st.booleans(), "compacting": st.booleans()}
+)
+HISTORIES = st.one_of(histories(), histories(True), histories(True, nulls=False))
+"""They have late records, repetitions and state in them, and most also tombstones."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(within(), HISTORIES, FEEDING)
+def test_change_within_is_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_alike(case, batches, **feeding)
