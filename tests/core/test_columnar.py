@@ -112,3 +112,24 @@ def test_change_within_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_alike(case, batches, **feeding)
+
+
+AGGREGATES = ["count(*)", "count(x)", "sum(x)", "sum(i)", "min(i)", "max(i)", "count(s)", "max(x)", "last(s)"]
+
+
+@st.composite
+def aggregates(draw: st.DrawFn, emit: dict[str, Any], window: dict[str, str] | None = None) -> Case:
+    """Mostly of those that have a way on columns."""
+    functions = draw(st.lists(st.sampled_from(AGGREGATES[:7]), min_size=1, max_size=3))
+    functions += draw(st.lists(st.sampled_from(AGGREGATES), max_size=1)) if draw(st.booleans()) else []
+    reduce = {f"f{number}": function for number, function in enumerate(functions)}
+    stage = {"name": "out", "reduce": reduce, "emit": emit}
+    return Case(stage | ({"window": window} if window else {}))
+
+
+@settings(max_examples=300, deadline=None)
+@given(aggregates({"on": "update"}), HISTORIES, FEEDING)
+def test_update_of_aggregates_is_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_alike(case, batches, **feeding)

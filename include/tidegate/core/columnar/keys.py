@@ -1,0 +1,110 @@
+"""Whole keys in NumPy columns, and which of them are plain: what columns alone can decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columns import least_times
+from tidegate.core.grouping import last_where, starts
+from tidegate.core.ordering import already_applied
+from tidegate.core.rows import STATE
+from tidegate.core.stage import Batch
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_Number = TypeVar("_Number", bound=np.generic)
+_AT_REST = ("pending", "bytes", "due_at", "window_start", "flushed_at")
+"""What the state row of an entry has not, or as 0, when it holds nothing back."""
+
+
+class Keys:
+    """Rows of whole keys, at least one, as NumPy columns of one element per row. All times in epoch ms."""
+
+    def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
+        self.rows = rows
+        self._batch = batch
+        self._starts = starts(rows.column("key"))
+        self.first: Ints = np.flatnonzero(mask(self._starts))
+        """Per key, its first row."""
+        self.end: Ints = np.append(self.first[1:], rows.num_rows)
+        """Per key, the row after its last."""
+        self.number: Ints = np.repeat(np.arange(len(self.first)), self.end - self.first)
+        """Per row, the number of its key."""
+        self.is_state = mask(pc.equal(rows.column("kind"), STATE))
+        self.timestamp = ints(rows.column("timestamp"))
+
+    @cached_property
+    def before(self) -> Ints:
+        """The time of each record's partition before it."""
+        return ints(pc.max_element_wise(self.rows.column("time"), least_times(self.rows, self._batch)))
+
+    @cached_property
+    def now(self) -> Ints:
+        """The time of each record's partition with it."""
+        return np.maximum(self.before, self.timestamp)
+
+    def of_any(self, rows: Mask) -> Mask:
+        """Per key, whether any of its rows is one of these."""
+        return np.logical_or.reduceat(rows, self.first)
+
+    def repeated(self) -> Mask:
+        """The records that their key's state has had already."""
+        state = last_where(pa.array(self.is_state), self._starts)
+        return mask(already_applied(self.rows, state)) & ~self.is_state
+
+    def at_rest(self) -> Mask:
+        """The rows that are no state of an entry that holds something back, or has been in windows."""
+        busy = np.zeros(self.rows.num_rows, np.bool_)
+        for name in _AT_REST:
+            busy |= ints(self.rows.column(name)) != 0
+        waited = mask(pc.fill_null(self.rows.column("waited"), False))
+        return ~(self.is_state & (busy | waited))
+
+    def superseded(self) -> Mask:
+        """The state rows that have rows of their key before them: more than one tells of an entry."""
+        follows = np.ones(self.rows.num_rows, np.bool_)
+        follows[self.first] = False
+        return self.is_state & follows
+
+    def tombstones(self) -> Mask:
+        """The records without a value."""
+        return mask(self.rows.column("value").is_null()) & ~self.is_state
+
+
+def ints(column: pa.Array) -> Ints:
+    """Whole numbers; 0 for null."""
+    return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)
+
+
+def mask(column: pa.BooleanArray) -> Mask:
+    """Booleans, none of which is null."""
+    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> npt.NDArray[_Number]:
+    """Each key's values, folded from its first one up to each: one after the other, so doubles add up to
+    what a loop has."""
+    out = np.empty_like(values)
+    with np.errstate(all="ignore"):  # infinite values are values like others
+        for start, end in zip(keys.first.tolist(), keys.end.tolist(), strict=True):
+            ufunc.accumulate(values[start:end], out=out[start:end])
+    return out
+
+
+def parted(
+    rows: pa.RecordBatch, keys: Keys, special: Sequence[Mask]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows of keys that have none of the special ones, and those of the others."""
+    apart = keys.of_any(np.logical_or.reduce(special))[keys.number]
+    if not apart.any():
+        return rows, rows.slice(0, 0)
+    return rows.filter(pa.array(~apart)), rows.filter(pa.array(apart))

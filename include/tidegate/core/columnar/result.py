@@ -1,0 +1,90 @@
+"""What ways on whole columns give: emissions and state as rows of the output schema, and their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar.keys import Ints, Keys, Mask, mask
+from tidegate.core.counts import Counts
+from tidegate.core.grouping import last_where, row_numbers, starts
+from tidegate.core.rows import EMISSION, STATE, fill
+
+_FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Emissions in their order. `row`: the record that each tells of last; `timestamp`, `at`: epoch ms."""
+
+    row: Ints
+    value: pa.Array
+    timestamp: Ints
+    at: Ints
+    reason: npt.NDArray[np.str_]
+    waited: Mask | None = None
+
+
+def emission_rows(
+    schema: pa.Schema, keys: Keys, emitted: Emitted, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Emissions of values, none of which is a deletion."""
+    number = len(emitted.row)
+    if not number:
+        return
+    counts["emitted"] += number
+    reason = pa.array(emitted.reason, pa.string())
+    counts.include(
+        {"emitted." + each["values"]: each["counts"] for each in pc.value_counts(reason).to_pylist()}
+    )
+    taken = _of_rows(keys, emitted.row)
+    start = starts(taken["key"])
+    yield fill(
+        schema,
+        EMISSION,
+        taken
+        | {
+            "value": emitted.value,
+            "timestamp": pa.array(emitted.timestamp),
+            "at": pa.array(emitted.at),
+            "waited": pa.repeat(False, number) if emitted.waited is None else pa.array(emitted.waited),
+            "reason": reason,
+            "ordinal": pc.subtract(row_numbers(number), last_where(start, start)),
+        },
+        number,
+    )
+
+
+def state_rows(
+    schema: pa.Schema, keys: Keys, row: Ints, columns: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """State of entries, each with the row that changed it last; what `columns` do not give, it has not."""
+    number = len(row)
+    if not number:
+        return
+    nothing = pa.repeat(pa.scalar(0, pa.int64()), number)
+    told = {"live": pa.repeat(True, number), "waited": pa.repeat(False, number)}
+    given = {
+        name: column if isinstance(column, pa.Array) else pa.array(column) for name, column in columns.items()
+    }
+    yield fill(
+        schema, STATE, _of_rows(keys, row) | {"pending": nothing, "bytes": nothing} | told | given, number
+    )
+
+
+def count_states(keys: Keys, row: Ints, live: Mask, counts: Counts) -> None:
+    """Count entries whose state changed, one of each key of these rows."""
+    counts["state-rows-changed"] += len(row)
+    was_live = mask(pc.fill_null(keys.rows.column("live"), False))[keys.first]
+    counts["state-rows"] += int(live.sum()) - int(was_live[keys.number[row]].sum())
+
+
+def _of_rows(keys: Keys, row: Ints) -> dict[str, pa.Array]:
+    places = pa.array(row)
+    return {name: keys.rows.column(name).take(places) for name in _FROM_ROW}

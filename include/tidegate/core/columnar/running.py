@@ -1,0 +1,115 @@
+"""Aggregates on whole columns: what each comes to with every record, where that is exact and cannot fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar.keys import Floats, Ints, Keys, Mask, accumulated, ints, mask
+from tidegate.core.reduce import Aggregate, Aggregates
+
+_LIMIT = 2.0**62
+"""A sum whose parts come to less than this in doubles has room in 64 bits, however they are rounded."""
+
+
+def suits(aggregates: Aggregates, value: pa.StructType) -> bool:
+    """Whether all of the functions, of records with these columns, are among those that are done here."""
+    return all(_suits(aggregate, value) for aggregate in aggregates)
+
+
+def _suits(aggregate: Aggregate, value: pa.StructType) -> bool:
+    type_ = value.field(aggregate.name).type
+    if aggregate.function in ("count", "count_all"):
+        return True
+    whole = pa.types.is_integer(type_)
+    return (aggregate.function in ("min", "max") and whole) or (
+        aggregate.function == "sum" and (whole or pa.types.is_float64(type_))
+    )
+
+
+def may_overflow(aggregates: Aggregates, keys: Keys) -> Mask:
+    """The rows of keys in which a sum of whole numbers could become too large."""
+    rows = np.zeros(keys.rows.num_rows, np.bool_)
+    for aggregate in aggregates:
+        argument = keys.rows.column("value").field(aggregate.name)
+        if aggregate.function == "sum" and pa.types.is_integer(argument.type):
+            sizes = np.abs(_arguments(aggregate, keys, _sum_argument)[0].astype(np.float64))
+            if sizes.sum() >= _LIMIT:
+                rows |= (np.add.reduceat(sizes, keys.first) >= _LIMIT)[keys.number]
+    return rows
+
+
+def folded(aggregates: Aggregates, keys: Keys, type_: pa.StructType) -> pa.StructArray:
+    """The results after each row. Of a state row the argument is what it holds."""
+    columns = [
+        _FUNCTIONS[aggregate.function](aggregate, keys).cast(type_.field(aggregate.name).type)
+        for aggregate in aggregates
+    ]
+    return pa.StructArray.from_arrays(columns, names=[aggregate.name for aggregate in aggregates])
+
+
+Numbers = npt.NDArray[np.generic]
+
+
+def _arguments(
+    aggregate: Aggregate, keys: Keys, number: Callable[[pa.Array], Numbers]
+) -> tuple[Numbers, Mask]:
+    """Per row, the record's argument, or what the state row holds; and whether there is one."""
+    argument = pc.struct_field(keys.rows.column("value"), aggregate.name)
+    held = pc.struct_field(keys.rows.column("held"), aggregate.name)
+    numbers = np.where(keys.is_state, number(held), number(argument))
+    return numbers, np.where(keys.is_state, mask(held.is_valid()), mask(argument.is_valid()))
+
+
+def _running(numbers: Ints, keys: Keys) -> Ints:
+    """Sums from each key's first row on. They may wrap around in between: the differences are right."""
+    sums = np.cumsum(numbers)
+    before = (sums - numbers)[keys.first]
+    return sums - before[keys.number]
+
+
+def _once_given(result: Numbers, given: Mask, keys: Keys) -> pa.Array:
+    """Null before the first argument that is not."""
+    return pa.array(result, mask=_running(given.astype(np.int64), keys) == 0)
+
+
+def _count(aggregate: Aggregate, keys: Keys) -> pa.Array:
+    argument = mask(pc.struct_field(keys.rows.column("value"), aggregate.name).is_valid())
+    held = ints(pc.struct_field(keys.rows.column("held"), aggregate.name))
+    return pa.array(_running(np.where(keys.is_state, held, argument.astype(np.int64)), keys))
+
+
+def _sum(aggregate: Aggregate, keys: Keys) -> pa.Array:
+    numbers, given = _arguments(aggregate, keys, _sum_argument)
+    if numbers.dtype == np.int64:
+        return _once_given(_running(numbers.astype(np.int64), keys), given, keys)
+    return _once_given(accumulated(np.add, numbers, keys), given, keys)
+
+
+def _sum_argument(column: pa.Array) -> Ints | Floats:
+    """Null as what adds nothing: for doubles -0.0, since 0.0 would make 0.0 of it."""
+    if pa.types.is_integer(column.type):
+        return ints(column)
+    return pc.fill_null(column, -0.0).to_numpy()  # type: ignore[no-any-return]
+
+
+def _least(aggregate: Aggregate, keys: Keys) -> pa.Array:
+    numbers, given = _arguments(aggregate, keys, ints)
+    return _once_given(
+        accumulated(np.minimum, np.where(given, numbers, np.iinfo(np.int64).max), keys), given, keys
+    )
+
+
+def _most(aggregate: Aggregate, keys: Keys) -> pa.Array:
+    numbers, given = _arguments(aggregate, keys, ints)
+    return _once_given(
+        accumulated(np.maximum, np.where(given, numbers, np.iinfo(np.int64).min), keys), given, keys
+    )
+
+
+_FUNCTIONS = {"count": _count, "count_all": _count, "sum": _sum, "min": _least, "max": _most}
+"""What is not here, or of another type, goes record by record (`reduce.functions`)."""

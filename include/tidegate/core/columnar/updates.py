@@ -1,0 +1,72 @@
+"""`update` of aggregates on whole columns: each record lets out what its key comes to with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.core.columnar import running
+from tidegate.core.columnar.keys import Keys, Mask, accumulated, mask
+from tidegate.core.columnar.result import Emitted, count_states, emission_rows, state_rows
+from tidegate.core.counts import Counts
+from tidegate.core.emit import Update
+from tidegate.core.reduce import Aggregates
+from tidegate.core.stage import Batch, Stage
+
+
+def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
+    """Whether the plain keys of a stage can be decided so, of records with these columns."""
+    if not isinstance(stage.emit, Update) or not isinstance(stage.reduce, Aggregates):
+        return False
+    return stage.window is None and stage.where is None and running.suits(stage.reduce, value)
+
+
+def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
+    """The rows whose keys are left to `folding`."""
+    assert isinstance(stage.reduce, Aggregates)
+    held, emitted = (mask(keys.rows.column(name).is_valid()) for name in ("held", "emitted"))
+    # a value that never went out: of an edited pipeline
+    return ~keys.at_rest(), keys.is_state & (held != emitted), running.may_overflow(stage.reduce, keys)
+
+
+def decide(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Plain keys: each record is an emission."""
+    assert isinstance(stage.reduce, Aggregates)
+    keys = Keys(rows, batch)
+    results = running.folded(stage.reduce, keys, schema.field("held").type)
+    timestamps = accumulated(np.maximum, np.maximum(keys.timestamp, -1), keys)  # -1: as entries begin
+    records = np.flatnonzero(~keys.is_state)
+    counts["used"] += len(records)
+    new = _first_of_all(keys)[records]
+    emitted = Emitted(
+        records,
+        results.take(pa.array(records)),
+        timestamps[records],
+        keys.now[records],
+        np.where(new, "new", "changed"),
+    )
+    yield from emission_rows(schema, keys, emitted, counts)
+    last = (keys.end - 1)[~keys.is_state[keys.end - 1]]
+    values = results.take(pa.array(last))
+    kept = {
+        "held": values,
+        "emitted": values,
+        "timestamp": timestamps[last],
+        "emitted_timestamp": timestamps[last],
+    }
+    count_states(keys, last, np.ones(len(last), np.bool_), counts)
+    yield from state_rows(schema, keys, last, kept)
+
+
+def _first_of_all(keys: Keys) -> Mask:
+    """The records before which nothing of their key has gone out."""
+    after = np.append(False, keys.is_state[:-1])
+    begins = np.zeros(len(after), np.bool_)
+    begins[keys.first] = True
+    has_value = mask(keys.rows.column("emitted").is_valid())
+    first: Mask = (begins & ~keys.is_state) | (after & ~begins & ~np.append(False, has_value[:-1]))
+    return first
