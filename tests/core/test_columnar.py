@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel
-from tests.core.model import Batch
+from tests.core.model import Batch, Record
 from tests.core.model.strategies import Case, histories
 from tests.core.model.values import same
 from tests.core.test_against_model import assert_alike, filled
@@ -133,3 +134,68 @@ def test_update_of_aggregates_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_alike(case, batches, **feeding)
+
+
+LIMITS = st.one_of(
+    st.fixed_dictionaries({"on": st.just("time_limit"), "after": st.sampled_from(["3ms", "15ms", "30ms"])}),
+    st.fixed_dictionaries({"on": st.just("interval"), "every": st.sampled_from(["7ms", "30ms"])}),
+)
+THRESHOLDS = st.fixed_dictionaries(
+    {"on": st.just("threshold"), "count": st.sampled_from([1, 2, 3, 5])},
+    optional={"after": st.sampled_from(["3ms", "12ms", "30ms"])},
+) | st.fixed_dictionaries({"on": st.just("threshold"), "after": st.sampled_from(["3ms", "12ms"])})
+CLOCKS = st.sampled_from(["stream", "run"])
+
+
+@st.composite
+def holding(draw: st.DrawFn, reduce: str, emits: st.SearchStrategy[dict[str, Any]]) -> Case:
+    emit = {**draw(emits), "clock": draw(CLOCKS)}
+    return Case({"name": "out", "reduce": reduce, "select": {"x": "x", "s": "s"}, "emit": emit})
+
+
+@settings(max_examples=300, deadline=None)
+@given(holding("latest", LIMITS), HISTORIES, FEEDING)
+def test_time_limit_and_interval_are_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_alike(case, batches, **feeding)
+
+
+@settings(max_examples=300, deadline=None)
+@given(holding("collect", THRESHOLDS), HISTORIES, FEEDING)
+def test_threshold_of_events_is_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_alike(case, batches, **feeding)
+
+
+PLAIN = {
+    "update": {"reduce": {"n": "count(*)", "total": "sum(x)"}, "emit": {"on": "update"}},
+    "time_limit": {"reduce": "latest", "select": {"x": "x"}, "emit": {"on": "time_limit", "after": "5ms"}},
+    "threshold": {"reduce": "collect", "select": {"x": "x"}, "emit": {"on": "threshold", "count": 2}},
+}
+
+
+@pytest.mark.parametrize("stage", PLAIN.values(), ids=PLAIN.keys())
+def test_only_keys_with_special_rows_go_record_by_record(
+    stage: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[set[str]] = []
+
+    class Watched(columnar.Folding):
+        def __init__(self, *arguments: Any) -> None:
+            taken.append(set(arguments[2].column("key").to_pylist()))
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(columnar, "Folding", Watched)
+    kernel = Recorded(Case({"name": "out", **stage}), arrow_rows=40)
+    tombstone = replace(record("b", 3), value=None)
+    kernel.apply(Batch((record("a", 1), record("b", 2), record("a", 4))))
+    assert not taken
+    kernel.apply(Batch((tombstone, record("a", 5), record("b", 6))))
+    assert taken
+    assert set.union(*taken) == {"b"}
+
+
+def record(key: str, offset: int) -> Record:
+    return Record(key, {"x": 1.0, "s": "p", "i": 1, "d": None, "m": None}, "in", 0, offset, offset)

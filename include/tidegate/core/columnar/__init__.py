@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.core.columnar import latest, updates
+from tidegate.core.columnar import held, latest, updates
 from tidegate.core.columnar.keys import Keys, Mask, parted
 from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
@@ -40,7 +40,7 @@ class _PlainKeys(Protocol):
         """Emissions and state of plain keys, sorted by hash."""
 
 
-_OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates,)
+_OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held)
 
 
 def way(stage: Stage, batch: Batch, value: pa.StructType) -> Way | None:

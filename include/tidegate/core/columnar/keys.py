@@ -90,6 +90,11 @@ def mask(column: pa.BooleanArray) -> Mask:
     return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
+def only(values: pa.Array, rows: Mask) -> pa.Array:
+    """The values of some rows, and null for the others."""
+    return values.take(pa.array(np.arange(len(rows)), mask=~rows))
+
+
 def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> npt.NDArray[_Number]:
     """Each key's values, folded from its first one up to each: one after the other, so doubles add up to
     what a loop has."""

@@ -57,7 +57,8 @@ class _Compared:
         column = pc.struct_field(values, self._tolerance.column)
         doubles = pc.fill_null(column.cast(pa.float64(), safe=False), math.nan)
         self._near = doubles.to_numpy().tolist()
-        others = tuple(name for name in equivalence.columns if name != self._tolerance.column)
+        compared = {*equivalence.columns, *(tolerance.column for tolerance in equivalence.tolerances)}
+        others = tuple(compared - {self._tolerance.column})
         differs = any_differs(values.slice(1), values.slice(0, max(len(values) - 1, 0)), others)
         self._run = [0, *np.cumsum(differs.to_numpy(zero_copy_only=False)).tolist()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.core.emit.strategy import Emit
+from tidegate.core.emit.strategy import Emit, Time
 from tidegate.core.entry import Entry
 
 
@@ -15,11 +15,16 @@ class Interval(Emit):
 
     every_ms: int
     holds: ClassVar[bool] = True
+    timer_reason: ClassVar[str] = "interval"
+
+    def due_since(self, since: Time) -> Time:
+        """The next multiple."""
+        return (since // self.every_ms + 1) * self.every_ms
 
     def due(self, entry: Entry) -> int:
-        """The next multiple."""
-        return (entry.since // self.every_ms + 1) * self.every_ms if entry.pending else entry.close
+        """The next multiple after the first value held back."""
+        return self.due_since(entry.since) if entry.pending else entry.close
 
     def on_time(self, entry: Entry, at: int) -> str | None:
         """What is held back goes out."""
-        return "interval" if entry.pending else None
+        return self.timer_reason if entry.pending else None

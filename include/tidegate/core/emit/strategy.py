@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from tidegate.core.entry import Entry
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.core.entry import NEVER, Entry
+
+Time = TypeVar("Time", int, npt.NDArray[np.int64])
+"""A time in epoch ms, or many."""
 
 Sameness = Callable[[Any, Any, int, int], bool]
 """Whether two outputs are the same to the stage: (last emitted, now, their timestamps)."""
@@ -30,6 +36,8 @@ class Emit:
     """Whether a record that does not go out leaves no trace (as far as the value is not an aggregate)."""
     suppressed: ClassVar[str] = "suppressed"
     """What becomes of a record that does not go out."""
+    timer_reason: ClassVar[str] = ""
+    """Why what is held back goes out when its timer fires."""
 
     @property
     def remembers_flush(self) -> bool:
@@ -52,6 +60,15 @@ class Emit:
     def overflows(self, entries: Sequence[Entry], event_bytes: int | None = None) -> bool:
         """Whether what entries of a key hold has no room in one text, or not beside an event of such size."""
         return False
+
+    @property
+    def full_at(self) -> int | None:
+        """How many records held back are as many as there may be; None: any number."""
+        return None
+
+    def due_since(self, since: Time) -> Time:
+        """When what is held back goes out by itself, by the timestamp of the first record of it."""
+        return since * 0 + NEVER  # so many as were asked for
 
     def due(self, entry: Entry) -> int:
         """The time at which the entry's timer fires, as things are; NEVER if it has none."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from tidegate.core.emit.strategy import Emit, Sameness
+from tidegate.core.emit.strategy import Emit, Sameness, Time
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.envelope import Envelope
 from tidegate.core.reduce.collect import events_overhead
@@ -28,6 +28,16 @@ class Threshold(Emit):
     envelope: Envelope = field(default_factory=Envelope)
     holds: ClassVar[bool] = True
     empties: ClassVar[bool] = True
+    timer_reason: ClassVar[str] = "elapsed"
+
+    @property
+    def full_at(self) -> int | None:
+        """So many records."""
+        return self.count
+
+    def due_since(self, since: Time) -> Time:
+        """So long after the first event; no time is set where that is not bounded."""
+        return super().due_since(since) if self.after_ms is None else since + self.after_ms
 
     @property
     def remembers_flush(self) -> bool:
@@ -63,10 +73,10 @@ class Threshold(Emit):
         """What has gathered goes out."""
         if not entry.pending:
             return None
-        return "elapsed" if self._elapsed(entry) <= at else "window_close"
+        return self.timer_reason if self._elapsed(entry) <= at else "window_close"
 
     def _elapsed(self, entry: Entry) -> int:
-        if not entry.pending or self.after_ms is None:
+        if not entry.pending:
             return NEVER
         flushed = entry.flushed_at if self.since == "last_flush" else None
-        return (entry.since if flushed is None else flushed) + self.after_ms
+        return self.due_since(entry.since if flushed is None else flushed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.core.emit.strategy import Emit
+from tidegate.core.emit.strategy import Emit, Time
 from tidegate.core.entry import Entry
 
 
@@ -18,11 +18,16 @@ class TimeLimit(Emit):
 
     after_ms: int
     holds: ClassVar[bool] = True
+    timer_reason: ClassVar[str] = "time_limit"
+
+    def due_since(self, since: Time) -> Time:
+        """So long after the first value held back."""
+        return since + self.after_ms
 
     def due(self, entry: Entry) -> int:
         """From the first value held back."""
-        return entry.since + self.after_ms if entry.pending else entry.close
+        return self.due_since(entry.since) if entry.pending else entry.close
 
     def on_time(self, entry: Entry, at: int) -> str | None:
         """What is held back goes out."""
-        return "time_limit" if entry.pending else None
+        return self.timer_reason if entry.pending else None

@@ -1,0 +1,112 @@
+"""The buffers of keys without windows: the rows of each, and how it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask
+from tidegate.core.columnar.times import Times
+from tidegate.core.entry import NEVER
+from tidegate.core.stage import Batch, Stage
+
+
+class Buffers:
+    """One element per buffer, key by key, in the order in which they go out. All times in epoch ms."""
+
+    def __init__(self, stage: Stage, batch: Batch, keys: Keys) -> None:
+        self._keys = keys
+        timer = _Timers(stage, keys)
+        count = _count_ends(stage.emit.full_at, keys)
+        end = np.minimum(timer.end, count)
+        self.first: Ints = _chained(keys, end)
+        """The first row of each, a record or the state row that it comes from."""
+        self.end: Ints = end[self.first]
+        """The row after its last."""
+        by_count = (count[self.first] <= timer.end[self.first]) & (count[self.first] < NEVER)
+        last = keys.end[keys.number[self.first]]
+        in_time = ~by_count & (timer.step[self.first] < 2 * last)
+        batch_end = _ends(batch, keys.rows, self.end - 1, ~by_count & ~in_time)
+        self.due: Ints = timer.due[self.first]
+        at_end = ~by_count & ~in_time & (self.due <= batch_end)
+        self.over: Mask = by_count | in_time | at_end
+        """Whether it goes out; of each key only the last may not."""
+        self.at: Ints = np.where(by_count, keys.now[self.end - 1], self.due)
+        self.waits: Mask = timer.waits[self.first]
+        """Whether its timer was still to come when it was set."""
+        self.waited: Mask = self.waits & ~by_count
+        self.reason: npt.NDArray[np.str_] = np.where(by_count, "count", stage.emit.timer_reason)
+        fired = np.where(
+            in_time, np.append(timer.at, 0)[np.minimum(timer.step[self.first], len(timer.at))], batch_end
+        )
+        self.overtime: Ints = (fired - self.due)[in_time | at_end]
+        """How long after its due time each timer fired."""
+        stored = np.where(keys.is_state, ints(keys.rows.column("pending")), 1)[self.first]
+        self.records: Ints = stored + self.end - self.first - 1
+
+    def waiting(self) -> Ints:
+        """Per key, the buffer that is left; -1 if none is."""
+        left = np.flatnonzero(~self.over)
+        waiting = np.full(len(self._keys.first), -1)
+        waiting[self._keys.number[self.first[left]]] = left
+        return waiting
+
+
+class _Timers:
+    """Per row, the timer of a buffer that begins there. `end`: the row after the buffer's last."""
+
+    def __init__(self, stage: Stage, keys: Keys) -> None:
+        times, rows = Times(keys), keys.rows
+        since = np.where(keys.is_state, ints(rows.column("since")), keys.timestamp)
+        natural = stage.emit.due_since(since)
+        stored = ints(pc.fill_null(rows.column("due_at"), NEVER))
+        self.at = times.at
+        self.due = np.where(keys.is_state, stored, np.maximum(natural, keys.now))
+        self.waits = np.where(
+            keys.is_state, mask(pc.fill_null(rows.column("waited"), False)), natural > keys.now
+        )
+        self.step = times.reached(self.due)
+        self.end = (self.step + 1) // 2
+
+
+def begun(keys: Keys) -> Mask:
+    """The state rows of entries that hold something back."""
+    return keys.is_state & (ints(keys.rows.column("pending")) > 0)
+
+
+def _count_ends(full_at: int | None, keys: Keys) -> Ints:
+    """Per row, the row after the last of a full buffer that begins there; NEVER: its key ends before."""
+    rows = np.arange(len(keys.number))
+    if full_at is None:
+        return np.full(len(rows), NEVER)
+    missing = np.where(keys.is_state, np.maximum(full_at - ints(keys.rows.column("pending")), 1) + 1, full_at)
+    end = rows + missing
+    return np.where(end <= keys.end[keys.number], end, NEVER)
+
+
+def _chained(keys: Keys, end: Ints) -> Ints:
+    """The first rows of the buffers that there are: each begins where the one before it ends."""
+    nothing = keys.is_state[keys.first] & ~begun(keys)[keys.first]
+    firsts: list[int] = []
+    ends = end.tolist()
+    for row, key_end in zip((keys.first + nothing).tolist(), keys.end.tolist(), strict=True):
+        while row < key_end:
+            firsts.append(row)
+            row = ends[row]
+    return np.array(firsts, np.int64)
+
+
+def _ends(batch: Batch, rows: pa.RecordBatch, row: Ints, asked: Mask) -> Ints:
+    """The time of rows' partitions at the end of the batch; where it is not asked for, the least."""
+    ends = np.full(len(row), batch.least_end)
+    if batch.ends:
+        places = pa.array(row[asked])
+        homes = zip(
+            rows.column("topic").take(places).to_pylist(),
+            rows.column("partition").take(places).to_pylist(),
+            strict=True,
+        )
+        ends[asked] = [batch.ends.get(home, batch.least_end) for home in homes]
+    return ends

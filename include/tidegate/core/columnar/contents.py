@@ -1,0 +1,93 @@
+"""What a buffer of consecutive rows of a key comes to, on whole columns: the newest value, or all events."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar.keys import Ints, Keys
+from tidegate.core.json_text import encoder
+from tidegate.core.reduce.collect import EVENTS, events_overhead
+
+
+class Newest:
+    """The value of the last row, and its timestamp."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._timestamp = keys.timestamp
+        self._values = keys.rows.column("value")
+        if keys.is_state.any():
+            self._values = pc.if_else(pa.array(keys.is_state), keys.rows.column("held"), self._values)
+
+    def timestamps(self, first: Ints, end: Ints) -> Ints:
+        """Of the buffers of rows `first` to before `end`."""
+        return self._timestamp[end - 1]
+
+    def values(self, first: Ints, end: Ints) -> pa.Array:
+        """Of the buffers of rows `first` to before `end`."""
+        return self._values.take(pa.array(end - 1))
+
+    def sizes(self, values: pa.Array) -> Ints:
+        """Bytes of each value's JSON text; 0 for null."""
+        return _text_bytes(values)
+
+
+class Events:
+    """All rows' events, and the largest timestamp. A state row has those that it holds."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._timestamp = np.append(keys.timestamp, 0)
+        lengths = np.ones(len(keys.is_state), np.int64)
+        self._events = keys.rows.column("value")
+        if keys.is_state.any():
+            held = pc.struct_field(keys.rows.column("held"), EVENTS)
+            lengths = np.where(keys.is_state, pc.fill_null(pc.list_value_length(held), 0).to_numpy(), 1)
+            self._events = self._in_row_order(keys, held, lengths)
+        self._start: Ints = np.append(0, np.cumsum(lengths))
+
+    def _in_row_order(self, keys: Keys, held: pa.ListArray, lengths: Ints) -> pa.Array:
+        """The pool of events: those of row i come before those of row i + 1."""
+        stored = np.repeat(keys.is_state, lengths)
+        places = np.empty(len(stored), np.int64)
+        places[stored] = len(keys.is_state) + np.arange(stored.sum())
+        places[~stored] = np.flatnonzero(~keys.is_state)
+        return pa.concat_arrays([self._events, held.flatten()]).take(pa.array(places))
+
+    def timestamps(self, first: Ints, end: Ints) -> Ints:
+        """Of the buffers of rows `first` to before `end`."""
+        if not len(first):
+            return first
+        return np.maximum.reduceat(self._timestamp, np.column_stack([first, end]).ravel())[::2]
+
+    def values(self, first: Ints, end: Ints) -> pa.Array:
+        """Of the buffers of rows `first` to before `end`."""
+        start, lengths = self._start[first], self._start[end] - self._start[first]
+        ends = np.append(0, np.cumsum(lengths))
+        places = np.arange(ends[-1]) + np.repeat(start - ends[:-1], lengths)
+        lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._events.take(pa.array(places)))
+        return pa.StructArray.from_arrays([lists], names=[EVENTS])
+
+    def sizes(self, values: pa.Array) -> Ints:
+        """Bytes of each value's JSON text; 0 for null."""
+        lists = values.field(EVENTS)
+        sums = [0, *accumulate(_text_bytes(lists.flatten()).tolist())]
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_pylist()
+        ends = pairwise(accumulate(lengths, initial=0))
+        sizes = [
+            sums[end] - sums[start] + events_overhead(end - start) if end > start else 0
+            for start, end in ends
+        ]
+        return np.array(sizes, np.int64)
+
+
+Contents = Newest | Events
+
+
+def _text_bytes(values: pa.Array) -> Ints:
+    text = encoder(values.type)
+    return np.array(
+        [0 if value is None else len(text(value).encode()) for value in values.to_pylist()], np.int64
+    )

@@ -1,0 +1,159 @@
+"""What is held back without a window, on whole columns: `time_limit`, `interval`, `threshold`.
+
+For every row at once it is computed where a buffer that began there would end: by its timer, in the step in
+which the time of the key's partition reaches it, or by count. Then each key's buffers follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar.buffers import Buffers, begun
+from tidegate.core.columnar.contents import Contents, Events, Newest
+from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
+from tidegate.core.columnar.result import Emitted, count_states, emission_rows, state_rows
+from tidegate.core.columnar.times import Times
+from tidegate.core.counts import Counts
+from tidegate.core.emit import Interval, Threshold, TimeLimit
+from tidegate.core.entry import NEVER
+from tidegate.core.reduce import Collect, Latest
+from tidegate.core.stage import Batch, Stage
+
+
+def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
+    """Whether the plain keys of a stage can be decided so."""
+    emit = stage.emit
+    if stage.window is not None or stage.where is not None:
+        return False
+    if isinstance(emit, Threshold):
+        counted = emit.max_bytes is None and not emit.remembers_flush
+        return counted and isinstance(stage.reduce, Collect)
+    return isinstance(emit, (TimeLimit, Interval)) and isinstance(stage.reduce, Latest)
+
+
+def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
+    """The rows whose keys are left to `folding`."""
+    return keys.timestamp < np.where(keys.is_state, -1, 0), ~Times(keys).ascend, _edited(stage, keys)
+
+
+def _edited(stage: Stage, keys: Keys) -> Mask:
+    """State that the stage as it is would not have left: another strategy has, or one with other settings."""
+    has_timer, pending = mask(keys.rows.column("due_at").is_valid()), begun(keys)
+    natural = stage.emit.due_since(ints(keys.rows.column("since")))
+    due = np.where(has_timer, ints(keys.rows.column("due_at")), NEVER)
+    moved = np.where(pending, (natural > due) | (has_timer != (natural != NEVER)), has_timer)
+    sized = ~pending & (ints(keys.rows.column("bytes")) != 0)
+    has_value = mask(keys.rows.column("held").is_valid())
+    collects = isinstance(stage.reduce, Collect)
+    other = (has_value != pending) | (~pending & (keys.timestamp != -1)) if collects else ~has_value
+    windowed = mask(keys.rows.column("window_start").is_valid())
+    edited: Mask = keys.is_state & (moved | sized | other | windowed)
+    return edited
+
+
+def decide(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Plain keys: their buffers that are over go out, what is left is kept."""
+    keys = Keys(rows, batch)
+    buffers = Buffers(stage, batch, keys)
+    contents: Contents = Events(keys) if isinstance(stage.reduce, Collect) else Newest(keys)
+    _count(stage, keys, buffers, counts)
+    emitted = _emitted(buffers, contents)
+    yield from emission_rows(schema, keys, emitted, counts)
+    yield from _states(stage, schema, keys, buffers, contents, emitted, counts)
+
+
+def _count(stage: Stage, keys: Keys, buffers: Buffers, counts: Counts) -> None:
+    records = int((~keys.is_state).sum())
+    counts["used"] += records
+    if not stage.emit.empties:
+        begun_by_record = int((~keys.is_state[buffers.first]).sum())
+        counts["intermediate-result-suppression"] += records - begun_by_record
+    if buffers.overtime.size:
+        counts["suppression-overtime-count"] += buffers.overtime.size
+        counts["suppression-overtime-sum"] += int(buffers.overtime.sum())
+        counts.include({"suppression-overtime-min": int(buffers.overtime.min())})
+
+
+def _emitted(buffers: Buffers, contents: Contents) -> Emitted:
+    over = buffers.over
+    first, end = buffers.first[over], buffers.end[over]
+    return Emitted(
+        end - 1,
+        contents.values(first, end),
+        contents.timestamps(first, end),
+        buffers.at[over],
+        buffers.reason[over],
+        buffers.waited[over],
+    )
+
+
+def _states(
+    stage: Stage,
+    schema: pa.Schema,
+    keys: Keys,
+    buffers: Buffers,
+    contents: Contents,
+    emitted: Emitted,
+    counts: Counts,
+) -> Iterator[pa.RecordBatch]:
+    """A row for each key with records, or with something that went out."""
+    flush = np.full(len(keys.first), -1)
+    flush[keys.number[emitted.row]] = np.arange(len(emitted.row))  # the last one of a key stays
+    changed = np.flatnonzero(~keys.is_state[keys.end - 1] | (flush >= 0))
+    if not len(changed):
+        return
+    row, left = keys.end[changed] - 1, buffers.waiting()[changed]
+    waits = left >= 0
+    first = np.where(waits, buffers.first[left], row)
+    held, timestamp = contents.values(first, row + 1), contents.timestamps(first, row + 1)
+    keeps_value = not stage.emit.empties
+    if not keeps_value:
+        held, timestamp = only(held, waits), np.where(waits, timestamp, -1)
+    size = np.zeros(len(row), np.int64)
+    size[waits] = contents.sizes(held.filter(pa.array(waits)))
+    due = np.where(waits, buffers.due[left], NEVER)
+    live = waits | keeps_value
+    columns = {
+        "held": held,
+        "timestamp": timestamp,
+        "live": live,
+        "pending": np.where(waits, buffers.records[left], 0),
+        "since": pa.array(_since(keys)[first], mask=~waits),
+        "bytes": size,
+        "due_at": pa.array(due, mask=due == NEVER),
+        "waited": np.where(waits, buffers.waits[left], keeps_value),
+        **_last_emitted(stage, keys, changed, flush[changed], emitted, live),
+    }
+    count_states(keys, row, live, counts)
+    start = keys.first[changed]
+    counts["suppression-buffer-records"] += int(waits.sum()) - int(begun(keys)[start].sum())
+    counts["suppression-buffer-bytes"] += int(size.sum()) - int(ints(keys.rows.column("bytes"))[start].sum())
+    yield from state_rows(schema, keys, row, columns)
+
+
+def _since(keys: Keys) -> Ints:
+    """Per row, the timestamp of the first record of a buffer that begins there."""
+    return np.where(keys.is_state, ints(keys.rows.column("since")), keys.timestamp)
+
+
+def _last_emitted(
+    stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: Emitted, live: Mask
+) -> dict[str, pa.Array]:
+    """What each changed key last let out, by `flush` in this batch, else (-1) as its state has it."""
+    first, went_out = keys.first[changed], flush >= 0
+    stored_ms, stored = keys.rows.column("emitted_timestamp"), keys.rows.column("emitted")
+    if not stage.emit.empties:  # of an exact `change`: its state rows are those of emissions
+        stored_ms = pc.if_else(
+            pc.and_(stored_ms.is_null(), stored.is_valid()), pa.array(keys.timestamp), stored_ms
+        )
+    place = pa.array(np.where(went_out, flush, len(emitted.row) + first), mask=~live)
+    columns = {"emitted_timestamp": pa.concat_arrays([pa.array(emitted.timestamp), stored_ms]).take(place)}
+    if not stage.emit.empties:
+        columns["emitted"] = pa.concat_arrays([emitted.value, stored]).take(place)
+    return columns
