@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidegate.core.columnar.buffers import Buffers, begun
 from tidegate.core.columnar.contents import Contents, Events, Newest
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
-from tidegate.core.columnar.result import Emitted, count_states, emission_rows, state_rows
+from tidegate.core.columnar.result import EmittedRows, count_states, emission_rows, state_rows
 from tidegate.core.columnar.times import Times
 from tidegate.core.counts import Counts
 from tidegate.core.emit import Interval, Threshold, TimeLimit
@@ -80,10 +80,10 @@ def _count(stage: Stage, keys: Keys, buffers: Buffers, counts: Counts) -> None:
         counts.include({"suppression-overtime-min": int(buffers.overtime.min())})
 
 
-def _emitted(buffers: Buffers, contents: Contents) -> Emitted:
+def _emitted(buffers: Buffers, contents: Contents) -> EmittedRows:
     over = buffers.over
     first, end = buffers.first[over], buffers.end[over]
-    return Emitted(
+    return EmittedRows(
         end - 1,
         contents.values(first, end),
         contents.timestamps(first, end),
@@ -99,7 +99,7 @@ def _states(
     keys: Keys,
     buffers: Buffers,
     contents: Contents,
-    emitted: Emitted,
+    emitted: EmittedRows,
     counts: Counts,
 ) -> Iterator[pa.RecordBatch]:
     """A row for each key with records, or with something that went out."""
@@ -143,7 +143,7 @@ def _since(keys: Keys) -> Ints:
 
 
 def _last_emitted(
-    stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: Emitted, live: Mask
+    stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: EmittedRows, live: Mask
 ) -> dict[str, pa.Array]:
     """What each changed key last let out, by `flush` in this batch, else (-1) as its state has it."""
     first, went_out = keys.first[changed], flush >= 0

@@ -20,7 +20,7 @@ _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 
 
 @dataclass(frozen=True)
-class Emitted:
+class EmittedRows:
     """Emissions in their order. `row`: the record that each tells of last; `timestamp`, `at`: epoch ms."""
 
     row: Ints
@@ -32,7 +32,7 @@ class Emitted:
 
 
 def emission_rows(
-    schema: pa.Schema, keys: Keys, emitted: Emitted, counts: Counts
+    schema: pa.Schema, keys: Keys, emitted: EmittedRows, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
     """Emissions of values, none of which is a deletion."""
     number = len(emitted.row)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.core.columnar import running
 from tidegate.core.columnar.keys import Keys, Mask, accumulated, mask
-from tidegate.core.columnar.result import Emitted, count_states, emission_rows, state_rows
+from tidegate.core.columnar.result import EmittedRows, count_states, emission_rows, state_rows
 from tidegate.core.counts import Counts
 from tidegate.core.emit import Update
 from tidegate.core.reduce import Aggregates
@@ -42,7 +42,7 @@ def decide(
     records = np.flatnonzero(~keys.is_state)
     counts["used"] += len(records)
     new = _first_of_all(keys)[records]
-    emitted = Emitted(
+    emitted = EmittedRows(
         records,
         results.take(pa.array(records)),
         timestamps[records],
