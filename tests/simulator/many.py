@@ -38,12 +38,14 @@ def simulate_some(seeds: range) -> Sum:
         found.seeds_with.update(name for name, number in result.counts.items() if number)
         if result.violation:
             found.failed[result.seed] = result.violation
+    gc.collect()
     return found
 
 
 def _begin() -> None:
-    # a seed leaves little behind: to look through all that is imported would cost a tenth of the time
+    # a seed leaves little behind: to look for it after each part only saves a sixth of the time
     gc.freeze()
+    gc.disable()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
