@@ -9,12 +9,11 @@ import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from tidegate.errors import SetupFailed
 from tidegate.local.jars import BROKER, find_jars
 from tidegate.local.java import find_java
-from tidegate.local.processes import Supervised, claim_port, free_port
+from tidegate.local.processes import LocalServer, Supervised, claim_port, free_port
 
 _CLUSTER_ID = "dGlkZWdhdGUtbG9jYWwtMQ"  # 16 bytes, base64: fixed, so that a data folder always fits
 _JVM = ("-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -53,7 +52,7 @@ rootLogger.appenderRef.out.ref = out
 """
 
 
-class KafkaBroker:
+class KafkaBroker(LocalServer):
     """A broker whose data is in `home/kafka` and outlives it, unless `fresh` asks for an empty one.
 
     `config` adds to or replaces lines of server.properties. Once started, the port stays the same over
@@ -72,23 +71,11 @@ class KafkaBroker:
         self._config = dict(config or {})
         self._fresh = fresh
         self._wanted_port = port
-        self._process: Supervised | None = None
         self.port = port or 0
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.running
-
-    def __enter__(self) -> KafkaBroker:
-        self.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start, and return when clients can work with it."""
@@ -100,16 +87,6 @@ class KafkaBroker:
         except BaseException:
             self._process.stop()
             raise
-
-    def stop(self) -> None:
-        """End it in good order."""
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL, as a machine that loses power would do."""
-        if self._process is not None:
-            self._process.kill()
 
     def _prepare(self) -> Supervised:
         if self._fresh:

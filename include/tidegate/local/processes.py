@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from tidegate.errors import SetupFailed
 from tidegate.local.warden import living_below
@@ -22,6 +24,8 @@ _WARDEN = Path(__file__).with_name("warden.py")
 # stopped server can be given the server's own port, and so keep the server from coming back
 _PORTS = range(20_000, 30_000)
 MARKER = "TIDEGATE_STACK"
+
+Server = TypeVar("Server", bound="LocalServer")
 
 
 class Supervised:
@@ -114,6 +118,37 @@ class Supervised:
     def _failed(self, what: str) -> SetupFailed:
         tail = "".join(f"\n  {line}" for line in self.last_lines())
         return SetupFailed(f"{self.name} {what}" + (f":{tail}\n" if tail else ""), f"See {self.log}.")
+
+
+class LocalServer(ABC):
+    """A server on this machine: one supervised process, which a context manager starts and ends."""
+
+    _process: Supervised | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def __enter__(self: Server) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start, and return when clients can work with it. Raises SetupFailed."""
+
+    def stop(self) -> None:
+        """End it, and what it has started, in good order."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL to it and to what it has started, as a machine that loses power would do."""
+        if self._process is not None:
+            self._process.kill()
 
 
 def free_port() -> int:

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 
 from tidegate.errors import SetupFailed
 from tidegate.local.class_archive import archive_options
 from tidegate.local.java import find_java, java_home
-from tidegate.local.processes import Supervised, claim_port, free_port
+from tidegate.local.processes import LocalServer, Supervised, claim_port, free_port
 from tidegate.local.warden import living_below
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -36,7 +35,7 @@ _CONF = {
 }
 
 
-class SparkServer:
+class SparkServer(LocalServer):
     """A server with its log in `home/logs/spark.log`. A context manager.
 
     `memory` is its heap, such as `2g`; `conf` adds to or replaces Spark's properties, `environment` that of
@@ -56,26 +55,13 @@ class SparkServer:
         self._conf = dict(conf or {})
         self._environment = dict(environment)
         self._wanted_port = port
-        self._process: Supervised | None = None
         self.port = port or 0
 
     @property
     def url(self) -> str:
         return f"sc://127.0.0.1:{self.port}"
 
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.running
-
-    def __enter__(self) -> SparkServer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.stop()
-
     def start(self) -> None:
-        """Start, and return when clients can connect. Raises SetupFailed."""
         self.launch()
         self.wait_ready()
 
@@ -93,16 +79,6 @@ class SparkServer:
         except BaseException:
             self._process.stop()
             raise
-
-    def stop(self) -> None:
-        """End it, and its Python workers, in good order."""
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL to it and to its workers, as a machine that has no memory left would do."""
-        if self._process is not None:
-            self._process.kill()
 
     def maintain(self, most_bytes: int = _MOST_MEMORY_BYTES) -> bool:
         """Start it anew if it has ended by itself, or if it and its workers have grown beyond so many bytes
