@@ -103,8 +103,8 @@ def test_a_commit_without_an_answer_is_unknown_and_one_that_failed_is_not(
             client.begin()
             client.send(topic, batch_of([message()]))
             client.flush()
-        unsent.send(topic, batch_of([message()]))
         broker.kill()
+        unsent.send(topic, batch_of([message()]))
         monkeypatch.setattr(producer, "_ANSWER_SECONDS", 2.0)
         monkeypatch.setattr(producer, "_ABORT_SECONDS", 1.0)
         with pytest.raises(OutcomeUnknown, match="_TIMED_OUT"), sent:
