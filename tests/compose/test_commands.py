@@ -18,7 +18,7 @@ SERVICES = resolved(filled())["services"]
 def test_every_program_is_installed_by_the_lock() -> None:
     ours = [service for service in SERVICES.values() if service["image"] == OURS]
     programs = {service["command"][0] for service in ours} - {"bash"}
-    assert programs == {"airflow", "spark-class"}
+    assert programs == {"airflow", "spark-class", "spark-submit"}
     assert all((_BIN / program).exists() for program in programs)
 
 

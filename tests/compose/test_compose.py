@@ -183,6 +183,18 @@ def test_the_connections_have_the_names_that_the_plugin_asks_for() -> None:
     assert {name.removeprefix("AIRFLOW_CONN_").lower() for name in names if "__" not in name} == wanted
 
 
+def test_the_spark_connection_and_the_command_mean_the_server() -> None:
+    environment = environment_of(services()["airflow-scheduler"])
+    connection = json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])
+    assert connection["conn_type"] == "spark_connect"
+    server = f"{connection['host']}:{connection['port']}"
+    assert environment["TIDEGATE_SPARK_MASTER"] == f"sc://{server}"
+    assert connection["host"] in services()["airflow-scheduler"]["depends_on"]
+    command = services()[connection["host"]]["command"]
+    assert f"--conf=spark.connect.grpc.binding.port={connection['port']}" in command
+    assert f"--conf=spark.driver.host={connection['host']}" in command
+
+
 def test_the_kafka_connection_and_the_command_mean_the_broker() -> None:
     environment = environment_of(services()["airflow-scheduler"])
     connection = json.loads(environment["AIRFLOW_CONN_TIDEGATE_KAFKA"])
@@ -202,34 +214,19 @@ def test_the_broker_tells_programs_on_this_machine_the_published_port(port: str)
     assert f"HOST://127.0.0.1:{port}" in environment["KAFKA_ADVERTISED_LISTENERS"].split(",")
 
 
-def test_airflow_and_the_worker_mean_the_same_spark_master() -> None:
-    connection = json.loads(environment_of(services()["airflow-scheduler"])["AIRFLOW_CONN_SPARK_DEFAULT"])
-    master = f"{connection['host']}:{connection['port']}"
-    assert connection["extra"] == {"deploy-mode": "client"}
-    assert services()["spark-worker"]["command"][-1] == master
+def test_the_server_and_the_worker_mean_the_same_spark_master() -> None:
     command = services()["spark-master"]["command"]
     listens = dict(zip(command[2::2], command[3::2], strict=True))
-    assert master == f"spark://{listens['--host']}:{listens['--port']}"
+    master = f"spark://{listens['--host']}:{listens['--port']}"
+    assert services()["spark-worker"]["command"][-1] == master
+    assert f"--master={master}" in services()["spark-connect"]["command"]
 
 
-def test_the_driver_s_address_is_where_tasks_run() -> None:
-    environment = environment_of(services()["airflow-scheduler"])
-    assert environment["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
-    assert spark_defaults()["spark.driver.host"] == "airflow-scheduler"
-    assert spark_defaults()["spark.driver.bindAddress"] == "0.0.0.0"
-
-
-def test_spark_s_defaults_are_where_spark_looks() -> None:
-    for service in services().values():
-        if service["image"] == OURS:
-            (mounted,) = (each for each in service["configs"] if each["source"] == "spark-defaults")
-            folder = environment_of(service)["SPARK_CONF_DIR"]
-            assert mounted["target"] == f"{folder}/spark-defaults.conf"
-
-
-def test_one_application_leaves_room_for_another() -> None:
-    cores = int(default_variables()["SPARK_WORKER_CORES"])
-    assert int(spark_defaults()["spark.cores.max"]) * 2 <= cores
+def test_an_executor_fits_the_worker_beside_what_python_takes() -> None:
+    sizes = {
+        name: int(size.removesuffix("g")) for name, size in default_variables().items() if "MEMORY" in name
+    }
+    assert sizes["SPARK_EXECUTOR_MEMORY"] * 2 <= sizes["SPARK_WORKER_MEMORY"]
 
 
 def test_the_lake_is_one_folder_for_airflow_and_the_worker() -> None:
@@ -257,10 +254,3 @@ def test_tasks_reach_the_api_server_where_it_listens() -> None:
     (published,) = services()["airflow-api-server"]["ports"]
     assert url.hostname == "airflow-api-server"
     assert published.endswith(f":{url.port}")
-
-
-def spark_defaults() -> dict[str, str]:
-    """Spark's settings, by name."""
-    lines = raw()["configs"]["spark-defaults"]["content"].splitlines()
-    pairs = [line.split(maxsplit=1) for line in lines if line.strip() and not line.startswith("#")]
-    return {name: value.strip() for name, value in pairs}

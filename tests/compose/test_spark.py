@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -19,13 +18,13 @@ from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import Supervised, free_port
 
 _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-FILE = resolved(filled())
-SERVICES = FILE["services"]
+SERVICES = resolved(filled())["services"]
+SPARK = ("spark-master", "spark-worker", "spark-connect")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The stack's Spark cluster on this machine: its environment, and the words to use for container's."""
+    """The stack's Spark on this machine: its environment, and the words to use for the containers'."""
 
     environment: Mapping[str, str]
     words: Mapping[str, str]
@@ -39,6 +38,9 @@ class Cluster:
     def command(self, service: str) -> list[str]:
         return [self.here(word) for word in SERVICES[service]["command"]]
 
+    def variables(self, service: str) -> dict[str, str]:
+        return {**self.environment, **environment_of(SERVICES[service])}
+
     def is_healthy(self, service: str) -> bool:
         test = [self.here(word) for word in SERVICES[service]["healthcheck"]["test"][1:]]
         return subprocess.run(test, env=self.environment, capture_output=True, check=False).returncode == 0
@@ -46,32 +48,27 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Master and worker, by the stack's commands, found healthy by the stack's probes."""
+    """Master, worker and Connect server, by the stack's commands, found healthy by the stack's probes."""
     folder = tmp_path_factory.mktemp("spark")
-    ports = {port: str(free_port()) for port in ("7077", "8090", "8091")}
-    names = dict.fromkeys(("spark-master", "airflow-scheduler", "localhost"), "127.0.0.1")
+    ports = {port: str(free_port()) for port in ("7077", "8090", "8091", "15002")}
+    names = dict.fromkeys(("spark-master", "spark-connect", "localhost"), "127.0.0.1")
     found = Cluster(
         {
             **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
             "PATH": _PATH,
             "JAVA_HOME": str(java_home(find_java())),
             "PYSPARK_PYTHON": sys.executable,
-            "SPARK_CONF_DIR": str(folder),
             "SPARK_LOCAL_IP": "127.0.0.1",  # the worker's own address; in its container it is the only one
-            "SPARK_WORKER_CORES": environment_of(SERVICES["spark-worker"])["SPARK_WORKER_CORES"],
-            "SPARK_WORKER_MEMORY": environment_of(SERVICES["spark-worker"])["SPARK_WORKER_MEMORY"],
         },
         {**names, **ports, "/var/lib/spark/work": str(folder / "work")},
     )
-    defaults = found.here(FILE["configs"]["spark-defaults"]["content"])
-    (folder / "spark-defaults.conf").write_text(defaults)
     with ExitStack() as running:
-        for service in ("spark-master", "spark-worker"):
+        for service in SPARK:
             process = Supervised(
-                service, found.command(service), folder / f"{service}.log", found.environment
+                service, found.command(service), folder / f"{service}.log", found.variables(service)
             )
             running.enter_context(process)
-            process.wait_ready(lambda service=service: found.is_healthy(service), 90)  # type: ignore[misc]
+            process.wait_ready(lambda service=service: found.is_healthy(service), 120)  # type: ignore[misc]
         yield found
 
 
@@ -92,35 +89,30 @@ def decide(batches):
     import tidegate.engine.kernel_task, tidegate.engine.written
     yield from batches
 
-session = open_session()
+session = open_session(os.environ["TIDEGATE_SPARK_MASTER"], name="a stream")
 rows = frame_of(session, SCHEMA, [read] * 4).mapInArrow(decide, "folder string").collect()
-conf = session.sparkContext.getConf()
-print("BOUND", conf.get("spark.driver.bindAddress"), "MASTER", session.sparkContext.master)
+print("BOUND", session.conf.get("spark.driver.bindAddress"), "MASTER", session.conf.get("spark.master"))
 print("RAN IN", sorted({row.folder for row in rows}), len(rows))
 """
 
 
 @pytest.mark.spark
-def test_executors_reach_the_driver_and_have_all_that_a_batch_imports(
+def test_a_client_of_the_server_computes_on_executors_that_have_all_that_a_batch_imports(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.py"
     job.write_text(_JOB)
-    connection = json.loads(environment_of(SERVICES["airflow-scheduler"])["AIRFLOW_CONN_SPARK_DEFAULT"])
-    master = cluster.here(f"{connection['host']}:{connection['port']}")
-    command = ["spark-submit", "--master", master, "--deploy-mode", connection["extra"]["deploy-mode"]]
-    # as on the driver's side of the stack, where SPARK_LOCAL_IP is not set
-    variables = {name: value for name, value in cluster.environment.items() if name != "SPARK_LOCAL_IP"}
+    server = cluster.here(environment_of(SERVICES["airflow-scheduler"])["TIDEGATE_SPARK_MASTER"])
     found = subprocess.run(
-        [*command, str(job)],
-        env=variables,
+        [sys.executable, str(job)],
+        env={**cluster.environment, "TIDEGATE_SPARK_MASTER": server},
         capture_output=True,
         text=True,
         timeout=180,
         check=False,
     )
     assert found.returncode == 0, found.stderr[-3000:]
-    assert f"BOUND 0.0.0.0 MASTER {master}" in found.stdout
+    assert f"BOUND 0.0.0.0 MASTER {cluster.here('spark://spark-master:7077')}" in found.stdout
     ran = re.search(r"RAN IN \['(\S+)'\] 8", found.stdout)
     assert ran is not None
     assert ran[1].startswith(cluster.here("/var/lib/spark/work"))
