@@ -169,10 +169,34 @@ def test_threshold_of_events_is_the_same_on_columns(
     assert_both_ways_alike(case, batches, **feeding)
 
 
+TUMBLING = st.fixed_dictionaries(
+    {"tumbling": st.sampled_from(["5ms", "20ms"])}, optional={"grace": st.sampled_from(["0ms", "7ms"])}
+)
+
+
+@st.composite
+def windowed(draw: st.DrawFn) -> Case:
+    emit = {"on": "window_close", "clock": draw(CLOCKS)}
+    return draw(aggregates(emit, draw(TUMBLING)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(windowed(), HISTORIES, FEEDING)
+def test_window_close_of_aggregates_is_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_alike(case, batches, **feeding)
+
+
 PLAIN = {
     "update": {"reduce": {"n": "count(*)", "total": "sum(x)"}, "emit": {"on": "update"}},
     "time_limit": {"reduce": "latest", "select": {"x": "x"}, "emit": {"on": "time_limit", "after": "5ms"}},
     "threshold": {"reduce": "collect", "select": {"x": "x"}, "emit": {"on": "threshold", "count": 2}},
+    "window_close": {
+        "reduce": {"n": "count(*)", "total": "sum(x)"},
+        "window": {"tumbling": "5ms"},
+        "emit": {"on": "window_close"},
+    },
 }
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.core.columnar import held, latest, updates
+from tidegate.core.columnar import held, latest, updates, windowed
 from tidegate.core.columnar.keys import Keys, Mask, parted
 from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
@@ -40,7 +40,7 @@ class _PlainKeys(Protocol):
         """Emissions and state of plain keys, sorted by hash."""
 
 
-_OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held)
+_OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held, windowed)
 
 
 def way(stage: Stage, batch: Batch, value: pa.StructType) -> Way | None:
@@ -73,10 +73,7 @@ class _Parted:
         self, stage: Stage, batch: Batch, rows: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         keys = Keys(rows, batch)
-        special = [*self._plain.special(stage, keys), keys.superseded(), keys.tombstones()]
-        if stage.deduplicate == "offset":
-            special.append(keys.repeated())
-        return parted(rows, keys, special)
+        return parted(rows, keys, [*self._plain.special(stage, keys), keys.tombstones()])
 
 
 def _by_kind(decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,7 @@ class Buffers:
         by_count = (count[self.first] <= timer.end[self.first]) & (count[self.first] < NEVER)
         last = keys.end[keys.number[self.first]]
         in_time = ~by_count & (timer.step[self.first] < 2 * last)
-        batch_end = _ends(batch, keys.rows, self.end - 1, ~by_count & ~in_time)
+        batch_end = batch_ends(batch, keys.rows, self.end - 1, ~by_count & ~in_time)
         self.due: Ints = timer.due[self.first]
         at_end = ~by_count & ~in_time & (self.due <= batch_end)
         self.over: Mask = by_count | in_time | at_end
@@ -98,7 +98,7 @@ def _chained(keys: Keys, end: Ints) -> Ints:
     return np.array(firsts, np.int64)
 
 
-def _ends(batch: Batch, rows: pa.RecordBatch, row: Ints, asked: Mask) -> Ints:
+def batch_ends(batch: Batch, rows: pa.RecordBatch, row: Ints, asked: Mask) -> Ints:
     """The time of rows' partitions at the end of the batch; where it is not asked for, the least."""
     ends = np.full(len(row), batch.least_end)
     if batch.ends:

@@ -32,7 +32,7 @@ class Newest:
 
     def sizes(self, values: pa.Array) -> Ints:
         """Bytes of each value's JSON text; 0 for null."""
-        return _text_bytes(values)
+        return text_bytes(values)
 
 
 class Events:
@@ -73,7 +73,7 @@ class Events:
     def sizes(self, values: pa.Array) -> Ints:
         """Bytes of each value's JSON text; 0 for null."""
         lists = values.field(EVENTS)
-        sums = [0, *accumulate(_text_bytes(lists.flatten()).tolist())]
+        sums = [0, *accumulate(text_bytes(lists.flatten()).tolist())]
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_pylist()
         ends = pairwise(accumulate(lengths, initial=0))
         sizes = [
@@ -86,7 +86,7 @@ class Events:
 Contents = Newest | Events
 
 
-def _text_bytes(values: pa.Array) -> Ints:
+def text_bytes(values: pa.Array) -> Ints:
     text = encoder(values.type)
     return np.array(
         [0 if value is None else len(text(value).encode()) for value in values.to_pylist()], np.int64

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidegate.core.columnar.buffers import Buffers, begun
 from tidegate.core.columnar.contents import Contents, Events, Newest
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
-from tidegate.core.columnar.result import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
 from tidegate.core.columnar.times import Times
 from tidegate.core.counts import Counts
 from tidegate.core.emit import Interval, Threshold, TimeLimit
@@ -37,7 +37,7 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 
 def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     """The rows whose keys are left to `folding`."""
-    return keys.timestamp < np.where(keys.is_state, -1, 0), ~Times(keys).ascend, _edited(stage, keys)
+    return keys.before_epoch(), ~Times(keys).ascend, _edited(stage, keys), *keys.told_twice(stage)
 
 
 def _edited(stage: Stage, keys: Keys) -> Mask:
@@ -74,10 +74,7 @@ def _count(stage: Stage, keys: Keys, buffers: Buffers, counts: Counts) -> None:
     if not stage.emit.empties:
         begun_by_record = int((~keys.is_state[buffers.first]).sum())
         counts["intermediate-result-suppression"] += records - begun_by_record
-    if buffers.overtime.size:
-        counts["suppression-overtime-count"] += buffers.overtime.size
-        counts["suppression-overtime-sum"] += int(buffers.overtime.sum())
-        counts.include({"suppression-overtime-min": int(buffers.overtime.min())})
+    count_overtime(buffers.overtime, counts)
 
 
 def _emitted(buffers: Buffers, contents: Contents) -> EmittedRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from tidegate.core.columns import least_times
 from tidegate.core.grouping import last_where, starts
 from tidegate.core.ordering import already_applied
 from tidegate.core.rows import STATE
-from tidegate.core.stage import Batch
+from tidegate.core.stage import Batch, Stage
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,12 +27,15 @@ _AT_REST = ("pending", "bytes", "due_at", "window_start", "flushed_at")
 
 
 class Keys:
-    """Rows of whole keys, at least one, as NumPy columns of one element per row. All times in epoch ms."""
+    """Rows of whole keys, at least one, as NumPy columns of one element per row. All times in epoch ms.
 
-    def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
+    With `begins`, true where a part of a key begins, those parts stand for keys.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, batch: Batch, begins: Mask | None = None) -> None:
         self.rows = rows
         self._batch = batch
-        self._starts = starts(rows.column("key"))
+        self._starts = starts(rows.column("key")) if begins is None else pa.array(begins)
         self.first: Ints = np.flatnonzero(mask(self._starts))
         """Per key, its first row."""
         self.end: Ints = np.append(self.first[1:], rows.num_rows)
@@ -74,6 +77,17 @@ class Keys:
         follows = np.ones(self.rows.num_rows, np.bool_)
         follows[self.first] = False
         return self.is_state & follows
+
+    def told_twice(self, stage: Stage) -> Iterator[Mask]:
+        """Rows that are not the first to tell of an entry without a window, or of a record."""
+        yield self.superseded()
+        if stage.deduplicate == "offset":
+            yield self.repeated()
+
+    def before_epoch(self) -> Mask:
+        """The rows of before 1970; state may have no timestamp, which is -1."""
+        before: Mask = self.timestamp < np.where(self.is_state, -1, 0)
+        return before
 
     def tombstones(self) -> Mask:
         """The records without a value."""

@@ -21,7 +21,10 @@ _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 
 @dataclass(frozen=True)
 class EmittedRows:
-    """Emissions in their order. `row`: the record that each tells of last; `timestamp`, `at`: epoch ms."""
+    """Emissions in their order. `row`: the record that each tells of last; `timestamp`, `at`: epoch ms.
+
+    `window`: where each's window starts and ends, epoch ms.
+    """
 
     row: Ints
     value: pa.Array
@@ -29,6 +32,7 @@ class EmittedRows:
     at: Ints
     reason: npt.NDArray[np.str_]
     waited: Mask | None = None
+    window: tuple[Ints, Ints] | None = None
 
 
 def emission_rows(
@@ -44,6 +48,8 @@ def emission_rows(
         {"emitted." + each["values"]: each["counts"] for each in pc.value_counts(reason).to_pylist()}
     )
     taken = _of_rows(keys, emitted.row)
+    if emitted.window is not None:
+        taken |= {"window_start": pa.array(emitted.window[0]), "window_end": pa.array(emitted.window[1])}
     start = starts(taken["key"])
     yield fill(
         schema,
@@ -83,6 +89,14 @@ def count_states(keys: Keys, row: Ints, live: Mask, counts: Counts) -> None:
     counts["state-rows-changed"] += len(row)
     was_live = mask(pc.fill_null(keys.rows.column("live"), False))[keys.first]
     counts["state-rows"] += int(live.sum()) - int(was_live[keys.number[row]].sum())
+
+
+def count_overtime(overtime: Ints, counts: Counts) -> None:
+    """Count timers that fired, by how long after their due time each did, in ms."""
+    if overtime.size:
+        counts["suppression-overtime-count"] += overtime.size
+        counts["suppression-overtime-sum"] += int(overtime.sum())
+        counts.include({"suppression-overtime-min": int(overtime.min())})
 
 
 def _of_rows(keys: Keys, row: Ints) -> dict[str, pa.Array]:

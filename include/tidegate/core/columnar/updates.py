@@ -28,7 +28,8 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     assert isinstance(stage.reduce, Aggregates)
     held, emitted = (mask(keys.rows.column(name).is_valid()) for name in ("held", "emitted"))
     # a value that never went out: of an edited pipeline
-    return ~keys.at_rest(), keys.is_state & (held != emitted), running.may_overflow(stage.reduce, keys)
+    unsent = keys.is_state & (held != emitted)
+    return ~keys.at_rest(), unsent, running.may_overflow(stage.reduce, keys), *keys.told_twice(stage)
 
 
 def decide(

@@ -1,0 +1,245 @@
+"""`window_close` of aggregates in tumbling windows, on whole columns.
+
+Rows are brought together by key and window, without those that come too late. An entry, a window of a key,
+is over in the step in which the time of its key's partition reaches its end, or at the batch's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar import running
+from tidegate.core.columnar.buffers import batch_ends
+from tidegate.core.columnar.contents import text_bytes
+from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
+from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
+from tidegate.core.columnar.times import Times
+from tidegate.core.counts import Counts
+from tidegate.core.emit import WindowClose
+from tidegate.core.reduce import Aggregates
+from tidegate.core.stage import Batch, Stage
+from tidegate.core.windows import Tumbling
+
+
+def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
+    """Whether the plain keys of a stage can be decided so, of records with these columns."""
+    if not isinstance(stage.emit, WindowClose) or not isinstance(stage.window, Tumbling):
+        return False
+    is_known = isinstance(stage.reduce, Aggregates) and running.suits(stage.reduce, value)
+    return is_known and stage.where is None
+
+
+def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
+    """The rows whose keys are left to `folding`."""
+    assert isinstance(stage.reduce, Aggregates)
+    rows = [
+        keys.before_epoch(),
+        ~Times(keys).ascend,
+        _edited(_tumbling(stage), keys),
+        running.may_overflow(stage.reduce, keys),
+    ]
+    if stage.deduplicate == "offset" and keys.is_state.any():
+        offset = ints(keys.rows.column("offset"))
+        newest = np.maximum.reduceat(np.where(keys.is_state, offset, -1), keys.first)
+        rows.append(~keys.is_state & (offset <= newest[keys.number]))
+    return rows
+
+
+def _edited(window: Tumbling, keys: Keys) -> Mask:
+    """State that the stage as it is would not have left: another strategy has, or one of other windows."""
+    start, end, due = (ints(keys.rows.column(name)) for name in ("window_start", "window_end", "due_at"))
+    natural = (start % window.size_ms == 0) & (end == start + window.size_ms) & (due == end + window.grace_ms)
+    whole = mask(keys.rows.column("held").is_valid()) & (ints(keys.rows.column("pending")) > 0)
+    fresh = mask(keys.rows.column("emitted").is_null()) & mask(keys.rows.column("window_start").is_valid())
+    edited: Mask = _open(keys) & ~(natural & whole & fresh)
+    return edited
+
+
+def _open(keys: Keys) -> Mask:
+    """State rows of windows that are not over; a row without a timer says that its entry is gone."""
+    return keys.is_state & mask(keys.rows.column("due_at").is_valid())
+
+
+def _tumbling(stage: Stage) -> Tumbling:
+    assert isinstance(stage.window, Tumbling)
+    return stage.window
+
+
+def decide(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Plain keys: windows that are over go out, the others wait."""
+    windows = _Windows(_tumbling(stage), batch, Keys(rows, batch))
+    counts["expired-window-record-drop"] += windows.late
+    counts["late-record-drop"] += windows.late
+    if not windows.order.size:
+        return
+    assert isinstance(stage.reduce, Aggregates)
+    entries = windows.entries
+    results = running.folded(stage.reduce, entries, schema.field("held").type)
+    _count(windows, counts)
+    over = np.flatnonzero(windows.over)
+    emitted = EmittedRows(
+        windows.last[over],
+        results.take(pa.array(windows.last[over])),
+        windows.timestamp[over],
+        windows.close[over],
+        np.full(len(over), "window_close"),
+        windows.waited[over],
+        (windows.start[over], windows.end[over]),
+    )
+    yield from emission_rows(schema, entries, emitted, counts)
+    yield from _states(schema, windows, results, counts)
+
+
+class _Windows:
+    """Rows of keys, brought together by window; then one element per entry. All times in epoch ms."""
+
+    def __init__(self, window: Tumbling, batch: Batch, keys: Keys) -> None:
+        self._batch = batch
+        start = np.where(
+            keys.is_state,
+            ints(keys.rows.column("window_start")),
+            keys.timestamp // window.size_ms * window.size_ms,
+        )
+        close = start + window.size_ms + window.grace_ms
+        is_late = ~keys.is_state & (close <= np.where(keys.is_state, 0, keys.now))
+        self.late = int(is_late.sum())
+        """How many records come too late."""
+        self.order: Ints = _by_window(keys, start, ~is_late)
+        """The other rows, by key and window; of an entry's state rows only the newest, if it is open."""
+        times = Times(keys)
+        self._due_step, self._times = times.reached(close), times.at
+        self._keys, self._size = keys, window.size_ms
+        self._row_start, self._row_close = start, close
+
+    @cached_property
+    def entries(self) -> Keys:
+        """The rows in that order."""
+        number, start = self._keys.number[self.order], self._row_start[self.order]
+        begins = np.append(True, (number[1:] != number[:-1]) | (start[1:] != start[:-1]))
+        return Keys(self._keys.rows.take(pa.array(self.order)), self._batch, begins)
+
+    @cached_property
+    def first(self) -> Ints:
+        """The row that each begins with, among all rows."""
+        return self.order[self.entries.first]
+
+    @cached_property
+    def last(self) -> Ints:
+        """The row that each ends with, among `entries`."""
+        return self.entries.end - 1
+
+    @cached_property
+    def start(self) -> Ints:
+        return self._row_start[self.first]
+
+    @cached_property
+    def end(self) -> Ints:
+        return self.start + self._size
+
+    @cached_property
+    def close(self) -> Ints:
+        """When each is over."""
+        return self._row_close[self.first]
+
+    @cached_property
+    def timestamp(self) -> Ints:
+        """The largest timestamp in each."""
+        return np.maximum.reduceat(self.entries.timestamp, self.entries.first)
+
+    @cached_property
+    def is_stored(self) -> Mask:
+        """Whether a state row tells of it."""
+        stored: Mask = self.entries.is_state[self.entries.first]
+        return stored
+
+    @cached_property
+    def records(self) -> Ints:
+        """How many records each has got."""
+        return self.entries.end - self.entries.first - self.is_stored
+
+    @cached_property
+    def waited(self) -> Mask:
+        """Whether its timer was still to come when it was set: a record that is not late sets such a one."""
+        waited = mask(pc.fill_null(self.entries.rows.column("waited"), True))[self.entries.first]
+        return np.where(self.is_stored, waited, True)
+
+    @cached_property
+    def _in_time(self) -> Mask:
+        """Whether its key's records have reached its end."""
+        key_ends = self._keys.end[self._keys.number[self.first]]
+        in_time: Mask = self._due_step[self.first] < 2 * key_ends
+        return in_time
+
+    @cached_property
+    def fired(self) -> Ints:
+        """The time that reached its end, if any did."""
+        steps = np.minimum(self._due_step[self.first], len(self._times) - 1)
+        ends = batch_ends(self._batch, self.entries.rows, self.last, ~self._in_time)
+        return np.where(self._in_time, self._times[steps], ends)
+
+    @cached_property
+    def over(self) -> Mask:
+        over: Mask = self.close <= self.fired
+        return over
+
+
+def _by_window(keys: Keys, start: Ints, counts: Mask) -> Ints:
+    """The rows that count, by key, window, and in their order; of an entry's state rows only the newest."""
+    order = np.lexsort((start, keys.number))
+    number, start, is_state = keys.number[order], start[order], keys.is_state[order]
+    follows = (number[1:] == number[:-1]) & (start[1:] == start[:-1]) & is_state[1:]
+    superseded = is_state & np.append(follows, False)
+    gone = is_state & ~_open(keys)[order]
+    kept: Ints = order[counts[order] & ~superseded & ~gone]
+    return kept
+
+
+def _count(windows: _Windows, counts: Counts) -> None:
+    begun = int((~windows.is_stored & (windows.records > 0)).sum())
+    records = int(windows.records.sum())
+    counts["used"] += records
+    counts["intermediate-result-suppression"] += records - begun
+    count_overtime((windows.fired - windows.close)[windows.over], counts)
+
+
+def _states(
+    schema: pa.Schema, windows: _Windows, results: pa.StructArray, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """A row for each entry that waits and has got records, and one for each that is over and had a row."""
+    entries = windows.entries
+    changed = np.flatnonzero(np.where(windows.over, windows.is_stored, windows.records > 0))
+    if not len(changed):
+        return
+    row, stored, waits = windows.last[changed], windows.is_stored[changed], ~windows.over[changed]
+
+    def was(name: str) -> Ints:
+        """What the state row of each says; 0 if it had none."""
+        return np.where(stored, ints(entries.rows.column(name))[entries.first[changed]], 0)
+
+    held = only(results.take(pa.array(row)), waits)
+    size = np.zeros(len(row), np.int64)
+    size[waits] = text_bytes(held.filter(pa.array(waits)))
+    since = np.where(stored, was("since"), entries.timestamp[entries.first[changed]])
+    columns = {
+        "held": held,
+        "timestamp": windows.timestamp[changed],
+        "live": waits,
+        "pending": np.where(waits, was("pending") + windows.records[changed], 0),
+        "since": pa.array(since, mask=~waits),
+        "bytes": size,
+        "due_at": pa.array(windows.close[changed], mask=~waits),
+        "waited": windows.waited[changed] & waits,
+        "window_start": windows.start[changed],
+        "window_end": windows.end[changed],
+    }
+    count_states(entries, row, waits, counts)
+    counts["suppression-buffer-records"] += int(waits.sum()) - int(stored.sum())
+    counts["suppression-buffer-bytes"] += int(size.sum() - was("bytes").sum())
+    yield from state_rows(schema, entries, row, columns)
