@@ -22,7 +22,7 @@ from tidegate.ledger import Ledger, Snapshot, Stream
 
 FEW_KEYS = 100_000
 CHANGELOGS = 50
-LOOK_UP, START = "tidegate state --key", "tidegate state --help"
+LOOK_UP = "tidegate state --key"
 _STRIDE = 7_919  # a prime: each look-up is of another key
 
 
@@ -52,7 +52,7 @@ def _measure_sizes(
         megabytes = f"{large.snapshot_bytes / 1e6:,.0f} MB"
         title = f"{load.events:,} events on a state of {load.keys:,} keys, {megabytes}"
         batches = take_turns(title, programs, rounds, say)
-        looks = {LOOK_UP: large.look_up, START: lambda _: _start(place)}
+        looks = {LOOK_UP: large.look_up, f"{LOOK_UP}, of {few.keys:,} keys": small.look_up}
         return [batches, take_turns(f"One key of {load.keys:,}", looks, rounds, say)]
 
 
@@ -170,9 +170,3 @@ class _Stored:
 
     def _write_pipeline(self) -> None:
         write_pipeline(self._place.home, self._generation, self._source, self._sink)
-
-
-def _start(place: Place) -> Run:
-    """The command's start: interpreter and imports."""
-    usage, _ = run_measured([TIDEGATE, "state", "--help"], place.env, place.home / "work")
-    return Run(usage)
