@@ -126,7 +126,7 @@ def _sink(config: KafkaConfig, topic: str, partitions: int) -> KafkaSink:
 
 def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
     """Seconds of the publication, connections included; of all but a sink's first use."""
-    publisher = KafkaPublisher(config, sink.topic, sink.topic)
+    publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic)
     publisher.begin(outbox.plan.seq)
     began = time.perf_counter()
     publisher.publish(outbox.plan.seq, outbox.attempt, partial(topic_messages, sink, outbox), 0)

@@ -41,7 +41,7 @@ def publisher(broker: KafkaBroker, config: KafkaConfig) -> KafkaPublisher:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     admin.create_topics([NewTopic(topic, 1, 1)])
     admin.close()
-    return KafkaPublisher(config, f"shard-{topic}", topic)
+    return KafkaPublisher(KafkaLog(config), f"shard-{topic}", topic)
 
 
 def open_transaction(config: KafkaConfig, partition: int, timeout_ms: int = 3000) -> KafkaProducer:
@@ -252,7 +252,7 @@ def test_what_is_in_the_topic_does_not_grow_with_history(
             at = TopicPartition(PROGRESS_TOPIC, place)
             consumer.assign([at])
             consumer.seek_to_beginning(at)
-            records = sum(1 for _ in read_until(consumer, at, end_of(config, at)))
+            records = sum(1 for _ in read_until(consumer, at, end_of(KafkaLog(config), at)))
         if records < 16_000:
             break
     assert newest_seq(publisher) == 24_000

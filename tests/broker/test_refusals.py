@@ -44,7 +44,7 @@ class Topic:
         with KafkaLog(self.config) as log:
             log.ensure_progress_topic()
         self.admin("create_topics", [NewTopic(self.name, 2, 1, topic_configs=dict(settings))])
-        self.publisher = KafkaPublisher(self.config, f"shard-{self.name}", self.name)
+        self.publisher = KafkaPublisher(KafkaLog(self.config), f"shard-{self.name}", self.name)
         self.publisher.begin(1)
 
     def admin(self, call: str, *arguments: object) -> None:
@@ -132,7 +132,7 @@ def test_a_topic_that_takes_less_than_the_clients_batches_gets_smaller_ones(brok
 
 def told(code: int) -> TidegateError:
     config = KafkaConfig.of({"bootstrap.servers": "nobody:9092", "sasl.password": "secret"})
-    return publication_error(KafkaError(code, "a compacted topic has keys"), config, "shard", "out")
+    return publication_error(KafkaError(code, "a compacted topic has keys"), KafkaLog(config), "shard", "out")
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, **settings:
 
 
 @planted((progress, "end_of"))
-def progress_ends_at_the_last_stable_offset(config: Any, at: TopicPartition) -> int:
+def progress_ends_at_the_last_stable_offset(log: Any, at: TopicPartition) -> int:
     """Which a transaction of any other pipeline holds back."""
     return here().broker.log((at.topic, at.partition)).stable_end
 

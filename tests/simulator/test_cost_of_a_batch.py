@@ -19,7 +19,7 @@ from sqlalchemy import event, func, select
 
 from tests.simulator.app import SETTINGS, Places, SimApp, enter, simulated
 from tests.simulator.broker import Record
-from tests.simulator.clients import Client, SimConsumer
+from tests.simulator.clients import Client, SimAdmin, SimConsumer, SimProducer
 from tests.simulator.grammar import parsed
 from tests.simulator.simulate import PIPELINES
 from tests.simulator.world import World
@@ -68,15 +68,17 @@ class Line:
         self.seq = 0
         enter(self.places)
 
-    def batch(self) -> None:
-        """A few records, and the run that reads them."""
+    def batch(self, progress: Callable[[str], None] = lambda _: None) -> None:
+        """A few records, and the run that reads them. `progress` is told each step."""
         self.seq += 1
         self.places.world.now += SECONDS
         now_ms = round(self.places.world.now * 1000)
         for partition in range(2):
             records = [Record(f"k{key}".encode(), f"{self.seq}".encode(), now_ms - 1) for key in range(3)]
             self.places.broker.log(("input", partition)).append(records)
-        outcome = run_batch(self.app, self.pipeline, Trigger(f"run-{self.seq}", now_ms), _no_session)
+        outcome = run_batch(
+            self.app, self.pipeline, Trigger(f"run-{self.seq}", now_ms), _no_session, progress
+        )
         assert outcome.plan is not None
         assert outcome.plan.seq == self.seq
 
@@ -156,6 +158,59 @@ class Costs:
             return self._asked(client, name, act)
 
         return ask
+
+
+class Asked:
+    """What one batch asks for, by step: connections to Kafka's logs and questions to them, clients that send
+    and read, the ledger's reads and writes (a transaction each) and their statements.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.by_step: dict[str, Counter[str]] = {}
+        self._step: Counter[str] = Counter()
+        opened, asked = Client.__init__, Client._ask
+
+        def open_(client: Client, *rest: Any) -> None:
+            self._step[_CLIENTS[type(client)]] += 1
+            opened(client, *rest)
+
+        def ask(client: Client, name: str, act: Callable[[], Any]) -> Any:
+            self._step["questions"] += isinstance(client, SimAdmin)
+            return asked(client, name, act)
+
+        event.listen(line.engine, "before_cursor_execute", self._count)
+        with patch.object(Client, "__init__", open_), patch.object(Client, "_ask", ask):
+            line.batch(self._begin)
+        event.remove(line.engine, "before_cursor_execute", self._count)
+
+    def _begin(self, step: str) -> None:
+        self._step = self.by_step[step] = Counter()
+
+    def _count(self, _: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if statement.startswith("BEGIN"):
+            self._step["writes" if "IMMEDIATE" in statement else "reads"] += 1
+        elif not statement.startswith("PRAGMA"):
+            self._step["statements"] += 1
+
+
+_CLIENTS = {SimAdmin: "connections", SimProducer: "producers", SimConsumer: "consumers"}
+
+
+def test_each_step_of_a_small_batch_asks_kafka_over_one_connection_and_so_often(line: Line) -> None:
+    """Of a pipeline with two topics as sinks and a quality suite."""
+    for _ in range(3):
+        line.batch()
+    asked = Asked(line).by_step
+    columns = ("connections", "questions", "reads", "writes")
+    assert {step: tuple(counts[name] for name in columns) for step, counts in asked.items()} == {
+        "plan": (1, 5, 11, 3),
+        "compute": (1, 5, 6, 6),
+        "validate": (1, 4, 2, 4),
+        "commit": (1, 2, 3, 3),
+        "publish": (1, 6, 14, 5),
+    }
+    assert sum(counts["statements"] for counts in asked.values()) < 110
+    assert (asked["publish"]["producers"], asked["publish"]["consumers"]) == (2, 2)  # one for each sink
 
 
 @pytest.fixture

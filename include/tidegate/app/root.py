@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +44,18 @@ class App:
         return cls(settings, Ledger.open(settings.ledger))
 
     def log(self) -> KafkaLog:
-        """Kafka's logs. Close it."""
+        """Kafka's logs: always the same, so that what is asked inside of `with app.log()` goes over one
+        connection. Raises SettingsInvalid where no Kafka is set.
+        """
+        return self._log
+
+    @cached_property
+    def _log(self) -> KafkaLog:
         return KafkaLog(self.settings.require_kafka())
+
+    def one_connection(self) -> AbstractContextManager[object]:
+        """Whatever is asked of Kafka's logs inside goes over one connection."""
+        return self.log() if self.settings.kafka is not None else nullcontext()
 
     def lake(self, stream: Stream) -> Lake:
         """The tables of a stream."""
@@ -71,7 +83,7 @@ class App:
 
     def sinks(self, stream: Stream, pipeline: Pipeline) -> list[OpenSink[Any]]:
         """The sinks that a pipeline declares, as a stream publishes to them."""
-        context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.outbox)
+        context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.log, self.outbox)
         return open_sinks(pipeline, context)
 
     def compute(

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from kafka import TopicPartition
 
-from tidegate.broker.config import KafkaConfig
 from tidegate.broker.log import KafkaLog
 from tidegate.broker.messages import CHUNK_BYTES, CHUNK_RECORDS, Message
 from tidegate.broker.progress import SETTLED_SECONDS, committed_reader, read_until
@@ -57,7 +56,7 @@ def mark_of(message: Message) -> Mark:
     return _mark(message.key, message.value, message.headers, message.size)
 
 
-def look_for(config: KafkaConfig, topic: str, marks: Iterable[Mark], compacted: bool) -> Traces:
+def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) -> Traces:
     """Read a topic whole, up to the high watermark: an open transaction, of anybody, hides what is committed
     after it, until it is over.
 
@@ -65,9 +64,9 @@ def look_for(config: KafkaConfig, topic: str, marks: Iterable[Mark], compacted: 
     """
     traces = Traces(compacted)
     wanted = {mark.identity for mark in marks}
-    with KafkaLog(config) as log:
+    with log:
         ends = log.view(topic).ends
-    with committed_reader(config) as consumer:
+    with committed_reader(log.config) as consumer:
         for partition, end in sorted(ends.items()):
             at = TopicPartition(topic, partition)
             consumer.assign([at])

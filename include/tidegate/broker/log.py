@@ -63,34 +63,48 @@ def broker_errors(config: KafkaConfig) -> Iterator[None]:
 
 
 class KafkaLog:
-    """What the plan asks of Kafka. Close it, or use it as a context manager."""
+    """What a step asks of Kafka, over one connection, which the first question opens.
+
+    A context manager that may be entered again inside: the outermost one ends the connection. After an error
+    the next question opens a new one.
+    """
 
     def __init__(self, config: KafkaConfig) -> None:
-        self._config = config
+        self.config = config
         self._client: Any = None
+        self._users = 0
 
     def __enter__(self) -> KafkaLog:
+        self._users += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._users -= 1
+        if self._users == 0:
+            self._close()
 
-    def close(self) -> None:
-        """End the connection, if there is one."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+    def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     @contextmanager
     def _admin(self) -> Iterator[Any]:
-        with broker_errors(self._config):
-            if self._client is None:
-                with failpoint("kafka.connect"):
-                    self._client = KafkaAdminClient(
-                        **{"request_timeout_ms": _API_TIMEOUT_MS, **self._config.for_python()},
-                        bootstrap_timeout_ms=_API_TIMEOUT_MS,
-                    )
-            yield self._client
+        with broker_errors(self.config):
+            try:
+                yield self._connected()
+            except (KafkaError, OSError):
+                self._close()
+                raise
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            with failpoint("kafka.connect"):
+                self._client = KafkaAdminClient(
+                    **{"request_timeout_ms": _API_TIMEOUT_MS, **self.config.for_python()},
+                    bootstrap_timeout_ms=_API_TIMEOUT_MS,
+                )
+        return self._client
 
     def view(self, topic: str) -> TopicView:
         """The topic as it stands. Raises TopicMissing, BrokerUnavailable."""
@@ -127,7 +141,7 @@ class KafkaLog:
             described: Mapping[str, Any] = admin.describe_topics([topic])[0]
         if described["error_code"] != 0 or not described["partitions"]:
             raise TopicMissing(
-                f"The topic {topic} does not exist at {self._config.servers}",
+                f"The topic {topic} does not exist at {self.config.servers}",
                 f"Create it, or correct the name: kafka-topics.sh --create --topic {topic}.",
             )
         return described
@@ -245,7 +259,7 @@ class KafkaLog:
                 return
             except (InvalidConfigurationError, PolicyViolationError) as error:
                 raise SettingsInvalid(
-                    f"Kafka at {self._config.servers} refuses the settings of the topic {PROGRESS_TOPIC}: "
+                    f"Kafka at {self.config.servers} refuses the settings of the topic {PROGRESS_TOPIC}: "
                     f"{error}",
                     f"Create it: compacted (cleanup.policy=compact), with {PROGRESS_PARTITIONS} partitions, "
                     f"and, of {', '.join(name for name in SETTINGS if name != 'cleanup.policy')}, the "

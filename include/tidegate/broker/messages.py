@@ -68,9 +68,12 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Bytes of key, value and headers of each message."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name != "timestamp_ms":
+        if name != "timestamp_ms" and column.null_count < batch.num_rows:
+            lengths = pc.binary_length(column)
             beside = 0 if name in _FIXED else len(name)
-            sizes += pc.fill_null(pc.add(pc.binary_length(column), beside), 0).to_numpy(zero_copy_only=False)
+            if column.null_count:
+                lengths, beside = pc.fill_null(pc.add(lengths, beside), 0), 0
+            sizes += lengths.to_numpy(zero_copy_only=False) + beside
     return sizes
 
 

@@ -58,13 +58,13 @@ class ProgressRecord:
     progress: Progress | None
 
 
-def read_progress(config: KafkaConfig, shard: str) -> ProgressRecord:
+def read_progress(log: KafkaLog, shard: str) -> ProgressRecord:
     """The shard's last committed progress record. Raises KafkaError, BrokerUnavailable."""
     read = partial(read_until, seconds=SETTLED_SECONDS)
-    with committed_reader(config) as consumer:
+    with committed_reader(log.config) as consumer:
         place = place_of(shard, consumer.partitions_for_topic(PROGRESS_TOPIC))
         consumer.assign([place])
-        record = newest_record(consumer, place, shard.encode(), end_of(config, place), read)
+        record = newest_record(consumer, place, shard.encode(), end_of(log, place), read)
     return ProgressRecord(place, Progress.parse(record.value) if record is not None else None)
 
 
@@ -79,14 +79,14 @@ def place_of(shard: str, partitions: Collection[int] | None) -> TopicPartition:
     return TopicPartition(PROGRESS_TOPIC, crc32(shard.encode()) % len(partitions))
 
 
-def end_of(config: KafkaConfig, place: TopicPartition) -> int:
+def end_of(log: KafkaLog, place: TopicPartition) -> int:
     """Where a partition of progress records ends: the high watermark.
 
     Not the consumer's own end, which under `read_committed` is the last stable offset: a transaction that
     another shard has open holds that back, below records of this shard that are committed. What was published
     would then be unknown, and published again.
     """
-    with KafkaLog(config) as log:
+    with log:
         return log.end(place.topic, place.partition)
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from kafka import TopicPartition
 
-from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.broker.log import KafkaLog, broker_errors
 from tidegate.broker.messages import CHUNK_RECORDS, chunks
 from tidegate.broker.producer import BATCH_BYTES, TransactionalProducer, error_of
@@ -39,13 +39,11 @@ Messages = Callable[[int], Iterator[pa.RecordBatch]]
 class KafkaPublisher:
     """Publishes a stream's batches to one topic under one transactional id, a shard's.
 
-    It can be pickled: it has a connection only while it works.
+    `log` is what it asks Kafka through, beside the producer that it opens for each publication.
     """
 
-    def __init__(
-        self, config: KafkaConfig, shard: str, topic: str, chunk_records: int = CHUNK_RECORDS
-    ) -> None:
-        self._config = config
+    def __init__(self, log: KafkaLog, shard: str, topic: str, chunk_records: int = CHUNK_RECORDS) -> None:
+        self._log = log
         self._shard = shard
         self._topic = topic
         self._chunk_records = chunk_records
@@ -83,7 +81,7 @@ class KafkaPublisher:
 
     def _fitting_bytes(self) -> int:
         """What of a batch of records the topic takes for sure; 1 is a record at a time."""
-        with KafkaLog(self._config) as log:
+        with self._log as log:
             limit = log.largest_bytes(self._topic)
         return max(1, min(BATCH_BYTES, (limit or 0) - _OVERHEAD_BYTES))
 
@@ -103,15 +101,15 @@ class KafkaPublisher:
     def _instance(self, batch_bytes: int = BATCH_BYTES) -> Iterator[TransactionalProducer]:
         """A producer under the shard's id: what an earlier one left open is settled, and it is shut out."""
         try:
-            with broker_errors(self._config):
+            with broker_errors(self._log.config):
                 with failpoint("publish.connect"):
-                    opened = TransactionalProducer(self._config, self._shard, batch_bytes)
+                    opened = TransactionalProducer(self._log.config, self._shard, batch_bytes)
                 with opened as producer:
                     with failpoint("publish.init"):
                         producer.init()
                     yield producer
         except KafkaException as error:
-            raise publication_error(error_of(error), self._config, self._shard, self._topic) from error
+            raise publication_error(error_of(error), self._log, self._shard, self._topic) from error
 
     def _publish(
         self,
@@ -183,9 +181,9 @@ class KafkaPublisher:
 
     def _read_progress(self) -> ProgressRecord:
         with failpoint("publish.read_progress"):
-            return read_progress(self._config, self._shard)
+            return read_progress(self._log, self._shard)
 
     def progress(self) -> Progress | None:
         """The shard's last committed progress record, or None when there is none."""
-        with broker_errors(self._config):
-            return read_progress(self._config, self._shard).progress
+        with broker_errors(self._log.config):
+            return read_progress(self._log, self._shard).progress

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from tidegate.broker.config import KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE
 from tidegate.broker.log import KafkaLog
 from tidegate.errors import (
@@ -38,7 +37,7 @@ def is_fenced(error: KafkaError) -> bool:
     return error.code() in _FENCED
 
 
-def publication_error(error: KafkaError, config: KafkaConfig, shard: str, topic: str) -> TidegateError:
+def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) -> TidegateError:
     """What a client's error says of a shard's publication. It never holds a credential.
 
     Asks the broker for the limit that a refused record is beyond. Raises BrokerUnavailable, TopicMissing.
@@ -47,9 +46,9 @@ def publication_error(error: KafkaError, config: KafkaConfig, shard: str, topic:
     if code in _FENCED:
         return Fenced(f"A newer publisher of {shard} has taken over", "Nothing more was sent by this one.")
     if code == KafkaError.INVALID_TIMESTAMP:
-        return _of_timestamp(config, shard, topic)
+        return _of_timestamp(log, shard, topic)
     if code in _TOO_LARGE:
-        return _of_size(config, shard, topic)
+        return _of_size(log, shard, topic)
     if code in _AGAINST_RULES:
         return SinkRefused(
             f"The topic {topic} refuses an emission of {shard}: {error.str()}",
@@ -57,7 +56,7 @@ def publication_error(error: KafkaError, config: KafkaConfig, shard: str, topic:
         )
     if code in _LOGIN:
         return SettingsInvalid(
-            f"Kafka at {config.servers} refuses this login to publish as {shard}: {error.name()}",
+            f"Kafka at {log.config.servers} refuses this login to publish as {shard}: {error.name()}",
             "Check the user, its rights (to write to the topic, and to the transactional id), and the "
             "mechanism in the Kafka settings.",
         )
@@ -67,13 +66,13 @@ def publication_error(error: KafkaError, config: KafkaConfig, shard: str, topic:
             "Check the Kafka settings, the files of certificates and keys among them.",
         )
     return BrokerUnavailable(
-        f"Kafka at {config.servers} does not answer who publishes ({error.name()})",
+        f"Kafka at {log.config.servers} does not answer who publishes ({error.name()})",
         "Check that the broker runs and that TIDEGATE_KAFKA names it; then run again, nothing is lost.",
     )
 
 
-def _of_timestamp(config: KafkaConfig, shard: str, topic: str) -> Permanent:
-    with KafkaLog(config) as log:
+def _of_timestamp(log: KafkaLog, shard: str, topic: str) -> Permanent:
+    with log:
         limits = log.timestamp_limits(topic)
     has = {BEFORE: limits.before_ms, AFTER: limits.after_ms}
     limited = ", ".join(f"{name}={limit}" for name, limit in has.items() if limit is not None)
@@ -85,8 +84,8 @@ def _of_timestamp(config: KafkaConfig, shard: str, topic: str) -> Permanent:
     )
 
 
-def _of_size(config: KafkaConfig, shard: str, topic: str) -> Permanent:
-    with KafkaLog(config) as log:
+def _of_size(log: KafkaLog, shard: str, topic: str) -> Permanent:
+    with log:
         limit = log.largest_bytes(topic)
     return RecordTooLarge(
         f"The topic {topic} refuses an emission of {shard} as too large (max.message.bytes="

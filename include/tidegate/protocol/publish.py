@@ -27,7 +27,7 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
             "the batch.",
         )
     if lacking_sinks(app, plan):
-        with leased(app.ledger, plan.stream, run_id) as held:
+        with leased(app.ledger, plan.stream, run_id) as held, app.one_connection():
             with timed(held, plan.seq, "publish"):
                 publish_decided(app, held)
             held.release()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
+from tidegate.broker.log import KafkaLog
 from tidegate.errors import Halted
 from tidegate.lake import Lake
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
@@ -25,14 +26,17 @@ TimestampBounds: TypeAlias = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What the sinks of a stream work with. `read_outbox` gives what a stage sends out in one attempt of a
-    batch, and raises LakeDamaged, LakeUnavailable.
+    """What the sinks of a stream work with.
+
+    `log` gives Kafka's logs, and raises SettingsInvalid. `read_outbox` gives what a stage sends out in one
+    attempt of a batch, and raises LakeDamaged, LakeUnavailable.
     """
 
     settings: Settings
     ledger: LedgerReader
     stream: Stream
     lake: Lake
+    log: Callable[[], KafkaLog]
     read_outbox: Callable[[Plan, Stage, Attempt], Outbox]
 
 

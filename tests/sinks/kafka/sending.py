@@ -12,7 +12,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests.protocol.committed import Committed
-from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.config import PROGRESS_TOPIC
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import read_until
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.cli import cli
@@ -29,8 +30,8 @@ class Sending:
         self._admin("create_topics", [NewTopic(self.topic, PARTITIONS, 1, topic_configs=config)])
         self.batches = Committed(folder, f"  - {{kind: kafka, topic: {self.topic}}}", kafka=servers)
 
-        def in_small_chunks(config: KafkaConfig, shard: str, topic: str) -> KafkaPublisher:
-            return KafkaPublisher(config, f"{shard}-{self.topic}", topic, chunk_records=2)
+        def in_small_chunks(log: KafkaLog, shard: str, topic: str) -> KafkaPublisher:
+            return KafkaPublisher(log, f"{shard}-{self.topic}", topic, chunk_records=2)
 
         monkeypatch.setattr("tidegate.sinks.kafka.sink.KafkaPublisher", in_small_chunks)
 

@@ -25,13 +25,19 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
 def _messages(emissions: pa.RecordBatch) -> pa.RecordBatch:
     """Emissions as messages: where each came from, and the window that it is of, stand in its headers."""
     key, payload, timestamp, source, *window = emissions.columns
-    bounds = (bound.cast(pa.string()) for bound in window)
     return pa.RecordBatch.from_pydict(
         {
-            "key": key.cast(pa.binary()),
-            "value": payload.cast(pa.binary()),
+            "key": key.view(pa.binary()),
+            "value": payload.view(pa.binary()),
             "timestamp_ms": timestamp,
-            "tidegate-source": source.cast(pa.binary()),
-            "tidegate-window": pc.binary_join_element_wise(*bounds, "/").cast(pa.binary()),
+            "tidegate-source": source.view(pa.binary()),
+            "tidegate-window": _windows(*window),
         }
     )
+
+
+def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
+    """`start/end`; null where there is no window."""
+    if start.null_count == len(start):
+        return pa.nulls(len(start), pa.binary())
+    return pc.binary_join_element_wise(start.cast(pa.string()), end.cast(pa.string()), "/").view(pa.binary())

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import Progress
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import ProgressLost, SettingsInvalid, TopicRecreated
@@ -37,7 +36,7 @@ class OpenTopic(OpenSink[KafkaSink]):
         """Asks the topic only where the sink quarantines what it would refuse."""
         if self.declared.refused_timestamp != "quarantine":
             return {}
-        with self._log() as log:
+        with self.context.log() as log:
             limits = log.timestamp_limits(self.declared.topic)
         return {self.declared.topic: timestamp_bounds(limits)}
 
@@ -46,7 +45,7 @@ class OpenTopic(OpenSink[KafkaSink]):
         a threshold lets more gather than it takes.
         """
         topic = self.declared.topic
-        with self._log() as log:
+        with self.context.log() as log:
             largest, limits = log.largest_bytes(topic), log.timestamp_limits(topic)
         sentences = (
             narrow_timestamps(topic, limits),
@@ -57,7 +56,7 @@ class OpenTopic(OpenSink[KafkaSink]):
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Find an emission whose timestamp the topic would refuse now."""
-        with self._log() as log:
+        with self.context.log() as log:
             limits = log.timestamp_limits(self.declared.topic)
         check_timestamps(self.declared, outbox, limits)
 
@@ -128,7 +127,7 @@ class OpenTopic(OpenSink[KafkaSink]):
         Raises TopicMissing, TopicRecreated, BrokerUnavailable.
         """
         topic, stream = self.declared.topic, self.context.stream
-        with self._log() as log:
+        with self.context.log() as log:
             identity = log.topic_id(topic)
         known = self.context.ledger.sink_identity(stream, self.name)
         if known is not None and known != identity:
@@ -140,12 +139,9 @@ class OpenTopic(OpenSink[KafkaSink]):
 
     def _publisher(self) -> KafkaPublisher:
         """What sends to the topic. Makes the topic of progress records if there is none."""
-        with self._log() as log:
+        with self.context.log() as log:
             log.ensure_progress_topic()
-        return KafkaPublisher(self.context.settings.require_kafka(), self.shard, self.declared.topic)
-
-    def _log(self) -> KafkaLog:
-        return KafkaLog(self.context.settings.require_kafka())
+            return KafkaPublisher(log, self.shard, self.declared.topic)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
-from tidegate.broker.log import KafkaLog
 from tidegate.broker.messages import messages_of
 from tidegate.broker.progress import Progress
 from tidegate.errors import PlanUnreadable, ProgressLost
@@ -36,10 +35,10 @@ def find_progress(sink: OpenSink[KafkaSink]) -> Progress:
 
 def _shown_by_topic(sink: OpenSink[KafkaSink]) -> Progress:
     ledger, stream, topic = sink.context.ledger, sink.context.stream, sink.declared.topic
-    config = sink.context.settings.require_kafka()
+    log = sink.context.log()
     _check_rivals(sink)
     last = ledger.last_published(stream, sink.name)
-    with KafkaLog(config) as log:
+    with log:
         compacted = log.is_compacted(topic)
     batches: list[tuple[int, list[Mark]]] = []
     sent = 0
@@ -51,7 +50,7 @@ def _shown_by_topic(sink: OpenSink[KafkaSink]) -> Progress:
         if seq > last > 0:
             continue  # it may not be there at all; only with one that was published can it be told
         marks = [mark for _, of_batch in batches for mark in of_batch]
-        traces = look_for(config, topic, marks, compacted)
+        traces = look_for(log, topic, marks, compacted)
         sent = sent_of(marks, traces)
         if sent < len(marks):
             check_unsent(_next_missing(batches, sent), traces)
