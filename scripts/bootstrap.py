@@ -90,7 +90,6 @@ def install(kind: str) -> None:
         make_venv()
     INSTALLED.unlink()
     COMPILED.unlink(missing_ok=True)
-    ARCHIVED.unlink(missing_ok=True)
     install_packages(LOCKS[kind])
     run("Installing tidegate", pip("--no-index", "--no-deps", "--no-build-isolation", "--editable", ROOT))
     # the development set includes the other one

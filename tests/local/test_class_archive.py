@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tidegate.local import class_archive
 from tidegate.local.class_archive import archive_options, archive_path
 from tidegate.local.java import find_java
 
@@ -43,6 +45,15 @@ def test_a_java_that_was_replaced_needs_another_archive(java: Path) -> None:
     before = archive_path(java)
     java.unlink()
     java.write_text("newer")
+    assert archive_path(java) != before
+
+
+def test_jars_that_were_replaced_need_another_archive(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jar = java.with_name("spark-core.jar")
+    jar.write_text("")
+    monkeypatch.setattr(class_archive, "_spark_jar", lambda: jar)
+    before = archive_path(java)
+    os.utime(jar, (0, 0))
     assert archive_path(java) != before
 
 

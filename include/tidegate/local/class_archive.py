@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import sys
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 
 # Else the JVM says on standard output which classes it leaves out, and why an archive does not fit.
@@ -32,9 +32,14 @@ def training_options(archive: Path) -> list[str]:
 def archive_path(java: Path) -> Path:
     """Where the archive lies that fits a `java` program and the installed pyspark."""
     program = java.resolve()
-    made = program.stat().st_mtime_ns
+    made = [path.stat().st_mtime_ns for path in (program, _spark_jar())]
     fitting = hashlib.sha256(f"{program} {made} {version('pyspark')}".encode()).hexdigest()
     return Path(sys.prefix) / "share" / "tidegate" / f"spark-{fitting[:16]}.jsa"
+
+
+def _spark_jar() -> Path:
+    """One of the jars: the JVM takes an archive for another's once they are written anew."""
+    return next(Path(str(distribution("pyspark").locate_file("pyspark/jars"))).glob("spark-core_*.jar"))
 
 
 def submitting_java() -> Path | None:
