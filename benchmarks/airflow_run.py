@@ -1,10 +1,12 @@
-"""One run of the DAG on the real local stack: seconds from its trigger to the published batch.
+"""Runs of the DAG on the real local stack, in turns with runs of a DAG of as many tasks that do nothing.
+Seconds are from the trigger to the run's end, which is when the batch is published.
 
 `python -m benchmarks.airflow_run --help`
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +35,24 @@ from tidegate.ledger import Ledger, Stream
 from tidegate.local.stack import Stack
 
 _TIMEOUT_S = 600.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """How batches run, and the largest ratio to the idle DAG that is accepted (of the medians)."""
+
+    title: str
+    keeps_spark: bool
+    tasks: int
+    bound: float
+
+
+ROWS = {
+    "warm": Row("five tasks, a kept Spark Connect server", keeps_spark=True, tasks=5, bound=1.7),
+    "one": Row("tasks: one, a kept Spark Connect server", keeps_spark=True, tasks=1, bound=2.5),
+    "cold": Row("five tasks, spark-submit", keeps_spark=False, tasks=5, bound=2.5),
+}
 
 
 @dataclass(frozen=True)
@@ -59,39 +79,85 @@ class DagRun:
         return self.seconds - sum(self.tasks.values())
 
 
-def measure_runs(load: Load, repeat: int, say: Callable[[str], None]) -> list[DagRun]:
-    """Start the stack, then send the load, with new events each time, and run the DAG on it."""
+@dataclass(frozen=True)
+class Measured:
+    """A row's runs, and the seconds of the idle DAG's, turn by turn."""
+
+    row: Row
+    runs: list[DagRun]
+    idle: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians."""
+        return statistics.median(run.seconds for run in self.runs) / statistics.median(self.idle)
+
+
+def measure(row: Row, load: Load, turns: int, say: Say) -> Measured:
+    """Start the stack, then in each turn run the idle DAG, send the load, with new events each time, and run
+    the pipeline's DAG on it. A turn before the first is not counted: what is made once is made then.
+    """
     with temporary_home() as home:
-        write_pipeline(home)
-        say("starting Kafka and Airflow")
-        with Stack(home, PROJECT) as stack:
+        _write_pipeline(home, row.tasks)
+        say(f"{row.title}: starting the stack")
+        with Stack(home, _write_project(home), keeps_spark=row.keeps_spark) as stack:
             create_topics(stack.broker.bootstrap_servers, load.partitions, SOURCE, SINK)
-            stack.airflow.wait_dag(PIPELINE)
-            stack.airflow.unpause(PIPELINE)
-            runs = []
-            for number in range(repeat):
-                say(f"run {number + 1} of {repeat}")
-                each = replace(load, first=number * load.events)
+            idle = f"idle_{row.tasks}"
+            for dag_id in (PIPELINE, idle):
+                stack.airflow.wait_dag(dag_id)
+                stack.airflow.unpause(dag_id)
+            runs, nothing = [], []
+            for turn in range(turns + 1):
+                say(f"{row.title}: turn {turn} of {turns}")
+                nothing.append(_run(stack, idle, turn))
+                each = replace(load, first=turn * load.events)
                 send(stack.broker.bootstrap_servers, SOURCE, each)
-                runs.append(_run(stack, home, f"bench_{number + 1}", each))
-            return runs
+                runs.append(_run_batch(stack, home, turn, each))
+            return Measured(row, runs[1:], nothing[1:])
 
 
-def _run(stack: Stack, home: Path, run_id: str, load: Load) -> DagRun:
-    began = time.monotonic()
-    stack.airflow.trigger(PIPELINE, run_id)
-    end = stack.airflow.wait_run(PIPELINE, run_id, _TIMEOUT_S)
-    seconds = time.monotonic() - began
-    if end.state != "success":
-        raise ResultWrong(f"The DAG run {run_id} ended as {end.state}:\n{end.log_tail}")
+def _write_pipeline(home: Path, tasks: int) -> None:
+    write_pipeline(home)
+    if tasks == 1:
+        with (home / "pipelines" / f"{PIPELINE}.yaml").open("a") as file:
+            file.write("tasks: one\n")
+
+
+def _write_project(home: Path) -> Path:
+    """A checkout's folders, with the idle DAGs beside those of the pipelines."""
+    project = home / "project"
+    (project / "dags").mkdir(parents=True)
+    for file in (PROJECT / "dags" / "pipelines.py", PROJECT / "benchmarks" / "idle_dags.py"):
+        (project / "dags" / file.name).symlink_to(file)
+    (project / "plugins").symlink_to(PROJECT / "plugins", target_is_directory=True)
+    return project
+
+
+def _run_batch(stack: Stack, home: Path, turn: int, load: Load) -> DagRun:
+    seconds = _run(stack, PIPELINE, turn)
     ledger, stream = Ledger.open(ledger_url(home)), Stream(PIPELINE, 1)
     report = batch_report(ledger, stream, ledger.head(stream).seq)
     if report is None or report.counts["read"] != load.events:
-        raise ResultWrong(f"The DAG run {run_id} did not read {load.events} records")
+        raise ResultWrong(f"Turn {turn} did not read {load.events} records")
     if list(report.published.values()) != [report.counts["emitted"]]:
-        raise ResultWrong(f"The DAG run {run_id} published {report.published}")
+        raise ResultWrong(f"Turn {turn} published {report.published}")
     emitted = int(report.counts["emitted"])
-    return DagRun(load.events, emitted, seconds, report.seconds, _tasks(stack, run_id))
+    return DagRun(load.events, emitted, seconds, report.seconds, _tasks(stack, _run_id(turn)))
+
+
+def _run(stack: Stack, dag_id: str, turn: int) -> float:
+    """Seconds of a run from its trigger to its end."""
+    began = time.monotonic()
+    stack.airflow.trigger(dag_id, _run_id(turn))
+    end = stack.airflow.wait_run(dag_id, _run_id(turn), _TIMEOUT_S)
+    seconds = time.monotonic() - began
+    if end.state != "success":
+        raise ResultWrong(f"Turn {turn} of {dag_id} ended as {end.state}:\n{end.log_tail}")
+    return seconds
+
+
+def _run_id(turn: int) -> str:
+    return f"turn_{turn}"
 
 
 def _tasks(stack: Stack, run_id: str) -> dict[str, float]:
@@ -105,42 +171,53 @@ def _instant(text: str) -> float:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
-def _shown(runs: list[DagRun]) -> list[dict[str, Any]]:
+def _shown(measured: Measured) -> list[dict[str, Any]]:
+    runs = measured.runs
     numbers = {
         "trigger to published": [run.seconds for run in runs],
         **{f"step {name}": [run.steps[name] for run in runs] for name in STEPS},
         "starting the tasks' processes": [run.starting for run in runs],
         "Airflow, between the tasks": [run.scheduling for run in runs],
+        f"a DAG of {measured.row.tasks} that do nothing": measured.idle,
     }
     return [
         {
             "seconds": name,
             "min / median / max": spread_text(each),
-            "runs": "  ".join(f"{s:.1f}" for s in each),
+            "turns": "  ".join(f"{s:.1f}" for s in each),
         }
         for name, each in numbers.items()
     ]
 
 
-def _as_json(runs: list[DagRun]) -> dict[str, Any]:
+def _as_json(measured: Measured) -> dict[str, Any]:
     return {
-        "runs": [asdict(run) | {"starting": run.starting, "scheduling": run.scheduling} for run in runs],
-        "seconds": spread([run.seconds for run in runs]),
+        "runs": [
+            asdict(run) | {"starting": run.starting, "scheduling": run.scheduling} for run in measured.runs
+        ],
+        "seconds": spread([run.seconds for run in measured.runs]),
+        "idle": spread(measured.idle),
+        "ratio": measured.ratio,
+        "bound": measured.row.bound,
     }
 
 
 @click.command()
+@click.argument("names", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--events", default=10_000, show_default=True, help="New events before each run.")
 @click.option("--keys", default=5_000, show_default=True, help="Products that they are about.")
-@click.option("--repeat", default=3, show_default=True, help="Runs of the DAG.")
+@click.option("--turns", default=3, show_default=True, help="Runs of each DAG.")
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
-def main(events: int, keys: int, repeat: int, json_wanted: bool) -> None:
-    """Measure runs of the DAG on a local Kafka and Airflow, started for it and ended after it."""
-    runs = measure_runs(Load(events, keys), repeat, teller())
+def main(names: tuple[str, ...], events: int, keys: int, turns: int, json_wanted: bool) -> None:
+    """Measure DAG runs, all rows or those named, on a local Kafka, Spark and Airflow, which end after it."""
+    say = teller()
+    found = {name: measure(ROWS[name], Load(events, keys), turns, say) for name in names or ROWS}
     if json_wanted:
-        show_json(_as_json(runs))
-    else:
-        show_table(_shown(runs), f"A DAG run on {events:,} new events")
+        show_json({name: _as_json(each) for name, each in found.items()})
+        return
+    for each in found.values():
+        ratio = f"{each.ratio:.2f} of the idle DAG's, at most {each.row.bound}"
+        show_table(_shown(each), f"A DAG run on {events:,} new events, {each.row.title}: {ratio}")
 
 
 if __name__ == "__main__":

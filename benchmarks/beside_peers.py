@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.events import Load, send
 from benchmarks.jobs import AVAILABILITY, Job
@@ -14,8 +15,10 @@ from benchmarks.place import SOURCE, Place, create_topics, running, write_pipeli
 from benchmarks.programs import Batch, Run, session
 from benchmarks.rivals import KAFKA_STREAMS, Peer, Rival
 from benchmarks.turns import Program, Row, Say, take_turns
+from tidegate.local.spark_server import SparkServer
 
 COLD, WARM = "tidegate run", "tidegate, warm session"
+KEPT = "tidegate run, kept Spark Connect server"
 
 
 def measure_cold(
@@ -40,6 +43,22 @@ def measure_warm(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
             contest.rival.name: contest.peer_turn,
         }
         return [take_turns(f"{contest.title}, warm", programs, rounds, say, contest.check)]
+
+
+def measure_kept(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
+    """`tidegate run` as a client of a Spark Connect server, which keeps a session that this stream has used
+    before. Its state and ledger are removed before each round. Raises as `measure_cold`.
+    """
+    with _contest(load, master, say, AVAILABILITY, KAFKA_STREAMS) as contest:
+        place = contest.place
+        with SparkServer(place.home, environment=place.env) as server:
+            kept = replace(
+                contest, place=place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})
+            )
+            say("warming the session")
+            kept.tidegate_anew(0)
+            programs: dict[str, Program] = {KEPT: kept.tidegate_anew, contest.rival.name: contest.peer_turn}
+            return [take_turns(f"{contest.title}, kept server", programs, rounds, say, contest.check)]
 
 
 @contextmanager
@@ -73,16 +92,28 @@ class _Contest:
 
     def tidegate(self, number: int, lasting: LastingCommand | None = None) -> Run:
         """tidegate's turn, as a process of its own or in one that goes on."""
-        sink, generation, pipeline = _topic("tidegate", number), number + 1, self.job.pipeline
-        create_topics(self.place.servers, self.load.partitions, sink)
-        write_pipeline(self.place.home, generation, sink=sink, pipeline=pipeline)
-        return Batch(generation, SOURCE, sink, self.load.events, pipeline).run(self.place, lasting)
+        return self._batch(_topic("tidegate", number), number + 1).run(self.place, lasting)
+
+    def tidegate_anew(self, number: int) -> Run:
+        """tidegate's turn as a process of its own, of a stream that is the same in each round but for what it
+        has stored.
+        """
+        for ledger in self.place.home.glob("ledger.db*"):
+            ledger.unlink()
+        shutil.rmtree(self.place.home / "lake", ignore_errors=True)
+        return self._batch(_topic("tidegate", number), generation=1).run(self.place)
 
     def peer_turn(self, number: int) -> Run:
         """The peer's turn."""
         sink = _topic("peer", number)
         create_topics(self.place.servers, self.load.partitions, sink)
         return self.peer.run(self.place, SOURCE, sink, self.load.events)
+
+    def _batch(self, sink: str, generation: int) -> Batch:
+        """A batch of all events, of a pipeline that is written for it, into a new topic."""
+        create_topics(self.place.servers, self.load.partitions, sink)
+        write_pipeline(self.place.home, generation, sink=sink, pipeline=self.job.pipeline)
+        return Batch(generation, SOURCE, sink, self.load.events, self.job.pipeline)
 
     def check(self, number: int) -> None:
         """Raises ResultWrong unless both sent the same, or the peer sends nothing at all."""

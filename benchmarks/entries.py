@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.beside_peers import measure_cold, measure_warm
+from benchmarks.beside_peers import measure_cold, measure_kept, measure_warm
 from benchmarks.events import Load
 from benchmarks.jobs import BATCHES, RATE_LIMIT, SUMS, WINDOWS
 from benchmarks.rivals import BARE_JOB, STRUCTURED_STREAMING, STRUCTURED_STREAMING_BY_MERGE
@@ -39,10 +39,10 @@ _POSITIONS = Load(5_000_000, 2_500)
 
 ENTRIES = {
     "1m": Entry(measure_cold, Load(1_000_000, 100_000)),
-    "3m": Entry(measure_cold, _BACKLOG),
-    "10m": Entry(measure_cold, Load(10_000_000, 1_000_000)),
-    "30m": Entry(measure_cold, Load(30_000_000, 1_000_000)),
-    "warm": Entry(measure_warm, _BACKLOG),
+    "3m": Entry(measure_cold, _BACKLOG, bound=1.8),
+    "10m": Entry(measure_cold, Load(10_000_000, 1_000_000), bound=1.0),
+    "30m": Entry(measure_cold, Load(30_000_000, 1_000_000), bound=0.85),
+    "warm": Entry(measure_warm, _BACKLOG, bound=0.9),
     "8-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=8)),
     "32-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=32)),
     "hot-key": Entry(measure_cold, Load(3_000_000, 100_000, busy=0.0)),
@@ -55,6 +55,7 @@ ENTRIES = {
     "spark": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING), _BACKLOG, bound=0.6),
     "spark-merge": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING_BY_MERGE), _BACKLOG, bound=0.6),
     "small": Entry(measure_cold, _SMALL),
+    "small-warm": Entry(measure_kept, _SMALL, bound=1.0),
     "small-spark": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING), _SMALL),
     "small-spark-merge": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING_BY_MERGE), _SMALL),
     "small-bare": Entry(partial(measure_cold, rival=BARE_JOB), _SMALL, bound=1.5),
@@ -62,5 +63,5 @@ ENTRIES = {
     "state-1m": Entry(measure_huge_state, Load(10_000, 1_000_000)),
     "state-10m": Entry(measure_huge_state, Load(10_000, 10_000_000)),
     "huge-state": Entry(measure_huge_state, Load(10_000, 100_000_000)),
-    "changelogs": Entry(measure_changelogs, Load(10_000, 100_000)),
+    "changelogs": Entry(measure_changelogs, Load(10_000, 100_000), bound=1.3),
 }

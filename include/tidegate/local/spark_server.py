@@ -80,6 +80,11 @@ class SparkServer(LocalServer):
             self._process.stop()
             raise
 
+    def processes(self) -> list[int]:
+        """The ids of its processes: its own, and those of workers. None where it is not started."""
+        top = self._process.pid if self._process is not None else None
+        return [] if top is None else [top, *living_below(top)]
+
     def maintain(self, most_bytes: int = _MOST_MEMORY_BYTES) -> bool:
         """Start it anew if it has ended by itself, or if it and its workers have grown beyond so many bytes
         and nobody is connected. Whether it did.
@@ -118,8 +123,7 @@ class SparkServer(LocalServer):
 
     def _memory_bytes(self) -> int:
         """What its processes have in memory; pages that they share count for each."""
-        top = self._process.pid if self._process is not None else None
-        return sum(map(_resident_bytes, [top, *living_below(top)])) if top is not None else 0
+        return sum(map(_resident_bytes, self.processes()))
 
     def _is_connected(self) -> bool:
         """Whether a client is (Linux; elsewhere it is taken for granted, and nothing is started anew)."""

@@ -1,0 +1,106 @@
+"""What a Spark Connect server holds after so many batches, each of which is a `tidegate run` of its own.
+
+`python -m benchmarks.server --help`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.events import Load, send
+from benchmarks.figures import mib, show_json, show_table, teller
+from benchmarks.measure import run_measured
+from benchmarks.place import PIPELINE, SOURCE, Place, running
+from benchmarks.programs import TIDEGATE
+from tidegate.local.spark_server import SparkServer
+
+_WARM = 50
+"""Batches after which the server is to grow no more."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """After so many batches: the server's processes, and the memory of all of them, pages that they share
+    counted once."""
+
+    batches: int
+    processes: int
+    bytes: int
+    seconds: float
+    """Of the last batch, from start to exit."""
+
+
+def measure(batches: int, every: int, load: Load, master: str, say: Callable[[str], None]) -> list[Held]:
+    """Run batches of one stream in one server, and look at it after each `every`."""
+    with running(load.partitions, master) as place, SparkServer(place.home, environment=place.env) as server:
+        client = place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})
+        held = []
+        for number in range(1, batches + 1):
+            seconds = _run(client, load, number)
+            if number == 1 or number % every == 0:
+                held.append(_look(server.processes(), number, seconds))
+                say(f"{number} batches: {held[-1].processes} processes, {mib(held[-1].bytes):,.0f} MiB")
+        return held
+
+
+def _run(place: Place, load: Load, number: int) -> float:
+    send(place.servers, SOURCE, replace(load, first=number * load.events))
+    usage, _ = run_measured([TIDEGATE, "run", PIPELINE], place.env, place.home / "work")
+    return usage.seconds
+
+
+def _look(processes: list[int], batches: int, seconds: float) -> Held:
+    return Held(batches, len(processes), sum(map(_own_share_bytes, processes)), seconds)
+
+
+def _own_share_bytes(pid: int) -> int:
+    """A process's memory, of shared pages its share; 0 of one that has just ended."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return 0
+
+
+def growth(held: list[Held]) -> float | None:
+    """The most memory that was seen after the first 50 batches, by what there was then."""
+    warm = [each.bytes for each in held if each.batches >= _WARM]
+    return max(warm) / warm[0] if warm else None
+
+
+def _shown(held: list[Held]) -> list[dict[str, Any]]:
+    return [
+        {
+            "batches": each.batches,
+            "processes": each.processes,
+            "memory, MiB": f"{mib(each.bytes):,.0f}",
+            "seconds of the last": f"{each.seconds:.1f}",
+        }
+        for each in held
+    ]
+
+
+@click.command()
+@click.option("--batches", default=1_000, show_default=True)
+@click.option("--every", default=50, show_default=True, help="Look after each so many batches.")
+@click.option("--events", default=1_000, show_default=True, help="Of a batch.")
+@click.option("--keys", default=1_000, show_default=True, help="Products that they are about.")
+@click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
+def main(batches: int, every: int, events: int, keys: int, json_wanted: bool) -> None:
+    """Measure the memory and the processes of a Spark Connect server over many small batches."""
+    held = measure(batches, every, Load(events, keys), "local[*]", teller())
+    ratio = growth(held)
+    if json_wanted:
+        show_json({"held": [asdict(each) for each in held], "growth": ratio})
+        return
+    text = "" if ratio is None else f", at most {ratio:.3f} of what it held after {_WARM}; the bound is 1.05"
+    show_table(_shown(held), f"A Spark Connect server over {batches:,} batches{text}")
+
+
+if __name__ == "__main__":
+    main()
