@@ -7,6 +7,7 @@ client fails the whole transaction, and its commit says why and does nothing. It
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from types import TracebackType
 
@@ -23,6 +24,7 @@ BATCH_BYTES = 256 * 1024
 _INIT_SECONDS = 45.0
 _DELIVERY_MS = 40_000
 _ANSWER_SECONDS = 45.0
+_LOOK_SECONDS = 1.0
 _ABORT_SECONDS = 5.0
 _BY_KEY = -1
 _NO_MORE = {KafkaError._STATE, KafkaError._FATAL}
@@ -120,9 +122,22 @@ class TransactionalProducer:
         return error
 
     def flush(self) -> None:
-        """Wait until all that is queued is delivered, or has failed: `commit` says which."""
-        if self._client.flush(_ANSWER_SECONDS):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        """Wait until all that is queued is delivered. The first record that fails ends it: those behind it
+        would wait until they time out.
+        """
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while self._client.flush(min(_LOOK_SECONDS, _ANSWER_SECONDS)):
+            self._require_intact()
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _require_intact(self) -> None:
+        """Raises what the open transaction has failed of."""
+        try:
+            self._client.begin_transaction()
+        except KafkaException as refusal:  # always: one is open
+            if error_of(refusal).txn_requires_abort():
+                raise
 
     def commit(self) -> None:
         """Commit the transaction. Raises OutcomeUnknown where the client cannot tell whether it is."""
