@@ -12,6 +12,7 @@ from kafka.admin import NewTopic
 from tests.manifests import manifest_ref
 from tests.protocol.test_source import Source, own_home
 from tidegate import protocol
+from tidegate.broker import log
 from tidegate.errors import BrokerUnavailable, LogTruncated, TopicRecreated
 from tidegate.ledger import Attempt, Head, Plan
 from tidegate.local.broker import KafkaBroker
@@ -160,12 +161,16 @@ def test_a_first_batch_of_a_topic_that_was_recreated_is_planned_anew(machine: Ma
     assert source.decide() == [(0, 0, 2)]
 
 
-def test_a_broker_that_is_gone_at_the_commit_is_transient_and_the_next_try_commits(machine: Machine) -> None:
+def test_a_broker_that_is_gone_at_the_commit_is_transient_and_the_next_try_commits(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.source.send(1)
     plan = machine.computed()
     machine.broker.stop()
-    with pytest.raises(BrokerUnavailable):
-        machine.commit(plan)
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "_API_TIMEOUT_MS", 3_000)
+        with pytest.raises(BrokerUnavailable):
+            machine.commit(plan)
     assert machine.head.seq == 0
     machine.broker.start()
     machine.commit(plan)

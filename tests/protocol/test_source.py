@@ -14,6 +14,7 @@ from kafka.admin import NewPartitions, NewTopic
 
 from tests.protocol.committed import Committed
 from tidegate import protocol
+from tidegate.broker import log
 from tidegate.cli import cli
 from tidegate.errors import (
     BackwardsRefused,
@@ -304,14 +305,16 @@ def test_a_drained_batch_applies_no_clock_where_records_of_a_cut_interval_wait(s
 
 
 def test_a_broker_that_is_gone_in_the_plan_is_transient_and_the_next_try_plans(
-    home: Path, tmp_path: Path
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         source = Source(tmp_path, broker.bootstrap_servers)
         source.send(1)
         broker.kill()
-        with pytest.raises(BrokerUnavailable):
-            source.plan()
+        with monkeypatch.context() as patched:
+            patched.setattr(log, "_API_TIMEOUT_MS", 3_000)
+            with pytest.raises(BrokerUnavailable):
+                source.plan()
         assert source.batches.app.ledger.open_plan(source.batches.stream) is None
         broker.start()
         assert source.decide() == [(0, 0, 1)]
