@@ -16,7 +16,7 @@ NOW = 1000.0
 
 
 def data(path: str, kind: Kind = "state") -> DataFile:
-    return DataFile(kind, "s", path, 1, 1, "")
+    return DataFile(kind, "s", path, 1, 1, "", 1, "")
 
 
 def listed(path: str, changed_at: float = NOW - 1) -> Listed:

@@ -134,7 +134,7 @@ def test_columns_that_only_some_files_have_are_kept(store: Store) -> None:
 
 def test_outboxes_and_quarantine_are_no_part_of_it(store: Store) -> None:
     file = write(store, 1, [row(1, 1)])
-    other = DataFile("outbox", "s", "elsewhere", 1, 1, "")
+    other = DataFile("outbox", "s", "elsewhere", 1, 1, "", 1, "")
     assert paths(compacted(store, 1, [file, other], REMEMBERING)) == {file.path}
 
 
@@ -146,14 +146,14 @@ def test_a_snapshots_name_is_not_an_attempts() -> None:
 
 def test_files_of_an_unknown_name_are_damage(store: Store) -> None:
     with pytest.raises(LakeDamaged, match="the name b"):
-        runs_by_age([DataFile("state", "s", "a/b/c", 1, 1, "", 0, 0)])
+        runs_by_age([DataFile("state", "s", "a/b/c", 1, 1, "", 1, "", 0, 0)])
 
 
 # what costs
 
 
 def run_of(rows: int) -> Run:
-    return Run("n", (DataFile("state", "s", "p", rows, 1, "", 0, 0),))
+    return Run("n", (DataFile("state", "s", "p", rows, 1, "", 1, "", 0, 0),))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_runs_stay_few_and_rows_are_rewritten_a_few_times(changes: list[int]) ->
 
 
 def changelog(rows: int) -> Manifest:
-    return Manifest("n", 1, (DataFile("state", "s", "p", rows, 1, "", 0, 0),))
+    return Manifest("n", 1, (DataFile("state", "s", "p", rows, 1, "", 1, "", 0, 0),))
 
 
 def test_it_is_due_by_number_or_by_rows() -> None:

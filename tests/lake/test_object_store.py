@@ -17,6 +17,7 @@ from tests.lake.tables_for_tests import APPLICATION, batch, catch_up, number, op
 from tidegate.errors import LakeDamaged, LakeUnavailable
 from tidegate.lake import store as store_module
 from tidegate.lake.compaction import FoldRule, SnapshotTarget, compact
+from tidegate.lake.datafile import open_data
 from tidegate.lake.layout import snapshot_name
 from tidegate.lake.manifest import DataFile, read_manifest, write_manifest
 from tidegate.lake.probe import puts_if_absent
@@ -108,6 +109,14 @@ def test_state_is_read_beside_a_batch_compacted_and_verified(store: Store, serve
     assert [error.what.split(": ")[-1] for error in verify(store, folded)] == [
         "its content has another digest"
     ]
+
+
+def test_a_file_is_opened_by_one_look_at_its_footer(store: Store, server: S3Server) -> None:
+    file = write(store, 1, [row(h, 1) for h in range(9)])
+    sizes, reads = (server.fault("none", method, "1.parquet", times=99) for method in ("HEAD", "GET"))
+    with open_data(store, file) as parquet:
+        assert parquet.metadata.num_rows == 9
+    assert (sizes.met, reads.met) == (1, 1)
 
 
 def test_tables_for_others_are_caught_up_once_by_many_at_once(table: SharedTable) -> None:

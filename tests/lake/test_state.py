@@ -134,6 +134,34 @@ def test_a_file_that_is_missing_is_damage(store: Store, tmp_path: Path) -> None:
         state.take(hashes(1))
 
 
+def test_another_file_of_the_same_size_is_damage(store: Store, tmp_path: Path) -> None:
+    rows = [row(h, 1) for h in range(6)]
+    other_rows = [
+        rows[0],
+        rows[1] | {"value": rows[2]["value"]},
+        rows[2] | {"value": rows[1]["value"]},
+        *rows[3:],
+    ]
+    file, other = write(store, 1, rows), write(store, 1, other_rows)
+    assert file.bytes == other.bytes, "the size tells nothing"
+    (tmp_path / other.path).rename(tmp_path / file.path)
+    with StateReader(store, [file], SCHEMA) as state, pytest.raises(LakeDamaged, match=r"1\.parquet"):
+        state.take(hashes(1))
+
+
+def test_a_changed_statistic_is_damage(store: Store, tmp_path: Path) -> None:
+    """One that would let a row group be skipped."""
+    greatest = 0x1122334455667788
+    file = write(store, 1, [row(0, 1), row(greatest, 1)])
+    path, in_footer = tmp_path / file.path, greatest.to_bytes(8, "little")
+    content = path.read_bytes()
+    data, footer = content[: -file.footer_bytes], content[-file.footer_bytes :]
+    assert in_footer in footer
+    path.write_bytes(data + footer.replace(in_footer, (5).to_bytes(8, "little")))
+    with StateReader(store, [file], SCHEMA) as state, pytest.raises(LakeDamaged, match=r"1\.parquet"):
+        state.take(hashes(greatest))
+
+
 @pytest.mark.parametrize("place", [0.05, 0.3, 0.6, 0.97])
 def test_a_changed_byte_never_changes_what_is_taken(store: Store, tmp_path: Path, place: float) -> None:
     file = write(store, 1, [row(h, 1, due_at=h) for h in range(20)])

@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def data_file(path: str, least: int = 0, **more: object) -> DataFile:
-    return DataFile("state", "s", path, 10, 100, "ab", least, least + 5, **more)  # type: ignore[arg-type]
+    return DataFile("state", "s", path, 10, 100, "ab", 9, "cd", least, least + 5, **more)  # type: ignore[arg-type]
 
 
 def test_a_file_is_known_again_by_its_size_and_digest(store: Store) -> None:
@@ -102,6 +102,12 @@ def test_a_manifest_that_is_gone_is_damage(store: Store, tmp_path: Path) -> None
     written = write_manifest(store, "m.json", Manifest(NAME, 1, ()))
     (tmp_path / "lake" / "m.json").unlink()
     with pytest.raises(LakeDamaged):
+        read_manifest(store, "m.json", written)
+
+
+def test_a_manifest_from_before_the_first_release_says_so(store: Store) -> None:
+    written = store.write("m.json", b'{"format": 1, "name": "x", "seq": 1, "files": []}')
+    with pytest.raises(LakeDamaged, match="before the first release"):
         read_manifest(store, "m.json", written)
 
 

@@ -210,7 +210,7 @@ def test_a_file_outside_of_the_table_is_refused(table: SharedTable) -> None:
 
 
 def test_a_file_that_is_missing_is_never_named(table: SharedTable) -> None:
-    missing = DataFile("state", "s", f"{table.folder}/_files/a1/0.parquet", 1, 1, "")
+    missing = DataFile("state", "s", f"{table.folder}/_files/a1/0.parquet", 1, 1, "", 1, "")
     with pytest.raises(LakeDamaged, match="lacks the file"):
         catch_up(table, [change_of(1, missing)])
     assert number(table) == 0

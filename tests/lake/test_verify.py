@@ -16,7 +16,8 @@ from tidegate.lake.verify import verify
 def files(tmp_path: Path) -> list[DataFile]:
     store = Store(str(tmp_path))
     return [
-        DataFile("state", "s", name, 1, *store.write(name, name.encode() * 100)) for name in ("a", "b", "c")
+        DataFile("state", "s", name, 1, *store.write(name, name.encode() * 100), 1, "")
+        for name in ("a", "b", "c")
     ]
 
 

@@ -170,7 +170,7 @@ def compute(
 
 
 def _manifest(name: str, seq: int, rows: int) -> Manifest:
-    files = [DataFile("state", FIRST, name, rows, rows, "")] if rows else []
+    files = [DataFile("state", FIRST, name, rows, rows, "", 1, "")] if rows else []
     return manifest_of(name, seq, files)
 
 

@@ -10,14 +10,16 @@ import pyarrow.parquet as pq
 
 from tidegate.lake.manifest import DataFile, damaged
 from tidegate.lake.schema import conformed, merged_schema
-from tidegate.lake.store import Store, store_errors
+from tidegate.lake.store import Store, Written, store_errors, written_of
 from tidegate.lake.verify import require_unchanged
 
 
 @contextmanager
 def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
-    """A file of a manifest, to read. Raises LakeDamaged when it is missing or has another size, and on
-    reading when pages differ from their checksums; LakeUnavailable.
+    """A file of a manifest, to read. Raises LakeDamaged when it is missing or has another size or footer, and
+    on reading when pages differ from their checksums; LakeUnavailable.
+
+    The footer is read once, in one request, and Arrow gets what was compared.
     """
     with store.open(file.path) as stream:
         with store_errors(file.path):
@@ -25,7 +27,13 @@ def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
         if size != file.bytes:
             raise damaged(file.path, f"it has {size} bytes of {file.bytes}")
         with data_errors(store, file):
-            parquet = pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=store.is_remote)
+            footer = stream.read_at(file.footer_bytes, size - file.footer_bytes)
+            if written_of(footer) != Written(file.footer_bytes, file.footer_digest):
+                raise damaged(file.path, "its footer was changed, or is another file's")
+            metadata = pq.read_metadata(pa.BufferReader(footer))
+            parquet = pq.ParquetFile(
+                stream, metadata=metadata, page_checksum_verification=True, pre_buffer=store.is_remote
+            )
         yield parquet
 
 

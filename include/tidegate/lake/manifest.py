@@ -1,7 +1,9 @@
 """The list of an attempt's files. What stands in no committed manifest does not exist.
 
-A manifest is a JSON file; the ledger has its digest, so neither it nor any of the files that it names can be
-missing, short or another's without being noticed.
+A manifest is a JSON file; the ledger has its digest. It has two of each file: one of all of it, which only
+`doctor --deep` compares, and one of its footer, by which whoever opens the file knows that it is this one. A
+footer names its file, and says where pages begin and which rows they have; pages have checksums. So none of
+them can be missing, short or another's without being noticed, and nobody reads more for it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Literal
 from tidegate.errors import LakeDamaged
 from tidegate.lake.store import Store, Written, written_of
 
-FORMAT = 1
+FORMAT = 2
 """Of manifests and of the files that they name; raised whenever what is written changes its meaning."""
 
 Kind = Literal["state", "outbox", "quarantine"]
@@ -23,7 +25,7 @@ Kind = Literal["state", "outbox", "quarantine"]
 @dataclass(frozen=True)
 class DataFile:
     """A Parquet file. `stage` is "" for quarantine; `least_hash`, `most_hash`: of the keys in it, if sorted
-    by them."""
+    by them. The last `footer_bytes` have the SHA-256 `footer_digest`."""
 
     kind: Kind
     stage: str
@@ -31,6 +33,8 @@ class DataFile:
     rows: int
     bytes: int
     digest: str
+    footer_bytes: int
+    footer_digest: str
     least_hash: int | None = None
     most_hash: int | None = None
 
@@ -81,6 +85,11 @@ def read_manifest(store: Store, path: str, written: Written) -> Manifest:
         )
     document = json.loads(content)
     found = document.pop("format")
+    if found < FORMAT:
+        raise LakeDamaged(
+            f"The manifest {path} is of a tidegate from before the first release (format {found})",
+            "Raise `generation` in the pipeline file: it starts with a state of its own.",
+        )
     if found != FORMAT:
         raise LakeDamaged(
             f"The manifest {path} has format {found}; this tidegate reads {FORMAT}",

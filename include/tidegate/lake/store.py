@@ -65,11 +65,19 @@ class Sink:
         self._stream = stream
         self._digest = hashlib.sha256()
         self._bytes = 0
+        self._footer_start = 0
+        self._footer_digest: Any = None
         self.closed = False
+
+    def begin_footer(self) -> None:
+        """What is written from now on is the footer."""
+        self._footer_start, self._footer_digest = self._bytes, hashlib.sha256()
 
     def write(self, data: Any) -> int:
         content = memoryview(data)
         self._digest.update(content)
+        if self._footer_digest is not None:
+            self._footer_digest.update(content)
         self._bytes += content.nbytes
         self._stream.write(content)
         return content.nbytes
@@ -86,6 +94,13 @@ class Sink:
     @property
     def written(self) -> Written:
         return Written(self._bytes, self._digest.hexdigest())
+
+    @property
+    def footer(self) -> Written:
+        """The same of the footer alone. Raises ValueError when none was begun."""
+        if self._footer_digest is None:
+            raise ValueError("no footer was begun")
+        return Written(self._bytes - self._footer_start, self._footer_digest.hexdigest())
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from tidegate.lake.schema import HASH
 from tidegate.lake.store import Sink, Store
 
 ROW_GROUP_ROWS = 32_768
+PATH = "tidegate.path"
+"""What a footer has its file's path under: so no two files have one footer, whatever rows they have."""
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
 
 
@@ -47,12 +49,15 @@ class RowWriter:
             self._open.__exit__(type_, error, trace)
             return
         self._write_group()
+        if self._sink is not None and self._writer is not None:
+            self._sink.begin_footer()
+            self._writer.add_key_value_metadata({PATH: self._path})
         self._open.close()
         if self._sink is not None:
-            written = self._sink.written
+            written, footer = self._sink.written, self._sink.footer
             self.file = DataFile(
-                *(self._kind, self._stage, self._path, self._rows),
-                *(written.bytes, written.digest, self._least, self._most),
+                *(self._kind, self._stage, self._path, self._rows, written.bytes, written.digest),
+                *(footer.bytes, footer.digest, self._least, self._most),
             )
 
     def write(self, rows: pa.RecordBatch) -> None:
