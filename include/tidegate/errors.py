@@ -185,7 +185,20 @@ class LookupReplaced(Halted):
 
 
 class LakeDamaged(Halted):
-    """A file that the ledger knows of is missing, short or changed; or a table is none of this tidegate's."""
+    """A file that the ledger knows of is missing, short or changed; or a table is none of this tidegate's.
+
+    `reader`: what needs the file, where that is known.
+    """
+
+    reader = ""
+
+    def needed_by(self, reader: str) -> LakeDamaged:
+        """The same damage, with what needs the file; itself where that is told already."""
+        if self.reader:
+            return self
+        named = LakeDamaged(f"{self.what}. {reader} needs it", self.fix)
+        named.reader = reader
+        return named
 
 
 class BackwardsRefused(Halted):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tidegate.app.damage import batch_named
 from tidegate.errors import Fenced, LakeDamaged, LedgerUnavailable, Permanent, TidegateError, Transient
 from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, LedgerReader, Plan, Stream, lease_held
 
@@ -95,19 +96,14 @@ def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
     except (Fenced, LedgerUnavailable):
         raise  # the ledger would not take the note either
     except TidegateError as raised:
-        error = _of_batch(raised, held.stream, seq)
+        error = raised
+        if isinstance(raised, LakeDamaged):
+            error = raised.needed_by(batch_named(held.stream, seq))
         with suppress(Exception):  # whatever keeps it from being noted, the first error is the one to tell
             held.note_failure(seq, step, error)
         if error is raised:
             raise
         raise error from raised
-
-
-def _of_batch(error: TidegateError, stream: Stream, seq: int) -> TidegateError:
-    """Who finds a file damaged does not know for which batch it is read."""
-    if not isinstance(error, LakeDamaged):
-        return error
-    return LakeDamaged(f"{error.what}. Batch {seq} of {stream} needs it", error.fix)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.manifests import read_manifests, state_after
 from tidegate.app.root import App
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
@@ -54,7 +55,10 @@ def explain(
     for plan in plans:
         _require_stage(planned_pipeline(plan), plan, stage)
         _require_records(app, plan)
-    found = [_explained(app, plan, key, open_session, offsets, stage) for plan in plans]
+    found = []
+    for plan in plans:
+        with needed_by(batch_named(stream, plan.seq)):
+            found.append(_explained(app, plan, key, open_session, offsets, stage))
     if not any(each.events or each.changed for each in found):
         raise SettingsInvalid(
             f"{stream} knows nothing of the key {key!r}: no record of it came in, and it has no state",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidegate.app.manifests import read_manifests, state_after
+from tidegate.app.damage import batch_named, needed_by, state_named
+from tidegate.app.manifests import state_after
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.datafile import read_files
+from tidegate.lake.datafile import joined, read_files
 from tidegate.lake.manifest import Kind
 from tidegate.lake.outbox import ORDER
 from tidegate.lake.schema import HASH
@@ -34,11 +35,13 @@ def read_state(
     if found is None:
         return pa.table({})
     pipeline, chosen = found
-    state = state_after(app, stream, app.ledger.state_manifests(stream, as_of))
-    if chosen.name not in state:
-        return pa.table({})
-    is_bounded = kernel_stage(pipeline, chosen).bound is not None
-    return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key)
+    seq = app.ledger.head(stream).seq if as_of is None else as_of
+    with needed_by(state_named(stream, seq)):
+        state = state_after(app, stream, app.ledger.state_manifests(stream, as_of))
+        if chosen.name not in state:
+            return pa.table({})
+        is_bounded = kernel_stage(pipeline, chosen).bound is not None
+        return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key)
 
 
 def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str | None = None) -> pa.Table:
@@ -83,7 +86,10 @@ def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage]
 
 def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int | None) -> pa.Table:
     """What batch `seq` wrote, or all batches."""
-    known = [manifest for each, manifest in app.ledger.committed(stream) if seq in (None, each)]
-    manifests = read_manifests(app, stream, known)
-    files = [file for manifest in manifests for file in manifest.of(kind, stage)]
-    return read_files(app.lake(stream).store, files)
+    tables = []
+    for committed_seq, manifest in app.ledger.committed(stream):
+        if seq in (None, committed_seq):
+            with needed_by(batch_named(stream, committed_seq)):
+                files = app.manifest(stream, manifest).of(kind, stage)
+                tables.append(read_files(app.lake(stream).store, files))
+    return joined(tables)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tidegate.app.damage import batch_named, state_named
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged
 from tidegate.lake.manifest import DataFile, Manifest
@@ -15,34 +16,40 @@ def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:
     """Read every byte that the next batch, and the publication of the last one, need.
 
     Gives how many files there are, and what is wrong with those that are missing, short or changed, manifests
-    included. Raises LakeUnavailable, LedgerUnavailable.
+    included, and what needs them. Raises LakeUnavailable, LedgerUnavailable.
     """
-    files: dict[str, DataFile] = {}
-    found: list[LakeDamaged] = []
-    needed = _needed(app.ledger, stream)
-    for manifest, state_too in _readable(app, stream, needed, found):
-        files |= {file.path: file for file in manifest.files if state_too or file.kind != "state"}
-    found += verify(app.lake(stream).store, list(files.values()))
-    return len(needed) + len(files), found
+    head = app.ledger.head(stream).seq
+    of_state = app.ledger.state_manifests(stream, head)
+    attempts = _attempts(app.ledger, stream, head)
+    readers = dict.fromkeys(of_state, state_named(stream, head))
+    for seq, ref in attempts.items():
+        readers.setdefault(ref, batch_named(stream, seq))
+    damaged: list[LakeDamaged] = []
+    files: dict[str, dict[str, DataFile]] = {}
+    for ref, manifest in _readable(app, stream, readers, damaged):
+        # the state of the last batch, where it is read through a snapshot, may have been cleaned away
+        state_reader = readers[ref] if ref in of_state or manifest.seq > head else None
+        for file in manifest.files:
+            reader = state_reader if file.kind == "state" else batch_named(stream, manifest.seq)
+            if reader is not None:
+                files.setdefault(reader, {})[file.path] = file
+    store = app.lake(stream).store
+    for reader, by_path in files.items():
+        damaged += [error.needed_by(reader) for error in verify(store, list(by_path.values()))]
+    return len(readers) + sum(map(len, files.values())), damaged
 
 
-def _needed(ledger: LedgerReader, stream: Stream) -> dict[ManifestRef, bool]:
-    """Manifests, and whether the state in them is needed: that of the last batch, where it is read through a
-    snapshot, may have been cleaned away."""
-    head = ledger.head(stream)
-    needed = dict.fromkeys(ledger.state_manifests(stream, head.seq), True)
-    for seq, state_too in ((head.seq, False), (head.seq + 1, True)):
-        attempt = ledger.attempt(stream, seq) if seq else None
-        if attempt is not None:
-            needed.setdefault(attempt.manifest, state_too)
-    return needed
+def _attempts(ledger: LedgerReader, stream: Stream, head: int) -> dict[int, ManifestRef]:
+    """The manifests of the last batch, and of one that is computed already."""
+    attempts = {seq: ledger.attempt(stream, seq) for seq in (head, head + 1) if seq}
+    return {seq: attempt.manifest for seq, attempt in attempts.items() if attempt is not None}
 
 
 def _readable(
-    app: App, stream: Stream, needed: Mapping[ManifestRef, bool], damaged: list[LakeDamaged]
-) -> Iterator[tuple[Manifest, bool]]:
-    for known, state_too in needed.items():
+    app: App, stream: Stream, readers: Mapping[ManifestRef, str], damaged: list[LakeDamaged]
+) -> Iterator[tuple[ManifestRef, Manifest]]:
+    for ref, reader in readers.items():
         try:
-            yield app.manifest(stream, known), state_too
+            yield ref, app.manifest(stream, ref)
         except LakeDamaged as error:
-            damaged.append(error)
+            damaged.append(error.needed_by(reader))

@@ -61,6 +61,11 @@ def read_files(store: Store, files: Sequence[DataFile], columns: Sequence[str] |
     for file in files:
         with open_data(store, file) as parquet, data_errors(store, file):
             tables.append(parquet.read(columns=None if columns is None else list(columns)))
+    return joined(tables)
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of stored tables, one after the other, with the columns that any of them has."""
     schema = merged_schema(table.schema for table in tables)
     return pa.concat_tables([schema.empty_table(), *(conformed(table, schema) for table in tables)])
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidegate.app.damage import needed_by, state_named
 from tidegate.app.manifests import read_manifests
 from tidegate.app.root import App
 from tidegate.lake import DataFile, Manifest, snapshot_name
@@ -49,12 +50,14 @@ def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: 
     snapshots = app.ledger.snapshots(stream)
     base = snapshots[-1].seq if snapshots else 0
     head = app.ledger.head(stream).seq
-    manifests = read_manifests(app, stream, app.ledger.state_manifests(stream, head))
+    with needed_by(state_named(stream, head)):
+        manifests = read_manifests(app, stream, app.ledger.state_manifests(stream, head))
     before = _size_of(manifests)
     why_not = _why_not(head, base, manifests, only_if_due)
     if why_not or dry_run:
         return Compaction(stream, head, why_not or "would be compacted", before, before)
-    snapshot = _folded(app, stream, head, manifests)
+    with needed_by(state_named(stream, head)):
+        snapshot = _folded(app, stream, head, manifests)
     written = app.write_manifest(stream, snapshot)
     if not app.ledger.add_snapshot(Snapshot(stream, head, written), base):
         return Compaction(stream, head, "another compaction was faster", before, before)
