@@ -48,6 +48,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> tuple[int
         ("raise", RAISED, 0),
         ("lose", LOST, 1),
         ("pause", None, 0),
+        ("pause_after", None, 1),
         ("kill@2", -signal.SIGKILL, 1),
         ("kill_after@2", -signal.SIGKILL, 2),
         ("kill@3", 0, 2),

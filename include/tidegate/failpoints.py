@@ -8,13 +8,14 @@ A failpoint stands around an effect: a write, a commit, a message, the answer of
 `TIDEGATE_FAILPOINTS` is a list like `ledger.commit=kill,publish.send=lose@2`: what happens, and at which
 hit of the process (the first when not said).
 
-==========  ==========================================================================
+=========== ==========================================================================
 kill        the process is killed (SIGKILL) before the effect
 kill_after  the same, after it
 raise       an error comes in place of the effect
 lose        the effect happens, but its answer does not arrive: an error comes after it
 pause       the process stops (SIGSTOP) before the effect, until somebody continues it
-==========  ==========================================================================
+pause_after the same, after it
+=========== ==========================================================================
 
 `TIDEGATE_FAILPOINTS_FIRED` names a file to which each entry that fires is written first. An entry that
 stands in it does not fire again, so a retry gets past it, and a test can assert that the fault happened.
@@ -30,7 +31,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 BEFORE = ("kill", "raise", "pause")
-AFTER = ("kill_after", "lose")
+AFTER = ("kill_after", "lose", "pause_after")
 
 _NOTHING = nullcontext()
 _hits: Counter[str] = Counter()
@@ -83,7 +84,7 @@ def _fire(entry: str, name: str, action: str) -> None:
         raise FailpointRaised(name)
     if action == "lose":
         raise ReplyLost(f"The answer of {name} was lost")
-    os.kill(os.getpid(), signal.SIGSTOP if action == "pause" else signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSTOP if action.startswith("pause") else signal.SIGKILL)
 
 
 def _is_first(entry: str) -> bool:

@@ -1,6 +1,7 @@
-"""A program with a cluster of two executors that computes one batch three times: undisturbed, with an
-executor that is killed while it computes, and with a worker that stands still, so that Spark starts its
-task a second time beside it (speculation). Prints what it found, as JSON. See `test_executors`.
+"""A program with a cluster of two executors that computes one batch four times: undisturbed, with an executor
+that is killed, with a worker that stands still, so that Spark starts its task a second time beside it
+(speculation), and with a worker that is killed, so that Spark tries its task again. Each of them had written
+its files by then. Prints what it found, as JSON. See `test_executors`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ from tidegate.engine.batch import Before, compute_batch
 from tidegate.engine.session import open_session
 from tidegate.engine.source import KafkaSource
 from tidegate.lake.datafile import read_files
+from tidegate.lake.manifest import Kind
 
-PAUSE = "compute.kernel=pause"
+PAUSE, KILL = "compute.files=pause_after", "compute.files=kill_after"
+KINDS: tuple[tuple[Kind, str], ...] = (
+    ("state", "availability"),
+    ("outbox", "availability"),
+    ("quarantine", ""),
+)
 HOSTS = ("127.0.0.1", "127.0.0.2")
 """Two: a second copy of a task goes to another host only."""
 CONF = {
@@ -63,10 +70,15 @@ def stopped_worker() -> int | None:
     return None
 
 
+def arm(fired: Path, *faults: str) -> None:
+    """Let these faults happen once, and the others no more."""
+    fired.write_text("".join(f"{fault}\n" for fault in (PAUSE, KILL) if fault not in faults))
+
+
 @contextmanager
 def executor_killed(fired: Path) -> Iterator[list[bool]]:
-    """One worker stops in the kernel, and its executor is killed. Gives a list that tells so."""
-    fired.unlink()
+    """A worker stops when it has written its files; its executor is killed. Gives a list that tells so."""
+    arm(fired, PAUSE)
     killed: list[bool] = []
 
     def watch() -> None:
@@ -99,13 +111,13 @@ def speculated(events: Path) -> int:
 def main(servers: str, folder: str) -> None:
     """The computations; their rows, and what happened in between."""
     fired, home, events = Path(folder) / "fired", Path(folder), Path(folder) / "events"
-    fired.write_text(PAUSE)
+    arm(fired)
     events.mkdir()
     conf = CONF | {"spark.eventLog.dir": events.as_uri()}
     (home / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in conf.items()))
     os.environ |= {
         "SPARK_CONF_DIR": folder,
-        "TIDEGATE_FAILPOINTS": PAUSE,
+        "TIDEGATE_FAILPOINTS": f"{PAUSE},{KILL}",
         "TIDEGATE_FAILPOINTS_FIRED": str(fired),
     }
     with cluster(home, HOSTS) as master:
@@ -116,7 +128,7 @@ def main(servers: str, folder: str) -> None:
 
 
 def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
-    """The rows of one batch, of each way to compute it, and which faults there were."""
+    """The rows of one batch and its files, of each way to compute it, and which faults there were."""
     for product in range(20):
         world.stock(product % 3, 0, 5, product=product, partition=product % 2)
     world.send({"value": b"{no json", "key": b"x"})
@@ -125,18 +137,29 @@ def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
     lake = world.app.lake(plan.stream)
     records = KafkaSource(world.app.settings.require_kafka(), plan.ranges)
 
-    def rows_of(attempt: str) -> list[list[str]]:
+    def result(attempt: str) -> dict[str, Any]:
         manifest = compute_batch(spark, plan, world.pipeline, records, lake, Before(), attempt).manifest
-        kinds = (("state", "availability"), ("outbox", "availability"), ("quarantine", ""))
-        found = [read_files(lake.store, manifest.of(*kind)) for kind in kinds]
-        return [sorted(repr(row) for row in table.to_pylist()) for table in found]
+        tables = [read_files(lake.store, manifest.of(*kind)) for kind in KINDS]
+        folders = [lake.files(*kind, attempt) for kind in KINDS]
+        return {
+            "rows": [sorted(repr(row) for row in table.to_pylist()) for table in tables],
+            "named": sorted(file.path for file in manifest.files),
+            "written": sorted(file.path for folder in folders for file in lake.store.listed(folder)),
+        }
 
-    told: dict[str, Any] = {"calm": rows_of("calm")}
+    results: dict[str, Any] = {"calm": result("calm")}
     with executor_killed(fired) as killed:
-        told["executor lost"] = rows_of("lost")
-    fired.unlink()
-    told["speculated"] = rows_of("slow")
-    return told | {"killed": killed, "stood still": fired.exists()}
+        results["lost"] = result("lost")
+    arm(fired, PAUSE)
+    results["speculated"] = result("slow")
+    stood_still = PAUSE in fired.read_text()
+    arm(fired, KILL)
+    results["retried"] = result("retried")
+    return results | {
+        "killed": killed,
+        "stood still": stood_still,
+        "worker killed": KILL in fired.read_text(),
+    }
 
 
 if __name__ == "__main__":

@@ -30,15 +30,24 @@ def found(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict
     return result
 
 
-def test_a_batch_whose_executor_is_killed_has_the_rows_of_an_undisturbed_one(found: dict[str, Any]) -> None:
-    assert found["killed"] == [True]
-    assert [len(rows) for rows in found["calm"]] == [20, 53, 1]
-    assert found["executor lost"] == found["calm"]
+def test_an_undisturbed_batch_writes_no_file_that_its_manifest_does_not_name(found: dict[str, Any]) -> None:
+    calm = found["calm"]
+    assert [len(rows) for rows in calm["rows"]] == [20, 53, 1]
+    assert calm["written"] == calm["named"]
 
 
-def test_a_batch_with_a_task_that_spark_ran_twice_at_once_has_the_rows_of_an_undisturbed_one(
-    found: dict[str, Any],
+@pytest.mark.parametrize("disturbed", ["lost", "speculated", "retried"])
+def test_a_task_that_is_lost_or_run_twice_after_it_wrote_leaves_files_that_no_manifest_names(
+    found: dict[str, Any], disturbed: str
 ) -> None:
+    """And the rows are those of an undisturbed batch."""
+    result = found[disturbed]
+    assert set(result["written"]) > set(result["named"])
+    assert result["rows"] == found["calm"]["rows"]
+
+
+def test_there_was_an_executor_that_was_killed_a_second_copy_and_a_retry(found: dict[str, Any]) -> None:
+    assert found["killed"] == [True]
     assert found["stood still"] is True
     assert found["copies"] >= 1
-    assert found["speculated"] == found["calm"]
+    assert found["worker killed"] is True
