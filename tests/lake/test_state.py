@@ -95,18 +95,42 @@ def test_without_files_there_is_no_state(store: Store) -> None:
         assert state.take(hashes(1)).num_rows == 0
 
 
-def test_row_groups_without_a_wanted_hash_are_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
+@pytest.fixture
+def read_groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the row groups that were read, each as often as it was."""
+    numbers: list[int] = []
     original = Cursor._read
     monkeypatch.setattr(
         Cursor,
         "_read",
-        lambda self, group, columns: (read.append(group.number), original(self, group, columns))[1],
+        lambda self, group, columns: (numbers.append(group.number), original(self, group, columns))[1],
     )
+    return numbers
+
+
+def test_row_groups_without_a_wanted_hash_are_not_read(store: Store, read_groups: list[int]) -> None:
     files = [write(store, 1, [row(h, 1) for h in range(600)])]  # 100 row groups
     with StateReader(store, files, SCHEMA) as state:
         state.take(hashes(7, 300))
-    assert sorted(set(read)) == [1, 50]
+    assert sorted(set(read_groups)) == [1, 50]
+
+
+def test_row_groups_without_a_timer_that_is_due_are_not_read(store: Store, read_groups: list[int]) -> None:
+    """100 row groups: of the first 50 each has later timers than the one before it, the others have none."""
+    files = [write(store, 1, [row(h, 1, due_at=h if h < 300 else None) for h in range(600)])]
+    with StateReader(store, files, SCHEMA, due_at(6)) as state:
+        assert state.next_bound() == GREATEST_HASH
+        assert taken(state.take(hashes())) == [(h, 1) for h in range(7)]
+    assert sorted(set(read_groups)) == [0, 1]
+
+
+def test_without_a_latest_timer_every_row_group_is_asked(store: Store, read_groups: list[int]) -> None:
+    """As where all that hold something back have to go out."""
+    files = [write(store, 1, [row(h, 1, due_at=h) for h in range(600)])]
+    due = DueRows(("due_at",), None, due_at(6).fires)
+    with StateReader(store, files, SCHEMA, due) as state:
+        assert taken(state.take(hashes())) == [(h, 1) for h in range(7)]
+    assert sorted(set(read_groups)) == list(range(100))
 
 
 def test_a_reader_begins_at_its_first_hash(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,20 +271,11 @@ def test_a_scan_leaves_out_what_is_not_live_only_where_asked(store: Store) -> No
 # one key
 
 
-def test_a_key_is_found_by_its_hash_in_one_row_group_of_a_file(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_found_by_its_hash_in_one_row_group_of_a_file(store: Store, read_groups: list[int]) -> None:
     keyed = [row(key_hash(f"k{n}"), 1) | {"key": f"k{n}"} for n in range(100)]
     files = [write(store, 1, keyed), write(store, 2, [row(key_hash("k7"), 2) | {"key": "k7"}])]
-    read: list[int] = []
-    original = Cursor._read
-    monkeypatch.setattr(
-        Cursor,
-        "_read",
-        lambda self, group, columns: (read.append(group.number), original(self, group, columns))[1],
-    )
     assert read_key(store, files, "k7")["updated_seq"].to_pylist() == [2]
-    assert len(set(read)) <= 2
+    assert len(set(read_groups)) <= 2
     assert read_key(store, files, "unknown").num_rows == 0
 
 

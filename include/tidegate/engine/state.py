@@ -10,15 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import core
-from tidegate.core.rows import ENTRY, POSITION
 from tidegate.engine.shuffle import HashRange
 from tidegate.lake.manifest import DataFile
+from tidegate.lake.schema import DUE_AT, PENDING, PLACE, TIMERS, UPDATED_SEQ, state_schema
 from tidegate.lake.state import DueRows, StateReader
 from tidegate.lake.store import Store
 
 _CONSTANTS = {"kind": core.STATE, "turn": -1, "part": 0, "passes": True}
 """What state rows have in the columns that tell of records."""
-_TIMERS = ("topic", "partition", "due_at", "pending")
 
 
 def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
@@ -26,14 +25,12 @@ def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
     values = [pa.field("value", rows.field("held").type)] if logic.keeps_values else []
     if not logic.remembers_hashes:
         values.append(pa.field("emitted", rows.field("emitted").type))
-    fields = [pa.field("hash", pa.int64()), pa.field("key", pa.string()), *values, *POSITION]
-    fields += [pa.field("timestamp", pa.int64()), pa.field("source", pa.string()), *ENTRY]
-    return pa.schema([*fields, pa.field("updated_seq", pa.int64())])
+    return state_schema(values)
 
 
 def to_stored(states: pa.RecordBatch, schema: pa.Schema, seq: int) -> pa.RecordBatch:
     """State rows that the kernel gave, as files have them."""
-    given = {"updated_seq": pa.repeat(pa.scalar(seq, pa.int64()), states.num_rows)}
+    given = {UPDATED_SEQ: pa.repeat(pa.scalar(seq, pa.int64()), states.num_rows)}
     arrays = [
         given[field.name] if field.name in given else states.column(_KERNEL_NAMES.get(field.name, field.name))
         for field in schema
@@ -70,19 +67,19 @@ def due_rows(logic: core.Stage, batch: core.Batch) -> DueRows | None:
     latest = None if all_that_hold else max([batch.least_end, *batch.ends.values()])
 
     def fires(timers: pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-        reached = pc.fill_null(pc.less_equal(timers["due_at"], _ends(timers, batch)), False)
+        reached = pc.fill_null(pc.less_equal(timers[DUE_AT], _ends(timers, batch)), False)
         if not all_that_hold:
             return reached
-        return pc.or_(reached, pc.fill_null(pc.greater(timers["pending"], 0), False))
+        return pc.or_(reached, pc.fill_null(pc.greater(timers[PENDING], 0), False))
 
-    return DueRows(_TIMERS, latest, fires)
+    return DueRows(TIMERS, latest, fires)
 
 
 def _ends(timers: pa.Table, batch: core.Batch) -> pa.ChunkedArray | pa.Int64Scalar:
     """Per row, the time of its partition at the end of the batch."""
     ends = pa.nulls(timers.num_rows, pa.int64())
-    for (topic, partition), end in batch.ends.items():
-        there = pc.and_(pc.equal(timers["topic"], topic), pc.equal(timers["partition"], partition))
+    for place, end in batch.ends.items():
+        there = pc.and_(*(pc.equal(timers[name], part) for name, part in zip(PLACE, place, strict=True)))
         ends = pc.if_else(there, pa.scalar(end, pa.int64()), ends)
     return pc.fill_null(ends, pa.scalar(batch.least_end, pa.int64()))
 

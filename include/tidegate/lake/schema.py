@@ -11,22 +11,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.rows import ENTRY as ENTRY_FIELDS
+from tidegate.core.rows import POSITION
 from tidegate.errors import SchemaChanged
 
 HASH = "hash"
 """What state files are sorted by: the key's hash; in a bounded stage that of the topic-partition."""
-KEY, LIVE, DUE_AT, UPDATED_SEQ = "key", "live", "due_at", "updated_seq"
+KEY, LIVE, DUE_AT, PENDING, UPDATED_SEQ = "key", "live", "due_at", "pending", "updated_seq"
 
 ENTRY = (HASH, KEY, "window_start", "window_end")
 """What tells entries apart. In a bounded stage also PLACE: a key has an entry in each topic-partition."""
 PLACE = ("topic", "partition")
 NEWNESS = (UPDATED_SEQ, *PLACE)
 """Of an entry's rows the one with the largest of these counts, compared in this order."""
+TIMERS = (*PLACE, DUE_AT, PENDING)
+"""What tells whether an entry's timer fires: by its partition's time, or since it holds something back."""
 
 _KEYED = [(HASH, pa.int64()), (KEY, pa.string()), ("window_start", pa.int64()), ("window_end", pa.int64())]
 _PLACED = [("topic", pa.string()), ("partition", pa.int32())]
 STATE_COLUMNS = pa.schema([*_KEYED, *_PLACED, (LIVE, pa.bool_()), (UPDATED_SEQ, pa.int64())])
 """What files of every stage have, whatever its values are: tables for others begin with these columns."""
+
+
+def state_schema(values: Sequence[pa.Field]) -> pa.Schema:
+    """The columns of a stage's state files; `values`: what it keeps of an entry beside a digest."""
+    fields = [pa.field(HASH, pa.int64()), pa.field(KEY, pa.string()), *values, *POSITION]
+    fields += [pa.field("timestamp", pa.int64()), pa.field("source", pa.string()), *ENTRY_FIELDS]
+    return pa.schema([*fields, pa.field(UPDATED_SEQ, pa.int64())])
+
 
 Hashes = npt.NDArray[np.int64]
 RowNumbers = npt.NDArray[np.int64]
