@@ -18,6 +18,7 @@ from tests.world import NOW_MS, World, key_of
 from tidegate import protocol
 from tidegate.app import App
 from tidegate.broker.progress import read_until
+from tidegate.broker.records import Slice, read_slice
 from tidegate.cli import cli
 from tidegate.errors import BrokerUnavailable, Halted, OffsetsLost
 from tidegate.local.broker import KafkaBroker
@@ -35,12 +36,20 @@ def test_a_compacted_topic_is_read_over_its_gaps_and_the_records_left_are_counte
     with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
         world = World(broker.bootstrap_servers, tmp_path, lambda: spark)
         _compact(world)
-        world.stock(1, 2, 3, 4, 0, product=1)
+        world.stock(1, 2, product=1)
         world.stock(5, product=2)
-        _roll_until(world, lambda: _offsets(world)[0] == 4)
+        world.stock(3, 4, 0, product=1)
+        _roll_until(world, lambda: _offsets(world)[:2] == [2, 5])
         offsets = _offsets(world)
+        ends_in_a_gap = {(0, 1): [], (0, 4): [2], (3, 4): [], (3, 5): [], (4, 6): [5]}
+        assert {bounds: _offsets_of_slice(world, *bounds) for bounds in ends_in_a_gap} == ends_in_a_gap
+        world.write_pipeline(source_extra="max_records: 4")
         world.run()
-        assert world.counts(1)["read"] == len(offsets) < offsets[-1] + 1
+        assert world.counts(1)["read"] == 1
+        assert world.app.ledger.head(world.stream).offsets[world.source, 0] == 4
+        world.write_pipeline()
+        world.run()
+        assert world.counts(2)["read"] == len(offsets) - 1 < offsets[-1]
         assert world.app.ledger.head(world.stream).offsets[world.source, 0] == offsets[-1] + 1
         published = world.published()
         assert published[key_of(product=1)] == [False]
@@ -62,6 +71,11 @@ def _offsets(world: World) -> list[int]:
     found = [record.offset for record in read_until(consumer, at, consumer.end_offsets([at])[at])]
     consumer.close()
     return found
+
+
+def _offsets_of_slice(world: World, start: int, end: int) -> list[int]:
+    blocks = read_slice(world.app.settings.require_kafka(), Slice(world.source, 0, start, end))
+    return [message.offset() for block in blocks for message in block]
 
 
 def _roll_until(world: World, compacted: Callable[[], bool]) -> None:
