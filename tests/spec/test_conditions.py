@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 
 import pytest
 
@@ -28,6 +29,11 @@ def faults(text: str) -> list[Fault]:
     assert condition is None
     assert all(fault.message and fault.fix.endswith((".", "?")) for fault in found)
     return found
+
+
+def test_a_negative_constant_keeps_its_digits() -> None:
+    digits = "1." + "7" * 29
+    assert read(f"d > -{digits}").tree == (">", ("column", "d"), ("literal", Decimal(f"-{digits}")))
 
 
 def test_a_condition_is_made_of_tuples_that_can_be_printed_and_sent() -> None:

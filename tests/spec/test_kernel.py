@@ -11,7 +11,13 @@ from tests.spec.files import COLLECT, COUNT, HOUR, LATEST, made
 from tidegate import core
 from tidegate.core.equivalence import Equivalence
 from tidegate.errors import ConditionFailed
-from tidegate.spec import deduplication_stage, kernel_stage, parse_case_pipeline
+from tidegate.spec import (
+    compile_pipeline,
+    deduplication_stage,
+    kernel_stage,
+    parse_case_pipeline,
+    read_compiled,
+)
 from tidegate.spec.kernel import over_types
 
 
@@ -171,7 +177,7 @@ def test_columns_are_deduplicated_by_a_stage_of_its_own() -> None:
     )
 
 
-def test_conditions_are_read_again_over_the_types_that_values_have() -> None:
+def test_conditions_are_over_the_types_that_values_have() -> None:
     stage = {
         "name": "s",
         "window": {"tumbling": "1h"},
@@ -194,3 +200,21 @@ def test_conditions_are_read_again_over_the_types_that_values_have() -> None:
         typed.emit.equivalence.condition.evaluate({"old": {"n": 2}, "new": {"n": 2}})
     with pytest.raises(ConditionFailed, match=r"computes with string"):
         over_types(logic, pa.struct([("n", pa.string())]), {})
+
+
+def test_a_planned_condition_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It means what it meant when the batch was planned, whatever the grammar refuses by now."""
+    held = {**LATEST, "emit": {"on": "interval", "every": "1m"}, "where": "price > 1"}
+    same = {**LATEST, "emit": {"on": "change", "equal": {"sql": "old.price = new.price"}}}
+    pipeline = made(held, same)
+    loaded = read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1 of p/1")
+    for place in ("tidegate.spec.sql._parse", "tidegate.spec.condition.parse", "tidegate.spec.lexis.split"):
+        monkeypatch.setattr(place, lambda *_: pytest.fail("a text was read"))
+    emitted = pa.struct([("price", pa.float64()), ("name", pa.string()), ("ok", pa.bool_())])
+    for stage in loaded.stages:
+        typed = over_types(kernel_stage(loaded, stage), emitted, {})
+        if typed.where is not None:
+            assert typed.where.evaluate({"price": 2.0}) is True
+        else:
+            assert isinstance(typed.emit, core.Change)
+            assert isinstance(typed.emit.equivalence, core.Satisfies)

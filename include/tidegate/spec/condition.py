@@ -12,30 +12,16 @@ from pydantic_core import PydanticKnownError
 from sqlglot import exp
 
 from tidegate.core.condition import Condition
-from tidegate.core.condition.compiler import KEY_KINDS, like_pattern
+from tidegate.core.condition.compiler import like_pattern
 from tidegate.core.condition.regex import java_pattern
 from tidegate.spec import condition_functions as functions
+from tidegate.spec import condition_types as types
 from tidegate.spec import lexis
 from tidegate.spec.columns import Type
 from tidegate.spec.constants import Known
-from tidegate.spec.kinds import (
-    BOOLEAN,
-    DOUBLE,
-    NULL,
-    STRING,
-    Typed,
-    Unfitting,
-    arithmetic,
-    comparable,
-    decimal,
-    fitted,
-    group,
-    literal,
-    united,
-    whole_literal,
-)
+from tidegate.spec.kinds import BOOLEAN, NULL, Typed, Unfitting, arithmetic, constant, group
 from tidegate.spec.mistakes import Fault, as_mistake
-from tidegate.spec.sql import check_expression, column_type, parse, path_of
+from tidegate.spec.sql import check_expression, parse, path_of
 
 MAX_DEPTH = 100
 _COMPARISONS: dict[type[exp.Expr], str] = {
@@ -160,11 +146,12 @@ class _Reader:
 
     def boolean(self, node: exp.Expr, whose: str) -> Any:
         """The tree of something that is true, false or null."""
-        tree, type_ = self.read(node)
-        if group(type_) not in ("boolean", None):
-            fix = "Write a comparison, such as `total > 0`."
-            self.faults.append(Fault(f"{whose} is {type_ and type_.text}, neither true nor false", fix))
-        return tree
+        operand = self.read(node)
+        try:
+            types.require_boolean(operand, whose)
+        except Unfitting as unfitting:
+            self.faults.append(unfitting.fault)
+        return operand.tree
 
     def read(self, node: exp.Expr) -> Typed:
         """A part of the tree."""
@@ -211,44 +198,28 @@ class _Reader:
             return functions.field(self.read(node.this), node.expression.name)
         if not isinstance(column, exp.Column):
             return self.refuse("a field is taken out of what is not a column")
-        path, type_ = column_type(path_of(column), self.known)
-        if len(path) == 1 and (key := self.key(path[0])) is not None:
-            return key
-        return Typed(("column", *path), None if type_ and type_.kind == "any" else type_)
-
-    def key(self, name: str) -> Typed | None:
-        """A column of the key, out of the key itself; None where it is a column of the value."""
-        key = next((key for key in self.keys if key.lower() == name.lower()), None)
-        if key is None or name.lower() in {column.lower() for column in self.known or ()}:
-            return None
-        type_ = self.keys[key]
-        if type_ is not None and type_.kind not in KEY_KINDS:
-            return self.refuse(
-                f"the key column `{key}` is {type_.text}", "Emit it: name it in the value, too."
-            )
-        return Typed(("key", key if len(self.keys) > 1 else None, type_.kind if type_ else "string"), type_)
+        return types.column(path_of(column), self.known, self.keys)
 
     def constant(self, node: exp.Literal | exp.Boolean | exp.Null) -> Typed:
         if isinstance(node, exp.Null):
-            return literal(None, NULL)
+            return constant(None)
         if isinstance(node, exp.Boolean):
-            return literal(bool(node.this), BOOLEAN)
-        return literal(str(node.this), STRING) if node.is_string else self.number(str(node.this))
+            return constant(bool(node.this))
+        return constant(str(node.this)) if node.is_string else self.number(str(node.this))
 
     def number(self, text: str) -> Typed:
         if "e" in text.lower():
-            return literal(float(text), DOUBLE)
+            return constant(float(text))
         value = Decimal(text)
         if value >= 2**63:
             # Spark compares such a one with a bigint column without looking for nulls
             return self.refuse("a number is too large for `bigint`", "Write it as a double, such as `1e20`.")
         if text.isdigit():
-            return whole_literal(int(text))
+            return constant(int(text))
         _, digits, exponent = value.as_tuple()
-        scale = -int(exponent)
-        if max(len(digits), scale) > 38:
+        if max(len(digits), -int(exponent)) > 38:
             return self.refuse("a number has more than 38 digits", "Shorten it.")
-        return literal(value, decimal(max(len(digits), scale), scale))
+        return constant(value)
 
     # operators
 
@@ -256,25 +227,20 @@ class _Reader:
         return self.read(node.this)
 
     def negative(self, node: exp.Neg) -> Typed:
-        tree, type_ = self.read(node.this)
-        if isinstance(node.this, exp.Literal) and group(type_) == "number":
-            return whole_literal(-tree[1]) if type(tree[1]) is int else Typed(("literal", -tree[1]), type_)
-        if group(type_) not in ("number", None):
-            return self.refuse("a minus stands before what is not a number", "Write `cast(x as bigint)`.")
-        return fitted(("negative", tree), type_)
+        operand = self.read(node.this)
+        if isinstance(node.this, exp.Literal) and group(operand.type) == "number":
+            value = operand.tree[1]
+            return constant(value.copy_negate() if isinstance(value, Decimal) else -value)
+        return types.negated(operand)
 
     def arithmetic(self, node: exp.Binary) -> Typed:
         return arithmetic(_ARITHMETIC[type(node)], self.read(node.left), self.read(node.right))
 
     def comparison(self, node: exp.Binary) -> Typed:
-        return self.compared(_COMPARISONS[type(node)], self.read(node.left), self.read(node.right))
-
-    def compared(self, operator: str, left: Typed, right: Typed) -> Typed:
-        left, right = comparable(left, right)
-        return Typed((operator, left.tree, right.tree), BOOLEAN)
+        return types.compared(_COMPARISONS[type(node)], self.read(node.left), self.read(node.right))
 
     def differs(self, node: exp.NullSafeNEQ) -> Typed:
-        same = self.compared("<=>", self.read(node.left), self.read(node.right))
+        same = types.compared("<=>", self.read(node.left), self.read(node.right))
         return Typed(("not", same.tree), BOOLEAN)
 
     def connected(self, node: exp.Connector) -> Typed:
@@ -289,7 +255,7 @@ class _Reader:
         if node.args.get("symmetric"):
             return self.refuse("`symmetric` is not used here", "Write `x between low and high`.")
         value, low, high = (self.read(node.args[name]) for name in ("this", "low", "high"))
-        parts = self.compared(">=", value, low), self.compared("<=", value, high)
+        parts = types.compared(">=", value, low), types.compared("<=", value, high)
         return Typed(("and", *(part.tree for part in parts)), BOOLEAN)
 
     def is_(self, node: exp.Is) -> Typed:
@@ -301,11 +267,7 @@ class _Reader:
         return self.refuse("`is` needs `null`, `true` or `false` behind it")
 
     def in_(self, node: exp.In) -> Typed:
-        items = [self.read(each) for each in (node.this, *node.expressions)]
-        for item in items[1:]:
-            comparable(items[0], item)
-        united_items, _ = united(items)
-        return Typed(("in", *(item.tree for item in united_items)), BOOLEAN)
+        return types.contained([self.read(item) for item in (node.this, *node.expressions)])
 
     def like(self, node: exp.Like | exp.Escape) -> Typed:
         escape: str | None = "\\"
@@ -317,9 +279,7 @@ class _Reader:
         if not isinstance(node, exp.Like) or pattern is None or escape is None or len(escape) != 1:
             fix = "Write `x like 'a%'`, or use `startswith`, `endswith` or `contains`."
             return self.refuse("`like` needs a text in quotes behind it", fix)
-        if group(value.type) not in ("string", None):
-            message = f"`like` is of texts, not of {value.type and value.type.text}"
-            return self.refuse(message, "Compare it with `=`.")
+        types.require_text(value, "like")
         try:
             like_pattern(pattern, escape)
         except ValueError as error:
@@ -349,17 +309,11 @@ class _Reader:
             if subject is None:
                 conditions.append(self.boolean(branch.this, "what `when` stands before"))
             else:
-                conditions.append(self.compared("=", subject, self.read(branch.this)).tree)
+                conditions.append(types.compared("=", subject, self.read(branch.this)).tree)
         results = [self.read(branch.args["true"]) for branch in node.args["ifs"]]
         default = node.args.get("default")
-        results.append(self.read(default) if default else literal(None, NULL))
-        return self.choice(conditions, results)
-
-    def choice(self, conditions: list[Any], results: list[Typed]) -> Typed:
-        """CASE: the result of the first condition that is true, else the last result."""
-        found, type_ = united(results)
-        branches = [(condition, each.tree) for condition, each in zip(conditions, found, strict=False)]
-        return Typed(("case", *branches, found[-1].tree), type_)
+        results.append(self.read(default) if default else constant(None))
+        return types.choice(conditions, results)
 
     def cast(self, node: exp.Cast) -> Typed:
         if node.to.this in _TIMES and (written := _text(node.this)) is not None:
@@ -392,7 +346,7 @@ class _Reader:
         operands = [self.read(each) for each in node.expressions]
         functions.require_number_of_arguments(name, len(operands))
         if name == "if":
-            return self.choice([self.boolean(node.expressions[0], "what `if` tests")], operands[1:])
+            return types.choice([self.boolean(node.expressions[0], "what `if` tests")], operands[1:])
         return functions.call(name, operands)
 
 

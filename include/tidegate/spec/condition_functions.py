@@ -23,11 +23,12 @@ from tidegate.spec.kinds import (
     Typed,
     Unfitting,
     comparable,
+    constant,
     decimal,
     digits,
     fitted,
     group,
-    literal,
+    named,
     united,
 )
 
@@ -103,7 +104,8 @@ def cast(operand: Typed, to: str) -> Typed:
     tree = ("call", f"to_{to}", operand.tree)
     if operand.tree[0] == "literal" and group(operand.type) == "number":
         try:
-            return literal(FUNCTIONS[f"to_{to}"](operand.tree[1]), result)
+            value = FUNCTIONS[f"to_{to}"](operand.tree[1])
+            return named(value, to) if to in INTEGERS else constant(value)
         except Unfit as unfit:
             raise Unfitting(unfit.what, unfit.fix) from None
     return Typed(tree, result)
@@ -113,7 +115,7 @@ def _narrowed(whole: Typed, to: Type) -> Typed:
     if whole.tree[0] != "literal" or whole.tree[1] is None:
         return fitted(whole.tree, to)
     try:
-        return literal(fit(whole.tree[1], to.kind), to)
+        return named(fit(whole.tree[1], to.kind), to.kind)
     except Unfit as unfit:
         raise Unfitting(unfit.what, unfit.fix) from None
 
@@ -130,14 +132,14 @@ def instant(written: str, kind: str) -> Typed:
     day, time, zone = parts.groups() if parts else (None, None, None)
     with suppress(ValueError):
         if kind == "date" and day and not time:
-            return literal(date.fromisoformat(day), Type(kind, kind))
+            return constant(date.fromisoformat(day))
         if kind != "date" and day and (zone is None or kind == "timestamp"):
             form = "%Y-%m-%d %H:%M:%S.%f" if time and "." in time else "%Y-%m-%d %H:%M:%S"
             value = datetime.strptime(f"{day} {time or '00:00:00'}", form)
             if kind == "timestamp":
                 value = datetime.fromisoformat(f"{value.isoformat()}{(zone or 'Z').replace('Z', '+00:00')}")
                 value = value.astimezone(timezone.utc)
-            return literal(value, Type(kind, kind))
+            return constant(value)
     example = "2026-01-31" if kind == "date" else "2026-01-31 10:30:00"
     raise Unfitting(f"{written!r} is not a {kind} here", f"Write it as in `{kind}'{example}'`.")
 

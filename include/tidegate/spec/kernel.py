@@ -14,7 +14,7 @@ from tidegate.core.equivalence import Equivalence
 from tidegate.errors import ConditionFailed
 from tidegate.spec.arrow import type_of
 from tidegate.spec.columns import ANY, Type
-from tidegate.spec.condition import parse_condition
+from tidegate.spec.condition_types import typed_condition
 from tidegate.spec.constants import Known
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.emit import (
@@ -26,6 +26,7 @@ from tidegate.spec.emit import (
     WindowCloseEmit,
 )
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
+from tidegate.spec.kinds import Unfitting
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
@@ -68,10 +69,11 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
 
 
 def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.Stage:
-    """The stage with its conditions read over the types that emitted and key columns really have.
+    """The stage with its conditions over the types that emitted and key columns really have.
 
     From a file alone, the type of an expression is known only where a condition could have it, too; but how
-    wide a number is decides whether its sum overflows. Raises ConditionFailed where types do not fit.
+    wide a number is decides whether its sum overflows. What a condition means was settled when it was
+    compiled: its text is not read again. Raises ConditionFailed where types do not fit.
     """
     types: Known = {field.name: type_of(field.type) for field in emitted}
     where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS}, keys)
@@ -88,10 +90,11 @@ def _compared_over(emit: core.Emit, types: Known) -> core.Emit:
 
 
 def _over(condition: Condition, types: Known, keys: Known) -> Condition:
-    typed, faults = parse_condition(condition.text, types, keys)
-    if typed is None:
-        raise ConditionFailed(f"`{condition.text}`: {faults[0].message}", faults[0].fix)
-    return typed
+    try:
+        return Condition(condition.text, typed_condition(condition.tree, types, keys))
+    except Unfitting as unfitting:
+        fault = unfitting.fault
+        raise ConditionFailed(f"`{condition.text}`: {fault.message}", fault.fix) from None
 
 
 def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:

@@ -6,7 +6,9 @@ A type is None where it is not known; then nothing is said against it here, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 from tidegate.core.condition import Tree
 from tidegate.spec.columns import ANY, Type
@@ -22,6 +24,7 @@ FLOAT = Type("float", "float")
 DOUBLE = Type("double", "double")
 STRING = Type("string", "string")
 
+_CONSTANTS = {type(None): NULL, bool: BOOLEAN, float: DOUBLE, str: STRING, date: Type("date", "date")}
 INTEGERS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 """Whole numbers, narrowest first, and how many digits Spark gives them beside decimals."""
 _NESTED = ("array", "map", "struct")
@@ -58,9 +61,29 @@ def decimal(digits: int, scale: int) -> Type:
     return Type(text, "decimal")
 
 
-def literal(value: object, type_: Type) -> Typed:
-    """A constant."""
-    return Typed(("literal", value), type_)
+def constant(value: Any) -> Typed:
+    """A constant, of the type that its value tells."""
+    return Typed(("literal", value), _type_of(value))
+
+
+def named(value: int, kind: str) -> Typed:
+    """A whole number of a type that it was cast to: the tree names that, where the value does not tell it."""
+    type_ = Type(kind, kind)
+    return Typed(("literal", value) if _type_of(value) == type_ else ("literal", value, kind), type_)
+
+
+def _type_of(value: Any) -> Type:
+    """Of a constant. A whole number that is written has 32 bits, and 64 where those are too few."""
+    if isinstance(value, Decimal):
+        _, digits, exponent = value.as_tuple()
+        scale = -int(exponent)
+        return decimal(max(len(digits), scale), scale)
+    if isinstance(value, datetime):
+        kind = "timestamp" if value.tzinfo else "timestamp_ntz"
+        return Type(kind, kind)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return INT if -(2**31) <= value < 2**31 else BIGINT
+    return _CONSTANTS[type(value)]
 
 
 def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
@@ -118,11 +141,6 @@ def fitted(tree: Tree, type_: Type | None) -> Typed:
     """A computed number, which has to fit into a whole number's type; 64 bits are looked at anyway."""
     narrow = type_ is not None and type_.kind in INTEGERS and type_.kind != "bigint"
     return Typed(("fit", type_.kind, tree) if type_ and narrow else tree, type_)
-
-
-def whole_literal(value: int) -> Typed:
-    """A whole number that is written has 32 bits, and 64 where those are too few."""
-    return literal(value, INT if -(2**31) <= value < 2**31 else BIGINT)
 
 
 def digits(number: Typed) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """From a condition's tree to one Python function of a row.
 
-A tree is a tuple `(operation, *operands)`. The operands are trees, but for `("literal", value)`,
+A tree is a tuple `(operation, *operands)`. The operands are trees, but for `("literal", value)`
+(with a third part where the value does not tell the type),
 `("column", name, field, …)`, `("key", name or None, type)`, `("field", tree, name)`,
 `("like", tree, pattern, escape)`, `("rlike", tree, pattern)`, `("is", tree, value)`,
 `("fit", type, tree)`, `("call", function, *trees)` and `("case", (condition, result), …, otherwise)`.
@@ -313,7 +314,7 @@ def _call(name: str, *trees: Tree) -> Part:
 
 
 _FORMS: dict[str, Callable[..., Part]] = {
-    "literal": lambda value: lambda row: value,
+    "literal": lambda value, kind=None: lambda row: value,
     "column": _column,
     "key": _key,
     "is": _is,

@@ -1,0 +1,223 @@
+"""A compiled condition over other types than it was compiled with: its tree again, without its text.
+
+From a file alone not all types are known, and a plan keeps the compiled form. What the types add to a tree
+(`fit`, `widened`) is taken off and put on anew, by the same rules as when the text was read; what a name or
+an operator stands for was settled then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.core.condition import Tree
+from tidegate.core.condition.compiler import KEY_KINDS
+from tidegate.spec import condition_functions as functions
+from tidegate.spec.constants import Known
+from tidegate.spec.kinds import (
+    BOOLEAN,
+    Typed,
+    Unfitting,
+    arithmetic,
+    comparable,
+    constant,
+    fitted,
+    group,
+    named,
+    united,
+)
+from tidegate.spec.sql import column_type
+
+_COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
+_ARITHMETIC = ("+", "-", "*", "/", "%", "div")
+_FUNCTIONS = ("coalesce", "nullif", "least", "greatest")
+_CAST = "to_"
+_ELEMENTS = ("at", "of_key")
+
+
+def typed_condition(tree: Tree, known: Known, keys: Known) -> Tree:
+    """The tree of a condition over these types of columns, and of the key's. Raises Unfitting."""
+    return _Types(known, keys).boolean(tree, "the condition").tree
+
+
+def column(path: list[str], known: Known | None, keys: Known) -> Typed:
+    """A column or field, of the value or else of the key. Raises Unfitting."""
+    names, type_ = column_type(path, known)
+    if len(names) == 1 and (key := _key(names[0], known, keys)) is not None:
+        return key
+    return Typed(("column", *names), None if type_ and type_.kind == "any" else type_)
+
+
+def require_boolean(operand: Typed, whose: str) -> None:
+    """Raises Unfitting when something is surely neither true nor false."""
+    if group(operand.type) not in ("boolean", None):
+        what = f"{whose} is {operand.type and operand.type.text}, neither true nor false"
+        raise Unfitting(what, "Write a comparison, such as `total > 0`.")
+
+
+def compared(operator: str, left: Typed, right: Typed) -> Typed:
+    """A comparison. Raises Unfitting."""
+    left, right = comparable(left, right)
+    return Typed((operator, left.tree, right.tree), BOOLEAN)
+
+
+def contained(items: list[Typed]) -> Typed:
+    """Whether the first of them is one of the others. Raises Unfitting."""
+    for item in items[1:]:
+        comparable(items[0], item)
+    return Typed(("in", *(item.tree for item in united(items)[0])), BOOLEAN)
+
+
+def choice(conditions: list[Tree], results: list[Typed]) -> Typed:
+    """CASE: the result of the first condition that is true, else the last result. Raises Unfitting."""
+    alike, type_ = united(results)
+    branches = [(condition, result.tree) for condition, result in zip(conditions, alike, strict=False)]
+    return Typed(("case", *branches, alike[-1].tree), type_)
+
+
+def negated(operand: Typed) -> Typed:
+    """A minus before something that is not a constant. Raises Unfitting."""
+    if group(operand.type) not in ("number", None):
+        raise Unfitting("a minus stands before what is not a number", "Write `cast(x as bigint)`.")
+    return fitted(("negative", operand.tree), operand.type)
+
+
+def require_text(operand: Typed, name: str) -> None:
+    """Raises Unfitting when the operand of `like` or `rlike` is surely no text."""
+    if group(operand.type) not in ("string", None):
+        what = f"`{name}` is of texts, not of {operand.type and operand.type.text}"
+        raise Unfitting(what, "Compare it with `=`.")
+
+
+def _key(name: str, known: Known | None, keys: Known) -> Typed | None:
+    """A column of the key, out of the key itself; None where it is a column of the value."""
+    key = next((key for key in keys if key.lower() == name.lower()), None)
+    if key is None or name.lower() in {column.lower() for column in known or ()}:
+        return None
+    type_ = keys[key]
+    if type_ is not None and type_.kind not in KEY_KINDS:
+        raise Unfitting(f"the key column `{key}` is {type_.text}", "Emit it: name it in the value, too.")
+    return Typed(("key", key if len(keys) > 1 else None, type_.kind if type_ else "string"), type_)
+
+
+class _Types:
+    """One walk over a tree."""
+
+    def __init__(self, known: Known, keys: Known) -> None:
+        self._known = known
+        self._keys = keys
+
+    def of(self, tree: Tree) -> Typed:
+        """A part of the tree, with its type."""
+        operation, *operands = tree
+        return OPERATIONS[operation](self, *operands)
+
+    def boolean(self, tree: Tree, whose: str) -> Typed:
+        operand = self.of(tree)
+        require_boolean(operand, whose)
+        return operand
+
+    # leaves
+
+    def literal(self, value: Any, kind: str | None = None) -> Typed:
+        return constant(value) if kind is None else named(value, kind)
+
+    def column(self, *path: str) -> Typed:
+        lowered = {name.lower() for name in (*self._known, *self._keys)}
+        if path[0].lower() not in lowered:
+            raise Unfitting(f"the column `{path[0]}` does not exist", "Name a column that is emitted.")
+        return column(list(path), self._known, self._keys)
+
+    def key(self, name: str | None, _: str) -> Typed:
+        name = next(iter(self._keys), None) if name is None else name
+        key = None if name is None else _key(name, None, self._keys)
+        if key is None:
+            raise Unfitting(f"the key column `{name or 'key'}` does not exist", "Name a column of the key.")
+        return key
+
+    # what types add
+
+    def fit(self, kind: str, tree: Tree) -> Typed:
+        is_cast = tree[:2] == ("call", f"{_CAST}bigint")
+        return functions.cast(self.of(tree[2]), kind) if is_cast else self.of(tree)
+
+    # operators
+
+    def arithmetic(self, operator: str, left: Tree, right: Tree) -> Typed:
+        return arithmetic(operator, self.of(left), self.of(right))
+
+    def compared(self, operator: str, left: Tree, right: Tree) -> Typed:
+        return compared(operator, self.of(left), self.of(right))
+
+    def negative(self, tree: Tree) -> Typed:
+        return negated(self.of(tree))
+
+    def connected(self, name: str, *trees: Tree) -> Typed:
+        operands = [self.boolean(tree, f"a side of `{name}`").tree for tree in trees]
+        return Typed((name, *operands), BOOLEAN)
+
+    def negation(self, tree: Tree) -> Typed:
+        return Typed(("not", self.boolean(tree, "what `not` stands before").tree), BOOLEAN)
+
+    def null(self, tree: Tree) -> Typed:
+        return Typed(("null", self.of(tree).tree), BOOLEAN)
+
+    def is_(self, tree: Tree, wanted: bool) -> Typed:
+        return Typed(("is", self.boolean(tree, "what stands before `is`").tree, wanted), BOOLEAN)
+
+    def contained(self, *trees: Tree) -> Typed:
+        return contained([self.of(tree) for tree in trees])
+
+    def pattern(self, name: str, tree: Tree, *pattern: str) -> Typed:
+        operand = self.of(tree)
+        require_text(operand, name)
+        return Typed((name, operand.tree, *pattern), BOOLEAN)
+
+    # choices and calls
+
+    def case(self, *branches: Tree) -> Typed:
+        *pairs, otherwise = branches
+        conditions = [self.boolean(condition, "what `when` stands before").tree for condition, _ in pairs]
+        return choice(conditions, [self.of(result) for result in (*(pair[1] for pair in pairs), otherwise)])
+
+    def field(self, tree: Tree, name: str) -> Typed:
+        return functions.field(self.of(tree), name)
+
+    def function(self, name: str, *trees: Tree) -> Typed:
+        return functions.call(name, [self.of(tree) for tree in trees])
+
+    def call(self, name: str, *trees: Tree) -> Typed:
+        if name == "widened":
+            return self.of(trees[0])
+        if name.startswith(_CAST):
+            return functions.cast(self.of(trees[0]), name.removeprefix(_CAST))
+        if name in _ELEMENTS:
+            return functions.element(self.of(trees[0]), self.of(trees[1]))
+        return self.function(name, *trees)
+
+
+def _named(method: Callable[..., Typed], operation: str) -> Callable[..., Typed]:
+    """A method that several operations share, and which is told which of them it is."""
+    return lambda types, *operands: method(types, operation, *operands)
+
+
+OPERATIONS: dict[str, Callable[..., Typed]] = {
+    "literal": _Types.literal,
+    "column": _Types.column,
+    "key": _Types.key,
+    "fit": _Types.fit,
+    **{name: _named(_Types.arithmetic, name) for name in _ARITHMETIC},
+    **{name: _named(_Types.compared, name) for name in _COMPARISONS},
+    **{name: _named(_Types.connected, name) for name in ("and", "or")},
+    **{name: _named(_Types.pattern, name) for name in ("like", "rlike")},
+    **{name: _named(_Types.function, name) for name in _FUNCTIONS},
+    "negative": _Types.negative,
+    "not": _Types.negation,
+    "null": _Types.null,
+    "is": _Types.is_,
+    "in": _Types.contained,
+    "case": _Types.case,
+    "field": _Types.field,
+    "call": _Types.call,
+}
+"""Every operation of `core.condition.compiler`."""

@@ -1,0 +1,124 @@
+"""A compiled condition over the types that its columns really have, without its text."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.spec import test_condition_types_in_spark as in_spark
+from tests.spec.conditions import COLUMNS, RandomCondition
+from tidegate.core.condition import Tree, compiler
+from tidegate.spec.columns import parse_columns, parse_type
+from tidegate.spec.condition import parse_condition, read_expression
+from tidegate.spec.condition_types import OPERATIONS, typed_condition
+from tidegate.spec.constants import Known
+from tidegate.spec.kinds import Unfitting
+
+TYPES: Known = {column.name: parse_type(column.type) for column in parse_columns(COLUMNS)[0]}
+
+
+def tree_of(text: str, known: Known) -> Tree | None:
+    condition, _ = parse_condition(text, known)
+    return condition and condition.tree
+
+
+def over(text: str, types: Known, keys: Known | None = None) -> Tree:
+    """A condition that was compiled where no type was known, over types."""
+    condition, faults = parse_condition(text, dict.fromkeys(types), dict.fromkeys(keys or ()))
+    assert condition is not None, faults
+    return typed_condition(condition.tree, types, keys or {})
+
+
+def test_every_operation_of_a_tree_has_its_types() -> None:
+    assert OPERATIONS.keys() == compiler._FORMS.keys() | compiler._OPERATORS.keys()
+
+
+def test_each_operator_and_function_is_what_its_text_is_over_all_types() -> None:
+    unknown: Known = dict.fromkeys(in_spark.KNOWN)
+    compared = 0
+    for text in in_spark.expressions():
+        compiled = read_expression(text, unknown)
+        if compiled is None:
+            continue
+        typed = read_expression(text, in_spark.KNOWN)
+        condition = ("null", compiled.tree)  # a condition, whatever the expression's type is
+        if typed is None:
+            with pytest.raises(Unfitting):
+                typed_condition(condition, in_spark.KNOWN, {})
+        else:
+            assert typed_condition(condition, in_spark.KNOWN, {}) == ("null", typed.tree), text
+            compared += 1
+    assert compared > 1000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_the_condition_that_its_text_is_over_these_types(seed: int) -> None:
+    made = RandomCondition(random.Random(seed))
+    compared = 0
+    for _ in range(50):
+        text = made.boolean(3)
+        some: dict[str, Any] = {name: made.random.choice((None, type_)) for name, type_ in TYPES.items()}
+        known, compiled = tree_of(text, TYPES), tree_of(text, some)
+        if compiled is None:
+            continue
+        compared += 1
+        if known is None:
+            with pytest.raises(Unfitting):
+                typed_condition(compiled, TYPES, {})
+        else:
+            assert typed_condition(compiled, TYPES, {}) == known, text
+    assert compared > 20
+
+
+WIDE: Known = {"n": parse_type("int"), "d": parse_type("decimal(38,0)"), "m": parse_type("map<string,int>")}
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("n * 5 > 0", (">", ("fit", "int", ("*", ("column", "n"), ("literal", 5))), ("literal", 0))),
+        # a constant is as wide as it was cast to, although its value does not tell
+        (
+            "n * cast(5 as bigint) > 0",
+            (">", ("*", ("column", "n"), ("literal", 5, "bigint")), ("literal", 0)),
+        ),
+        ("n = 5Y", ("=", ("column", "n"), ("literal", 5, "tinyint"))),
+        ("n = 1.5D", ("=", ("call", "widened", ("column", "n")), ("literal", 1.5))),
+        ("m['a'] = 1", ("=", ("call", "of_key", ("column", "m"), ("literal", "a")), ("literal", 1))),
+    ],
+)
+def test_numbers_are_as_wide_as_they_really_are(text: str, tree: Tree) -> None:
+    assert over(text, WIDE) == tree
+
+
+def test_key_columns_have_the_types_of_the_key() -> None:
+    keys = {"zone": parse_type("int"), "shop": parse_type("string")}
+    wide = ("fit", "int", ("*", ("key", "zone", "int"), ("column", "n")))
+    assert over("zone * n > 0", WIDE, keys) == (">", wide, ("literal", 0))
+    with pytest.raises(Unfitting, match=r"the key column `zone` is double"):
+        over("zone * n > 0", WIDE, {**keys, "zone": parse_type("double")})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("z > 1", r"int and string are compared|string and int are compared"),
+        ("z", r"the condition is string, neither true nor false"),
+        ("-z > 1", r"a minus stands before what is not a number"),
+        ("n like 'a%'", r"`like` is of texts, not of int"),
+        ("n rlike 'a'", r"`rlike` is of texts, not of int"),
+        ("not z", r"what `not` stands before is string"),
+    ],
+)
+def test_types_that_do_not_fit_are_told(text: str, says: str) -> None:
+    with pytest.raises(Unfitting, match=says):
+        over(text, {"n": parse_type("int"), "z": parse_type("string")})
+
+
+def test_a_column_that_is_not_there_is_told() -> None:
+    with pytest.raises(Unfitting, match="the column `n` does not exist"):
+        typed_condition((">", ("column", "n"), ("literal", 1)), {}, {})
+    with pytest.raises(Unfitting, match="the key column `zone` does not exist"):
+        typed_condition(("=", ("key", "zone", "string"), ("literal", "a")), {}, {})
