@@ -241,3 +241,59 @@ def test_sinks_that_come_go_or_get_another_stage_are_told() -> None:
         "The sink table:out gets the emissions of b from now on, and no more those of a",
     ]
     assert notable_changes(before, before) == []
+
+
+def planned(pipeline: Pipeline, *stages: Parts) -> Pipeline:
+    """As a plan has it, with texts in its stages that no grammar takes by now."""
+    read = read_compiled(compile_pipeline(pipeline), pipeline.text, "the head")
+    changed = (stage.model_copy(update=fields) for stage, fields in zip(read.stages, stages, strict=True))
+    return read.model_copy(update={"stages": tuple(changed)})
+
+
+UNREADABLE = "price >>> $(`"
+
+
+def test_the_texts_of_the_head_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    edited = made({**CHANGE, "select": {"price": "price * 2", "name": "ok"}}, CHANGE)
+    before = planned(made(CHANGE, CHANGE), {"select": {"price": UNREADABLE, "name": UNREADABLE}}, {})
+    for place in ("tidegate.spec.sql._parse", "tidegate.spec.condition.parse"):
+        monkeypatch.setattr(place, lambda *_: pytest.fail("a text was read"))
+    changes = incompatible_changes(before, edited)
+    assert [(change.field, change.before, change.after) for change in changes] == [
+        ("stages.s0.name", "string", "boolean"),
+        ("stages.s1.name", "string", "boolean"),
+    ]
+
+
+def test_types_of_a_head_that_was_planned_before_they_were_kept_are_left_to_spark() -> None:
+    before = planned(made(CHANGE), {})
+    for stage in before.stages:
+        stage._types = None
+    assert incompatible_changes(before, made({**CHANGE, "select": {"price": "ok", "name": "name"}})) == []
+
+
+def test_an_aggregate_whose_words_cannot_be_told_apart_any_more_is_compared_as_it_stands() -> None:
+    def summed(argument: str) -> Pipeline:
+        (aggregate,) = pipeline.stages[0].reduce
+        assert not isinstance(aggregate, str)
+        return planned(pipeline, {"reduce": (aggregate.model_copy(update={"argument": argument}),)})
+
+    pipeline = made({"reduce": {"n": "sum(price)"}})
+    assert incompatible_changes(summed(UNREADABLE), summed(UNREADABLE)) == []
+    (change,) = incompatible_changes(summed(UNREADABLE), pipeline)
+    assert (change.field, change.before) == ("stages.s0.reduce.n", f"sum({UNREADABLE})")
+    assert incompatible_changes(summed(UNREADABLE), summed(f"{UNREADABLE} "))
+
+
+def test_a_key_whose_type_is_not_taken_any_more_is_compared_by_its_name() -> None:
+    def typed(type_: str) -> Pipeline:
+        columns = (column.model_copy(update={"type": type_}) for column in pipeline.source.columns)
+        return pipeline.model_copy(
+            update={"source": pipeline.source.model_copy(update={"columns": tuple(columns)})}
+        )
+
+    pipeline = made(CHANGE, **source(key=["id"]))
+    assert incompatible_changes(typed("geography"), typed("geography")) == []
+    assert [change.field for change in incompatible_changes(typed("geography"), pipeline)] == [
+        "source.columns.id"
+    ]

@@ -157,9 +157,18 @@ def test_every_format_that_was_ever_written_is_read(path: Path, trusted: pytest.
         form = json.dumps({"format": format_, "tidegate": "0.0.1", "pipeline": body})
         pipeline = with_everything()[name]
         loaded = read_compiled(form, pipeline.text, "batch 1")
-        assert loaded == pipeline, name
+        assert loaded == (pipeline if format_ > 2 else without_types(pipeline)), name
         for condition in filter(None, (stage.condition for stage in loaded.stages)):
             assert callable(compiled(condition.tree))
+
+
+def without_types(pipeline: Pipeline) -> Pipeline:
+    """As it was planned before the types of values were kept."""
+    stages = tuple(stage.model_copy() for stage in pipeline.stages)
+    for stage in stages:
+        stage._types = None
+        assert stage.types == {}
+    return pipeline.model_copy(update={"stages": stages})
 
 
 def test_every_condition_keeps_its_tree_and_is_not_parsed_again(trusted: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 What is compared is what state rows, timers and keys were made with. What only says what goes out from now on,
 or where to, may change. Types that only Spark can tell are left to it: there `SchemaChanged` halts the batch.
+
+The pipeline before may have been planned under another grammar: none of its texts is parsed, and one whose
+words cannot be told apart any more is compared as it stands.
 """
 
 from __future__ import annotations
@@ -14,8 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tidegate.spec import lexis
-from tidegate.spec.columns import Type, parse_type
-from tidegate.spec.condition import expression_type
+from tidegate.spec.columns import ANY, BadType, Type, parse_type
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.emit import ChangeEmit, Emit, ThresholdEmit
 from tidegate.spec.kernel import kernel_stage
@@ -52,11 +54,8 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
             *changes,
             _change("stages", *names, "each has a state of its own, made of all records so far"),
         ]
-    types = _column_types(before.source), _column_types(after.source)
-    for number, (old, new) in enumerate(zip(before.stages, after.stages, strict=True)):
-        changes += _in_stage(old, new)
-        if number == 0:
-            changes += _in_types(old, new, *types)
+    for old, new in zip(before.stages, after.stages, strict=True):
+        changes += [*_in_stage(old, new), *_in_types(old, new)]
         if _is_bounded(before, old) != _is_bounded(after, new):
             why = "a buffer with a bound keeps its state per partition"
             changes.append(_change(f"stages.{new.name}.emit.buffer", _buffer(old), _buffer(new), why))
@@ -101,9 +100,9 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     types = _column_types(before), _column_types(after)
     for name in sorted({*_identities(before)} & {*_identities(after)}):
         old, new = (known[name] for known in types)
-        if not _same_type(old, new) and not (_is_integer(old) and _is_integer(new)):
+        if old.text != new.text and not {old.kind, new.kind} <= INTEGERS.keys():
             why = "keys would be written in another way"
-            yield _change(f"source.columns.{name}", _text(old), _text(new), why)
+            yield _change(f"source.columns.{name}", old.text, new.text, why)
 
 
 def _identities(source: Source) -> tuple[str, ...]:
@@ -172,22 +171,27 @@ def _in_threshold(place: str, before: ThresholdEmit, after: ThresholdEmit) -> It
         yield _change(f"{place}.after", None, f"{after.after_ms} ms", why)
 
 
-def _in_types(
-    before: Stage, after: Stage, old: Mapping[str, Type | None], new: Mapping[str, Type | None]
-) -> Iterator[Change]:
-    """Values of the first stage that both have, of other types, as far as those can be told here."""
-    for name in before.values.keys() & after.values.keys():
-        was, now = expression_type(before.values[name], old), expression_type(after.values[name], new)
-        if was is not None and now is not None and not _same_type(was, now):
-            why = "the values so far are of the other type"
-            yield _change(f"stages.{after.name}.{name}", was.text, now.text, why)
+def _in_types(before: Stage, after: Stage) -> Iterator[Change]:
+    """Values that both have, of other types, as far as those can be told without Spark."""
+    for name, was in before.types.items():
+        now = after.types.get(name)
+        if was is not None and now is not None and was != now:
+            yield _change(f"stages.{after.name}.{name}", was, now, "the values so far are of the other type")
 
 
-def _column_types(source: Source) -> dict[str, Type | None]:
-    """As keys and expressions see them: an array that is taken apart is one of its elements."""
-    types: dict[str, Type | None] = {column.name: parse_type(column.type) for column in source.columns}
-    exploded = types.get(source.explode) if source.explode else None
-    return types | {source.explode: exploded.parts[0]} if source.explode and exploded else types
+def _column_types(source: Source) -> dict[str, Type]:
+    """As keys see them: an array that is taken apart is one of its elements."""
+    types = {column.name: _column_type(column.type) for column in source.columns}
+    exploded = types.get(source.explode or "")
+    return {**types, str(source.explode): exploded.parts[0]} if exploded and exploded.parts else types
+
+
+def _column_type(text: str) -> Type:
+    """A type in Spark's normal form; one that is not taken any more is equal to itself alone."""
+    try:
+        return parse_type(text)
+    except BadType:
+        return Type(text, ANY.kind)
 
 
 def _is_bounded(pipeline: Pipeline, stage: Stage) -> bool:
@@ -217,19 +221,10 @@ def _by_name(aggregates: tuple[Aggregate, ...]) -> dict[str, str]:
 
 def _words(text: str | None) -> list[str] | None:
     """What an expression is made of: blanks make no difference."""
-    return None if text is None else [word.text for word in lexis.split(text)[0]]
-
-
-def _same_type(before: Type | None, after: Type | None) -> bool:
-    return _text(before) == _text(after)
-
-
-def _is_integer(type_: Type | None) -> bool:
-    return type_ is not None and type_.kind in INTEGERS
-
-
-def _text(type_: Type | None) -> str | None:
-    return None if type_ is None else type_.text
+    if text is None:
+        return None
+    words, faults = lexis.split(text)
+    return [text] if faults else [word.text for word in words]
 
 
 def _if_changed(field: str, before: Any, after: Any, why: str) -> Iterator[Change]:

@@ -62,7 +62,9 @@ def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
 
     `whose` is what the error calls it, such as `batch 7 of levels/1`.
     """
-    return read_document(compiled, whose, {1: partial(_read_1, text), 2: partial(_read_2, text)})
+    return read_document(
+        compiled, whose, dict(enumerate((partial(read, text) for read in _READERS), start=1))
+    )
 
 
 def _read_1(text: str, body: Any) -> Pipeline:
@@ -70,8 +72,17 @@ def _read_1(text: str, body: Any) -> Pipeline:
 
 
 def _read_2(text: str, body: Any) -> Pipeline:
+    stages = [{**stage, "of": {**stage["of"], "_types": None}} for stage in body["of"]["stages"]]
+    return _read_3(text, {**body, "of": {**body["of"], "stages": stages}})
+
+
+def _read_3(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
+
+
+_READERS = (_read_1, _read_2, _read_3)
+"""One for each format, from the first."""
 
 
 def _dumped(value: Any) -> Any:
@@ -114,7 +125,7 @@ def _made(part: type[Any], values: dict[str, Any]) -> Any:
 
 
 def _names(part: type[Any]) -> tuple[str, ...]:
-    """Its fields, and what it keeps beside them: the parsed condition of a stage."""
+    """Its fields, and what it keeps beside them: a stage's parsed condition, and the types of its values."""
     if is_dataclass(part):
         return tuple(field.name for field in fields(part))
     assert issubclass(part, BaseModel), f"{part.__name__} is a part of the grammar"

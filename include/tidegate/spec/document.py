@@ -1,6 +1,6 @@
 """The compiled form of a pipeline as a document: its format, and its stages' names, without the grammar.
 
-`{"format": 2, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
+`{"format": 3, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
 `{"is": its class, "of": its fields}`. What the parts are is known to `tidegate.spec.compiled`.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from tidegate import __version__
 from tidegate.errors import PlanUnreadable
 
-FORMAT = 2
-"""The version of the form that is written. 1 was before `tasks`."""
+FORMAT = 3
+"""The version of the form that is written. 1 was before `tasks`, 2 before the types of a stage's values."""
 
 Read = TypeVar("Read")
 
@@ -48,7 +48,7 @@ def read_document(compiled: str, whose: str, readers: Mapping[Any, Callable[[Any
 
 def stage_names(compiled: str, whose: str) -> list[str]:
     """The names of a compiled pipeline's stages, in their order. Raises PlanUnreadable."""
-    return read_document(compiled, whose, {1: _stage_names, 2: _stage_names})
+    return read_document(compiled, whose, dict.fromkeys(range(1, FORMAT + 1), _stage_names))
 
 
 def _stage_names(body: Any) -> list[str]:

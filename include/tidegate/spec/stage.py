@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, field_validator, model_validator
@@ -185,6 +186,7 @@ class Stage(Model):
     where: Annotated[str, AfterValidator(_over_emitted)] | None = None
     on_error: Literal["stop", "quarantine"] = "stop"
     _condition: Condition | None = PrivateAttr(default=None)
+    _types: dict[str, str | None] | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -228,7 +230,10 @@ class Stage(Model):
 
     @model_validator(mode="after")
     def _keep(self, info: Info) -> Stage:
-        self._condition = scope_of(info).stage.where
+        stage = scope_of(info).stage
+        self._condition = stage.where
+        types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
+        self._types = {name: None if type_ is None else type_.text for name, type_ in types.items()}
         return self
 
     @property
@@ -249,6 +254,14 @@ class Stage(Model):
         if isinstance(self.reduce, str):
             return self.select
         return {each.name: each.argument or "true" for each in self.reduce}
+
+    @property
+    def types(self) -> Mapping[str, str | None]:
+        """The types of `values`, where they can be told without Spark.
+
+        Of a planned stage those that its day's grammar told; none if it was planned before they were kept.
+        """
+        return self._types or {}
 
     @property
     def emitted(self) -> tuple[str, ...]:
