@@ -77,7 +77,7 @@ def test_an_error_while_writing_passes_on(store: Store) -> None:
 
 
 def test_a_manifest_is_read_as_it_was_written(store: Store) -> None:
-    manifest = manifest_of(NAME, 1, [data_file("b", 7), data_file("a", -3)])
+    manifest = manifest_of(NAME, 1, [data_file("b", 7, key_types='{"zone": "int"}'), data_file("a", -3)])
     written = write_manifest(store, "m.json", manifest)
     assert read_manifest(store, "m.json", written) == manifest
     assert [file.path for file in manifest.of("state", "s")] == ["a", "b"]

@@ -20,6 +20,7 @@ from tidegate.engine.emissions import REPORTS_ONLY, emission_frame, forwarded_sc
 from tidegate.engine.errors import translated
 from tidegate.engine.files import AttemptFiles
 from tidegate.engine.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
+from tidegate.engine.key_types import key_types_text, require_same_key_types
 from tidegate.engine.lookups import PinnedTables, enrich
 from tidegate.engine.outbox import outbox_format
 from tidegate.engine.reports import Report, TaskReport, end_times, from_text
@@ -116,6 +117,7 @@ class Computation:
         self._steps = steps_of(pipeline)
         self._keeps_time = keeps_time(self._steps)
         self._slots = Slots(_slots(plan.span, cores_of(spark)))
+        self._key_types: dict[str, str | None] = {}
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
         """All steps; what their tasks reported."""
@@ -142,7 +144,12 @@ class Computation:
             for step in self._steps:
                 start = self._before.times.get(step.name, {})
                 times[step.name] = end_times(step.name, self._reads_source(step), start, reports)
-        files = [file for report in reports if isinstance(report, TaskReport) for file in report.files]
+        files = [
+            replace(file, key_types=self._key_types.get(file.stage)) if file.kind == "state" else file
+            for report in reports
+            if isinstance(report, TaskReport)
+            for file in report.files
+        ]
         return Computed({**totals, "": whole}, times, manifest_of(attempt, self._plan.seq, files))
 
     # the source
@@ -182,6 +189,9 @@ class Computation:
         following = self._steps[number + 1] if number + 1 < len(self._steps) else None
         if step.is_deduplication:
             frame = packed(frame, repeated_columns(self._pipeline))
+        else:
+            require_same_key_types(step.name, self._before.state.get(step.name, ()), keys)
+            self._key_types[step.name] = key_types_text(keys)
         expressions = [*step.values.values(), *([step.where] if step.where else [])]
         require_deterministic(frame, expressions, self._pipeline.pipeline)
         of_source = self._reads_source(step)

@@ -12,7 +12,7 @@ beside it, a compaction is either whole or nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow as pa
@@ -155,6 +155,7 @@ def fold(
     with failpoint("compact.read"):
         schema = stored_schema(store, files)
     folded: list[DataFile] = []
+    key_types = next((file.key_types for file in reversed(files) if file.key_types is not None), None)
     with StateReader(store, files, schema, by_place=rule.by_place) as state:
         rows = state.scan(live_only=is_whole and rule.forgets)
         while part := next(rows, None):
@@ -164,7 +165,7 @@ def fold(
                 while written < ROWS_PER_FILE and (part := next(rows, None)):
                     written += _write(writer, part)
             assert writer.file is not None, "a scan gives no table without rows"
-            folded.append(writer.file)
+            folded.append(replace(writer.file, key_types=key_types))
     return tuple(folded)
 
 

@@ -25,7 +25,10 @@ Kind = Literal["state", "outbox", "quarantine"]
 @dataclass(frozen=True)
 class DataFile:
     """A Parquet file. `stage` is "" for quarantine; `least_hash`, `most_hash`: of the keys in it, if sorted
-    by them. The last `footer_bytes` have the SHA-256 `footer_digest`."""
+    by them. `key_types`, of state: the columns that its keys are texts of, with their types (see
+    `engine.key_types`); None: the records' own keys. The last `footer_bytes` have the SHA-256
+    `footer_digest`.
+    """
 
     kind: Kind
     stage: str
@@ -37,6 +40,7 @@ class DataFile:
     footer_digest: str
     least_hash: int | None = None
     most_hash: int | None = None
+    key_types: str | None = None
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def _conformed_column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     column = stored.combine_chunks()
     lost = {part.name for part in column.type} - {part.name for part in field.type}
     if lost:
-        raise _changed(min(lost), column.type.field(min(lost)).type, "gone")
+        raise column_changed(min(lost), column.type.field(min(lost)).type, "gone")
     parts = [
         _conformed_values(part.name, pc.struct_field(column, part.name), part.type)
         if column.type.get_field_index(part.name) >= 0
@@ -118,7 +118,7 @@ def _conformed_column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 def _conformed_values(name: str, values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """The same values; types may differ in whether something can be null."""
     if _with_nulls(values.type) != _with_nulls(type_):
-        raise _changed(name, values.type, type_)
+        raise column_changed(name, values.type, type_)
     return values if values.type == type_ else values.cast(type_)
 
 
@@ -133,7 +133,8 @@ def _with_nulls(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _changed(name: str, stored: pa.DataType, now: pa.DataType | str) -> SchemaChanged:
+def column_changed(name: str, stored: pa.DataType | str, now: pa.DataType | str) -> SchemaChanged:
+    """What is told where a column of another type meets the state."""
     return SchemaChanged(
         f"The column {name} was {stored} in the state and is {now}",
         "Raise `generation` in the pipeline file: it starts with a state of its own. Or give the "

@@ -1,0 +1,37 @@
+"""The types that a stage's keys are written of, against those that the keys in its state were written of.
+
+A key is a text: nothing in it tells that 7 was a number, where "07" would be another key. So manifests have
+the types beside the files of a stage's state. A value's type is in the files themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from tidegate.engine.canonical import KeyTypes
+from tidegate.lake.manifest import DataFile
+from tidegate.lake.schema import column_changed
+from tidegate.spec.kinds import INTEGERS
+
+
+def key_types_text(keys: KeyTypes) -> str | None:
+    """Column -> Spark's type, as manifests have them; None: the key is the record's own."""
+    return json.dumps(_names(keys)) if keys else None
+
+
+def require_same_key_types(stage: str, files: Iterable[DataFile], keys: KeyTypes) -> None:
+    """Raise SchemaChanged where a column of the stage's key has another type than in the files of its state.
+
+    Whole numbers have the same text in any width. Files of before types were noted fit any.
+    """
+    types = _names(keys)
+    for stored in sorted({file.key_types for file in files if file.key_types is not None}):
+        for name, before in json.loads(stored).items():
+            now = types.get(name, before)
+            if now != before and not {now, before} <= INTEGERS.keys():
+                raise column_changed(f"{name} in the key of {stage}", before, now)
+
+
+def _names(keys: KeyTypes) -> dict[str, str]:
+    return {name: type_.simpleString() for name, type_ in keys.items()}
