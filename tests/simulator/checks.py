@@ -47,7 +47,8 @@ class Watch:
     """Seq -> the input's logs when the batch was planned."""
     check_turn: Callable[[str], None] = lambda _: None
     """Raises Violation when the run of this id plans, and an earlier interval's run is still at work."""
-    planned: Callable[[Plan], None] = lambda _: None
+    planned: list[Callable[[Plan], None]] = field(default_factory=list)
+    """Who wants to know of each plan."""
 
     def __call__(self, name: str, stream: Stream, epoch: int, *told: Any) -> None:
         now = self.places.store.now()
@@ -88,7 +89,8 @@ class Watch:
         self.check_turn(plan.run_id)
         self.plans[plan.seq] = plan
         self.logs[plan.seq] = self.places.broker.topics[INPUT]
-        self.planned(plan)
+        for hear in tuple(self.planned):
+            hear(plan)
 
     def _add_run(self, run: Run) -> None:
         """What a run has come to is never something else, unless its batch was dropped."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from tests.simulator import grammar
 from tests.simulator.broker import Broker, Log, Record
 from tests.simulator.world import Violation, World
 from tidegate import core
@@ -150,6 +151,7 @@ def compute(
         lake.plans[attempt] = plan
         return decide(plan, read(broker.topics[INPUT], plan), lake.state_of(names))
 
+    grammar.require_conditions(pipeline)
     world.sleep(_START_SECONDS)
     decided = world.effect("spark.read", job)
     rows = list(decided.state.items())

@@ -1,32 +1,106 @@
-"""The grammar of the simulated world: a text is parsed, compiled, read and compared once for all seeds."""
+"""The grammar of the simulated world, which may grow stricter while batches are at work.
+
+From then on it takes no quoted names any more: whoever has the file writes them without, and what the ledger
+has is as it was. Whatever the code makes of a pipeline is made once for all seeds and each of the two days:
+so what parses a text of the ledger fails, in the first seed that has it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
-from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, parse_pipeline
+import pyarrow as pa
+import sqlglot.errors
+
+from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, kernel_stage, parse_pipeline, sql
 from tidegate.spec import read_compiled as read
 from tidegate.spec.compatibility import Change
+from tidegate.spec.kernel import over_types
 
-parsed = cache(parse_pipeline)
-read_compiled = cache(read)
+QUOTE = "`"
+_EMITTED = pa.struct([("value", pa.string())])
+_parse = sql._parse
+_days = ["lenient"]
+
+
+@contextmanager
+def of_its_day() -> Iterator[None]:
+    """A world, in which the grammar is as it was at first until it `grow_stricter`."""
+    _days[:] = ["lenient"]
+    try:
+        yield
+    finally:
+        _days[:] = ["lenient"]
+
+
+def grow_stricter() -> None:
+    """In this world, from now on."""
+    _days[:] = ["strict"]
+
+
+def _is_strict() -> bool:
+    return _days == ["strict"]
+
+
+def in_todays_words(text: str) -> str:
+    """The file of a pipeline, after the grammar has grown stricter."""
+    return text.replace(QUOTE, "")
+
+
+def parse(text: str, *rest: Any) -> Any:
+    """As `spec.sql._parse`."""
+    if _is_strict() and QUOTE in text:
+        raise sqlglot.errors.ParseError("The grammar has grown stricter")
+    return _parse(text, *rest)
 
 
 @cache
-def _compiled(text: str) -> str:
-    return compile_pipeline(parsed(text, "simulated.yaml"))
+def _parsed(text: str, file: str, day: str) -> Pipeline:
+    return parse_pipeline(text, file)
+
+
+def parsed(text: str, file: str) -> Pipeline:
+    """As `spec.parse_pipeline`. Raises PipelineInvalid."""
+    return _parsed(text, file, *_days)
+
+
+@cache
+def _read(compiled: str, text: str, whose: str, day: str) -> Pipeline:
+    return read(compiled, text, whose)
+
+
+def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
+    """As `spec.read_compiled`."""
+    return _read(compiled, text, whose, *_days)
+
+
+_compiled: dict[str, str] = {}
+_changes: dict[tuple[str, str, str], list[Change]] = {}
+_computable: set[tuple[str, str]] = set()
 
 
 def compiled(pipeline: Pipeline) -> str:
     """As `spec.compile_pipeline`."""
-    return _compiled(pipeline.text)
-
-
-@cache
-def _changed(before: str, after: str) -> list[Change]:
-    return incompatible_changes(parsed(before, "simulated.yaml"), parsed(after, "simulated.yaml"))
+    if pipeline.text not in _compiled:
+        _compiled[pipeline.text] = compile_pipeline(pipeline)
+    return _compiled[pipeline.text]
 
 
 def changed(before: Pipeline, after: Pipeline) -> list[Change]:
     """As `spec.incompatible_changes`."""
-    return _changed(before.text, after.text)
+    key = (before.text, after.text, *_days)
+    if key not in _changes:
+        _changes[key] = incompatible_changes(before, after)
+    return _changes[key]
+
+
+def require_conditions(pipeline: Pipeline) -> None:
+    """What a computation makes of a pipeline's conditions. Raises ConditionFailed."""
+    key = (pipeline.text, *_days)
+    if key not in _computable:
+        for stage in pipeline.stages:
+            over_types(kernel_stage(pipeline, stage), _EMITTED, {})
+        _computable.add(key)

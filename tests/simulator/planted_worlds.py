@@ -15,11 +15,15 @@ from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
 from tests.simulator.sinks import Shelf, SimSqlPublisher
-from tidegate.errors import PipelineInvalid, Problem
+from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.maintenance import history
 from tidegate.protocol import plan, ranges
-from tidegate.spec import Pipeline
+from tidegate.spec import Pipeline, incompatible_changes
+from tidegate.spec.compatibility import Change
+from tidegate.spec.condition import parse_condition
+from tidegate.spec.emit import ChangeEmit
+from tidegate.spec.equal import SqlEqual
 
 _plan_ranges = plan.plan_ranges
 _accept_gap = SimLeased.accept_gap
@@ -68,10 +72,23 @@ def a_table_is_not_asked_for_its_version(
 
 @planted((grammar, "read_compiled"))
 def a_planned_text_is_parsed_again_under_todays_grammar(_: str, text: str, whose: str) -> Pipeline:
-    """Which refuses, from the first commit on, what it took before."""
-    if any(tables.commits for tables in here().store.streams.values()):
-        raise PipelineInvalid([Problem(whose, 1, "pipeline", "The grammar has grown stricter", "")])
+    """Which may refuse what it took before."""
     return grammar.parsed(text, whose)
+
+
+@planted((grammar, "require_conditions"))
+def a_condition_is_parsed_again_when_its_batch_is_computed(pipeline: Pipeline) -> None:
+    for emit in (stage.emit for stage in pipeline.stages):
+        if isinstance(emit, ChangeEmit) and isinstance(emit.equal, SqlEqual):
+            _, faults = parse_condition(emit.equal.sql.text, None)
+            if faults:
+                raise ConditionFailed(faults[0].message)
+
+
+@planted((grammar, "changed"))
+def an_edit_is_compared_with_the_text_of_the_head(before: Pipeline, after: Pipeline) -> list[Change]:
+    """As today's grammar reads it."""
+    return incompatible_changes(grammar.parsed(before.text, "head"), after)
 
 
 # cut intervals

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tests.simulator import grammar
 from tests.simulator.airflow import STEPS, Airflow, Run
 from tests.simulator.app import Places, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import Watch, check_end
 from tests.simulator.compute import INPUT
-from tests.simulator.grammar import parsed
 from tests.simulator.world import Event, Violation, World
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.ledger import Attempt, Plan
@@ -27,13 +28,13 @@ source:
   {limit}
 stages:
   - name: changes
-    select: {{value: "value"}}
+    select: {{value: "`value`"}}
     reduce: latest
-    emit: {{on: change}}
+    emit: {{on: change, equal: {{sql: "old.`value` <=> new.`value`"}}}}
 """
 _SECOND_STAGE = """\
   - name: every_other
-    select: {value: "value"}
+    select: {value: "`value`"}
     reduce: latest
     emit: {on: update}
 """
@@ -77,7 +78,9 @@ class Scenario:
         self.world = world
         self.dice = world.dice
         self.places = Places(world)
-        self.pipeline: Pipeline = parsed(self.dice.choice(PIPELINES), "simulated.yaml")
+        # dice of its own: it changes nothing else in the worlds that have it
+        self._upgrades = random.Random(f"upgrade {world.seed}")
+        self.pipeline: Pipeline = grammar.parsed(self.dice.choice(PIPELINES), "simulated.yaml")
         self.watch = Watch(self.places)
         self.places.store.watch = self.watch
         self.places.broker.watch = self.watch.published
@@ -238,18 +241,41 @@ class Scenario:
         if self.dice.random() < 0.25:
             self.world.at(self._some_time(), self._delete_old)
         elif self.dice.random() < 0.2:
-            self.watch.planned = self._another_log_soon
+            self.watch.planned.append(self._another_log_soon)
         if self.dice.random() < 0.3:
             for _ in range(self.dice.randint(1, 3)):
                 self.world.at(self._some_time(), self._compact_progress)
         if self.dice.random() < 0.2:
             for _ in range(self.dice.randint(1, 3)):
                 self.world.at(self._some_time(), self._mark_any)
+        self._upgrade()
+
+    def _upgrade(self) -> None:
+        """A tidegate whose grammar is stricter is installed: at any time, or while a batch is at work."""
+        chance = self._upgrades.random()
+        if chance < 0.1:
+            at = self.world.now + self._upgrades.random() * HORIZON_SECONDS
+            self.world.at(at, self._grow_stricter)
+        elif chance < 0.3:
+            self.watch.planned.append(self._stricter_soon)
+
+    def _stricter_soon(self, _: Plan) -> None:
+        if not self.world.quiet and self._upgrades.random() < 0.5:
+            self.watch.planned.remove(self._stricter_soon)
+            self.world.at(self.world.now + self._upgrades.uniform(0, 10), self._grow_stricter)
+
+    def _grow_stricter(self) -> None:
+        tables = self.places.store.streams[self.places.stream]
+        self.world.counts["grammar stricter"] += 1
+        self.world.counts["grammar stricter after a plan"] += bool(set(tables.plans) - set(tables.commits))
+        grammar.grow_stricter()
+        text = grammar.in_todays_words(self.pipeline.text)
+        self.pipeline = self.airflow.pipeline = grammar.parsed(text, "simulated.yaml")
 
     def _another_log_soon(self, _: Plan) -> None:
         """While a batch is at work, and once, the topic that it reads becomes another one."""
         if not self.world.quiet and self.dice.random() < 0.5:
-            self.watch.planned = lambda _: None
+            self.watch.planned.remove(self._another_log_soon)
             self.world.at(self.world.now + self.dice.uniform(0, 5), self._another_log)
 
     def _another_log(self) -> None:
@@ -323,6 +349,11 @@ class Scenario:
 
 def simulate(seed: int) -> Result:
     """Run a seed. Call it within `simulated()`."""
+    with grammar.of_its_day():
+        return _simulate(seed)
+
+
+def _simulate(seed: int) -> Result:
     world = World(seed)
     scenario = Scenario(world)
     enter(scenario.places)

@@ -43,6 +43,8 @@ PER_TEN_THOUSAND = {
     "cleared after its batch was removed": 20,
     "topic recreated": 200,
     "log truncated": 200,
+    "grammar stricter": 1000,
+    "grammar stricter after a plan": 750,
 }
 """How many seeds of ten thousand must have had it: about half as many as do."""
 FEW_SEEDS = range(100)
