@@ -23,7 +23,7 @@ def key_types_text(keys: KeyTypes) -> str | None:
 def require_same_key_types(stage: str, files: Iterable[DataFile], keys: KeyTypes) -> None:
     """Raise SchemaChanged where a column of the stage's key has another type than in the files of its state.
 
-    Whole numbers have the same text in any width. Files of before types were noted fit any.
+    Whole numbers have the same text in any width. Files of records' own keys fit any.
     """
     types = _names(keys)
     for stored in sorted({file.key_types for file in files if file.key_types is not None}):
