@@ -16,6 +16,7 @@ TidegateError
     ├── PipelineChanged       an edit of the file that the state of its generation does not survive
     ├── SchemaChanged         the same, found by Spark: a column of another type than in the state
     ├── PlanUnreadable        the ledger's form of a planned pipeline is damaged, or of a newer tidegate
+    ├── ProgressUnreadable    a sink's own word of how far it is, damaged or in another format; never "none"
     ├── StateGivenUp          the state after that batch is older than what is kept
     ├── TopicMissing
     ├── Halted                going on would lose or double records; names the range and the command
@@ -150,6 +151,22 @@ class SchemaChanged(Permanent):
 
 class PlanUnreadable(Permanent):
     """The pipeline that a batch was planned with cannot be read from the ledger."""
+
+
+class ProgressUnreadable(Permanent):
+    """What a sink says of how far it is has another format than this tidegate's, or is damaged."""
+
+    @classmethod
+    def of_format(cls, where: str, found: object, known: int, replace: str) -> ProgressUnreadable:
+        """`where`: what has the format `found`; None: it has none. `replace`: what to do about one that no
+        released tidegate has written.
+        """
+        if found is None:
+            return cls(f"{where} has no format: it is of a tidegate from before the first release", replace)
+        return cls(
+            f"{where} has format {found}; this tidegate reads {known}",
+            "Use the version of tidegate that wrote it, or a newer one.",
+        )
 
 
 class StateGivenUp(Permanent):

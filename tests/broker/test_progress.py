@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +21,7 @@ from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import Progress, committed_reader, end_of, place_of, read_until
 from tidegate.broker.progress_topic import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate.broker.publisher import KafkaPublisher
-from tidegate.errors import Fenced
+from tidegate.errors import Fenced, ProgressLost, ProgressUnreadable
 from tidegate.local.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -177,7 +177,7 @@ def write(config: KafkaConfig, key: bytes, place: int, *transactions: tuple[int,
         producer.begin_transaction()
         for _ in range(records):
             seq += 1
-            body = json.dumps(asdict(Progress(seq, 1, done=True, attempt=name))).encode()
+            body = Progress(seq, 1, done=True, attempt=name).body
             producer.send(PROGRESS_TOPIC, value=body, key=key, partition=place)
         (producer.commit_transaction if commits else producer.abort_transaction)()
     producer.close()
@@ -222,6 +222,54 @@ def test_an_aborted_record_is_not_taken_where_a_window_begins_inside_its_transac
 def test_a_shard_without_a_record_has_none(config: KafkaConfig, publisher: KafkaPublisher) -> None:
     write(config, b"neighbour", partition_of(publisher), (FIRST_WINDOW + 1, True))
     assert publisher.progress() is None
+
+
+def put(config: KafkaConfig, publisher: KafkaPublisher, body: bytes | None) -> None:
+    """As the shard's newest progress record, whatever it is."""
+    producer = KafkaProducer(**config.for_python())
+    key, partition = publisher._shard.encode(), partition_of(publisher)
+    producer.send(PROGRESS_TOPIC, value=body, key=key, partition=partition).get(timeout=10)
+    producer.close()
+
+
+WRITTEN = {"seq": 1, "sent": 1, "done": True, "attempt": "first"}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"format": 99, "batch": 1}, "has format 99; this tidegate reads 1.*a newer one"),
+        (WRITTEN, "has no format.*before the first release.*Raise `generation`"),
+        ({"format": 1, "seq": 1}, "cannot be read: TypeError"),
+        ([1], "cannot be read"),
+        (None, "cannot be read"),
+    ],
+    ids=["newer", "older", "damaged", "of others", "null"],
+)
+def test_a_record_of_an_unknown_format_is_refused_and_stays(
+    config: KafkaConfig, publisher: KafkaPublisher, body: object, says: str
+) -> None:
+    put(config, publisher, json.dumps(body).encode())
+    calls: list[Callable[[], object]] = [
+        publisher.progress,
+        lambda: publisher.begin(1),
+        lambda: publisher.publish(1, "first", one_message, last_published=0),
+        lambda: publisher.rewrite_progress(lambda _: Progress(1, 1, done=True)),
+    ]
+    for call in calls:
+        with pytest.raises(ProgressUnreadable, match=f"{publisher._shard} in topic.*{says}"):
+            call()
+
+
+def test_a_record_that_was_deleted_is_gone_before_compaction_has_come_by(
+    config: KafkaConfig, publisher: KafkaPublisher
+) -> None:
+    publisher.begin(1)
+    publisher.publish(1, "first", one_message, last_published=0)
+    put(config, publisher, None)
+    assert publisher.progress() is None
+    with pytest.raises(ProgressLost, match="is gone"):
+        publisher.publish(2, "first", one_message, last_published=1)
 
 
 def test_the_topic_is_created_so_that_its_segments_close_and_compact(config: KafkaConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -16,6 +16,7 @@ from tests.simulator.ledger import SimLedger, Tables
 from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
 from tidegate.broker.config import PROGRESS_TOPIC
+from tidegate.broker.progress import Progress
 from tidegate.ledger import LEASE_SECONDS, Attempt, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.sinks import shard_name
@@ -309,7 +310,7 @@ def _check_progress(places: Places, tables: Tables, shard: str, emitted: list[in
         for _, record in log.committed(0, log.end)
         if record.key == shard.encode()
     ]
-    found = json.loads(records[-1] or b"") if records else None
+    found = asdict(Progress.parse(records[-1] or b"", shard)) if records else None
     attempt = tables.commits[last].name if last else ""
     expected = {"seq": last, "sent": emitted[last - 1], "done": True, "attempt": attempt} if last else None
     require(found == expected, f"the progress of {shard} is {found}, not {expected}")

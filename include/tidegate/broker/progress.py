@@ -17,6 +17,10 @@ from kafka.errors import KafkaError
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress_topic import newest_record
+from tidegate.errors import ProgressUnreadable
+
+FORMAT = 1
+"""Of a progress record; raised whenever what is written changes its meaning."""
 
 TRANSACTION_TIMEOUT_MS = 60_000
 SETTLED_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 30.0
@@ -36,14 +40,25 @@ class Progress:
     attempt: str = ""
 
     @classmethod
-    def parse(cls, body: bytes) -> Progress:
-        """From the value of a progress record."""
-        return cls(**json.loads(body))
+    def parse(cls, body: bytes, shard: str) -> Progress:
+        """From the value of a shard's progress record. Raises ProgressUnreadable."""
+        where = f"The progress record of {shard} in topic {PROGRESS_TOPIC}"
+        begin_anew = "Raise `generation`: it has a record of its own, and fills the topic from the start."
+        try:
+            document = json.loads(body)
+            found = document.pop("format", None)
+            if found == FORMAT:
+                return cls(**document)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ProgressUnreadable(
+                f"{where} cannot be read: {type(error).__name__}: {error}", begin_anew
+            ) from error
+        raise ProgressUnreadable.of_format(where, found, FORMAT, begin_anew)
 
     @property
     def body(self) -> bytes:
         """The value of its progress record."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps({"format": FORMAT} | asdict(self)).encode()
 
     def lacks(self, seq: int) -> bool:
         """Whether something of batch `seq` is not sent yet."""
@@ -59,13 +74,18 @@ class ProgressRecord:
 
 
 def read_progress(log: KafkaLog, shard: str) -> ProgressRecord:
-    """The shard's last committed progress record. Raises KafkaError, BrokerUnavailable."""
+    """The shard's last committed progress record. Raises ProgressUnreadable, KafkaError, BrokerUnavailable.
+
+    One without a value was deleted: it is gone, whether or not compaction has come by.
+    """
     read = partial(read_until, seconds=SETTLED_SECONDS)
     with committed_reader(log.config) as consumer:
         place = place_of(shard, consumer.partitions_for_topic(PROGRESS_TOPIC))
         consumer.assign([place])
         record = newest_record(consumer, place, shard.encode(), end_of(log, place), read)
-    return ProgressRecord(place, Progress.parse(record.value) if record is not None else None)
+    if record is None or record.value is None:
+        return ProgressRecord(place, None)
+    return ProgressRecord(place, Progress.parse(record.value, shard))
 
 
 def place_of(shard: str, partitions: Collection[int] | None) -> TopicPartition:

@@ -53,7 +53,7 @@ class KafkaPublisher:
 
         Only for a shard that the ledger does not know yet, hence one that has sent nothing; the ledger is
         told afterwards. Raises Fenced where the shard has sent what this ledger knows nothing of,
-        OutcomeUnknown, BrokerUnavailable.
+        ProgressUnreadable, OutcomeUnknown, BrokerUnavailable.
         """
         first = Progress(seq - 1, 0, done=True)
         with self._instance() as producer:
@@ -67,9 +67,9 @@ class KafkaPublisher:
         """Send a batch as an attempt computed it, or what is left of it. Returns how many records that was.
 
         `last_published` is the newest batch that the ledger says this shard has sent some of, 0 if none.
-        Raises ProgressLost; Fenced also where the shard is further than this ledger, or has sent another
-        attempt of the batch; OutcomeUnknown, BrokerUnavailable; TimestampRefused, RecordTooLarge, SinkRefused
-        for a record that the topic will not have.
+        Raises ProgressLost, ProgressUnreadable; Fenced also where the shard is further than this ledger, or
+        has sent another attempt of the batch; OutcomeUnknown, BrokerUnavailable; TimestampRefused,
+        RecordTooLarge, SinkRefused for a record that the topic will not have.
         """
         unsent = Progress(seq, 0, False, attempt)
         try:
@@ -88,7 +88,8 @@ class KafkaPublisher:
     def rewrite_progress(self, find: Callable[[Progress | None], Progress]) -> Progress:
         """Put what `find` tells, who is given the record that is there, in the place of a lost one.
 
-        It is asked when nobody else can write any more. Raises Fenced, OutcomeUnknown, BrokerUnavailable.
+        It is asked when nobody else can write any more. Raises ProgressUnreadable, Fenced, OutcomeUnknown,
+        BrokerUnavailable.
         """
         with self._instance() as producer:
             record = self._read_progress()
@@ -184,6 +185,8 @@ class KafkaPublisher:
             return read_progress(self._log, self._shard)
 
     def progress(self) -> Progress | None:
-        """The shard's last committed progress record, or None when there is none."""
+        """The shard's last committed progress record, or None when there is none. Raises ProgressUnreadable,
+        BrokerUnavailable.
+        """
         with broker_errors(self._log.config):
             return read_progress(self._log, self._shard).progress

@@ -110,13 +110,13 @@ class OpenSink(ABC, Generic[Declared]):
 
         `last_published`: the newest batch that the sink must have something of, as the ledger knows it; 0 if
         none. Raises ProgressLost where it has less, Fenced where it has more than this ledger, or another is
-        faster; OutcomeUnknown, TopicRecreated, SinkRefused, …Unavailable.
+        faster; ProgressUnreadable, OutcomeUnknown, TopicRecreated, SinkRefused, …Unavailable.
         """
 
     def check_progress(self) -> None:
         """Find out whether the sink still knows what was published to it. Sends nothing.
 
-        Raises TopicMissing, TopicRecreated, ProgressLost, Fenced, …Unavailable.
+        Raises TopicMissing, TopicRecreated, ProgressLost, ProgressUnreadable, Fenced, …Unavailable.
         """
 
     def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:

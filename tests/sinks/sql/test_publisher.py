@@ -19,6 +19,7 @@ from tidegate.errors import (
     Fenced,
     OutcomeUnknown,
     ProgressLost,
+    ProgressUnreadable,
     SettingsInvalid,
     SinkRefused,
     SinkUnavailable,
@@ -281,6 +282,48 @@ def test_progress_is_rebuilt_from_what_the_table_holds_of_this_stream(url: str) 
     sink.query("DROP TABLE visitor_batches")
     with sink.database() as database:
         assert sink.publisher(database).rebuild_progress() == 0
+
+
+OTHER_FORMS = {
+    "newer": (
+        "UPDATE tidegate_progress SET format = 99",
+        "has format 99; this tidegate reads 1.*a newer one",
+    ),
+    "much newer": (
+        "UPDATE tidegate_progress SET format = 99; ALTER TABLE tidegate_progress DROP COLUMN attempt",
+        "has format 99",
+    ),
+    "older": (
+        "ALTER TABLE tidegate_progress DROP COLUMN format",
+        "has no format: it is of a tidegate from before.*DROP TABLE.*tidegate doctor visitors --reconcile",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), OTHER_FORMS.values(), ids=OTHER_FORMS)
+def test_progress_of_an_unknown_format_is_refused_and_stays(url: str, change: str, says: str) -> None:
+    sink = Sink(url)
+    sink.publish(1, [emission("a", 1)])
+    for statement in change.split(";"):
+        sink.query(statement)
+    with pytest.raises(ProgressUnreadable, match=says):
+        sink.publish(2, [emission("a", 2)], 1)
+    with sink.database() as database:
+        publisher = sink.publisher(database)
+        calls = (publisher.progress, publisher.rebuild_progress, lambda: publisher.check(1, head=1))
+        for call in calls:
+            with pytest.raises(ProgressUnreadable, match=says):
+                call()
+    assert sink.values() == [("a", 1)]
+    assert sink.progress() == [(sink.shard, 1, 1)]
+
+
+def test_an_old_table_of_progress_is_refused_by_who_has_no_row_in_it(url: str) -> None:
+    Sink(url).publish(1, [emission("a", 1)])
+    sink = Sink(url, shard="g2", stream="visitors/2")
+    sink.query("ALTER TABLE tidegate_progress DROP COLUMN format")
+    with pytest.raises(ProgressUnreadable, match="no format"):
+        sink.publish(1, [emission("a", 1)])
 
 
 def test_a_database_that_is_down_is_a_transient_error_and_up_again_is_enough(

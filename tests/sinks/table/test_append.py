@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from tidegate.errors import Fenced, LakeUnavailable, ProgressLost
+from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
 from tidegate.sinks.table.append import append_batch
 
 
@@ -34,3 +34,30 @@ def test_a_table_that_is_not_what_the_ledger_has_published_to_gets_nothing(tmp_p
     with pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
         append_batch(path, "app", 3, rows.to_reader(), 2)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
+
+
+def test_a_table_of_an_unknown_format_gets_nothing(tmp_path: Path) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    append_batch(path, "app", 1, rows.to_reader(), 0)
+    DeltaTable(path).alter.set_table_properties({"tidegate.sink.format": "99"}, raise_if_not_exists=False)
+    for application in ("app", "another"):
+        with pytest.raises(ProgressUnreadable, match=r"has format 99; this tidegate reads 1.*a newer one"):
+            append_batch(path, application, 2, rows.to_reader(), 0)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 1
+
+
+def test_a_table_from_before_formats_is_not_taken_for_one_that_has_no_batch(tmp_path: Path) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    mark = CommitProperties(app_transactions=[Transaction("app", 1)])
+    write_deltalake(path, rows, commit_properties=mark)
+    with pytest.raises(ProgressUnreadable, match=r"no format.*before the first release.*another path"):
+        append_batch(path, "app", 2, rows.to_reader(), 1)
+
+
+def test_a_table_that_somebody_else_has_made_gets_the_format(tmp_path: Path) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    write_deltalake(path, rows)
+    append_batch(path, "app", 1, rows.to_reader(), 0)
+    append_batch(path, "app", 2, rows.to_reader(), 1)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 3
+    assert DeltaTable(path).metadata().configuration == {"tidegate.sink.format": "1"}

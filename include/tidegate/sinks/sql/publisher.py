@@ -9,17 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, and_, delete, func, insert, inspect, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    and_,
+    delete,
+    func,
+    insert,
+    inspect,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.errors import SINK_IS_AHEAD, Fenced, ProgressLost
+from tidegate.errors import SINK_IS_AHEAD, Fenced, ProgressLost, ProgressUnreadable
 from tidegate.failpoints import failpoint
 from tidegate.lake.outbox import VALUE
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Layout
-from tidegate.sinks.sql.schema import exists, lock_for_changes, make_or_extend, progress
+from tidegate.sinks.sql.schema import FORMAT, exists, lock_for_changes, make_or_extend, progress
 from tidegate.sinks.sql.write import write
 
 
@@ -53,8 +65,8 @@ class SqlPublisher:
         `attempt` is the name of the computation that they are of. `emissions` come in order, as many at a
         time as fit into memory. `last_published` is the newest batch that the ledger says this sink has rows
         of, 0 if none.
-        Raises ProgressLost; Fenced also where the table is further than this ledger, or has another attempt
-        of the batch; SinkUnavailable, SinkRefused, OutcomeUnknown.
+        Raises ProgressLost, ProgressUnreadable; Fenced also where the table is further than this ledger, or
+        has another attempt of the batch; SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
         self._prepare(last_published)
         with self._database.transaction() as connection:
@@ -76,14 +88,17 @@ class SqlPublisher:
         return sent
 
     def progress(self) -> int:
-        """The newest batch that the database says is in; 0 if none, or if nothing was ever published."""
+        """The newest batch that the database says is in; 0 if none, or if nothing was ever published.
+
+        Raises ProgressUnreadable.
+        """
         with self._database.transaction() as connection:
             there = inspect(connection).has_table(progress.name)
             return (self._progress(connection)[0] or 0) if there else 0
 
     def check(self, last_published: int, head: int) -> None:
         """Raises ProgressLost where the database does not have all that the ledger knows, Fenced where it has
-        batches that come after the ledger's head.
+        batches that come after the ledger's head, and ProgressUnreadable.
         """
         found = self.progress()
         if found < last_published:
@@ -99,10 +114,12 @@ class SqlPublisher:
 
         What comes after that is not in, for batches go in as a whole and in order, or (upsert) does no harm
         when it comes again. Returns that batch, 0 if there is none.
+        Raises ProgressUnreadable: what another tidegate has written is not put right by this one.
         """
         with self._database.transaction() as connection:
             lock_for_changes(connection)
             progress.create(connection, checkfirst=True)
+            self._progress(connection)
             found = self._newest_batch(connection)
             connection.execute(delete(progress).where(progress.c.shard == self._shard.name))
             if found:
@@ -125,11 +142,22 @@ class SqlPublisher:
             make_or_extend(connection, self._layout)
 
     def _progress(self, connection: Connection) -> tuple[int | None, str | None]:
-        """The newest batch, and the name of the attempt that it is of, if that is known."""
+        """The newest batch, and the name of the attempt that it is of, if that is known.
+
+        All columns that there are, since another tidegate may have other ones. Raises ProgressUnreadable.
+        """
         mine = progress.c.shard == self._shard.name
+        everything: Select[Any] = select(literal_column("*")).select_from(progress).where(mine)
         with failpoint("sql.read_progress"):
-            row = connection.execute(select(progress.c.seq, progress.c.attempt).where(mine)).first()
-        return (row.seq, row.attempt) if row else (None, None)
+            result = connection.execute(everything)
+            columns, row = result.keys(), result.mappings().first()
+        if "format" not in columns:
+            raise self._unreadable(f"The table {progress.name}", None)
+        if row is None:
+            return None, None
+        if row["format"] != FORMAT:
+            raise self._unreadable(f"The progress row of {self._shard.name}", row["format"])
+        return row["seq"], row["attempt"]
 
     def _check(
         self, found: int | None, whose: str | None, seq: int, attempt: str, last_published: int
@@ -156,10 +184,19 @@ class SqlPublisher:
             f"tidegate doctor {self._shard.pipeline} --reconcile",
         )
 
+    def _unreadable(self, what: str, found: int | None) -> ProgressUnreadable:
+        return ProgressUnreadable.of_format(
+            f"{what} in the database in {self._database.variable}",
+            found,
+            FORMAT,
+            f"Run: DROP TABLE {progress.name}; then let tidegate find out from each pipeline's tables what "
+            f"is in them: tidegate doctor {self._shard.pipeline} --reconcile",
+        )
+
     def _advance(self, connection: Connection, found: int | None, seq: int, attempt: str | None) -> None:
         """Compare-and-set: from what was found to `seq`. Waits for whoever else is about to do the same."""
         now = func.current_timestamp()
-        values = {"seq": seq, "attempt": attempt, "rows": 0, "updated_at": now}
+        values = {"format": FORMAT, "seq": seq, "attempt": attempt, "rows": 0, "updated_at": now}
         try:
             if found is None:
                 connection.execute(insert(progress).values(shard=self._shard.name, **values))

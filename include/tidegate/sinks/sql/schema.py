@@ -13,6 +13,7 @@ from sqlalchemy import (
     Connection,
     DateTime,
     Inspector,
+    Integer,
     MetaData,
     String,
     Table,
@@ -25,10 +26,14 @@ from tidegate.lake.outbox import SOURCE
 from tidegate.lake.schema import KEY
 from tidegate.sinks.sql.layout import Layout, Target
 
+FORMAT = 1
+"""Of a progress row; raised whenever what is written changes its meaning."""
+
 progress = Table(
     "tidegate_progress",
     MetaData(),
     Column("shard", String(700), primary_key=True),
+    Column("format", Integer, nullable=False),
     Column("seq", BigInteger, nullable=False),  # the newest batch that is in
     Column("attempt", String(300)),  # whose name the rows were computed under; null where that is not known
     Column("rows", BigInteger, nullable=False),  # of that batch

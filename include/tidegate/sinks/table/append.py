@@ -10,9 +10,15 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tidegate.errors import SINK_IS_AHEAD, Fenced, LakeUnavailable, ProgressLost
+from tidegate.errors import SINK_IS_AHEAD, Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
 from tidegate.failpoints import failpoint
 from tidegate.lake.delta import delta_errors
+
+FORMAT = 1
+"""Of what a table's log says of who publishes to it; raised whenever that changes its meaning."""
+
+_FORMAT = "tidegate.sink.format"
+_PROPERTIES = {_FORMAT: str(FORMAT)}
 
 
 def append_batch(
@@ -20,14 +26,16 @@ def append_batch(
 ) -> None:
     """Append a batch, unless the table has it. `last_published` is the newest batch that it must have.
 
-    Raises ProgressLost; Fenced when another publisher was faster, or the table is further than this ledger;
-    LakeUnavailable.
+    Raises ProgressLost, ProgressUnreadable; Fenced when another publisher was faster, or the table is further
+    than this ledger; LakeUnavailable.
     """
     with delta_errors(path), failpoint("table.create"):
-        DeltaTable.create(path, rows.schema, mode="ignore")
+        DeltaTable.create(
+            path, rows.schema, mode="ignore", configuration=_PROPERTIES, raise_if_key_not_exists=False
+        )
     with delta_errors(path), failpoint("table.read_progress"):
         table = DeltaTable(path)
-        found = table.transaction_version(application) or 0
+        found = _progress(table, path, application)
     if found < last_published:
         raise ProgressLost(
             f"The table {path} is not what batch {last_published} of {application} was published to: "
@@ -52,3 +60,21 @@ def append_batch(
             f"The table {path} cannot be written: {str(error).splitlines()[0][:300]}",
             "Check rights, space and columns; then run again, nothing is lost.",
         ) from error
+
+
+def _progress(table: DeltaTable, path: str, application: str) -> int:
+    """The newest batch that a table has; 0 if none. A table that somebody else has made gets the property
+    first. Raises ProgressUnreadable.
+    """
+    format_ = table.metadata().configuration.get(_FORMAT)
+    found = table.transaction_version(application)
+    if format_ is None and found is None:
+        table.alter.set_table_properties(_PROPERTIES, raise_if_not_exists=False)
+    elif format_ != str(FORMAT):
+        raise ProgressUnreadable.of_format(
+            f"The table {path}",
+            format_,
+            FORMAT,
+            "Name another path, and raise `generation`: it fills the table from the start.",
+        )
+    return found or 0
