@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, inspect, make_url, text
 
 from tests.manifests import manifest_ref, names
 from tidegate.errors import (
@@ -516,6 +516,22 @@ def test_one_that_stops_in_the_middle_of_a_transaction_is_put_out_by_the_server(
         assert _patiently(lambda: other.acquire(STREAM, "stopped")).lease.epoch == 2
         with pytest.raises(LedgerUnavailable):
             stack.close()
+
+
+@pytest.mark.parametrize(("setting", "expected"), [("off", "on"), ("remote_apply", "remote_apply")])
+def test_its_commits_are_durable_where_the_database_has_that_off(
+    postgres_url: str, setting: str, expected: str
+) -> None:
+    name = make_url(postgres_url).database
+    administrator = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with administrator.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = {setting}"))
+    administrator.dispose()
+    engine = open_database(postgres_url)
+    for _ in range(2):  # the second has the first one's connection
+        with engine.begin() as connection:
+            assert connection.execute(text("SHOW synchronous_commit")).scalar() == expected
+    engine.dispose()
 
 
 def _patiently(acquire: Callable[[], LeasedLedger]) -> LeasedLedger:

@@ -19,6 +19,10 @@ from tidegate.postgres import connect_options
 SCHEMA_REVISION = "0010"
 _OLDEST_REVISION = "0010"
 _BUSY_TIMEOUT_MS = 30_000
+_AT_LEAST_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+)
+"""For one transaction. `local` is durable on the server itself; replicas are the operator's business."""
 _READ_ONLY = "25006"  # a server that has just become a replica
 
 
@@ -45,7 +49,7 @@ def open_database(url: str) -> Engine:
     if engine.dialect.name == "sqlite":
         _make_sqlite_transactional(engine)
     if engine.dialect.name == "postgresql":
-        _make_postgresql_impatient(engine)
+        _make_postgresql_durable(engine)
     with answering(engine.url.render_as_string(hide_password=True)):
         _migrate(engine)
     return engine
@@ -95,13 +99,19 @@ def _make_sqlite_transactional(engine: Engine) -> None:
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
-def _make_postgresql_impatient(engine: Engine) -> None:
-    """Nobody waits for ever: the server ends the session of one that stops in the middle of a transaction."""
+def _make_postgresql_durable(engine: Engine) -> None:
+    """A commit that was answered outlives the server, also where server, database or user have it otherwise.
+    What is safer than that stays, such as waiting for a replica.
+
+    And nobody waits for ever: the server ends the session of one that stops in the middle of a transaction.
+    """
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if _reads(connection):
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        else:
+            connection.exec_driver_sql(_AT_LEAST_DURABLE)
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_BUSY_TIMEOUT_MS}")
         connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {2 * _BUSY_TIMEOUT_MS}")
 
