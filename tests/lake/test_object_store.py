@@ -9,15 +9,19 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.lake.files_for_tests import SCHEMA, row, write
 from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_server
 from tests.lake.tables_for_tests import APPLICATION, batch, catch_up, number, opened, shared_table
-from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.engine.lookups import DeltaVersion
+from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
 from tidegate.lake import store as store_module
 from tidegate.lake.compaction import FoldRule, SnapshotTarget, compact
 from tidegate.lake.datafile import open_data
+from tidegate.lake.delta import open_table, storage_options
 from tidegate.lake.layout import snapshot_name
 from tidegate.lake.manifest import DataFile, read_manifest, write_manifest
 from tidegate.lake.probe import puts_if_absent
@@ -25,6 +29,8 @@ from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
 from tidegate.lake.tables import SharedTable, TableChange
 from tidegate.lake.verify import verify
+from tidegate.protocol.lookups import _pinned_table, _table_id
+from tidegate.sinks.table.append import append_batch
 
 LARGE = bytes(range(256)) * 48_000
 """More than one part of an upload."""
@@ -237,6 +243,39 @@ def test_a_table_whose_store_does_not_answer_is_a_typed_error_and_comes_the_next
     server.faults.clear()
     catch_up(table, changes)
     assert numbers(table) == [1, 2]
+
+
+def test_a_table_sink_appends_there_by_the_lakes_own_setting(store: Store, server: S3Server) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), store.uri("out")
+    server.fault("fail", "PUT", "out/_delta_log/00000000000000000001.json")
+    for seq in (1, 2, 2):
+        append_batch(path, "app", seq, rows.to_reader(), seq - 1)
+    assert open_table(path).to_pyarrow_table().num_rows == 2
+    fault = server.fault("fail", "PUT", "out/", times=100)
+    with pytest.raises(LakeUnavailable, match="out cannot be"):
+        append_batch(path, "app", 3, rows.to_reader(), 2)
+    assert 1 < fault.met < 20
+
+
+def test_a_lookup_reads_a_table_there_by_the_lakes_own_setting(store: Store, server: S3Server) -> None:
+    path = store.uri("stores")
+    for name in ("north", "south"):
+        rows = pa.table({"region": [name]})
+        write_deltalake(path, rows, mode="append", storage_options=storage_options(path))
+    pin = _pinned_table(path)
+    server.fault("fail", "GET", "stores/_delta_log/")
+    read = pa.Table.from_batches(DeltaVersion(path, 0).read(0, 1))
+    assert (pin["version"], read["region"].to_pylist()) == (1, ["north"])
+    assert _table_id(path, 1) == pin["id"]
+    fault = server.fault("fail", "GET", "stores/", times=100)
+    with pytest.raises(LakeUnavailable, match="stores cannot be used"):
+        _pinned_table(path)
+    assert 1 < fault.met < 20
+
+
+def test_a_lookup_of_a_table_that_is_not_there_says_so(store: Store) -> None:
+    with pytest.raises(LookupMissing, match="a lake/stores does not exist"):
+        _pinned_table(store.uri("stores"))
 
 
 def test_a_store_that_puts_only_what_is_absent_is_told_from_one_that_overwrites(

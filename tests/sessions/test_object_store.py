@@ -31,6 +31,7 @@ def told(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 def test_two_batches_give_what_they_give_on_a_disk(told: Told) -> None:
     assert len(told["disk"]["two batches"]["published"]["closings-world"]) == 4
+    assert len(told["disk"]["two batches"]["appended"]) > 40
     assert told["store"]["two batches"] == told["disk"]["two batches"]
 
 

@@ -17,6 +17,7 @@ from deltalake import write_deltalake
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.demo.topics import committed_records
+from tidegate.lake.delta import open_table, storage_options
 
 FIRST_CLOCK, SECOND_CLOCK, THIRD_CLOCK = 12_000, 120_000, 240_000
 T = NOW_MS - 10_000_000
@@ -44,6 +45,7 @@ def came_of(world: World, topics: tuple[str, ...]) -> Told:
     reports = [inspect.batch_report(world.app.ledger, world.stream, seq) for seq in (1, 2)]
     return {
         "published": {topic: _published(world.servers, topic) for topic in topics},
+        "appended": _appended(world),
         "state": {
             stage: inspect.read_state(world.app, world.stream, stage=stage).to_pylist() for stage in STAGES
         },
@@ -58,8 +60,12 @@ def came_of(world: World, topics: tuple[str, ...]) -> Told:
 
 
 def _write_pipeline(world: World, closings: str, note: str) -> None:
-    stores = world.folder / "stores"
-    write_deltalake(str(stores), pa.table({"store": ["s0", "s1"], "region": ["north", "south"]}))
+    stores = f"{world.app.settings.lake}-stores".replace(" ", "-")  # the grammar takes no blanks
+    write_deltalake(
+        stores,
+        pa.table({"store": ["s0", "s1"], "region": ["north", "south"]}),
+        storage_options=storage_options(stores),
+    )
     changes = {
         "name": "changes",
         "select": {"region": "region", "open": "quantity > 0"},
@@ -81,11 +87,12 @@ def _write_pipeline(world: World, closings: str, note: str) -> None:
             "columns": "store string, id bigint, quantity int",
             "key": ["store", "id"],
         },
-        "lookup": [{"table": str(stores), "on": ["store"], "columns": ["region"]}],
+        "lookup": [{"table": stores, "on": ["store"], "columns": ["region"]}],
         "stages": [changes, counted],
         "sinks": [
             {"kind": "kafka", "topic": world.sink, "stage": "changes", "with_key": True},
             {"kind": "kafka", "topic": closings, "with_key": True},
+            {"kind": "table", "path": "out/changes", "stage": "changes", "with_key": True},
         ],
     }
     path = world.folder / "pipelines" / "availability.yaml"
@@ -136,6 +143,12 @@ def _published(servers: str, topic: str) -> list[list[Any]]:
         ]
         for record in committed_records(servers, topic)
     ]
+
+
+def _appended(world: World) -> list[str]:
+    """What a reader of the table sink's table sees."""
+    table = open_table(f"{world.app.settings.lake}/out/changes").to_pyarrow_table()
+    return sorted(map(repr, table.to_pylist()))
 
 
 def _text(content: bytes | None) -> str | None:

@@ -17,7 +17,7 @@ from tidegate.engine.errors import report_worker_errors
 from tidegate.engine.shuffle import HashRange, Slots
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
 from tidegate.lake.datafile import stored_schema
-from tidegate.lake.delta import delta_errors, file_system
+from tidegate.lake.delta import delta_errors, file_system, open_table
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import HASH, LIVE, NEWNESS
 from tidegate.lake.state import StateReader
@@ -44,7 +44,7 @@ class DeltaVersion:
     def open(self, spark: SparkSession) -> DataFrame:
         """All of its rows. Raises LakeUnavailable."""
         with delta_errors(self.path):
-            table = DeltaTable(self.path, version=self.version)
+            table = open_table(self.path, self.version)
             files = pa.table(table.get_add_actions(flatten=True))
             schema = self._dataset(table).schema
         number = max(
@@ -56,7 +56,7 @@ class DeltaVersion:
     def read(self, part: int, parts: int) -> Iterator[pa.RecordBatch]:
         """Every `parts`-th file. Raises LakeUnavailable."""
         with delta_errors(self.path):
-            dataset = self._dataset(DeltaTable(self.path, version=self.version))
+            dataset = self._dataset(open_table(self.path, self.version))
             for fragment in sorted(dataset.get_fragments(), key=lambda file: file.path)[part::parts]:
                 yield from fragment.to_batches(schema=dataset.schema)
 

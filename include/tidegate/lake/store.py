@@ -134,14 +134,16 @@ class Store:
         retries = {"max_retries": str(_ATTEMPTS), "timeout": f"{_REQUEST_SECONDS}s"}
         return retries | ({"allow_http": "true"} if _endpoint_is_plain() else {})
 
-    def _system(self) -> SubTreeFileSystem:
+    @property
+    def file_system(self) -> SubTreeFileSystem:
+        """Arrow's, at the root. Raises LakeUnavailable."""
         with store_errors(self.root):
             return _file_system(self._absolute_root)
 
     @property
     def _folder(self) -> Path | None:
         """Where the files are, if that is a disk."""
-        system = self._system()
+        system = self.file_system
         return Path(system.base_path) if isinstance(system.base_fs, LocalFileSystem) else None
 
     @contextmanager
@@ -155,7 +157,7 @@ class Store:
             if folder is not None:
                 _make_root(folder)
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            stream = self._system().open_output_stream(path)
+            stream = self.file_system.open_output_stream(path)
         sink = Sink(stream)
         try:
             yield sink
@@ -211,7 +213,7 @@ class Store:
         """A file to read, at any place. Raises LakeUnavailable; LakeDamaged when it is not there."""
         with store_errors(path):
             try:
-                return self._system().open_input_file(path)
+                return self.file_system.open_input_file(path)
             except FileNotFoundError as error:
                 raise missing(self.root, path) from error
 
@@ -233,7 +235,7 @@ class Store:
         """The files below a folder, by path; none where there is no folder. Only cleaning may look so."""
         with store_errors(folder):
             selector = FileSelector(folder, recursive=True, allow_not_found=True)
-            files = [info for info in self._system().get_file_info(selector) if info.type == FileType.File]
+            files = [info for info in self.file_system.get_file_info(selector) if info.type == FileType.File]
         return sorted(Listed(info.path, info.size, info.mtime_ns / 1e9) for info in files)
 
     def delete(self, path: str) -> None:
@@ -243,7 +245,7 @@ class Store:
         """
         folder = self._folder
         with store_errors(path), suppress(FileNotFoundError):
-            self._system().delete_file(path)
+            self.file_system.delete_file(path)
         if folder is not None:
             with suppress(OSError):
                 (folder / path).parent.rmdir()

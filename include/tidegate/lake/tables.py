@@ -25,13 +25,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidegate.errors import LakeDamaged, SchemaChanged
 from tidegate.failpoints import failpoint
 from tidegate.lake.datafile import stored_schema
-from tidegate.lake.delta import delta_errors, table_unavailable
+from tidegate.lake.delta import delta_errors, existing_table, table_unavailable
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import HASH, LIVE, UPDATED_SEQ, entry_columns
 from tidegate.lake.store import Store
@@ -187,11 +187,9 @@ class SharedTable:
     def _opened(self) -> DeltaTable | None:
         """The table, if there is one."""
         with delta_errors(self.folder):
-            try:
-                table = DeltaTable(self.store.uri(self.folder), storage_options=self.store.delta_options)
-            except TableNotFoundError:
-                return None
-        self._require_ours(table)
+            table = existing_table(self.store.uri(self.folder))
+        if table is not None:
+            self._require_ours(table)
         return table
 
     def _require_ours(self, table: DeltaTable) -> None:

@@ -6,13 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
-
 from tidegate.app.manifests import state_after
 from tidegate.app.root import App
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Problem
 from tidegate.failpoints import failpoint
-from tidegate.lake.delta import delta_errors
+from tidegate.lake.delta import delta_errors, existing_table, open_table
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
@@ -58,11 +56,11 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
 
 def _pinned_table(path: str) -> dict[str, Any]:
     with delta_errors(path), failpoint("plan.lookup"):
-        if not DeltaTable.is_deltatable(path):
+        table = existing_table(path)
+        if table is None:
             raise LookupMissing(
                 f"The lookup's table {path} does not exist", "Write it as a Delta table, or correct its path."
             )
-        table = DeltaTable(path)
         return {"version": table.version(), "id": str(table.metadata().id)}
 
 
@@ -84,12 +82,10 @@ def check_lookup_tables(plan: Plan) -> None:
 def _table_id(path: str, version: int) -> str | None:
     """Of the table as of a version; None where there is no such version, nor table."""
     with delta_errors(path), failpoint("compute.lookup"):
-        if not DeltaTable.is_deltatable(path):
+        newest = existing_table(path)
+        if newest is None or newest.version() < version:
             return None
-        newest = DeltaTable(path)
-        if newest.version() < version:
-            return None
-        return str(DeltaTable(path, version=version).metadata().id)
+        return str(open_table(path, version).metadata().id)
 
 
 def _pinned_stage(

@@ -12,7 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.errors import SINK_IS_AHEAD, Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
 from tidegate.failpoints import failpoint
-from tidegate.lake.delta import delta_errors
+from tidegate.lake.delta import delta_errors, open_table, storage_options
 
 FORMAT = 1
 """Of what a table's log says of who publishes to it; raised whenever that changes its meaning."""
@@ -31,10 +31,15 @@ def append_batch(
     """
     with delta_errors(path), failpoint("table.create"):
         DeltaTable.create(
-            path, rows.schema, mode="ignore", configuration=_PROPERTIES, raise_if_key_not_exists=False
+            path,
+            rows.schema,
+            mode="ignore",
+            configuration=_PROPERTIES,
+            storage_options=storage_options(path),
+            raise_if_key_not_exists=False,
         )
     with delta_errors(path), failpoint("table.read_progress"):
-        table = DeltaTable(path)
+        table = open_table(path)
         found = _progress(table, path, application)
     if found < last_published:
         raise ProgressLost(
