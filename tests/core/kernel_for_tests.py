@@ -18,7 +18,7 @@ from tests.core.model.strategies import Case
 from tests.core.model.values import selected
 from tests.core.rows_for_tests import key_hash
 from tidegate import core
-from tidegate.spec import kernel_stage, parse_case_pipeline
+from tidegate.spec import Pipeline, kernel_stage, parse_case_pipeline
 
 _COLUMNS = "x double, s string, i bigint, d decimal(20,3), m map<string,double>"
 _SOURCE = {"topics": ["in", "other"], "format": "json", "columns": _COLUMNS}
@@ -42,10 +42,15 @@ def value_type(settings: Settings, columns: str) -> pa.DataType:
     return pa.struct([(name, types[column]) for name, column in settings.select.items()])
 
 
+def pipeline_of(case: Case, source: Mapping[str, Any]) -> Pipeline:
+    """The case's stage as that of a pipeline file."""
+    given = {**source, "deduplicate": case.deduplicate}
+    return parse_case_pipeline({"pipeline": "case", "source": given, "stages": [case.stage]}, "case")
+
+
 def stage_of(case: Case, source: Mapping[str, Any]) -> core.Stage:
     """The stage as the kernel takes it, by way of a pipeline file."""
-    given = {**source, "deduplicate": case.deduplicate}
-    pipeline = parse_case_pipeline({"pipeline": "case", "source": given, "stages": [case.stage]}, "case")
+    pipeline = pipeline_of(case, source)
     return kernel_stage(pipeline, pipeline.stages[0])
 
 

@@ -261,6 +261,14 @@ def test_the_heads_clocks_are_the_largest_that_committed_batches_applied(ledger:
     assert ledger.head(Stream("p", 2)).clocks == {}
 
 
+def test_a_run_without_a_batch_brings_the_heads_clocks_on(ledger: Ledger) -> None:
+    held = ledger.acquire(STREAM, "r1")
+    held.add_run(Run("r1", None, "nothing to read"), {("t", 0): 50, ("t", 1): -1})
+    assert ledger.head(STREAM) == Head(STREAM, clocks={("t", 0): 50, ("t", 1): -1})
+    held.add_run(Run("r2", 1, "adopted"))
+    assert ledger.head(STREAM).clocks == {("t", 0): 50, ("t", 1): -1}
+
+
 @pytest.mark.parametrize(
     ("clocks", "of_a_new_one"), [({}, -1), ({("t", 0): 7, ("t", 1): 7}, 7), ({("t", 0): -1, ("t", 1): 7}, -1)]
 )

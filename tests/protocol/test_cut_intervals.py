@@ -1,27 +1,30 @@
 """However `max_records` or an open transaction cuts an interval: the emissions are those of one batch.
 
-The real ranges, plans and kernel, without Spark or a broker. A key's records are in one partition: those of
+The real ranges, plans and kernel, without Spark or a broker; as in production, an interval without records
+has no batch where nothing waits for its clock. A key's records are in one partition: those of
 several are merged by their timestamps within a batch, so that there the cut is a part of the input.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.kernel_for_tests import Kernel
+from tests.core.kernel_for_tests import Kernel, pipeline_of
 from tests.core.model import Batch, Record
 from tests.core.model.records import Partition
 from tests.core.model.strategies import EMITS, HOMES, Case, cases, logs
 from tests.core.test_against_model import by_key, counted, filled
+from tests.manifests import manifest_ref
 from tidegate import core, errors
 from tidegate.broker.log import TopicView
-from tidegate.ledger import Head, OffsetRange, Plan, Stream
+from tidegate.ledger import Attempt, Head, OffsetRange, Plan, Stream
+from tidegate.protocol.plan import clock_may_fire
 from tidegate.protocol.ranges import plan_ranges
 
 STREAM = Stream("p", 1)
@@ -49,20 +52,32 @@ class Trigger:
 class Backlog:
     """A log that is there, and the head of who reads it."""
 
-    def __init__(self, log: Sequence[Sequence[Record]]) -> None:
+    def __init__(self, case: Case, log: Sequence[Sequence[Record]], skips: bool = True) -> None:
+        """`skips`: an interval without records has no batch where nothing waits for its clock."""
+        self.skips = skips
+        self.kernel = Kernel(case, sparing=True)
+        self.pipeline = pipeline_of(case, self.kernel.source)
         self.records = [record for group in log for record in group]
         self.ends = _ends(self.records)
         self.plans: list[Plan] = []
+        """Also of intervals that have no batch."""
         self.head = Head(STREAM)
 
-    def plan(self, trigger: Trigger) -> Plan:
-        """The next batch's plan, which is committed at once."""
+    def run(self, trigger: Trigger) -> Plan:
+        """The next batch, if there is one: planned, decided and committed at once."""
         ranges = plan_ranges(self.head, self._views(trigger), {}, trigger.upper, trigger.max_records)
         clocks = self.head.clocks_of((each.topic, each.partition) for each in ranges)
         seq = self.head.seq + 1
         plan = Plan(STREAM, seq, f"r{seq}", trigger.clock, 0, ranges, {}, "", "", clocks=clocks)
-        self.head = Head(STREAM, seq, plan.ends, clocks=plan.clocks_after)
         self.plans.append(plan)
+        counts = {self.pipeline.stages[0].name: self.kernel.counts}
+        before = Attempt(STREAM, self.head.seq, manifest_ref("before"), counts)
+        may_fire = not self.skips or clock_may_fire(self.pipeline, plan, before)
+        if plan.span or not self.head.seq or may_fire:
+            self.kernel.decide(self.read(plan.ranges), as_batch(plan))
+            self.head = Head(STREAM, seq, plan.ends, clocks=plan.clocks_after)
+        else:
+            self.head = replace(self.head, clocks=plan.clocks_after)
         return plan
 
     def read(self, ranges: Iterable[OffsetRange]) -> tuple[Record, ...]:
@@ -93,9 +108,10 @@ def _ends(records: Iterable[Record]) -> dict[Partition, int]:
 
 @st.composite
 def intervals(draw: st.DrawFn, log: Sequence[Sequence[Record]]) -> list[Trigger]:
-    """One to three intervals, one after the other; their clocks mostly rise."""
-    last = draw(st.integers(0, 2))
+    """One to five intervals, one after the other, some of them without records; their clocks mostly rise."""
+    last = draw(st.integers(0, 4))
     bounds = [*sorted(draw(st.lists(st.integers(0, len(log)), min_size=last, max_size=last))), len(log)]
+    bounds = [bound for bound in bounds for _ in range(draw(st.sampled_from([1, 1, 2])))]
     clocks = draw(st.lists(st.integers(0, 90), min_size=len(bounds), max_size=len(bounds)))
     clocks = sorted(clocks) if draw(st.sampled_from([True, True, False])) else clocks
     return [
@@ -114,30 +130,30 @@ def limited(draw: st.DrawFn, trigger: Trigger) -> Trigger:
     return Trigger(trigger.clock, trigger.upper, most, stable)
 
 
-def planned_in_parts(backlog: Backlog, triggers: Iterable[Trigger], data: st.DataObject) -> Iterator[Plan]:
-    """Each interval in so many batches, until one reads to its end."""
-    for trigger in triggers:
+def run_in_parts(backlog: Backlog, triggers: Sequence[Trigger], data: st.DataObject) -> None:
+    """Each interval in so many batches, until one reads to its end, or leaves the rest to a later interval
+    that has no records of its own.
+    """
+    for trigger, later in itertools.zip_longest(triggers, triggers[1:]):
+        is_last = later is None or later.upper != trigger.upper or later.clock < trigger.clock
         for number in itertools.count():
-            plan = backlog.plan(data.draw(limited(trigger)) if number < 6 else trigger)
-            yield plan
-            if not plan.cut_partitions:
+            plan = backlog.run(data.draw(limited(trigger)) if number < 6 else trigger)
+            if not plan.cut_partitions or not (is_last or data.draw(st.booleans())):
                 break
 
 
-def decided(case: Case, backlog: Backlog, plans: Iterable[Plan]) -> Kernel | None:
-    """All that comes of it; nothing if a bounded buffer was full."""
-    kernel = Kernel(case, sparing=True)
+def is_full(run: Callable[[], object]) -> bool:
+    """Whether a bounded buffer was full."""
     try:
-        for plan in plans:
-            kernel.decide(backlog.read(plan.ranges), as_batch(plan))
+        run()
     except errors.BufferFull:
-        return None
-    return kernel
+        return True
+    return False
 
 
-def shown(kernel: Kernel | None) -> str:
+def shown(kernel: Kernel, full: bool) -> str:
     """To be compared: NaN equals NaN."""
-    if kernel is None:
+    if full:
         return "full"
     return repr((by_key(kernel.emissions), counted(kernel.counts), kernel.buffered()))
 
@@ -154,9 +170,24 @@ def test_an_interval_that_is_cut_gives_the_emissions_of_one_that_is_not(
     on: str, log: Sequence[Sequence[Record]], data: st.DataObject
 ) -> None:
     case, triggers = data.draw(cases(emits=[on])), data.draw(intervals(log))
-    whole, cut = Backlog(log), Backlog(log)
-    expected = decided(case, whole, map(whole.plan, triggers))
-    assert shown(decided(case, cut, planned_in_parts(cut, triggers, data))) == shown(expected)
+    whole, cut = Backlog(case, log), Backlog(case, log)
+    expected = is_full(lambda: [whole.run(trigger) for trigger in triggers])
+    full = is_full(lambda: run_in_parts(cut, triggers, data))
+    assert shown(cut.kernel, full) == shown(whole.kernel, expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(clocks=["run"]), logs(one_partition_per_key=True), st.data())
+def test_an_interval_without_records_does_what_an_empty_batch_would_have_done(
+    case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
+) -> None:
+    triggers = [data.draw(limited(each)) for each in data.draw(intervals(log))]
+    outcomes = []
+    for skips in (False, True):
+        backlog = Backlog(case, log, skips)
+        full = is_full(lambda backlog=backlog: [backlog.run(trigger) for trigger in triggers])  # type: ignore[misc]
+        outcomes.append(shown(backlog.kernel, full))
+    assert outcomes[0] == outcomes[1]
 
 
 @settings(max_examples=100, deadline=None)
@@ -165,15 +196,15 @@ def test_what_is_left_of_an_interval_belongs_to_the_next_one_whoever_runs_it(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
 ) -> None:
     """Each partition is as if it were alone, and had one batch per clock that was applied to it."""
-    backlog = Backlog(log)
+    backlog = Backlog(case, log)
     triggers = [data.draw(limited(each)) for each in data.draw(intervals(log))]
-    emitted = decided(case, backlog, map(backlog.plan, triggers))
+    was_full = is_full(lambda: [backlog.run(trigger) for trigger in triggers])
     kernels = [Kernel(case) for _ in PARTITIONS]
     full = [filled(kernel, _history(backlog, home)) for kernel, home in zip(kernels, PARTITIONS, strict=True)]
-    assert (emitted is None) == any(full)
-    if emitted is not None:
+    assert was_full == any(full)
+    if not was_full:
         alone = by_key(each for kernel in kernels for each in kernel.emissions)
-        assert repr(by_key(emitted.emissions)) == repr(alone)
+        assert repr(by_key(backlog.kernel.emissions)) == repr(alone)
 
 
 def _history(backlog: Backlog, home: Partition) -> Iterator[Batch]:

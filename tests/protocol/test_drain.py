@@ -94,6 +94,11 @@ def test_the_clock_alone_calls_for_a_batch_only_where_it_can_let_something_out(
     assert (second is not None) is runs
     if second is not None:
         assert (second.span, second.drain) == (0, False)
+        return
+    world.send({"value": {"id": 2}})
+    third = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("third", NOW_MS + 60_001)).plan
+    assert third is not None
+    assert set(third.clocks.values()) == {NOW_MS + 60_000}, "the second one's, although that had no batch"
 
 
 @pytest.mark.broker

@@ -17,7 +17,7 @@ from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.broker.progress import Progress
-from tidegate.ledger import LEASE_SECONDS, Attempt, OffsetRange, Plan, Run, Stream
+from tidegate.ledger import LEASE_SECONDS, Attempt, Clocks, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.sinks import shard_name
 
@@ -41,6 +41,10 @@ class Watch:
     runs: dict[str, int] = field(default_factory=dict)
     clocks: dict[tuple[str, int], int] = field(default_factory=dict)
     """Topic and partition -> the latest clock that was applied to it, epoch ms."""
+    skipped_clocks: dict[int, dict[tuple[str, int], int]] = field(default_factory=dict)
+    """Seq -> the same, of runs without a batch that came before it."""
+    clock_of: Callable[[str], int] = lambda _: -1
+    """The clock of the run of this id."""
     backfills: set[str] = field(default_factory=set)
     """The ids of a backfill's runs."""
     skipped: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -93,12 +97,15 @@ class Watch:
         for hear in tuple(self.planned):
             hear(plan)
 
-    def _add_run(self, run: Run) -> None:
-        """What a run has come to is never something else, unless its batch was dropped."""
+    def _add_run(self, run: Run, clocks: Clocks | None = None) -> None:
+        """What a run has come to is never something else, unless its batch was dropped. One without a batch
+        has met the same clock."""
         done = self.plans.get(self.runs.get(run.run_id, 0))
         require(done is None or done.seq > self.seq, f"{run.run_id} had a batch, and came to {run} then")
         if run.seq is not None:
             self.runs[run.run_id] = run.seq
+        elif self.seq:
+            self._apply_without_batch(run.run_id, clocks or {})
 
     def _drop_plan(self) -> None:
         self.runs = {run_id: seq for run_id, seq in self.runs.items() if seq <= self.seq}
@@ -133,6 +140,16 @@ class Watch:
             require(not (is_backwards and plan.run_id in self.backfills), f"{plan.run_id} went backwards")
             if not partition.is_cut:
                 self.clocks[at] = max(self.clocks.get(at, -1), plan.clock_ms)
+
+    def _apply_without_batch(self, run_id: str, clocks: Clocks) -> None:
+        """Its clock counts wherever it leaves nothing unread."""
+        own = self.clock_of(run_id)
+        for at, before in self.clocks.items():
+            clock = clocks.get(at)
+            require(clock in (before, max(before, own)), f"{run_id} has no batch, and brings {at} to {clock}")
+        self.clocks |= clocks
+        self.skipped_clocks.setdefault(self.seq + 1, {}).update(clocks)
+        self.places.world.counts["intervals without a batch"] += 1
 
     def _add_publication(self, seq: int, sink: str, records: int) -> None:
         require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")
@@ -179,6 +196,7 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
     applied: dict[tuple[str, int], int] = {}
     expected = Expected(last_stage=planned_pipeline(plans[-1]).stages[-1].name)
     for plan in plans:
+        applied |= watch.skipped_clocks.get(plan.seq, {})
         plan = replace(plan, clocks={at: applied.get(at, -1) for at in plan.ends})
         applied |= {
             at: max(clock, plan.clock_ms)

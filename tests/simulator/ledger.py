@@ -15,6 +15,7 @@ from tidegate.errors import Fenced, LeaseHeld, TidegateError
 from tidegate.ledger import (
     LEASE_SECONDS,
     Attempt,
+    Clocks,
     Failure,
     Head,
     KnownNames,
@@ -367,8 +368,13 @@ class SimLeased(SimReader):
 
         self._fenced("add_plan", act, plan)
 
-    def add_run(self, run: Run) -> None:
-        self._fenced("add_run", lambda tables: self._insert(tables.runs, run.run_id, run), run)
+    def add_run(self, run: Run, clocks: Clocks | None = None) -> None:
+        def act(tables: Tables) -> None:
+            self._insert(tables.runs, run.run_id, run)
+            if clocks is not None:
+                self._row.clocks = dict(clocks)
+
+        self._fenced("add_run", act, run, clocks)
 
     def add_attempt(self, attempt: Attempt) -> None:
         def act(tables: Tables) -> None:

@@ -18,7 +18,7 @@ from tidegate.app import lease
 from tidegate.app.manifests import state_after, state_files
 from tidegate.engine.batch import Before
 from tidegate.errors import Halted, LedgerUnavailable, QualityFailed
-from tidegate.ledger import Run
+from tidegate.ledger import Clocks, Run
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol import commit, compute, plan, publish, run, validate
 from tidegate.sinks import port
@@ -48,16 +48,17 @@ def an_open_plan_is_planned_anew(self: Any, stream: Any) -> None:
 
 
 @planted((SimLeased, "add_run"))
-def an_adopted_plan_is_changed(self: Any, adopting: Run) -> None:
+def an_adopted_plan_is_changed(self: Any, adopting: Run, clocks: Clocks | None = None) -> None:
     """It gets the clock of the run that goes on with it."""
 
     def act(tables: Any) -> None:
         tables.runs[adopting.run_id] = adopting
+        self._row.clocks = self._row.clocks if clocks is None else clocks
         if adopting.seq in tables.plans:
             old = tables.plans[adopting.seq]
             tables.plans[adopting.seq] = replace(old, clock_ms=old.clock_ms + 1)
 
-    self._fenced("add_run", act, adopting)
+    self._fenced("add_run", act, adopting, clocks)
 
 
 @planted((plan, "plan_ranges"))

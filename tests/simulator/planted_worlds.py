@@ -26,6 +26,7 @@ from tidegate.spec.emit import ChangeEmit
 from tidegate.spec.equal import SqlEqual
 
 _plan_ranges = plan.plan_ranges
+_no_batch = plan._no_batch
 _accept_gap = SimLeased.accept_gap
 _plan = SimReader.plan
 _remove_batches = SimLedger.remove_batches
@@ -101,6 +102,12 @@ def _clocks_of_all(plan: Plan) -> dict[tuple[str, int], int]:
 @planted(also=(partial(patch.object, Plan, "clocks_after", property(_clocks_of_all)),))
 def a_cut_batch_applies_its_clock() -> None:
     """What it leaves of its interval comes late."""
+
+
+@planted((plan, "_no_batch"))
+def an_interval_without_records_has_no_clock(held: Any, trigger: Any, note: str, *_: Any) -> plan.Outcome:
+    """So that a late record of it is none."""
+    return _no_batch(held, trigger, note)
 
 
 @planted((plan, "standing_still"))

@@ -89,6 +89,7 @@ class Scenario:
         self._is_backfilled = self.dice.random() < 0.2
         in_order = self._is_backfilled and self.dice.random() < 0.7
         self.airflow = Airflow(self.places, self.pipeline, in_order=in_order)
+        self.watch.clock_of = lambda run_id: self.airflow.runs[run_id].trigger.clock_ms
         if in_order:
             self.watch.check_turn = self.airflow.check_turn
         for topic in (INPUT, "output", "others"):

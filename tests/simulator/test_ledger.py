@@ -91,7 +91,7 @@ class Both:
         writes: list[Callable[[Any], Any]] = [
             lambda held: held.renew(),
             lambda held: held.release(),
-            lambda held: held.add_run(Run(dice_run, None, "nothing")),
+            lambda held: held.add_run(Run(dice_run, None, "nothing"), clocks),
             lambda held: held.set_validated(attempt, passed),
             lambda held: held.drop_plan(),
             lambda held: held.give_up(seq),
@@ -102,6 +102,7 @@ class Both:
             lambda held: held.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
         ]
         dice_run, passed = f"r{dice.randint(1, 6)}", dice.random() < 0.7
+        clocks = {("t", 0): seq, ("u", seq % 2): 100} if dice.random() < 0.5 else None
         plan = self._plan(seq)
         likely = [lambda held: held.add_plan(plan), lambda held: held.commit(plan, attempt)]
         likely += [published] if dice.random() < 0.5 else []

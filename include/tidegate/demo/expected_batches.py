@@ -48,7 +48,7 @@ def expected_batches(events: Iterable[Event], plans: Sequence[Plan]) -> History:
     times: dict[int, int] = {}
     for plan in plans:
         for each in plan.ranges:
-            time_ms = times.get(each.partition, -1)
+            time_ms = max(times.get(each.partition, -1), plan.clocks.get((each.topic, each.partition), -1))
             for event in logs.get(each.partition, [])[each.start : each.end]:
                 time_ms = _take(customers, event, plan.seq, time_ms)
             times[each.partition] = time_ms if each.is_cut else max(time_ms, plan.clock_ms)

@@ -4,6 +4,7 @@ from tidegate.ledger.ledger import Ledger, lease_held
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import (
     Attempt,
+    Clocks,
     Failure,
     Head,
     KnownNames,
@@ -23,6 +24,7 @@ from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 __all__ = [
     "LEASE_SECONDS",
     "Attempt",
+    "Clocks",
     "Failure",
     "Head",
     "KnownNames",

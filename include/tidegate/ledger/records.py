@@ -11,7 +11,8 @@ Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> the next offset to read."""
 
 Clocks = Mapping[tuple[str, int], int]
-"""(topic, partition) -> the largest clock that batches have applied there, epoch ms; -1: none."""
+"""(topic, partition) -> the largest clock that was applied there, by a batch or by a run that needed none,
+epoch ms; -1: none."""
 
 Times = Mapping[str, Mapping[tuple[str, int], int]]
 """Stage -> (topic, partition) -> how far time is there, epoch ms."""
@@ -66,7 +67,7 @@ class PlannedSpec:
 class Plan:
     """The immutable record of a batch, written before anything is read.
 
-    `clock_ms` is the instant that the batch takes as now, and `clocks` how far the batches before it brought
+    `clock_ms` is the instant that the batch takes as now, and `clocks` how far the runs before it brought
     the partitions of its ranges; it is not applied to those that are cut. A record from after
     `believed_until_ms` is not believed (quarantined). All are epoch ms. A batch with `drain` reads nothing
     and lets out what is held back. `lookups` pins each lookup table, by its text in the pipeline file, to

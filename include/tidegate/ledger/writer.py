@@ -14,7 +14,7 @@ from tidegate.errors import Fenced, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Head, Lease, OffsetRange, Plan, PlannedSpec, Run
+from tidegate.ledger.records import Attempt, Clocks, Head, Lease, OffsetRange, Plan, PlannedSpec, Run
 from tidegate.ledger.rows import (
     attempt_out,
     head_in,
@@ -62,10 +62,17 @@ class LeasedLedger(LedgerReader):
                 insert(schema.runs).values(self._key(run_id=plan.run_id, seq=plan.seq, note=""))
             )
 
-    def add_run(self, run: Run) -> None:
-        """Note what a trigger came to, when that is not a batch of its own."""
+    def add_run(self, run: Run, clocks: Clocks | None = None) -> None:
+        """Note what a trigger came to, when that is not a batch of its own.
+
+        `clocks`: of a run that has no batch, what the head's are after it. Its interval is over for later
+        records, too.
+        """
         with self._fenced("add_run") as connection:
             connection.execute(insert(schema.runs).values(self._key(**asdict(run))))
+            if clocks is not None:
+                row = {"clocks": partitions_out(clocks)}
+                connection.execute(update(schema.heads).where(self._is_current()).values(row))
 
     def add_attempt(self, attempt: Attempt) -> None:
         """Note that an attempt's files are complete."""

@@ -11,7 +11,7 @@ from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
 from tidegate.broker.log import KafkaLog, TopicView
 from tidegate.core import FUTURE_MS
 from tidegate.errors import BackwardsRefused, TopicMissing
-from tidegate.ledger import Head, LeasedLedger, OffsetRange, Plan, Run, Stream
+from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
 from tidegate.protocol.edits import head_plan, require_compatible
 from tidegate.protocol.generations import finish_orphaned_streams
 from tidegate.protocol.identity import check_head_epochs, with_epochs
@@ -87,9 +87,10 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
         return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
     plan, found = _draft(app, pipeline, head, trigger)
     _log_what_is_unusual(head, plan, found)
-    if plan.span == 0 and head.seq and not (trigger.drain or _may_fire(held, pipeline, plan)):
+    has_work = plan.span > 0 or head.seq == 0 or trigger.drain
+    if not has_work and not clock_may_fire(pipeline, plan, held.attempt(plan.stream, head.seq)):
         note = f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
-        return _no_batch(held, trigger, note)
+        return _no_batch(held, trigger, note, plan.clocks_after)
     _check_direction(held, plan, trigger)
     held.add_plan(plan)
     lag = {} if found is None else {"lag": float(found.waiting)}
@@ -195,18 +196,17 @@ def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
     return _Found(ranges, topic_ids, waiting, stalled)
 
 
-def _may_fire(held: LeasedLedger, pipeline: Pipeline, plan: Plan) -> bool:
+def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bool:
     """Whether the clock alone can let something out: a stage runs by it, and something is held back.
 
-    It is applied to partitions that are not cut.
+    It is applied to partitions that are not cut. `before`: of the batch before this one.
     """
     if all(each.is_cut for each in plan.ranges) or not any(
         stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
     ):
         return False
-    attempt = held.attempt(plan.stream, plan.seq - 1)
-    return attempt is not None and any(
-        attempt.stage_counts(stage.name).get(name, 0) > 0 for stage in pipeline.stages for name in _HELD
+    return before is not None and any(
+        before.stage_counts(stage.name).get(name, 0) > 0 for stage in pipeline.stages for name in _HELD
     )
 
 
@@ -236,8 +236,9 @@ def _found_again(app: App, pipeline: Pipeline, run: Run) -> Outcome:
     return Outcome(plan, f"batch {run.seq} was planned before; nothing is planned again")
 
 
-def _no_batch(held: LeasedLedger, trigger: Trigger, note: str) -> Outcome:
-    held.add_run(Run(trigger.run_id, None, note))
+def _no_batch(held: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | None = None) -> Outcome:
+    """`clocks`: the head's from now on. Later records meet them as if there had been an empty batch."""
+    held.add_run(Run(trigger.run_id, None, note), clocks)
     held.release()
     return Outcome(None, note)
 
