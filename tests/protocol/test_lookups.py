@@ -199,3 +199,12 @@ def test_a_state_with_windows_is_not_looked_up_without_the_window(tmp_path: Path
         pinned_lookups(committed.app, looking_up(committed, "visitors/first"), {})
     # the stage beside it has none
     assert pinned_lookups(committed.app, looking_up(committed, "visitors/second"), {})
+
+
+def test_a_state_with_a_bounded_buffer_is_not_looked_up(committed: Committed) -> None:
+    text, bounded = committed.file.read_text(), "{on: time_limit, after: 1m, buffer: {max_records: 5}}"
+    committed.file.write_text(text.replace("emit: {on: update}", f"emit: {bounded}"))
+    committed.commit(1, {})
+    with pytest.raises(PipelineInvalid, match=r"an entry for each partition.*`when_full: spill`"):
+        pinned_lookups(committed.app, looking_up(committed, "visitors/first"), {})
+    assert pinned_lookups(committed.app, looking_up(committed, "visitors/second"), {})

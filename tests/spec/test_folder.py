@@ -75,3 +75,24 @@ def test_a_lookup_that_fits_no_generation_of_what_it_reads_is_refused_with_its_l
     problems = [problem for error in errors for problem in error.problems]
     line = READER.splitlines().index("lookup: []") + 1
     assert [(problem.line, problem.field) for problem in problems] == [(line, "lookup.0.on")] * refused
+
+
+@pytest.mark.parametrize(
+    ("when_full", "refused"), [("emit_early", True), ("shut_down", True), ("spill", False)]
+)
+def test_a_lookup_of_a_stage_with_a_bounded_buffer_is_refused(
+    tmp_path: Path, when_full: str, refused: bool
+) -> None:
+    """It has an entry for each partition that a key's records are in: which of them is the value?"""
+    emit = f"{{on: time_limit, after: 1m, buffer: {{max_records: 5, when_full: {when_full}}}}}"
+    change = "emit:\n      on: change\n      equal: exact"
+    bounded = GOOD.replace(change, f"emit: {emit}")
+    assert bounded != GOOD
+    (tmp_path / "levels.yaml").write_text(bounded)
+    (tmp_path / "reader.yaml").write_text(READER.replace("lookup: []", LOOKUP))
+    pipelines, errors = load_pipelines(tmp_path)
+    assert ("reader" not in pipelines) is refused
+    assert [error.problems[0].field for error in errors] == ["lookup.0.on"] * refused
+    if refused:
+        assert "an entry for each partition" in errors[0].problems[0].message
+        assert "`reduce: latest`" in errors[0].problems[0].fix

@@ -394,8 +394,10 @@ def test_a_lookup_says_which_window_where_there_are_windows_and_none_elsewhere(
 ) -> None:
     source = {"columns": "id int, name string, window_end bigint"}
     # `select`: what is emitted cannot be called like the window
-    (read,) = made({"select": {"id": "id"}}, source=source, lookup=lookup(**changes)).lookup
-    what, _ = read.window_mistake(windowed) or ("", "")
+    pipeline = made(
+        {"select": {"id": "id"}, **(HOUR if windowed else {})}, source=source, lookup=lookup(**changes)
+    )
+    what, _ = pipeline.lookup[0].state_mistake(pipeline.stages[0]) or ("", "")
     assert part in what if part else not what
 
 

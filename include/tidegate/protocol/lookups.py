@@ -26,7 +26,7 @@ def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> d
     """What each lookup's table is now, by its text in the pipeline file: see `ledger.Plan.lookups`.
 
     `before`: the same of the batch before this one; no older generation of a pipeline is read than there.
-    Raises LookupMissing, LakeUnavailable, and PipelineInvalid where a lookup does not fit a state's windows.
+    Raises LookupMissing, LakeUnavailable, and PipelineInvalid where a lookup does not fit a state's entries.
     """
     return {
         lookup.table: _pinned_table(lookup.table)
@@ -102,8 +102,8 @@ def _pinned_stage(
             f"Run it first (tidegate run {pipeline}), or correct the name.",
         )
     newest = _caught_up(heads, lookup.table)
-    windowed = _stage(ledger, newest, stage, lookup.table).window is not None
-    if (mistake := lookup.window_mistake(windowed)) is not None:
+    mistake = lookup.state_mistake(_stage(ledger, newest, stage, lookup.table))
+    if mistake is not None:
         raise PipelineInvalid([Problem(reader, 1, "lookup", *mistake)])
     return {
         "pipeline": pipeline,

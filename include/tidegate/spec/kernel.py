@@ -18,7 +18,6 @@ from tidegate.spec.condition_types import typed_condition
 from tidegate.spec.constants import Known
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.emit import (
-    Buffer,
     ChangeEmit,
     ThresholdEmit,
     TimeLimitEmit,
@@ -176,8 +175,8 @@ def _equivalence(emit: ChangeEmit) -> Equivalence:
 
 
 def _bound(stage: Stage) -> core.Bound | None:
-    """A buffer that spills has no bound: what it holds back is state, on disk like all state."""
-    buffer: Buffer | None = getattr(stage.emit, "buffer", None)
-    if buffer is None or buffer.when_full == "spill":
+    buffer = stage.bounded_buffer
+    if buffer is None:
         return None
+    assert buffer.when_full != "spill", "that has no bound"
     return core.Bound(buffer.max_records, buffer.max_bytes, buffer.when_full)

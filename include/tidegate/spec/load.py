@@ -63,7 +63,7 @@ def _lookup_problems(pipeline: Pipeline, path: Path, others: Iterable[Pipeline])
     stages = [((other.pipeline, stage.name), stage) for other in others for stage in other.stages]
     for at, lookup in enumerate(pipeline.lookup):
         generations = [stage for name, stage in stages if name == lookup.state]
-        mistakes = [lookup.window_mistake(stage.window is not None) for stage in generations]
+        mistakes = [lookup.state_mistake(stage) for stage in generations]
         refusals = [mistake for mistake in mistakes if mistake is not None]
         if refusals and len(refusals) == len(mistakes):
             yield tree.problem(("lookup", at, "on"), *refusals[0])

@@ -12,7 +12,7 @@ from tidegate.spec import names
 from tidegate.spec.kinds import group
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.scope import Model, among, distinct, filled, scope_of
-from tidegate.spec.stage import WINDOW_COLUMNS
+from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 
 KEY = "key"
 """In `on`: the record's key as it is in the outbox, whatever it is made of."""
@@ -92,8 +92,18 @@ class Lookup(Model):
         found = _STATE.fullmatch(self.table)
         return (found["pipeline"], found["stage"]) if found else None
 
-    def window_mistake(self, windowed: bool) -> tuple[str, str] | None:
-        """What is wrong, and the fix, where the state that is looked up has windows, or has none."""
+    def state_mistake(self, stage: Stage) -> tuple[str, str] | None:
+        """What is wrong, and the fix, where `on` does not name one entry of the state of the stage that is
+        looked up, or names a window that is not there.
+        """
+        if stage.bounded_buffer is not None:
+            what = f"`{self.table}` has an entry for each partition of a key's records: its buffer is bounded"
+            fix = (
+                "Let a stage without a buffer follow in that pipeline (`reduce: latest`), and look that one "
+                "up; or let the buffer have no bound (`when_full: spill`)."
+            )
+            return what, fix
+        windowed = stage.window is not None
         if windowed and not WINDOW_COLUMNS.keys() & set(self.on):
             what = f"`{self.table}` has a row for each window of a key, and `on` does not say which"
             fix = (

@@ -13,7 +13,7 @@ from tidegate.spec import lexis, names
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type, read_condition
 from tidegate.spec.constants import Known
-from tidegate.spec.emit import TIMED, ChangeEmit, Emit, UpdateEmit, WindowCloseEmit
+from tidegate.spec.emit import TIMED, Buffer, ChangeEmit, Emit, TimeLimitEmit, UpdateEmit, WindowCloseEmit
 from tidegate.spec.keys import check_key
 from tidegate.spec.kinds import BIGINT
 from tidegate.spec.mistakes import as_mistake, mistake
@@ -267,6 +267,15 @@ class Stage(Model):
     def emitted(self) -> tuple[str, ...]:
         """The names of the columns that are emitted."""
         return (EVENTS,) if self.reduce == "collect" else tuple(self.values)
+
+    @property
+    def bounded_buffer(self) -> Buffer | None:
+        """The buffer, if it has a bound: then a key's state has an entry for each partition of its records.
+
+        One that spills has none: what it holds back is state, on disk like all state.
+        """
+        buffer = self.emit.buffer if isinstance(self.emit, TimeLimitEmit | WindowCloseEmit) else None
+        return buffer if buffer is not None and buffer.when_full != "spill" else None
 
     @property
     def timed(self) -> bool:
