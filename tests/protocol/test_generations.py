@@ -73,6 +73,41 @@ def test_a_generation_that_has_a_file_of_its_own_is_left_to_its_own_runs(old: Co
     assert protocol.streams_without_file(old.app) == []
 
 
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("pipeline: visitors", "pipeline: visitors\nschedul: daily"),
+        ("pipeline: visitors", 'pipeline: "visitors" # and\nstages: ['),
+        ("generation: 1", "generation: one"),
+        ("generation: 1\n", ""),  # that is 1
+    ],
+)
+def test_a_generation_whose_own_file_has_a_mistake_is_left_to_that_file(
+    old: Committed, written: str, instead: str
+) -> None:
+    own = old.file.read_text().replace("generation: 2", "generation: 1").replace(written, instead)
+    broken = old.file.with_name("visitors_1.yaml")
+    broken.write_text(own + "schedule: never\n")
+    finish(old)
+    assert published(old) == {}
+    assert protocol.streams_without_file(old.app) == []
+    for arguments in ((), ("visitors",)):
+        found = findings(old, *arguments)
+        assert found["pipeline visitors, generation 1"] == (
+            "wait",
+            f"batch 1 is the last, and its file {broken} has a mistake: it goes on when that is corrected",
+        )
+        assert "batch 1 is committed and not published" in found["batches of visitors, generation 1"][1]
+        assert "--drop-plan" not in str(found)
+
+
+def test_another_generations_broken_file_is_not_the_old_ones(old: Committed) -> None:
+    old.file.with_name("visitors_3.yaml").write_text("pipeline: visitors\ngeneration: 3\nschedul: daily\n")
+    old.file.with_name("nobody.yaml").write_text("stages: [\n")
+    finish(old)
+    assert published(old) == {"sql:seconds": 1}
+
+
 def test_a_stream_that_somebody_works_on_is_left_to_them(
     old: Committed, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -78,6 +78,9 @@ def _examine(only: str | None) -> Iterator[Finding]:
     for stream in protocol.streams_without_file(app):
         if pipeline in (None, stream.pipeline):
             yield from _examine_orphan(app, stream)
+    for stream, file in protocol.streams_of_broken_files(app):
+        if only in (None, stream.pipeline, Path(file).stem) or pipeline == stream.pipeline:
+            yield from _examine_broken(app, stream, file)
 
 
 def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
@@ -112,6 +115,18 @@ def _examine_orphan(app: App, stream: Stream) -> Iterator[Finding]:
     try:
         for batch in protocol.orphaned_batches(app, stream):
             yield {"check": f"batches of {name}", "ok": WRONG if batch.halts else "wait", "found": batch.told}
+    except TidegateError as error:
+        yield {"check": f"batches of {name}", "ok": WRONG, "found": _told(error)}
+
+
+def _examine_broken(app: App, stream: Stream, file: str) -> Iterator[Finding]:
+    """A generation that is left to its own file, which has a mistake."""
+    name = f"{stream.pipeline}, generation {stream.generation}"
+    head = app.ledger.head(stream).seq
+    found = f"batch {head} is the last, and its file {file} has a mistake: it goes on when that is corrected"
+    yield {"check": f"pipeline {name}", "ok": "wait", "found": found}
+    try:
+        yield from _unfinished(app, stream, name)
     except TidegateError as error:
         yield {"check": f"batches of {name}", "ok": WRONG, "found": _told(error)}
 

@@ -8,6 +8,7 @@ from tidegate.protocol.generations import (
     finish_orphaned_streams,
     orphaned_batches,
     orphaned_streams,
+    streams_of_broken_files,
     streams_without_file,
 )
 from tidegate.protocol.plan import Outcome, Trigger, draft, plan_batch
@@ -39,6 +40,7 @@ __all__ = [
     "run_batch",
     "sql_connections",
     "stalled_transactions",
+    "streams_of_broken_files",
     "streams_without_file",
     "unfinished_batches",
     "validate_batch",

@@ -1,6 +1,7 @@
 """Orphaned streams: generations that no pipeline file has any more, so that nobody would end what they began.
 
-A generation that has a file of its own has a DAG of its own, and is never touched.
+A generation that has a file of its own has a DAG of its own, and is never touched, also while the file has a
+mistake.
 """
 
 from __future__ import annotations
@@ -15,16 +16,30 @@ from tidegate.errors import Halted, LeaseHeld, PlanUnreadable, TidegateError
 from tidegate.ledger import Stream
 from tidegate.protocol.publish import lacking_sinks, publish_decided
 from tidegate.protocol.unfinished import Unfinished, unfinished_batches
-from tidegate.spec import Pipeline, load_pipelines
+from tidegate.spec import Pipeline, load_pipelines, stream_in_broken_file
 
 logger = logging.getLogger(__name__)
 
 
 def streams_without_file(app: App) -> list[Stream]:
     """The streams of the ledger that no pipeline file has, of all pipelines."""
-    pipelines, _ = load_pipelines(app.settings.pipelines)
+    return [stream for stream, file in _streams_without_pipeline(app) if file is None]
+
+
+def streams_of_broken_files(app: App) -> list[tuple[Stream, str]]:
+    """The streams of the ledger whose pipeline file has a mistake just now, and the file."""
+    return [(stream, file) for stream, file in _streams_without_pipeline(app) if file is not None]
+
+
+def _streams_without_pipeline(app: App) -> Iterator[tuple[Stream, str | None]]:
+    """The streams that no usable file has, each with the broken file that names it."""
+    pipelines, errors = load_pipelines(app.settings.pipelines)
     owned = set(map(stream_of, pipelines.values()))
-    return [stream for stream in app.ledger.streams() if stream not in owned]
+    named = {file: stream_in_broken_file(file) for file in (error.problems[0].file for error in errors)}
+    for stream in app.ledger.streams():
+        if stream not in owned:
+            names = ((stream.pipeline, stream.generation), (stream.pipeline, None))
+            yield stream, next((file for file, name in named.items() if name in names), None)
 
 
 def orphaned_streams(app: App, pipeline: Pipeline) -> list[Stream]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.scope import Scope
 from tidegate.spec.told import tell
 from tidegate.spec.tree import Tree, read, read_text, unlocated
+
+_NAMES = re.compile(r"""^(pipeline|generation):[ \t]*["']?(\w+)""", re.MULTILINE)
 
 
 def load_pipeline(path: Path) -> Pipeline:
@@ -45,6 +48,21 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
     refused = dict(_refused(found))
     accepted = {path.stem: pipeline for path, pipeline in found.items() if path not in refused}
     return accepted, [*errors, *refused.values()]
+
+
+def stream_in_broken_file(file: str) -> tuple[str, int | None] | None:
+    """Pipeline and generation that a file names, which has mistakes and may be no YAML at all.
+
+    The generation is None where that cannot be told; so is the answer where the file names no pipeline.
+    """
+    try:
+        lines = dict(reversed(_NAMES.findall(read_text(Path(file)))))
+    except PipelineInvalid:
+        return None
+    generation = lines.get("generation", "1").replace("_", "")
+    if "pipeline" not in lines:
+        return None
+    return lines["pipeline"], int(generation) if generation.isdecimal() else None
 
 
 def _refused(found: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvalid]]:

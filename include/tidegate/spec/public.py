@@ -25,7 +25,13 @@ from tidegate.spec.emit import (
 )
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.kernel import deduplication_stage, kernel_stage
-from tidegate.spec.load import load_pipeline, load_pipelines, parse_case_pipeline, parse_pipeline
+from tidegate.spec.load import (
+    load_pipeline,
+    load_pipelines,
+    parse_case_pipeline,
+    parse_pipeline,
+    stream_in_broken_file,
+)
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
 from tidegate.spec.pipeline import Pipeline, Quality
@@ -69,6 +75,7 @@ __all__ = [
     "deduplication_stage",
     "load_pipeline",
     "load_pipelines",
+    "stream_in_broken_file",
     "parse_pipeline",
     "parse_case_pipeline",
     "compile_pipeline",
