@@ -197,6 +197,9 @@ fitting = st.fixed_dictionaries(
     optional={
         "s": texts | scalars,
         "n": st.integers(-(2**31) - 1, 2**31),
+        "tiny": st.integers(-129, 128) | scalars,
+        "b": st.integers(-(2**63) - 1, 2**63) | scalars,
+        "flag": st.booleans() | scalars,
         "d": numbers | named,
         "f": numbers | named,
         "price": numbers | st.sampled_from(["1.25", "x", "-0.1", "1e2", " 1", "1_0", ".5", "\u0663"]),
@@ -213,8 +216,28 @@ fitting = st.fixed_dictionaries(
         "more": documents,
     },
 )
+
+
+def text(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+def is_usable(value: bytes) -> bool:
+    try:
+        read(value, SCHEMA)
+    except Unusable:
+        return False
+    return True
+
+
+def with_names_twice(first: dict[str, Any], last: dict[str, Any]) -> bytes:
+    """The usable fields of two documents in one object."""
+    fields = [text({name: field}) for document in (first, last) for name, field in document.items()]
+    return b"{" + b",".join(field[1:-1] for field in fields if is_usable(field)) + b"}"
+
+
 values = st.one_of(
-    (fitting | documents).map(lambda document: json.dumps(document).encode()), st.binary(max_size=6)
+    (fitting | documents).map(text), st.builds(with_names_twice, fitting, fitting), st.binary(max_size=6)
 )
 
 
