@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.lake.files_for_tests import row
+from tests.lake.tables_for_tests import catch_up, change_of, duck, scan, shared_table, written
+from tidegate.lake.store import Store
+from tidegate.lake.tables import newest_rows_sql
 from tidegate.sinks.sql.layout import Target
 from tidegate.spec import parse_case_pipeline, parse_pipeline
 from tidegate.spec.grammar import EXAMPLES
@@ -60,3 +64,29 @@ def _parse(stage: str) -> None:
 def test_every_column_of_a_sql_table_is_in_the_guide(mode: str) -> None:
     columns = Target("t", mode, with_key=True, windowed=True).own_columns
     assert [name for name in columns if f"`{name}`" not in PAGE] == []
+
+
+@pytest.mark.parametrize("by_place", [False, True])
+def test_the_view_of_the_guide_gives_the_newest_rows_that_are_live(tmp_path: Path, by_place: bool) -> None:
+    table = shared_table(Store(str(tmp_path)))
+    changes = [
+        [row(1, 1), {**row(1, 1), "partition": 1}, row(2, 1), row(3, 1, window=0), row(3, 1, window=10)],
+        [row(1, 2), row(2, 2, live=False), row(3, 2, window=10)],
+    ]
+    catch_up(table, [change_of(n, written(table, f"a{n}", rows)) for n, rows in enumerate(changes, start=1)])
+    columns = "hash, window_start, updated_seq"
+    (view,) = re.findall(r"^```sql\n(CREATE VIEW availability AS\n.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    view = _replaced(view, "delta_scan('…/availability/g1/availability/state')", scan(table))
+    if by_place:
+        assert 'add `"topic", "partition"` to what it is partitioned by' in PAGE
+        view = _replaced(view, " ORDER BY", ', "topic", "partition" ORDER BY')
+    in_two_partitions = [(1, None, 1)] if by_place else []
+    expected = [*in_two_partitions, (1, None, 2), (3, 0, 1), (3, 10, 2)]
+    by_tidegate = f"SELECT {columns} FROM ({newest_rows_sql(scan(table), by_place)})"
+    for query in (f"{view}; SELECT {columns} FROM availability", by_tidegate):
+        assert sorted(duck(query), key=str) == expected
+
+
+def _replaced(text: str, before: str, after: str) -> str:
+    assert text.count(before) == 1
+    return text.replace(before, after)
