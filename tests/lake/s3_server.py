@@ -1,4 +1,4 @@
-"""A local S3 server, and a proxy before it that fails, stalls, or loses answers on demand."""
+"""A local S3 server, and a proxy before it that fails, stalls, comes late or loses answers on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Literal
 from localbucket import S3Handler
 
 BUCKET = "bucket"
-FaultKind = Literal["none", "fail", "stall", "lose", "unconditional"]
+FaultKind = Literal["none", "fail", "stall", "lose", "late", "unconditional"]
 
 
 @dataclass
@@ -22,8 +22,8 @@ class Fault:
     """What happens to the next `times` requests with this method whose path has `path` in it.
 
     none: nothing, they are only counted · fail: 503, and nothing is done · stall: no answer, and nothing is
-    done · lose: it is done, but the connection ends without an answer · unconditional: done, but without its
-    condition. `met` counts.
+    done · lose: it is done, but the connection ends without an answer · late: it is done once the client has
+    asked for the same again and was answered · unconditional: done, but without its condition. `met` counts.
     """
 
     kind: FaultKind
@@ -31,13 +31,29 @@ class Fault:
     path: str
     times: int = 1
     met: int = 0
+    status: int = 0
+    overtaken: threading.Event = field(default_factory=threading.Event)
+    answered: threading.Event = field(default_factory=threading.Event)
 
     def meets(self, method: str, path: str) -> bool:
         """Whether this request has the fault; counts it."""
-        if self.met == self.times or method != self.method or self.path not in path:
+        if self.met == self.times or not self._concerns(method, path):
             return False
         self.met += 1
         return True
+
+    def overtake(self, method: str, path: str) -> None:
+        """Another request than those that it has met was answered."""
+        if self.met and self._concerns(method, path):
+            self.overtaken.set()
+
+    def wait_answered(self) -> int:
+        """The status that a late request came to."""
+        assert self.answered.wait(20), f"nobody asked again: {self.method} {self.path}"
+        return self.status
+
+    def _concerns(self, method: str, path: str) -> bool:
+        return method == self.method and self.path in path
 
 
 @dataclass
@@ -118,11 +134,24 @@ def _proxy(backend: int, server: S3Server) -> type[BaseHTTPRequestHandler]:
                 server.ended.wait()
                 self.close_connection = True
                 return
+            if fault is not None and kind == "late":
+                self._ask_late(body, fault)
+                return
             answer, content = self._asked(body, is_conditional=kind != "unconditional")
             if kind == "lose":
                 self.close_connection = True
                 return
             self._answer(answer.status, dict(answer.getheaders()), content)
+            for late in server.faults:
+                late.overtake(self.command, self.path)
+
+        def _ask_late(self, body: bytes, fault: Fault) -> None:
+            """The client has given up by then: it gets no answer."""
+            self.close_connection = True
+            fault.overtaken.wait(60)
+            answer, _ = self._asked(body, is_conditional=True)
+            fault.status = answer.status
+            fault.answered.set()
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":

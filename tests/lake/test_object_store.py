@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from deltalake import write_deltalake
 
 from tests.lake.files_for_tests import SCHEMA, row, write
 from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_server
 from tests.lake.tables_for_tests import APPLICATION, batch, catch_up, number, opened, shared_table
+from tidegate.cli import cli
 from tidegate.engine.lookups import DeltaVersion
 from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
 from tidegate.lake import store as store_module
@@ -149,7 +153,7 @@ def test_a_stale_writer_loses(table: SharedTable, monkeypatch: pytest.MonkeyPatc
     assert numbers(table) == [1, 3]
 
 
-@pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
+@pytest.mark.parametrize("kind", ["fail", "stall", "lose", "late"])
 @pytest.mark.parametrize(("method", "path"), [("PUT", "a/b"), ("GET", "a/b")])
 def test_a_request_that_goes_wrong_once_is_made_again(
     store: Store, server: S3Server, kind: FaultKind, method: str, path: str
@@ -172,6 +176,40 @@ def test_a_table_whose_creation_goes_wrong_is_created_once(
     assert numbers(table) == [1]
     log = [table.store.read(file.path) for file in table.store.listed(f"{table.folder}/_delta_log")]
     assert sum(b"CREATE TABLE" in entry for entry in log) == 1
+
+
+def test_a_conditional_put_that_is_done_late_does_not_overwrite_what_came_after_it(
+    store: Store, server: S3Server
+) -> None:
+    fault = server.fault("late", "PUT", "a/b")
+    with pytest.raises(LakeUnavailable):  # it is not sent again by itself: it may have been carried out
+        store.put_if_absent("a/b", b"first")
+    assert store.put_if_absent("a/b", b"second")
+    assert fault.wait_answered() == 412
+    assert store.read("a/b") == b"second"
+
+
+def test_a_commit_of_a_table_that_is_done_late_is_there_once(table: SharedTable, server: S3Server) -> None:
+    changes = [batch(table, seq) for seq in (1, 2, 3)]
+    catch_up(table, changes[:1])
+    fault = server.fault("late", "PUT", "_delta_log/00000000000000000003.json")
+    with pytest.raises(LakeUnavailable):
+        catch_up(table, changes)
+    catch_up(table, changes)
+    assert fault.wait_answered() == 412
+    assert numbers(table) == [1, 2, 3]
+    assert number(table) == 3
+
+
+def test_an_append_to_a_table_sink_that_is_done_late_is_there_once(store: Store, server: S3Server) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), store.uri("out")
+    append_batch(path, "app", 1, rows.to_reader(), 0)
+    fault = server.fault("late", "PUT", "out/_delta_log/00000000000000000002.json")
+    with pytest.raises(LakeUnavailable):
+        append_batch(path, "app", 2, rows.to_reader(), 1)
+    append_batch(path, "app", 2, rows.to_reader(), 1)
+    assert fault.wait_answered() == 412
+    assert open_table(path).to_pyarrow_table().num_rows == 2
 
 
 @pytest.mark.parametrize("kind", ["fail", "stall"])
@@ -285,6 +323,25 @@ def test_a_store_that_puts_only_what_is_absent_is_told_from_one_that_overwrites(
     server.fault("unconditional", "PUT", ".tidegate-probe", times=100)
     assert not puts_if_absent(store)
     assert store.listed("") == []
+
+
+@pytest.mark.parametrize(
+    ("overwrites", "ok", "found"),
+    [
+        (False, "ok", "and refuses to overwrite"),
+        (True, "WRONG", "an object store with conditional writes"),
+    ],
+)
+def test_doctor_tries_whether_the_store_overwrites(
+    store: Store, server: S3Server, tmp_path: Path, overwrites: bool, ok: str, found: str
+) -> None:
+    if overwrites:
+        server.fault("unconditional", "PUT", ".tidegate-probe", times=100)
+    environment = {"TIDEGATE_HOME": str(tmp_path / "home"), "TIDEGATE_LAKE": store.root}
+    result = CliRunner().invoke(cli, ["doctor", "--json"], env=environment)
+    (lake,) = (row for row in json.loads(result.stdout) if row["check"] == "lake")
+    assert lake["ok"] == ok
+    assert re.search(f"{store.root}.* {found}", lake["found"])
 
 
 def test_a_store_that_cannot_be_tried_is_a_transient_error(store: Store, server: S3Server) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from obstore.store import from_url
 
-from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.errors import LakeDamaged, LakeUnavailable, SettingsInvalid
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of, read_manifest, write_manifest
 from tidegate.lake.store import Store, Written
 
@@ -115,3 +117,27 @@ def test_a_manifest_of_a_newer_format_says_so(store: Store) -> None:
     written = store.write("m.json", b'{"format": 99, "name": "x", "seq": 1, "files": []}')
     with pytest.raises(LakeDamaged, match="has format 99"):
         read_manifest(store, "m.json", written)
+
+
+@pytest.mark.parametrize(
+    ("root", "place"),
+    [
+        ("gs://bucket/lake", "bucket/lake/"),
+        ("abfs://bucket@account.dfs.core.windows.net/lake", "bucket/lake/"),
+        ("abfss://bucket@account.dfs.core.windows.net/lake", "bucket/lake/"),
+    ],
+)
+def test_a_root_is_the_same_place_for_arrow_and_for_conditional_puts(root: str, place: str) -> None:
+    store = Store(root)
+    assert store.is_remote
+    assert store.file_system.base_path == place
+    objects: Any = from_url(root)
+    config = objects.config
+    assert f"{config.get('bucket') or config['container_name']}/{objects.prefix}/" == place
+    assert store.uri("a/b") == f"{root}/a/b"
+
+
+@pytest.mark.parametrize("root", ["hdfs://host/lake", "s3a://bucket/lake", "https://host/lake"])
+def test_a_root_of_another_kind_is_refused(root: str) -> None:
+    with pytest.raises(SettingsInvalid, match=rf"cannot be in {root}.*s3://, gs://, abfs://"):
+        Store(root).read("a")

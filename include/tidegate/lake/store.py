@@ -31,11 +31,15 @@ from pyarrow.fs import (
     SubTreeFileSystem,
 )
 
-from tidegate.errors import LakeDamaged, LakeUnavailable
+from tidegate.errors import LakeDamaged, LakeUnavailable, SettingsInvalid
 
 _ATTEMPTS = 5
 _REQUEST_SECONDS = 20
 """How often a request to an object store is made, and how long each may give no sign of life."""
+
+
+_OTHER_SCHEMES = ("file://", "gs://", "abfs://", "abfss://")
+"""What Arrow, delta-rs and obstore know beside s3://. Untested: there is no local server for them."""
 
 
 class Written(NamedTuple):
@@ -136,7 +140,7 @@ class Store:
 
     @property
     def file_system(self) -> SubTreeFileSystem:
-        """Arrow's, at the root. Raises LakeUnavailable."""
+        """Arrow's, at the root. Raises SettingsInvalid, LakeUnavailable."""
         with store_errors(self.root):
             return _file_system(self._absolute_root)
 
@@ -253,7 +257,10 @@ class Store:
 
 @lru_cache
 def _file_system(root: str) -> SubTreeFileSystem:
-    """Arrow's file system at a root. It is made once: a client of an object store has connections."""
+    """Arrow's file system at a root. It is made once: a client of an object store has connections.
+
+    Raises SettingsInvalid for a root of which delta-rs and Arrow do not both know what it is.
+    """
     if root.startswith("s3://"):
         s3 = S3FileSystem(
             region=os.environ.get("AWS_REGION"),
@@ -264,6 +271,11 @@ def _file_system(root: str) -> SubTreeFileSystem:
             allow_delayed_open=True,  # a small file is one request
         )
         return SubTreeFileSystem(root.removeprefix("s3://"), s3)
+    if "://" in root and not root.startswith(_OTHER_SCHEMES):
+        raise SettingsInvalid(
+            f"Files and tables cannot be in {root}",
+            "Name a folder, or a URI that begins with s3://, gs://, abfs://, abfss:// or file://.",
+        )
     system, folder = FileSystem.from_uri(root)
     return SubTreeFileSystem(folder, system)
 
