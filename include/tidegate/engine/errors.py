@@ -43,15 +43,12 @@ from tidegate.errors import (
 if TYPE_CHECKING:
     from tidegate.spec import Pipeline
 
-_LAKE = (
-    "No space left",
-    "Permission denied",
-    "Read-only file system",
-    "AccessDenied",
-    "mkdir",
-    "Mkdirs failed",
+# Of Spark's own folders, and of tables that lookups read: what tasks write has typed errors.
+_STORAGE = ("No space left", "Permission denied", "Read-only file system", "AccessDenied")
+_MEMORY = (
+    *("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "UNABLE_TO_ACQUIRE_MEMORY"),
+    "OutOfDirectMemoryError",  # of Arrow batches on their way to Python
 )
-_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "UNABLE_TO_ACQUIRE_MEMORY")
 _MORE_MEMORY = (
     "Set TIDEGATE_SPARK_MEMORY to more than it is (unset, it is 1g; executors of a cluster have "
     "spark.executor.memory); then run again, nothing is lost."
@@ -165,10 +162,11 @@ def _from_text(text: str) -> TidegateError | None:
             f"Spark's workers run another Python: {_line_with([_OTHER_PYTHON], text)}",
             "Set PYSPARK_PYTHON to the version that runs here, where workers or Connect server start.",
         )
-    if any(sign in text for sign in _LAKE):
+    if any(sign in text for sign in _STORAGE):
         return LakeUnavailable(
-            f"The lake cannot be written: {_line_with(_LAKE, text)}",
-            "Free space or correct the rights of TIDEGATE_LAKE; then run again, nothing is lost.",
+            f"Spark has no access to its storage: {_line_with(_STORAGE, text)}",
+            "Free space or correct the rights of Spark's folders (spark.local.dir), or of the tables that "
+            "lookups read; then run again, nothing is lost.",
         )
     return None
 
