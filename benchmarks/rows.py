@@ -11,14 +11,11 @@ import pyarrow.compute as pc
 from benchmarks.events import Load, draw, key, timestamp_ms
 from tidegate import core
 from tidegate.core.hashing import key_hashes
+from tidegate.formats import INPUT
 
-BATCH_ROWS = 65_536  # as many as Spark sends at once
+BATCH_ROWS = 8_192  # as many as Spark sends at once
 TOPIC = "stock"
 _BUSY = 50  # one key of this many gets half of all events, where some are busier than others
-_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-_INPUT = pa.struct(
-    [("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(_HEADER)), ("reason", pa.string())]
-)
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def sorted_batches(load: Load, shape: Shape, stage: core.Stage) -> list[pa.Recor
     """The load in the stage's order, each key's state row first."""
     value = shape.value(pa.array([], pa.int32())).type
     held, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
-    schema = core.input_schema(value, held, output, _INPUT)
+    schema = core.input_schema(value, held, output, INPUT)
     tables = [_as_rows(schema, columns, core.RECORD) for columns in _records(load, shape)]
     if shape.known is not None:
         tables.append(_as_rows(schema, _states(load, shape, held, output), core.STATE))

@@ -9,19 +9,20 @@ import pyarrow.compute as pc
 
 _ENOUGH_ROWS = 32_768
 _ENOUGH_BYTES = 8 * 1024 * 1024
-_WIDE = ("value", "held", "emitted")
+_WIDE = ("value", "input", "held", "emitted")
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same rows, cut so that no group stands in two batches, and none is needlessly small.
 
     A group is what has the same values in the columns `by`; its rows come together. Memory: 32,768 rows or
-    8 MiB, and one batch and the largest group's rows more.
+    8 MiB, and one batch and the largest group's rows more. An empty batch is passed on at once.
     """
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if not batch.num_rows:
+            yield batch
             continue
         rows, size = rows + batch.num_rows, size + _bytes(batch)
         enough = rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES

@@ -41,7 +41,7 @@ def decide(
 
     Yields state, emission, quarantined and trace rows, then counts. Rows of one hash must all be in `batches`
     of one call, one after the other in any order, and smaller hashes before larger ones. The state may stand
-    among them, or come from `prior`.
+    among them, or come from `prior`. Quarantined rows come out before the next of `batches` is taken.
 
     The input must have at least one Arrow batch, though it may be empty: its schema gives the output's.
     Raises BufferFull, and where a record cannot be used and the stage stops for it, RecordFailed,
@@ -62,14 +62,17 @@ def decide(
             rows, unreadable = without_unreadable(stage, rows)
             if unreadable is not None:
                 quarantined.append(pass_through(schema, unreadable, counts))
+            if quarantined:
+                yield rows.slice(0, 0)  # a turn for them to go on: they are whole records, and may be wide
             yield rows
 
     by = order(stage)
     ordered = (in_order(rows, by) for rows in whole_groups(accepted_rows(), ("hash",)))
     for rows in with_state(ordered, prior, by, groups(stage)):
         schema = schema or output_schema(stage, rows.schema)
-        count_lateness(rows, counts)
-        yield from _decide_groups(stage, batch, schema, rows, counts)
+        if rows.num_rows:
+            count_lateness(rows, counts)
+            yield from _decide_groups(stage, batch, schema, rows, counts)
         while quarantined:
             yield quarantined.pop()
     yield from quarantined

@@ -53,9 +53,12 @@ def with_state(
     """The rows, each group's state in front of it; also state of groups without rows, as `prior` gives it.
 
     No hash is in two of `batches`; they and what is given are sorted by `order`, `groups` is what is decided
-    together.
+    together. An empty batch is passed on at once.
     """
     for rows in batches:
+        if not rows.num_rows:
+            yield rows
+            continue
         hashes = rows.column("hash").to_numpy()
         start, last = 0, int(hashes[-1])
         while start < rows.num_rows:

@@ -75,7 +75,7 @@ def _unkeyed(key: Column) -> list[Column]:
     whole = F.struct(
         F.col("key").cast("binary"),
         to_json("value").cast("binary"),
-        F.lit(None).cast("array<struct<key: string, value: binary>>"),
+        F.lit(None).cast("binary"),
         F.lit(NO_KEY),
     )
     return [

@@ -16,6 +16,7 @@ from tidegate.core.json_columns import json_texts
 from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.keys import KeyColumns
 from tidegate.errors import RecordTooLarge
+from tidegate.formats import INPUT
 from tidegate.lake.outbox import (
     KEY_COLUMNS,
     SEQ,
@@ -137,17 +138,14 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
 
 
 def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:
-    """Outbox rows that cannot go out, in the form of unusable input (`frames.INPUT`)."""
-    fields = {
-        "key": rows.column(KEY).cast(pa.binary()),
-        "value": json_texts(rows.column(VALUE)).cast(pa.binary()),
-        "headers": pa.nulls(rows.num_rows, HEADERS),
-        "reason": reasons,
-    }
-    return pa.StructArray.from_arrays(list(fields.values()), list(fields))
-
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    """Outbox rows that cannot go out, in the form of unusable input (`formats.INPUT`)."""
+    columns = [
+        rows.column(KEY).cast(pa.binary()),
+        json_texts(rows.column(VALUE)).cast(pa.binary()),
+        pa.nulls(rows.num_rows, pa.binary()),
+        reasons,
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(INPUT))
 
 
 def hops(emissions: pa.RecordBatch) -> pa.StringArray:

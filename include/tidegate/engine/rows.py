@@ -16,15 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from tidegate import core
+from tidegate import core, formats
+from tidegate.engine.arrow_source import spark_types
 from tidegate.engine.canonical import to_json
 from tidegate.engine.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.errors import PipelineInvalid, Problem
 
-INPUT = (
-    "struct<key: binary, value: binary, headers: array<struct<key: string, value: binary>>, reason: string>"
-)
-"""What is kept of a record that cannot be used."""
+INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["input"].dataType
+"""`formats.INPUT` in Spark's types."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _input(frame: DataFrame, logic: core.Stage) -> Column:
     emitted = F.struct(
         F.col("__key").cast("binary"),
         to_json(F.struct(*columns)).cast("binary"),
-        F.lit(None).cast("array<struct<key: string, value: binary>>"),
+        F.lit(None).cast("binary"),
         F.lit(None).cast("string"),
     )
     return F.coalesce(F.col("__input").cast(INPUT), emitted.cast(INPUT))

@@ -26,9 +26,10 @@ _FEW_CORES = 4
 SETTINGS = {
     # Partition numbers are chosen per batch; adaptive execution would plan small shuffles twice.
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # With a bound Spark adds up the size of a batch after each row, which is quadratic in its rows.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    # What goes to Python at once. Wide values and whole records (in quarantine) travel in it, each up to
+    # 10 MB: only a bound in bytes keeps it in memory. The rows are few for its sake, see decision 23.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
 """What a batch sets in whatever session it is given."""
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import core
+from tidegate.formats import unpack_headers
 
 _CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
 """What records have in columns that did not travel."""
@@ -73,6 +74,7 @@ def quarantine_rows(rows: pa.RecordBatch, given: pa.StructArray, seq: int) -> pa
     """Unusable input, whole, as quarantine keeps it. `given` is its `input`."""
     columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
     columns |= {name: pc.struct_field(given, name) for name in ("key", "value", "headers", "reason")}
+    columns["headers"] = unpack_headers(columns["headers"])
     return pa.RecordBatch.from_pydict(columns | {"seq": pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)})
 
 

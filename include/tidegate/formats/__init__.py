@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tidegate.formats.decoded import Decoded, Decoder
-from tidegate.formats.frame import INPUT, FrameDecoder
+from tidegate.formats.frame import FrameDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
 from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
 from tidegate.formats.text import BytesDecoder, StringDecoder
+from tidegate.formats.whole import INPUT, unpack_headers
 
 __all__ = [
     "INPUT",
@@ -22,4 +23,5 @@ __all__ = [
     "RecordLayout",
     "Records",
     "StringDecoder",
+    "unpack_headers",
 ]

@@ -16,16 +16,7 @@ from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
 from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
-
-INPUT = pa.struct(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        pa.field("reason", pa.string()),
-    ]
-)
-"""A record whole, as quarantine keeps it."""
+from tidegate.formats.whole import INPUT, pack_headers
 
 _INTERNAL = pa.schema(
     [
@@ -214,7 +205,7 @@ class FrameDecoder:
             pa.array([source[place] for place in places], field.type)
             for source, field in zip((records.keys, records.values), INPUT, strict=False)
         ]
-        headers = pa.array([records.headers[place] or None for place in places], INPUT.field("headers").type)
+        headers = pa.array([pack_headers(records.headers[place]) for place in places], pa.binary())
         whole = pa.StructArray.from_arrays([*fields, headers, reason.filter(wanted)], fields=list(INPUT))
         counted = np.cumsum(wanted.to_numpy(zero_copy_only=False)) - 1
         return whole.take(pc.if_else(wanted, pa.array(counted), None))

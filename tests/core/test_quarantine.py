@@ -1,0 +1,40 @@
+"""Quarantined rows on their way through the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from tests.core.rows_for_tests import SCHEMA, Record, record_row
+from tidegate import core
+
+UNUSABLE = {
+    "kind": core.QUARANTINED,
+    "hash": 0,
+    "topic": "in",
+    "partition": 0,
+    "offset": 9,
+    "input": {"reason": "malformed"},
+}
+
+
+@pytest.mark.parametrize("usable", [0, 1])
+def test_they_come_out_before_the_next_rows_are_taken(usable: int) -> None:
+    """They are whole records: those of a task together may be larger than its memory."""
+    record = record_row(Record("k", {"a": 1.0, "b": "x"}, 0, 0, 1_000))
+    taken = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        for _ in range(3):
+            taken += 1
+            yield pa.RecordBatch.from_pylist([UNUSABLE, *[record] * usable], schema=SCHEMA)
+
+    came_out = [
+        (taken, rows.num_rows)
+        for rows in core.decide(core.Stage(core.Latest(), core.Update()), batches())
+        if rows.column("kind")[0].as_py() == core.QUARANTINED
+    ]
+    assert came_out == [(1, 1), (2, 1), (3, 1)]
