@@ -108,7 +108,7 @@ class Computation:
         self, spark: SparkSession, plan: Plan, pipeline: Pipeline, lake: Lake, before: Before
     ) -> None:
         pin_semantics(spark)
-        prepare(spark)
+        prepare(spark, plan.span)
         self._spark = spark
         self._plan = plan
         self._pipeline = pipeline

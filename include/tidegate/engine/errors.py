@@ -51,7 +51,8 @@ _MEMORY = (
 )
 _MORE_MEMORY = (
     "Set TIDEGATE_SPARK_MEMORY to more than it is (unset, it is 1g; executors of a cluster have "
-    "spark.executor.memory); then run again, nothing is lost."
+    "spark.executor.memory); then run again, nothing is lost. Of wide records, let a batch read a million or "
+    "fewer (`source.max_records`)."
 )
 # What a Spark Connect server that was restarted, or has closed the session, says of what it knew before.
 _HANDLE_LOST = "INVALID_HANDLE."

@@ -135,7 +135,7 @@ class Replay:
         """The outcomes of several cuts. Raises PipelineInvalid when an expression cannot be evaluated."""
         runs = [_Run(self.input.cut(places)) for places in cuts]
         pin_semantics(self._spark)
-        prepare(self._spark)
+        prepare(self._spark, len(self.input.records))
         with translated(self._pipeline), changed(self._spark, _FOR_FEW_ROWS):
             read = self._source([run.cut for run in runs])
             for step, following in zip(self._steps, [*self._steps[1:], None], strict=True):

@@ -26,12 +26,16 @@ _FEW_CORES = 4
 SETTINGS = {
     # Partition numbers are chosen per batch; adaptive execution would plan small shuffles twice.
     "spark.sql.adaptive.enabled": "false",
-    # What goes to Python at once. Wide values and whole records (in quarantine) travel in it, each up to
-    # 10 MB: only a bound in bytes keeps it in memory. The rows are few for its sake, see decision 23.
+    # What goes to Python at once. Wide values, and whole records (in quarantine), travel in it.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
 """What a batch sets in whatever session it is given."""
+
+_BYTES_AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BOUND, _NO_BOUND = str(16 * 1024 * 1024), str(2**31 - 1)
+_FEW_RECORDS = 1_000_000
+"""Spark looks at the bytes after each row, which costs more than a large batch can spare. There wide records
+lie apart: rows are in the order of hashes."""
 
 _OF_NEW_SESSIONS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 _OF_LOCAL_WORKERS = {"spark.python.daemon.module": "tidegate.engine.daemon"}
@@ -143,9 +147,10 @@ def _collector(master: str) -> list[str]:
     return ["-XX:+UseSerialGC"] if cores is not None and cores <= _FEW_CORES else []
 
 
-def prepare(spark: SparkSession) -> None:
-    """Set what makes a batch fast in a session, whoever made it."""
-    for name, value in SETTINGS.items():
+def prepare(spark: SparkSession, records: int) -> None:
+    """Set what makes a batch of so many records fast in a session, whoever made it."""
+    at_once = {_BYTES_AT_ONCE: _BOUND if records <= _FEW_RECORDS else _NO_BOUND}
+    for name, value in (SETTINGS | at_once).items():
         spark.conf.set(name, value)
 
 
