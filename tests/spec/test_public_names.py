@@ -56,6 +56,7 @@ def test_the_public_names_are_these() -> None:
         "read_cases",
         "read_compiled",
         "require_trusted",
+        "stream_in_broken_file",
         "with_digests",
     ]
 
