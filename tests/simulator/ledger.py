@@ -181,6 +181,14 @@ class SimReader:
     def snapshots(self, stream: Stream) -> list[Snapshot]:
         return self._read("snapshots", lambda: self._snapshots(stream))
 
+    def newest_snapshots(self, stream: Stream, after: int) -> list[Snapshot]:
+        def act() -> list[Snapshot]:
+            made = self._snapshots(stream)
+            given_up = [each for each in made if each.given_up_at is not None and each.seq > after]
+            return list(dict.fromkeys(given_up[-1:] + made[-1:]))
+
+        return self._read("snapshots", act)
+
     def head_at(self, stream: Stream, instant: float) -> int:
         def act() -> int:
             times = self._store.streams[stream].committed_at.items()

@@ -159,6 +159,7 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.state_manifests(stream),
         lambda ledger: ledger.state_manifests(stream, seq),
         lambda ledger: (ledger.snapshots(stream), ledger.known_names(stream)),
+        lambda ledger: ledger.newest_snapshots(stream, seq),
         lambda ledger: ledger.head_at(stream, 1000.0 + 20.0 * seq),
         lambda ledger: (ledger.planned_specs(stream), ledger.open_lookups()),
         lambda ledger: ledger.failure(stream, seq),

@@ -43,10 +43,9 @@ def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> 
     SchemaChanged, LakeUnavailable, LedgerUnavailable.
     """
     batches = _Batches(app, stream)
-    snapshots = app.ledger.snapshots(stream)
     for kind, stage in _tables_of(pipelines):
         table = shared_table(app.lake(stream), kind, stage)
-        table.catch_up(_Changes(batches, snapshots if kind == "state" else [], kind, stage).after)
+        table.catch_up(_Changes(batches, kind, stage).after)
 
 
 def check_tables(app: App, stream: Stream, pipeline: Pipeline) -> None:
@@ -70,12 +69,16 @@ def _tables_of(pipelines: Iterable[Pipeline]) -> Iterator[tuple[Kind, str]]:
 
 
 class _Batches:
-    """The committed batches of a stream, asked for when a table needs them; each manifest is read once."""
+    """The committed batches and the snapshots of a stream, asked for when a table needs them.
+
+    Each manifest is read once.
+    """
 
     def __init__(self, app: App, stream: Stream) -> None:
         self.stream = stream
         self._app = app
         self._manifests: dict[str, Manifest] = {}
+        self._snapshots: dict[int, list[Snapshot]] = {}
         self._start = 0
         self._batches: list[tuple[int, ManifestRef]] | None = None
 
@@ -91,6 +94,12 @@ class _Batches:
                 )
         return self._batches[seq - self._start :]
 
+    def snapshots(self, seq: int) -> list[Snapshot]:
+        """What a table that is at batch `seq` has to know of: see `LedgerReader.newest_snapshots`."""
+        if seq not in self._snapshots:
+            self._snapshots[seq] = self._app.ledger.newest_snapshots(self.stream, seq)
+        return self._snapshots[seq]
+
     def manifest(self, known: ManifestRef) -> Manifest:
         """A batch's or a snapshot's files."""
         if known.name not in self._manifests:
@@ -100,10 +109,9 @@ class _Batches:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What one table lacks. `snapshots`: of its state, the oldest first; an outbox has none."""
+    """What one table lacks. Only state has snapshots."""
 
     batches: _Batches
-    snapshots: Sequence[Snapshot]
     kind: Kind
     stage: str
 
@@ -113,8 +121,11 @@ class _Changes:
         Batch by batch, and then the newest snapshot: a batch's files would be in it already. Only a table
         that is behind state that was given up, of which files may be removed, goes there at once.
         """
-        newest = self.snapshots[-1] if self.snapshots else None
-        if newest is not None and self._batch(table) < self._given_up:
+        batch = self._batch(table)
+        snapshots = self.batches.snapshots(batch) if self.kind == "state" else []
+        newest = snapshots[-1] if snapshots else None
+        is_given_up = any(each.given_up_at is not None and batch < each.seq for each in snapshots)
+        if newest is not None and is_given_up:
             return self._rearranged(table, newest)
         change = self._of_next_batch(table)
         if change is None and newest is not None and table.number(self._snapshots) < newest.seq:
@@ -152,11 +163,6 @@ class _Changes:
     @property
     def _snapshots(self) -> str:
         return snapshots_of(self.batches.stream)
-
-    @property
-    def _given_up(self) -> int:
-        """The batch before whose state nothing can be read."""
-        return max((made.seq for made in self.snapshots if made.given_up_at is not None), default=0)
 
     def _batch(self, table: TableVersion) -> int:
         return table.number(self._application)

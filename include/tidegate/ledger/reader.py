@@ -148,6 +148,15 @@ class LedgerReader:
         with self._transaction("snapshots") as connection:
             return _snapshots(connection, stream)
 
+    def newest_snapshots(self, stream: Stream, after: int) -> list[Snapshot]:
+        """The newest snapshot of a stream's state, and before it, if that is another, the newest after batch
+        `after` before which nothing can be read. However many there were, it looks at no others.
+        """
+        with self._transaction("snapshots") as connection:
+            newest = _newest_snapshot(connection, stream, 2**62)
+            given_up = _given_up_after(connection, stream, after)
+        return [*(each for each in given_up if each != newest), *([newest] if newest is not None else [])]
+
     def head_at(self, stream: Stream, instant: float) -> int:
         """The batch that was the head at an instant (epoch seconds); 0 before the first commit."""
         table = schema.commits
