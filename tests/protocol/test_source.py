@@ -262,6 +262,18 @@ def test_an_output_topic_that_takes_smaller_records_than_tidegate_sends_is_found
     assert f"kafka-configs.sh --alter --topic {out} --add-config max.message.bytes=" in shown
 
 
+def test_a_threshold_that_gathers_more_than_its_output_topic_takes_is_found_by_doctor(source: Source) -> None:
+    out = f"{source.topic}-out"
+    source.admin("create_topics", [NewTopic(out, 1, 1)])
+    source.write("{kind: table}", f"{{kind: kafka, topic: {out}}}")
+    source.write(
+        "reduce: latest, emit: {on: change}", "reduce: collect, emit: {on: threshold, max_bytes: 5_000_000}"
+    )
+    code, shown = source.doctor()
+    assert (code, "second gathers values of up to 5000000 bytes (`max_bytes`)" in shown) == (0, True)
+    assert "Write `max_bytes: " in shown
+
+
 def test_a_backfill_in_order_reads_each_interval_and_one_already_read_says_who_covered_it(
     source: Source,
 ) -> None:
