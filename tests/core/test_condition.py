@@ -253,6 +253,7 @@ CALLS: list[tuple[str, list[Any], Any]] = [
     ("sqrt", [4], 2.0),
     ("sqrt", [-1], math.nan),
     ("pow", [2, 10], 1024.0),
+    ("pow", [0.5, -1.5], 2.82842712474619),
     ("pow", [0, -1], math.inf),
     ("pow", [-0.0, -1], -math.inf),
     ("pow", [-10, 309], -math.inf),

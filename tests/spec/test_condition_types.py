@@ -10,8 +10,10 @@ import pytest
 from tests.spec import test_condition_types_in_spark as in_spark
 from tests.spec.conditions import COLUMNS, RandomCondition
 from tidegate.core.condition import Tree, compiler
+from tidegate.spec import lexis
 from tidegate.spec.columns import parse_columns, parse_type
 from tidegate.spec.condition import parse_condition, read_expression
+from tidegate.spec.condition_functions import NAMES
 from tidegate.spec.condition_types import OPERATIONS, typed_condition
 from tidegate.spec.constants import Known
 from tidegate.spec.kinds import Unfitting
@@ -33,6 +35,14 @@ def over(text: str, types: Known, keys: Known | None = None) -> Tree:
 
 def test_every_operation_of_a_tree_has_its_types() -> None:
     assert OPERATIONS.keys() == compiler._FORMS.keys() | compiler._OPERATORS.keys()
+
+
+def test_no_function_is_left_out_of_those_that_are_compared_with_spark() -> None:
+    of_parts, texts = in_spark.expressions_of_parts()
+    compared = [text for text in in_spark.expressions() if read_expression(text, in_spark.KNOWN) is not None]
+    compared += [text for text in texts if read_expression(text, of_parts) is not None]
+    called = {name.text for text in compared for name in lexis.calls(lexis.split(text)[0])[0]}
+    assert set(NAMES) - called == set()
 
 
 def test_each_operator_and_function_is_what_its_text_is_over_all_types() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidegate.core.condition.compiler import compiled
+from tidegate.core.condition.functions import FUNCTIONS
 from tidegate.core.condition.values import Unfit
 from tidegate.spec.columns import parse_type
 from tidegate.spec.condition import read_expression
+from tidegate.spec.constants import Known
 from tidegate.spec.kinds import Typed
 
 if TYPE_CHECKING:
@@ -54,13 +57,31 @@ VALUES: dict[str, list[Any]] = {
 }
 """Type -> its values: as many for each."""
 _NAMES = {type_: f"c{number}" for number, type_ in enumerate(VALUES)}
-_COLUMNS = {f"{side}{name}": type_ for type_, name in _NAMES.items() for side in "lr"}
+_SINGLE = {f"{side}{name}": type_ for type_, name in _NAMES.items() for side in "lr"}
+_ARRAYS = {f"a{name}": f"array<{type_}>" for type_, name in _NAMES.items()}
+_COLUMNS = _SINGLE | _ARRAYS
+_TRUTH = f"l{_NAMES['boolean']}"
 KNOWN = {name: parse_type(type_) for name, type_ in _COLUMNS.items()}
 
 _OPERATORS = ("+", "-", "*", "/", "%", "div", "=", "<>", "<", "<=", ">", ">=", "<=>")
-_OF_TWO = ("coalesce", "nullif", "least", "greatest")
+_OF_TWO = (
+    *("coalesce", "nullif", "least", "greatest", "pow", "concat"),
+    *("startswith", "endswith", "contains", "substring"),
+)
+_SHAPES_OF_TWO = (
+    *(f"if({_TRUTH}, {{left}}, {{right}})", f"case when {_TRUTH} then {{left}} else {{right}} end"),
+    *("nvl2({left}, {left}, {right})", "nvl2({right}, {left}, {right})"),
+    "case {left} when {right} then 1 else 2 end",
+    *("{left} in ({right})", "{left} not in ({right}, null)", "{left} is distinct from {right}"),
+    *("{left} between {right} and {left}", "{right} not between {left} and {right}"),
+    *("array_contains({array}, {right})", "round({left}, {right})"),
+    "substring({left}, {right}, {right})",
+)
+"""Elements of arrays have numbers of their own, below: `element_at(xs, -2147483648)` ends Spark's JVM."""
 _OF_ONE = (
     *("abs({})", "-{}", "sqrt({})", "sign({})", "isnan({})", "floor({})", "ceil({})", "length({})"),
+    *("nvl({}, {})", "ifnull({}, {})", "power({}, 2)", "substr({}, 2)"),
+    *("isnull({})", "isnotnull({})", "char_length({})", "regexp_like({}, 'b')", "{} like '%b'"),
     *("round({})", "round({}, 1)", "round({}, -1)", "pow({}, 2)", "lower({})", "upper({})", "trim({})"),
     *("{} + 1", "{} - 2147483648", "{} * 1.5", "{} % 3", "{} + 1e0", "{} = 1", "not {}", "{} is null"),
     *("cast({} as int)", "cast({} as smallint)", "cast({} as tinyint)", "{} rlike 'b'", "substring({}, 2)"),
@@ -119,13 +140,24 @@ _OF_PARTS = (
 )
 
 
+_EXPRESSIONS_PER_JOB = 1_500
+
+
 def rows() -> list[dict[str, Any]]:
-    """Every value of each type on the left beside every one on the right."""
+    """Every value of each type on the left beside every one on the right, and arrays of some of them."""
     number = len(VALUES["int"])
     return [
-        {name: VALUES[type_][left if name[0] == "l" else right] for name, type_ in _COLUMNS.items()}
+        {
+            **{name: VALUES[type_][left if name[0] == "l" else right] for name, type_ in _SINGLE.items()},
+            **{f"a{name}": _array(VALUES[type_], left) for type_, name in _NAMES.items()},
+        }
         for left, right in itertools.product(range(number), repeat=2)
     ]
+
+
+def _array(values: list[Any], number: int) -> list[Any] | None:
+    """None, empty, and longer and longer ones, of which some have a null."""
+    return None if number == 0 else values[number : number + number - 1] + values[:1] * (number % 2)
 
 
 def expressions() -> Iterator[str]:
@@ -133,8 +165,16 @@ def expressions() -> Iterator[str]:
     for left, right in itertools.product(_NAMES.values(), repeat=2):
         yield from (f"l{left} {operator} r{right}" for operator in _OPERATORS)
         yield from (f"{function}(l{left}, r{right})" for function in _OF_TWO)
+        columns = {"left": f"l{left}", "right": f"r{right}", "array": f"a{left}"}
+        yield from (shape.format(**columns) for shape in _SHAPES_OF_TWO)
     for name in _NAMES.values():
-        yield from (shape.format(f"l{name}") for shape in _OF_ONE)
+        yield from (shape.replace("{}", f"l{name}") for shape in _OF_ONE)
+        yield f"size(a{name})"
+
+
+def expressions_of_parts() -> tuple[Known, tuple[str, ...]]:
+    """Those on parts of arrays, maps and texts, and the types of their columns."""
+    return {name: parse_type(type_) for name, type_ in _ELEMENT_TYPES.items()}, _OF_PARTS
 
 
 def test_operators_and_functions_agree_with_spark_on_all_pairs_of_types(spark: SparkSession) -> None:
@@ -144,19 +184,44 @@ def test_operators_and_functions_agree_with_spark_on_all_pairs_of_types(spark: S
 
 
 def test_parts_of_arrays_maps_and_texts_agree_with_spark(spark: SparkSession) -> None:
-    known = {name: parse_type(type_) for name, type_ in _ELEMENT_TYPES.items()}
-    read = {text: read_expression(text, known) for text in _OF_PARTS}
+    known, texts = expressions_of_parts()
+    read = {text: read_expression(text, known) for text in texts}
     assert [text for text, typed in read.items() if typed is None] == []
     others = [{name: values[at] for name, values in _ELEMENTS.items() if name != "n"} for at in range(7)]
     given = [{**row, "n": n} for row, n in itertools.product(others, _ELEMENTS["n"])]
     _assert_agreement(spark, {t: typed for t, typed in read.items() if typed}, given, _ELEMENT_TYPES)
 
 
+def test_powers_are_those_of_java_to_the_last_bit(spark: SparkSession) -> None:
+    source = random.Random(20260131)
+    numbers = [2.0**power * source.uniform(1, 2) for power in range(-1074, 1024, 9)]
+    pairs = [(source.choice(numbers), source.choice((1, -1)) * source.uniform(0, 40)) for _ in range(3000)]
+    pairs += [
+        (source.choice((-1, 1)) * source.uniform(0, 9), float(source.randint(-400, 400))) for _ in range(3000)
+    ]
+    near_one = [1 + source.choice((-1, 1)) * 2.0 ** -source.randint(18, 52) for _ in range(3000)]
+    pairs += [(base, source.choice((-1, 1)) * 2.0 ** source.uniform(20, 70)) for base in near_one]
+    pairs += [(5e-324, -1.0), (2.0, -1074.5), (2.0, 1024.0), (0.5, 1075.0), (-2.0, -1075.0), (-8.0, 1 / 3)]
+    frame = spark.createDataFrame(pairs, "base double, exponent double").coalesce(1)
+    theirs = [row[0] for row in frame.selectExpr("pow(base, exponent)").collect()]
+    ours = [FUNCTIONS["pow"](*pair) for pair in pairs]
+    wrong = [row for row in zip(pairs, theirs, ours, strict=True) if repr(row[1]) != repr(row[2])]
+    assert wrong[:10] == [], len(wrong)
+
+
 def _assert_agreement(
     spark: SparkSession, read: dict[str, Typed], given: list[dict[str, Any]], columns: dict[str, str]
 ) -> None:
-    """The same types and values, and failures at the same rows: one job for all."""
-    spark = _session_for_few_rows(spark)
+    """The same types and values, and failures at the same rows: in as few jobs as memory allows."""
+    session = _session_for_few_rows(spark)
+    texts = iter(read.items())
+    while part := dict(itertools.islice(texts, _EXPRESSIONS_PER_JOB)):
+        _assert_part_agrees(session, part, given, columns)
+
+
+def _assert_part_agrees(
+    spark: SparkSession, read: dict[str, Typed], given: list[dict[str, Any]], columns: dict[str, str]
+) -> None:
     frame = spark.createDataFrame(given, ", ".join(f"{name} {type_}" for name, type_ in columns.items()))
     tried = frame.coalesce(1).select(*[_tried(spark, text).alias(f"e{at}") for at, text in enumerate(read)])
     types = [field.dataType[0].dataType.simpleString() for field in tried.schema]

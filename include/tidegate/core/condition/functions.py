@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
+from tidegate.core.condition.power import java_pow
 from tidegate.core.condition.values import (
     Unfit,
     absolute,
@@ -131,15 +132,16 @@ def _power(base: Any, exponent: Any) -> float:
     base, exponent = float(number(base)), float(number(exponent))
     if exponent != exponent or (abs(base) == 1 and math.isinf(exponent)):
         return math.nan
-    odd = exponent % 2 == 1
+    if not base or not exponent or not math.isfinite(base) or not math.isfinite(exponent):
+        return _power_of_limits(base, exponent)
+    return math.nan if base < 0 and exponent % 1 else java_pow(base, exponent)
+
+
+def _power_of_limits(base: float, exponent: float) -> float:
     try:
         return math.pow(base, exponent)
-    except OverflowError:
-        return -math.inf if base < 0 and odd else math.inf
-    except ValueError:
-        if base != 0:
-            return math.nan
-        return math.copysign(math.inf, base) if odd else math.inf
+    except ValueError:  # 0 to a power below 0
+        return math.copysign(math.inf, base) if exponent % 2 == 1 else math.inf
 
 
 def _isnan(value: Any) -> bool:
