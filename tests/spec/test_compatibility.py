@@ -62,6 +62,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     ),
     "no heartbeat": (made(emit(CHANGE, heartbeat="1h")), made(CHANGE)),
     "where": (made(CHANGE), made({**CHANGE, "where": "price > 1"})),
+    "what becomes of records that cannot be used": (
+        made(CHANGE),
+        made({**CHANGE, "on_error": "quarantine"}),
+    ),
     "a column more of which only hashes are kept, not compared": (
         made(emit(HASH, columns=["price"])),
         made({**emit(HASH, columns=["price"]), "select": {"price": "price", "name": "name", "ok": "ok"}}),
