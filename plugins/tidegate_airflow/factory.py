@@ -7,11 +7,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, task
+from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context, task
 
 from tidegate.errors import PipelineInvalid
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, load_pipelines
+from tidegate.spec import Pipeline, load_pipeline, load_pipelines
 from tidegate_airflow import tasks
 from tidegate_airflow.operators import BatchOperator, ComputeOperator
 
@@ -24,8 +24,13 @@ SPARK_CONNECTION = "spark_default"
 def pipeline_dags() -> dict[str, DAG]:
     """DAG id -> DAG, one per file in the pipelines folder and named after it, so that two generations of a
     pipeline can run side by side. A broken file becomes a DAG that says so.
+
+    A task that is about to run needs its own DAG only, and reads that file alone.
     """
     settings = parse_settings()
+    wanted = get_parsing_context().dag_id
+    if wanted is not None and (settings.pipelines / f"{wanted}.yaml").is_file():
+        return {wanted: _dag(wanted, load_pipeline(settings.pipelines / f"{wanted}.yaml"), settings)}
     pipelines, broken = load_pipelines(settings.pipelines)
     dags = [_dag(name, each, settings) for name, each in pipelines.items()]
     dags += [_broken_dag(each) for each in broken]

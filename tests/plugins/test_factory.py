@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REPOSITORY
+
 pytestmark = pytest.mark.airflow
 
 
@@ -45,3 +47,25 @@ def test_maintenance_compacts_every_pipeline_and_cleans_all_without_spark(
     assert {"compact_visitor_batches", "clean"} < set(dag.task_ids)
     assert {task.task_type for task in dag.tasks} == {"_PythonDecoratedOperator"}
     assert dag.max_active_tasks == 1
+
+
+def test_a_task_that_is_about_to_run_reads_the_file_of_its_own_dag_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    for name in ("availability", "visitor_batches"):
+        text = (REPOSITORY / "include" / "pipelines" / f"{name}.yaml").read_text()
+        (folder / f"{name}.yaml").write_text(text)
+    (folder / "typo.yaml").write_text("pipelines: none")
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEGATE_PIPELINES", str(folder))
+    assert pipeline_dags().keys() == {"availability", "visitor_batches", "typo__invalid"}
+    for dag_id in ("availability", "visitor_batches"):
+        monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)
+        assert pipeline_dags().keys() == {dag_id}
+    # who has no file of this name, or a broken one, is looked for among all
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "typo__invalid")
+    assert "typo__invalid" in pipeline_dags()

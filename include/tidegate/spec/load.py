@@ -77,6 +77,8 @@ def _refused(found: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvali
 
 def _lookup_problems(pipeline: Pipeline, path: Path, others: Iterable[Pipeline]) -> Iterator[Problem]:
     """Lookups that fit none of the generations that are there of the pipeline whose state they read."""
+    if not pipeline.lookup:
+        return  # reading the file again, for its lines, takes as long as the rest
     tree = read(pipeline.text, str(path))
     stages = [((other.pipeline, stage.name), stage) for other in others for stage in other.stages]
     for at, lookup in enumerate(pipeline.lookup):
