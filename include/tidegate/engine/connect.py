@@ -100,6 +100,8 @@ def _session(url: str) -> SparkSession:
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as `SparkSession.builder` does, which takes no channel
     session: Any = _connect_session().builder.channelBuilder(DefaultChannelBuilder(url, _KEEPALIVE)).create()
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+    # At exit PySpark asks the server to forget models, which nobody made. One that hangs would hold it up.
+    atexit.unregister(session.client._cleanup_ml_cache)
     _require_same_spark(_version(session, url), url)
     opened: SparkSession = session
     return opened
