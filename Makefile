@@ -26,7 +26,7 @@ down: ## End what `make up` started
 	@$(VENV)/tidegate down
 
 check: lint ## Check style and types, and run the tests that need no Spark, broker or Airflow (two minutes)
-	$(PYTEST) -m "not (spark or broker or airflow or simulation or long)"
+	TIDEGATE_TEST_ONE_EXAMPLE_IN=5 $(PYTEST) -m "not (spark or broker or airflow or simulation or long)"
 
 test: lint ## Check style and types, and run all tests, two at a time
 	$(PYTEST)

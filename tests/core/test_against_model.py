@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core import kafka_streams
@@ -18,6 +18,7 @@ from tests.core.model import Batch, BufferFull, Emission, Model
 from tests.core.model.records import Record
 from tests.core.model.strategies import Case, cases, cut, histories, logs
 from tests.core.model.values import same
+from tests.examples import examples
 from tidegate import errors
 
 COUNTED = (
@@ -78,7 +79,7 @@ def assert_alike(kernel: Kernel, model: Model, ordered: bool) -> None:
     assert kernel.buffered() == model.buffered()
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(cases(), st.data(), st.integers(1, 7), st.booleans(), st.booleans())
 def test_the_kernel_does_what_the_model_does(
     case: Case, data: st.DataObject, arrow_rows: int, sparing: bool, drained: bool
@@ -92,7 +93,7 @@ def test_the_kernel_does_what_the_model_does(
         assert_alike(kernel, model, one_partition_per_key or not model.settings.bounded)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(clocks=["stream"]), logs(one_partition_per_key=True), st.data())
 def test_by_stream_time_the_kernels_emissions_do_not_depend_on_where_the_log_was_cut(
     case: Case, log: Sequence[Any], data: st.DataObject

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tidegate.core.compare import equal
 from tidegate.core.identity import identity
 from tidegate.core.reduce.functions import FUNCTIONS
@@ -87,7 +88,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(VALUES, VALUES)
 def test_two_values_have_one_identity_exactly_if_they_are_equal(left: Any, right: Any) -> None:
     assert (identity(left) == identity(right)) == equal(left, right)

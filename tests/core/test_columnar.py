@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel
@@ -19,6 +19,7 @@ from tests.core.model import Batch, Record
 from tests.core.model.strategies import Case, histories
 from tests.core.model.values import same
 from tests.core.test_against_model import assert_alike, filled
+from tests.examples import examples
 from tidegate import core, errors
 from tidegate.core import columnar
 
@@ -107,7 +108,7 @@ HISTORIES = st.one_of(histories(), histories(True), histories(True, nulls=False)
 """They have late records, repetitions and state in them, and most also tombstones."""
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(within(), HISTORIES, FEEDING)
 def test_change_within_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -128,7 +129,7 @@ def aggregates(draw: st.DrawFn, emit: dict[str, Any], window: dict[str, str] | N
     return Case(stage | ({"window": window} if window else {}))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(aggregates({"on": "update"}), HISTORIES, FEEDING)
 def test_update_of_aggregates_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -153,7 +154,7 @@ def holding(draw: st.DrawFn, reduce: str, emits: st.SearchStrategy[dict[str, Any
     return Case({"name": "out", "reduce": reduce, "select": {"x": "x", "s": "s"}, "emit": emit})
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(holding("latest", LIMITS), HISTORIES, FEEDING)
 def test_time_limit_and_interval_are_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -161,7 +162,7 @@ def test_time_limit_and_interval_are_the_same_on_columns(
     assert_both_ways_alike(case, batches, **feeding)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(holding("collect", THRESHOLDS), HISTORIES, FEEDING)
 def test_threshold_of_events_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -180,7 +181,7 @@ def windowed(draw: st.DrawFn) -> Case:
     return draw(aggregates(emit, draw(TUMBLING)))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(windowed(), HISTORIES, FEEDING)
 def test_window_close_of_aggregates_is_the_same_on_columns(
     case: Case, batches: list[Batch], feeding: dict[str, Any]

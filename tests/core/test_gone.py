@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel
@@ -15,6 +15,7 @@ from tests.core.model import Batch, Record
 from tests.core.model.equivalences import below
 from tests.core.model.strategies import Case, cases, histories
 from tests.core.test_against_model import by_key, filled
+from tests.examples import examples
 from tidegate import core
 
 DELETED = [Record("k", {"x": 1.0}, "in", 0, 1, 5, None, 0), Record("k", None, "in", 0, 2, 6, None, 0)]
@@ -49,7 +50,7 @@ def read_once(batches: Sequence[Batch]) -> list[Batch]:
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(), histories(), st.booleans(), st.booleans())
 def test_with_a_snapshot_after_every_batch_everything_is_as_without(
     case: Case, batches: Sequence[Batch], sparing: bool, drained: bool
@@ -61,7 +62,7 @@ def test_with_a_snapshot_after_every_batch_everything_is_as_without(
     assert len(compacted.state) <= len({compacted._entry(row) for row in compacted.state})
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(cases(windows=[{"tumbling": "10ms"}, {"session": "10ms"}]), histories())
 def test_of_windows_that_are_over_nothing_is_left(case: Case, batches: Sequence[Batch]) -> None:
     kernel = Kernel(case, compacting=True)
@@ -160,7 +161,7 @@ def test_a_key_that_where_never_lets_out_counts_once() -> None:
     assert kernel.counts["state-rows"] == len(kernel.live()) == 0
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), histories(), st.booleans(), st.booleans())
 def test_as_many_rows_are_counted_as_a_reader_sees_and_those_that_the_model_has(
     case: Case, batches: Sequence[Batch], sparing: bool, compacting: bool

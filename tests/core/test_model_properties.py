@@ -7,13 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.model import Batch, BufferFull, Emission, Model, Record
 from tests.core.model.records import Value
 from tests.core.model.strategies import HEARTBEATS, WINDOWS, Case, cases, cut, histories, logs
 from tests.core.model.values import equivalent, same, selected
+from tests.examples import examples
 
 # At the very instant at which a session expires, a record alone in its session is not late: there alone the
 # same session can come twice. All other windows come once.
@@ -45,7 +46,7 @@ def total(batches: Iterable[Batch]) -> list[Record]:
     return [record for batch in batches for record in batch.records]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(cases(clocks=["stream"]), logs(one_partition_per_key=True), st.data())
 def test_by_stream_time_emissions_do_not_depend_on_where_the_log_was_cut(
     case: Case, log: list[list[Record]], data: st.DataObject
@@ -57,7 +58,7 @@ def test_by_stream_time_emissions_do_not_depend_on_where_the_log_was_cut(
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), histories())
 def test_every_record_is_used_or_a_repetition_or_late(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
@@ -66,7 +67,7 @@ def test_every_record_is_used_or_a_repetition_or_late(case: Case, batches: Seque
         assert model.counts["used"] + dropped == len(total(batches))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(["change"], windows=ALIGNED), histories(one_partition_per_key=True))
 def test_change_never_emits_equal_values_in_a_row_but_for_a_heartbeat(
     case: Case, batches: Sequence[Batch]
@@ -85,7 +86,7 @@ def matches(model: Model, old: Value, new: Value, timestamps: tuple[int, int]) -
     return equivalent(model.settings, old, new, timestamps)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     cases(emits=["change"], reduces=["latest"], windows=[None], **PLAIN),
     histories(one_partition_per_key=True),
@@ -107,7 +108,7 @@ def newest_of(batches: Iterable[Batch]) -> dict[str, Record]:
     return {record.key: record for record in ordered}
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from(HEARTBEATS), histories(one_partition_per_key=True))
 def test_the_last_emission_of_change_is_the_sum_of_all_input(heartbeat: str, batches: list[Batch]) -> None:
     stage = {"name": "out", "reduce": {"total": "sum(x)"}, "emit": {"on": "change", "heartbeat": heartbeat}}
@@ -123,7 +124,7 @@ def test_the_last_emission_of_change_is_the_sum_of_all_input(heartbeat: str, bat
     assert all(same(emitted[key], {"total": sums[key]}) for key in sums)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(["window_close"], windows=ALIGNED), histories(one_partition_per_key=True))
 def test_window_close_emits_once_per_key_and_window(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
@@ -131,7 +132,7 @@ def test_window_close_emits_once_per_key_and_window(case: Case, batches: Sequenc
     assert all(len(emissions) == 1 for emissions in per_window(model.emissions))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(emits=["threshold"], reduces=["collect"], windows=TUMBLING, **PLAIN), histories())
 def test_each_collected_event_is_flushed_once_or_waits(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
@@ -144,7 +145,7 @@ def test_each_collected_event_is_flushed_once_or_waits(case: Case, batches: Sequ
     assert model.buffered().records == 0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(histories(), st.sampled_from([None, "stream", "run"]), st.sampled_from(["tumbling", "session"]))
 def test_each_record_is_counted_by_one_final_result(batches: list[Batch], clock: str, kind: str) -> None:
     emit = {"on": "window_close", **({"clock": clock} if clock else {})}
@@ -154,7 +155,7 @@ def test_each_record_is_counted_by_one_final_result(batches: list[Batch], clock:
     assert counted + model.buffered().records == model.counts["used"] - model.counts["tombstones"]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     cases(emits=["time_limit", "interval"], windows=TUMBLING, **PLAIN), histories(nulls=False), st.booleans()
 )
@@ -170,7 +171,7 @@ def test_each_value_goes_out_or_is_replaced_or_waits(
     assert model.counts["emitted"] + replaced + model.buffered().entries == model.counts["used"]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     cases(emits=["update", "change"], reduces=["latest", "aggregates"], windows=TUMBLING, **PLAIN),
     histories(nulls=False),
@@ -181,7 +182,7 @@ def test_each_value_goes_out_at_once_or_is_skipped(case: Case, batches: Sequence
     assert model.counts["emitted"] + model.counts["idempotent-update-skip"] == model.counts["used"]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), histories())
 def test_a_null_only_follows_a_value(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
@@ -193,7 +194,7 @@ def test_a_null_only_follows_a_value(case: Case, batches: Sequence[Batch]) -> No
         )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(cases(), histories())
 def test_emissions_are_counted_by_reason(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core import model
 from tests.core.model.once import Once
 from tests.core.rows_for_tests import Kernel, Record, record_row
+from tests.examples import examples
 from tidegate import core
 
 KEEP_MS = 10
@@ -101,7 +102,7 @@ def batches(steps: Sequence[tuple[str, int, int]], cuts: set[int]) -> Iterator[l
     yield batch
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(STEPS, max_size=25), st.sets(st.integers(0, 25), max_size=6), st.integers(1, 5))
 def test_it_does_what_one_would_that_never_forgets_wherever_the_log_is_cut(
     steps: Sequence[tuple[str, int, int]], cuts: set[int], arrow_rows: int
@@ -118,7 +119,7 @@ def test_it_does_what_one_would_that_never_forgets_wherever_the_log_is_cut(
         assert timed.kernel.counts[name] == naive.counts[name]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(STEPS, max_size=25))
 def test_what_goes_out_of_one_value_is_at_least_keep_apart(steps: Sequence[tuple[str, int, int]]) -> None:
     (whole,) = batches(steps, set())

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel
 from tests.core.model import Batch
 from tests.core.model.strategies import SELECTS, Case, histories
+from tests.examples import examples
 from tests.spec.files import made
 from tidegate import core
 from tidegate.core.json_text import encoder
@@ -28,7 +29,7 @@ def kernel_of(select: dict[str, str], window: dict[str, str] | None) -> Kernel:
     return Kernel(Case(stage if window is None else {**stage, "window": window}))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.sampled_from(SELECTS),
     st.sampled_from([None, {"tumbling": "25ms"}, {"session": "8ms"}]),

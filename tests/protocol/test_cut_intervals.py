@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel, pipeline_of
@@ -20,6 +20,7 @@ from tests.core.model import Batch, Record
 from tests.core.model.records import Partition
 from tests.core.model.strategies import EMITS, HOMES, Case, cases, logs
 from tests.core.test_against_model import by_key, counted, filled
+from tests.examples import examples
 from tests.manifests import manifest_ref
 from tidegate import core, errors
 from tidegate.broker.log import TopicView
@@ -164,7 +165,7 @@ def as_batch(plan: Plan) -> core.Batch:
 
 
 @pytest.mark.parametrize("on", EMITS)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(log=logs(one_partition_per_key=True), data=st.data())
 def test_an_interval_that_is_cut_gives_the_emissions_of_one_that_is_not(
     on: str, log: Sequence[Sequence[Record]], data: st.DataObject
@@ -176,7 +177,7 @@ def test_an_interval_that_is_cut_gives_the_emissions_of_one_that_is_not(
     assert shown(cut.kernel, full) == shown(whole.kernel, expected)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(clocks=["run"]), logs(one_partition_per_key=True), st.data())
 def test_an_interval_without_records_does_what_an_empty_batch_would_have_done(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
@@ -190,7 +191,7 @@ def test_an_interval_without_records_does_what_an_empty_batch_would_have_done(
     assert outcomes[0] == outcomes[1]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(cases(), logs(one_partition_per_key=True), st.data())
 def test_what_is_left_of_an_interval_belongs_to_the_next_one_whoever_runs_it(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
