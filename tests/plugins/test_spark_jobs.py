@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 from spark_jobs import compute
 
+from tests.conftest import REPOSITORY
 from tests.protocol.committed import Committed
 from tidegate.local.class_archive import archive_path
+from tidegate.local.java import find_java, java_home
 
 pytestmark = pytest.mark.airflow
 
@@ -50,12 +53,12 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmitStub:
     return install
 
 
-def execute(*arguments: str) -> None:
+def execute(*arguments: str, application: str = "compute.py") -> None:
     from tidegate_airflow.operators import ComputeOperator
 
     job = ComputeOperator(
         task_id="compute",
-        application="compute.py",
+        application=application,
         application_args=["visitors", "1", *arguments],
         conn_id="spark_default",
         durable=False,
@@ -96,6 +99,28 @@ def test_the_exit_code_of_compute_where_another_run_holds_the_lease_is_that_of_w
     batches.app.ledger.acquire(batches.stream, "run-2")
     assert compute.main("visitors", "1", "run-1") == 3
     assert "visitors/1 is being worked on by run-2" in capsys.readouterr().err
+
+
+def test_a_lease_that_is_taken_while_spark_starts_makes_the_task_wait(
+    batches: Committed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a real spark-submit, which passes the script's exit code on."""
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from tidegate_airflow import tasks
+
+    java = find_java()
+    for name, value in {
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "JAVA_HOME": str(java_home(java)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tasks, "check_lease", lambda *_: batches.app.ledger.acquire(batches.stream, "run-2"))
+    with pytest.raises(AirflowRescheduleException):
+        execute("run-1", application=str(REPOSITORY / "spark_jobs" / "compute.py"))
 
 
 def test_compute_waits_for_a_lease_before_spark_is_started(
