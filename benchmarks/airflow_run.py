@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -30,12 +29,12 @@ from benchmarks.place import (
     write_pipeline,
 )
 from benchmarks.programs import ResultWrong
+from benchmarks.turns import Say
 from tidegate.inspect import batch_report
 from tidegate.ledger import Ledger, Stream
 from tidegate.local.stack import Stack
 
 _TIMEOUT_S = 600.0
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from benchmarks.figures import mib, show_json, show_table, teller
 from benchmarks.measure import run_measured
 from benchmarks.place import PIPELINE, SOURCE, Place, running
 from benchmarks.programs import TIDEGATE
+from benchmarks.turns import Say
 from tidegate.local.spark_server import SparkServer
 
 _WARM = 50
@@ -36,7 +36,7 @@ class Held:
     """Of the last batch, from start to exit."""
 
 
-def measure(batches: int, every: int, load: Load, master: str, say: Callable[[str], None]) -> list[Held]:
+def measure(batches: int, every: int, load: Load, master: str, say: Say) -> list[Held]:
     """Run batches of one stream in one server, and look at it after each `every`."""
     with running(load.partitions, master) as place, SparkServer(place.home, environment=place.env) as server:
         client = place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})

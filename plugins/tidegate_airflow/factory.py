@@ -29,8 +29,8 @@ def pipeline_dags() -> dict[str, DAG]:
     """
     settings = parse_settings()
     wanted = get_parsing_context().dag_id
-    if wanted is not None and (settings.pipelines / f"{wanted}.yaml").is_file():
-        return {wanted: _dag(wanted, load_pipeline(settings.pipelines / f"{wanted}.yaml"), settings)}
+    if wanted is not None and (file := settings.pipelines / f"{wanted}.yaml").is_file():
+        return {wanted: _dag(wanted, load_pipeline(file), settings)}
     pipelines, broken = load_pipelines(settings.pipelines)
     dags = [_dag(name, each, settings) for name, each in pipelines.items()]
     dags += [_broken_dag(each) for each in broken]
