@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,20 @@ from tidegate.lake.tables import SharedTable, TableChange, TableVersion
 from tidegate.lake.writer import RowWriter
 
 APPLICATION, FOLDER = "availability/1", "availability/g1/s/state"
+WIDER_VALUE = pa.field("value", pa.struct([pa.field("n", pa.int64()), pa.field("more", pa.string())]))
+WIDER = SCHEMA.set(SCHEMA.get_field_index("value"), WIDER_VALUE).append(pa.field("bytes", pa.int64()))
+VALUES: dict[str, tuple[pa.DataType, Any]] = {
+    "flag": (pa.bool_(), True),
+    "small": (pa.int8(), -3),
+    "real": (pa.float64(), 0.5),
+    "exact": (pa.decimal128(20, 2), Decimal("12345678901234567.89")),
+    "raw": (pa.binary(), b"\x00\xff"),
+    "day": (pa.date32(), date(2024, 2, 29)),
+    "at": (pa.timestamp("us", "UTC"), datetime(2024, 2, 29, 1, 2, 3, 4, timezone.utc)),
+    "local": (pa.timestamp("us"), datetime(2024, 2, 29, 1, 2, 3, 4)),
+    "many": (pa.list_(pa.struct([pa.field("key", pa.string())])), [{"key": "a"}]),
+    "pairs": (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+}
 
 
 def shared_table(store: Store, folder: str = FOLDER) -> SharedTable:
@@ -65,6 +81,22 @@ def catch_up(table: SharedTable, changes: Sequence[TableChange]) -> None:
         return next(lacking, None)
 
     table.catch_up(following)
+
+
+def put_several_rows_of_an_entry(table: SharedTable) -> list[tuple[int, int | None, int]]:
+    """Two batches; gives (hash, window_start, updated_seq) of the rows that the view has."""
+    changes = [
+        [row(1, 1), row(2, 1), row(3, 1, window=0), row(3, 1, window=10)],
+        [row(1, 2), row(2, 2, live=False), row(3, 2, window=10)],
+    ]
+    catch_up(table, [change_of(n, written(table, f"a{n}", rows)) for n, rows in enumerate(changes, start=1)])
+    return [(1, None, 2), (3, 0, 1), (3, 10, 2)]
+
+
+def put_wider_rows(table: SharedTable) -> None:
+    """Two batches, the second with a field and a column more."""
+    newer = row(2, 2) | {"value": {"n": 2, "more": "x"}, "bytes": 7}
+    catch_up(table, [batch(table, 1), change_of(2, written(table, "attempt-2", [newer], WIDER))])
 
 
 def duck(query: str) -> list[tuple[Any, ...]]:

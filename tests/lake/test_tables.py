@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import date, datetime, timezone
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,16 @@ from deltalake.exceptions import DeltaError
 from tests.lake.files_for_tests import SCHEMA, row
 from tests.lake.tables_for_tests import (
     APPLICATION,
+    VALUES,
+    WIDER,
     batch,
     catch_up,
     change_of,
     duck,
     number,
     opened,
+    put_several_rows_of_an_entry,
+    put_wider_rows,
     scan,
     shared_table,
     values_of,
@@ -33,9 +35,6 @@ from tidegate.errors import LakeDamaged, LakeUnavailable, SchemaChanged
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.store import Store
 from tidegate.lake.tables import SharedTable, TableChange, TableVersion, newest_rows_sql
-
-WIDER_VALUE = pa.field("value", pa.struct([pa.field("n", pa.int64()), pa.field("more", pa.string())]))
-WIDER = SCHEMA.set(SCHEMA.get_field_index("value"), WIDER_VALUE).append(pa.field("bytes", pa.int64()))
 
 
 @pytest.fixture
@@ -236,9 +235,7 @@ def test_a_vacuum_leaves_files_alone_that_a_snapshot_has_replaced(table: SharedT
 
 
 def test_columns_and_fields_that_an_edit_adds_are_null_in_older_rows(table: SharedTable) -> None:
-    catch_up(table, [batch(table, 1)])
-    newer = row(2, 2) | {"value": {"n": 2, "more": "x"}, "bytes": 7}
-    catch_up(table, [change_of(2, written(table, "attempt-2", [newer], WIDER))])
+    put_wider_rows(table)
     catch_up(table, [batch(table, 3)])
     assert rows_of(table) == [(1, 1), (2, 2), (3, 3)]
     query = f"SELECT value.more, bytes FROM {scan(table)} ORDER BY hash"
@@ -302,31 +299,12 @@ def test_readers_can_skip_files_by_their_hashes(table: SharedTable) -> None:
 
 
 def test_the_view_gives_one_row_per_entry_that_is_live(table: SharedTable) -> None:
-    changes = [
-        [row(1, 1), row(2, 1), row(3, 1, window=0), row(3, 1, window=10)],
-        [row(1, 2), row(2, 2, live=False), row(3, 2, window=10)],
-    ]
-    catch_up(table, [change_of(n, written(table, f"a{n}", rows)) for n, rows in enumerate(changes, start=1)])
-    expected = [(1, None, 2), (3, 0, 1), (3, 10, 2)]
+    expected = put_several_rows_of_an_entry(table)
     columns = "hash, window_start, updated_seq"
     assert sorted(duck(f"SELECT {columns} FROM ({newest_rows_sql(scan(table))})"), key=str) == expected
     engine = QueryBuilder().register("state", opened(table))
     rows = engine.execute(f"SELECT {columns} FROM ({newest_rows_sql('state')})").read_all()
     assert sorted((tuple(found.values()) for found in pa.table(rows).to_pylist()), key=str) == expected
-
-
-VALUES: dict[str, tuple[pa.DataType, Any]] = {
-    "flag": (pa.bool_(), True),
-    "small": (pa.int8(), -3),
-    "real": (pa.float64(), 0.5),
-    "exact": (pa.decimal128(20, 2), Decimal("12345678901234567.89")),
-    "raw": (pa.binary(), b"\x00\xff"),
-    "day": (pa.date32(), date(2024, 2, 29)),
-    "at": (pa.timestamp("us", "UTC"), datetime(2024, 2, 29, 1, 2, 3, 4, timezone.utc)),
-    "local": (pa.timestamp("us"), datetime(2024, 2, 29, 1, 2, 3, 4)),
-    "many": (pa.list_(pa.struct([pa.field("key", pa.string())])), [{"key": "a"}]),
-    "pairs": (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
-}
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -1,0 +1,123 @@
+"""What Spark SQL sees of a table for others, by Delta's own connector, without tidegate.
+
+Connectors before 4.3 fail at a checkpoint on Spark from 4.1.2 on (delta-io/delta#6867).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from benchmarks import spark_peers
+from tests.conftest import REPOSITORY
+from tests.lake import spark_reader
+from tests.lake.files_for_tests import row
+from tests.lake.tables_for_tests import (
+    VALUES,
+    batch,
+    catch_up,
+    change_of,
+    put_several_rows_of_an_entry,
+    put_wider_rows,
+    shared_table,
+    written,
+)
+from tidegate.lake.store import Store
+from tidegate.lake.tables import SharedTable, newest_rows_sql
+from tidegate.local.jars import ensure_jars
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+Rows = list[dict[str, Any]]
+
+
+def _put_an_attempt_that_is_not_committed(table: SharedTable) -> None:
+    written(table, "attempt-9", [row(9, 9)])
+    catch_up(table, [batch(table, 1), batch(table, 2)])
+
+
+def _put_so_many_batches_that_there_is_a_checkpoint(table: SharedTable) -> None:
+    catch_up(table, [batch(table, seq) for seq in range(1, 32)])
+
+
+def _put_values_of_every_type(table: SharedTable) -> None:
+    schema = pa.schema([pa.field("value", pa.struct([pa.field(name, VALUES[name][0]) for name in VALUES]))])
+    rows = [{"value": {name: VALUES[name][1] for name in VALUES}}]
+    catch_up(table, [change_of(1, written(table, "a1", rows, schema))])
+
+
+TABLES: dict[str, tuple[Callable[[SharedTable], object], str]] = {
+    "uncommitted": (
+        _put_an_attempt_that_is_not_committed,
+        "SELECT hash, updated_seq FROM {table} ORDER BY hash",
+    ),
+    "checkpoint": (
+        _put_so_many_batches_that_there_is_a_checkpoint,
+        "SELECT hash, updated_seq FROM {table} ORDER BY hash",
+    ),
+    "several": (
+        put_several_rows_of_an_entry,
+        "SELECT hash, window_start, updated_seq FROM ({view}) ORDER BY hash, window_start",
+    ),
+    "wider": (put_wider_rows, "SELECT value.more, bytes FROM {table} ORDER BY hash"),
+    "values": (_put_values_of_every_type, "SELECT value FROM {table}"),
+}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
+    """What Spark answers, by table."""
+    folder = tmp_path_factory.mktemp("spark sql")
+    home = Path(os.environ.get("TIDEGATE_HOME", REPOSITORY / ".tidegate"))
+    jars = ensure_jars("spark", home, spark_peers.LOCK)
+    queries = []
+    for name, (fill, query) in TABLES.items():
+        table = shared_table(Store(str(folder / name)))
+        fill(table)
+        source = f"delta.`{table.store.uri(table.folder)}`"
+        queries.append(query.format(table=source, view=newest_rows_sql(source).replace('"', "`")))
+    asked, results = folder / "queries.json", folder / "results"
+    asked.write_text(json.dumps(queries))
+    arguments = [",".join(map(str, jars)), str(asked), str(results)]
+    command = [sys.executable, "-m", spark_reader.__name__, *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    answers: list[Rows] = pickle.loads(results.read_bytes())
+    return dict(zip(TABLES, answers, strict=True))
+
+
+def test_it_sees_the_rows_of_committed_batches_and_no_others(seen: dict[str, Rows]) -> None:
+    assert seen["uncommitted"] == [{"hash": seq, "updated_seq": seq} for seq in (1, 2)]
+
+
+def test_it_goes_by_the_logs_checkpoints(seen: dict[str, Rows]) -> None:
+    assert seen["checkpoint"] == [{"hash": seq, "updated_seq": seq} for seq in range(1, 32)]
+
+
+def test_the_view_of_the_guide_gives_it_one_row_per_entry_that_is_live(seen: dict[str, Rows]) -> None:
+    rows = [tuple(each.values()) for each in seen["several"]]
+    assert rows == [(1, None, 2), (3, 0, 1), (3, 10, 2)]
+
+
+def test_columns_and_fields_that_an_edit_has_added_are_null_in_older_rows(seen: dict[str, Rows]) -> None:
+    assert [tuple(each.values()) for each in seen["wider"]] == [(None, None), ("x", 7)]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_it_reads_values_of_every_type_as_they_were_written(seen: dict[str, Rows], name: str) -> None:
+    (read,) = seen["values"]
+    _, value = VALUES[name]
+    expected = dict(value) if name == "pairs" else value
+    if isinstance(expected, datetime):
+        expected = expected.replace(tzinfo=None)  # PySpark's instants are naive, in the process's zone
+    assert read["value"][name] == expected
