@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.sessions import program
+from tests.sessions import program, whole_batch
 from tests.sessions.program import Given
 from tests.sessions.servers import cluster
+from tests.sessions.submitting import Submission, SubmittingWorld
 from tidegate.local.broker import KafkaBroker
+from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import free_port
 from tidegate.local.spark_server import SparkServer
 
@@ -70,6 +72,10 @@ class Kind:
             "SPARK_CONF_DIR": str(self.folder / "conf"),
             "PYSPARK_PYTHON": sys.executable,
         } | more
+
+    def environment_with_wheel(self, **more: str) -> dict[str, str]:
+        """For workers whose Python has tidegate as its wheel."""
+        return self.environment(PYSPARK_PYTHON=str(python_with_wheel(self.folder)), **more)
 
     def configure(self, page: int, **conf: str) -> None:
         """Write what Spark's processes read."""
@@ -133,9 +139,37 @@ def on_cluster(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) ->
     kind = Kind(tmp_path_factory.mktemp("cluster"), broker.bootstrap_servers)
     page = free_port()
     kind.configure(page)
-    environment = kind.environment(PYSPARK_PYTHON=str(python_with_wheel(kind.folder)))
+    environment = kind.environment_with_wheel()
     with cluster(kind.folder, HOSTS, environment) as master:
         return kind.run(master, page, environment)
+
+
+@pytest.fixture(scope="package")
+def connect_on_cluster(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """In the session of a server whose tasks run on such a cluster."""
+    kind = Kind(tmp_path_factory.mktemp("connect-cluster"), broker.bootstrap_servers)
+    page = free_port()
+    kind.configure(page)
+    environment = kind.environment_with_wheel()
+    with cluster(kind.folder, HOSTS, environment) as master:
+        spark = {"spark.master": master, "spark.ui.enabled": "true", "spark.log.level": "INFO"}
+        with SparkServer(kind.folder, conf=spark, environment=environment) as server:
+            return kind.run(server.url, page, environment)
+
+
+@pytest.fixture(scope="package")
+def submitted(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """By spark-submit to such a cluster. It has the batches' results only, and Spark's event log."""
+    kind = Kind(tmp_path_factory.mktemp("submitted"), broker.bootstrap_servers)
+    kind.configure(free_port(), **{"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
+    environment = kind.environment_with_wheel(JAVA_HOME=str(java_home(find_java())))
+    (kind.folder / "world").mkdir()
+    with cluster(kind.folder, HOSTS, environment) as master:
+        submission = Submission(master, environment, kind.folder / "driver.log")
+        world = SubmittingWorld(kind.servers, kind.folder / "world", submission=submission)
+        told = whole_batch.compute(world, program.PLANTED)
+    (kind.folder / "told.json").write_text(json.dumps(told))
+    return Ran(kind.folder)
 
 
 def python_with_wheel(folder: Path) -> Path:

@@ -14,6 +14,9 @@ from tests.sessions.whole_batch import STAGES
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
+ON_A_CLUSTER = ("on_cluster", "connect_on_cluster", "submitted")
+"""A driver's own session, a server's, and one by spark-submit for each batch."""
+
 
 def test_the_batches_that_are_compared_have_something_of_all(local: Ran) -> None:
     told = local.told
@@ -29,7 +32,7 @@ def test_the_batches_that_are_compared_have_something_of_all(local: Ran) -> None
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("connect"), pytest.param("on_cluster", marks=pytest.mark.long)]
+    "kind", ["connect", *(pytest.param(kind, marks=pytest.mark.long) for kind in ON_A_CLUSTER)]
 )
 @pytest.mark.parametrize(
     "what", ["published", "state", "state after the first", "quarantine", "counts", "head"]
@@ -47,15 +50,29 @@ def test_cases_and_simulations_give_the_same_in_a_session_of_a_server(local: Ran
 
 
 @pytest.mark.long
-def test_on_a_cluster_both_workers_compute_with_the_wheel_alone(on_cluster: Ran) -> None:
-    (place,) = on_cluster.told["ran in"]
-    assert Path(place).is_relative_to(on_cluster.folder / "python")
+@pytest.mark.parametrize("kind", ON_A_CLUSTER)
+def test_on_a_cluster_both_workers_compute_without_a_jar(request: pytest.FixtureRequest, kind: str) -> None:
+    ran: Ran = request.getfixturevalue(kind)
+    assert _hosts(ran.events) == set(HOSTS)
+    jars = [
+        value
+        for event in ran.events
+        if event["Event"] == "SparkListenerEnvironmentUpdate"
+        for name, value in event["Spark Properties"].items()
+        if "jars" in name and value
+    ]
+    assert not jars
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["on_cluster", "connect_on_cluster"])
+def test_on_a_cluster_workers_have_tidegate_from_its_wheel_alone(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    ran: Ran = request.getfixturevalue(kind)
+    (place,) = ran.told["ran in"]
+    assert Path(place).is_relative_to(ran.folder / "python")
     assert not Path(place).is_relative_to(Path(tidegate.__file__).parent)
-    assert _hosts(on_cluster.events) == set(HOSTS)
-    (environment,) = (
-        event for event in on_cluster.events if event["Event"] == "SparkListenerEnvironmentUpdate"
-    )
-    assert not [name for name in environment["Spark Properties"] if "jars" in name]
 
 
 def _hosts(events: list[dict[str, Any]]) -> set[str]:

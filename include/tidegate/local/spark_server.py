@@ -24,6 +24,7 @@ _MOST_MEMORY_BYTES = 3 * 2**30
 
 _ESTABLISHED = "01"
 _CONF = {
+    "spark.master": "local[*]",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -106,7 +107,7 @@ class SparkServer(LocalServer):
         conf = {**_CONF, "spark.connect.grpc.binding.port": str(self.port), **self._conf}
         command = [
             *(str(_spark_class()), "org.apache.spark.deploy.SparkSubmit", "--class", _MAIN_CLASS),
-            *("--master", "local[*]", "--driver-memory", self._memory, "--driver-java-options", options),
+            *("--driver-memory", self._memory, "--driver-java-options", options),
             *[word for name, value in conf.items() for word in ("--conf", f"{name}={value}")],
             "spark-internal",
         ]

@@ -1,0 +1,66 @@
+"""A world whose batches are computed by spark-submit, as Airflow's task has it done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import REPOSITORY
+from tests.world import NOW_MS, World
+from tidegate import protocol
+
+COMPUTE = REPOSITORY / "spark_jobs" / "compute.py"
+
+
+def no_session() -> Any:
+    """There is none in the process that has the steps run."""
+    raise AssertionError("spark-submit opens it")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """To which master, in which environment, and a file for what is printed."""
+
+    master: str
+    environment: Mapping[str, str]
+    log: Path
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """The program of the compute step, to its end."""
+        program = str(Path(sys.executable).with_name("spark-submit"))
+        with self.log.open("a") as log:
+            done = subprocess.run(
+                [program, "--master", self.master, str(COMPUTE), *arguments],
+                env={**self.environment, **environment},
+                stdout=log,
+                stderr=log,
+                timeout=600,
+                check=False,
+            )
+        assert done.returncode == 0, self.log.read_text()[-4000:]
+
+
+@dataclass
+class SubmittingWorld(World):
+    """A world whose batches are computed so."""
+
+    open_session: Callable[[], Any] = no_session
+    submission: Submission | None = None
+
+    def run(self, run_id: str | None = None, **trigger: Any) -> protocol.Outcome:
+        """One batch; the second step in a process of its own."""
+        self.runs += 1
+        wanted = protocol.Trigger(run_id or f"run-{self.runs}", **({"clock_ms": NOW_MS} | trigger))
+        outcome = protocol.plan_batch(self.app, self.pipeline, wanted)
+        plan = outcome.plan
+        assert plan is not None
+        assert self.submission is not None
+        stream = plan.stream
+        self.submission.run([stream.pipeline, str(stream.generation), wanted.run_id], self.environment)
+        for step in (protocol.validate_batch, protocol.commit_batch, protocol.publish_batch):
+            step(self.app, plan, wanted.run_id)
+        return outcome
