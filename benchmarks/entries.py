@@ -9,6 +9,7 @@ from functools import partial
 from benchmarks.beside_peers import measure_cold, measure_kept, measure_warm
 from benchmarks.events import Load
 from benchmarks.jobs import BATCHES, RATE_LIMIT, SUMS, WINDOWS
+from benchmarks.on_cluster import measure_cluster
 from benchmarks.rivals import BARE_JOB, STRUCTURED_STREAMING, STRUCTURED_STREAMING_BY_MERGE
 from benchmarks.stored import measure_changelogs, measure_huge_state, measure_large_state
 from benchmarks.turns import Row, Say
@@ -59,6 +60,7 @@ ENTRIES = {
     "small-spark": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING), _SMALL),
     "small-spark-merge": Entry(partial(measure_cold, rival=STRUCTURED_STREAMING_BY_MERGE), _SMALL),
     "small-bare": Entry(partial(measure_cold, rival=BARE_JOB), _SMALL, bound=1.5),
+    "cluster": Entry(measure_cluster, Load(10_000_000, 1_000_000)),
     "large-state": Entry(measure_large_state, Load(100_000, 10_000_000)),
     "state-1m": Entry(measure_huge_state, Load(10_000, 1_000_000)),
     "state-10m": Entry(measure_huge_state, Load(10_000, 10_000_000)),

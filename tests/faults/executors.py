@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.spark_cluster import cluster
 from pyspark.sql import SparkSession
 
-from tests.sessions.servers import cluster
 from tests.world import NOW_MS, World
 from tidegate import protocol
 from tidegate.engine.batch import Before, compute_batch

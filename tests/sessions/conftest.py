@@ -16,11 +16,11 @@ from shutil import copytree
 from typing import Any
 
 import pytest
+from benchmarks.spark_cluster import cluster
 
 from tests.conftest import REPOSITORY
 from tests.sessions import program, whole_batch
 from tests.sessions.program import Given
-from tests.sessions.servers import cluster
 from tests.sessions.submitting import Submission, SubmittingWorld
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.java import find_java, java_home

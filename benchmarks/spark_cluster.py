@@ -1,4 +1,4 @@
-"""Spark's own cluster for a test, with workers on several addresses.
+"""Spark's own cluster on this machine, with workers on several addresses.
 
 It ends with its block, and with the process that began it, however that ends.
 """
@@ -19,17 +19,19 @@ SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
 @contextmanager
-def cluster(folder: Path, hosts: Sequence[str], environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+def cluster(
+    folder: Path, hosts: Sequence[str], environment: Mapping[str, str] = os.environ, memory: str = "512m"
+) -> Iterator[str]:
     """Spark's own cluster: a worker of one core on each of the addresses, with its files in `work-<host>`.
 
-    Gives the master's URL.
+    `memory` is what a worker has for executors. Gives the master's URL.
     """
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     variables = _with_java(environment) | {"SPARK_DAEMON_MEMORY": "256m"}
     processes = [("Master", "127.0.0.1", ["--port", str(port)])]
     for host in hosts:
-        work = ["--cores", "1", "--memory", "512m", "--work-dir", str(folder / f"work-{host}")]
+        work = ["--cores", "1", "--memory", memory, "--work-dir", str(folder / f"work-{host}")]
         processes.append(("Worker", host, [*work, url]))
     with ExitStack() as stack:
         for role, host, arguments in processes:
