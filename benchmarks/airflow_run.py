@@ -9,12 +9,12 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from benchmarks.batches import instant
 from benchmarks.events import Load, send
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.place import (
@@ -27,6 +27,7 @@ from benchmarks.place import (
     ledger_url,
     temporary_home,
     write_pipeline,
+    write_project,
 )
 from benchmarks.programs import ResultWrong
 from benchmarks.turns import Say
@@ -99,7 +100,9 @@ def measure(row: Row, load: Load, turns: int, say: Say) -> Measured:
     with temporary_home() as home:
         _write_pipeline(home, row.tasks)
         say(f"{row.title}: starting the stack")
-        with Stack(home, _write_project(home), keeps_spark=row.keeps_spark) as stack:
+        with Stack(
+            home, write_project(home, PROJECT / "benchmarks" / "idle_dags.py"), keeps_spark=row.keeps_spark
+        ) as stack:
             create_topics(stack.broker.bootstrap_servers, load.partitions, SOURCE, SINK)
             idle = f"idle_{row.tasks}"
             for dag_id in (PIPELINE, idle):
@@ -120,16 +123,6 @@ def _write_pipeline(home: Path, tasks: int) -> None:
     if tasks == 1:
         with (home / "pipelines" / f"{PIPELINE}.yaml").open("a") as file:
             file.write("tasks: one\n")
-
-
-def _write_project(home: Path) -> Path:
-    """A checkout's folders, with the idle DAGs beside those of the pipelines."""
-    project = home / "project"
-    (project / "dags").mkdir(parents=True)
-    for file in (PROJECT / "dags" / "pipelines.py", PROJECT / "benchmarks" / "idle_dags.py"):
-        (project / "dags" / file.name).symlink_to(file)
-    (project / "plugins").symlink_to(PROJECT / "plugins", target_is_directory=True)
-    return project
 
 
 def _run_batch(stack: Stack, home: Path, turn: int, load: Load) -> DagRun:
@@ -163,11 +156,7 @@ def _tasks(stack: Stack, run_id: str) -> dict[str, float]:
     """Task -> seconds from its start to its end, as Airflow noted them."""
     path = f"/dags/{PIPELINE}/dagRuns/{run_id}/taskInstances"
     rows = stack.airflow.api("GET", path)["task_instances"]
-    return {row["task_id"]: _instant(row["end_date"]) - _instant(row["start_date"]) for row in rows}
-
-
-def _instant(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return {row["task_id"]: instant(row["end_date"]) - instant(row["start_date"]) for row in rows}
 
 
 def _shown(measured: Measured) -> list[dict[str, Any]]:

@@ -18,10 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
+WORKERS = "tidegate.engine.daemon"
+"""The module that Spark's Python workers run."""
+
 _SAMPLE_S = 0.1
 _LEAVE_S = 10.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _IDLE = (3, 4)  # idle, and waiting for a disk
 _TOLD_TWICE = 8  # guests' time, which is in their host's already
 
@@ -127,13 +130,17 @@ class LastingCommand:
         return watch.usage, answer
 
 
-class _Process(NamedTuple):
-    """A living process: processor ticks so far, resident bytes."""
+class Process(NamedTuple):
+    """A living process: processor ticks so far, resident bytes.
+
+    `ended_ticks` are those of its children that have ended, and of theirs.
+    """
 
     pid: int
     parent: int
     session: int
     ticks: int
+    ended_ticks: int
     bytes: int
 
 
@@ -143,7 +150,7 @@ class _Watch:
     def __init__(self, session: int, began: float) -> None:
         self._session = session
         self._began = began
-        self._busy = _busy_ticks()
+        self._busy = busy_ticks()
         self._before: dict[int, int] = {}  # ticks that processes had at the first sample
         self._ticks: dict[int, int] = {}
         self._kin_ticks: dict[int, int] = {}
@@ -154,7 +161,7 @@ class _Watch:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> _Watch:
-        for process in _processes():
+        for process in processes():
             self._before[process.pid] = process.ticks
             if process.session == self._session:
                 self._read_before[process.pid] = _read_bytes(process.pid)
@@ -163,19 +170,19 @@ class _Watch:
 
     def __exit__(self, *_: object) -> None:
         seconds = time.perf_counter() - self._began
-        busy = _busy_ticks() - self._busy
+        busy = busy_ticks() - self._busy
         self._stop.set()
         self._thread.join()
         ours, kin = self._spent(self._ticks), self._spent(self._kin_ticks)
         reads = {pid: read - self._read_before.get(pid, 0) for pid, read in self._read.items()}
         self.usage = Usage(
             seconds=seconds,
-            cpu_seconds=ours / _TICKS_PER_S,
+            cpu_seconds=ours / TICKS_PER_S,
             peak_tree_bytes=self._peak,
             peak_process_bytes=self._largest,
             peak_worker_bytes=self._largest_worker,
             worker_read_bytes=sum(reads.values()),
-            load=max(busy - ours - kin, 0) / _TICKS_PER_S / seconds,
+            load=max(busy - ours - kin, 0) / TICKS_PER_S / seconds,
         )
 
     def _spent(self, ticks: Mapping[int, int]) -> int:
@@ -183,10 +190,10 @@ class _Watch:
 
     def _run(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
-            self._sample(list(_processes()))
+            self._sample(list(processes()))
 
-    def _sample(self, processes: Sequence[_Process]) -> None:
-        family = _descendants(processes, os.getpid())
+    def _sample(self, processes: Sequence[Process]) -> None:
+        family = descendants(processes, os.getpid())
         members = [process for process in processes if process.session == self._session]
         for process in processes:
             if process.session == self._session:
@@ -204,22 +211,23 @@ class _Watch:
         self._last_sum = sum_
 
 
-def _processes() -> Iterator[_Process]:
+def processes() -> Iterator[Process]:
     """All that live on this machine."""
     for folder in filter(lambda folder: folder.name.isdigit(), Path("/proc").iterdir()):
         with suppress(OSError):
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if fields[0] != "Z":
                 parent, session = int(fields[1]), int(fields[3])
-                ticks, size = int(fields[11]) + int(fields[12]), int(fields[21]) * _PAGE_BYTES
-                yield _Process(int(folder.name), parent, session, ticks, size)
+                user, system, ended_user, ended_system = map(int, fields[11:15])
+                ticks, ended, size = user + system, ended_user + ended_system, int(fields[21]) * _PAGE_BYTES
+                yield Process(int(folder.name), parent, session, ticks, ended, size)
 
 
-def _members(session: int) -> Iterator[_Process]:
-    return (process for process in _processes() if process.session == session)
+def _members(session: int) -> Iterator[Process]:
+    return (process for process in processes() if process.session == session)
 
 
-def _descendants(processes: Sequence[_Process], ancestor: int) -> set[int]:
+def descendants(processes: Sequence[Process], ancestor: int) -> set[int]:
     """A process and all that it started, and those again."""
     children: dict[int, list[int]] = {}
     for process in processes:
@@ -232,7 +240,7 @@ def _descendants(processes: Sequence[_Process], ancestor: int) -> set[int]:
     return found
 
 
-def _busy_ticks() -> int:
+def busy_ticks() -> int:
     """Processor ticks of the whole machine that were not idle, since it started."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     return sum(int(ticks) for place, ticks in enumerate(fields[:_TOLD_TWICE]) if place not in _IDLE)
@@ -256,11 +264,21 @@ def _number(pid: int, file: str, name: str) -> int:
     return 0
 
 
+def own_share_bytes(pid: int) -> int:
+    """A process's memory, of shared pages its share; 0 of one that has just ended."""
+    return _number(pid, "smaps_rollup", "Pss:") * 1024
+
+
+def command_line(pid: int) -> str:
+    """A process's command, or the title that it has given itself; empty of one that has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    return ""
+
+
 def _is_worker(pid: int) -> bool:
     """Whether a process is one of Spark's Python workers, which are forks of their daemon."""
-    with suppress(OSError):
-        return b"-m\0tidegate.engine.daemon\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+    return f"-m {WORKERS} " in command_line(pid)
 
 
 def _wait_for_leaving(session: int) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from confluent_kafka import Message
+
 from benchmarks.place import topic_ends
 from benchmarks.programs import ResultWrong
 from tidegate.broker.config import KafkaConfig
@@ -24,11 +28,16 @@ def require_same_output(servers: str, topic: str, other: str) -> None:
 
 def _digests(servers: str, topic: str) -> dict[bytes, int]:
     """Key -> a digest of its values and timestamps, in order."""
-    config = KafkaConfig.parse(servers)
     digests: dict[bytes, int] = {}
+    for message in messages(servers, topic):
+        key = message.key() or b""
+        digests[key] = hash((digests.get(key), message.value(), message.timestamp()[1]))
+    return digests
+
+
+def messages(servers: str, topic: str) -> Iterator[Message]:
+    """What a topic holds, partition after partition."""
+    config = KafkaConfig.parse(servers)
     for partition, end in topic_ends(servers, topic).items():
         for block in read_slice(config, Slice(topic, partition, 0, end)):
-            for message in block:
-                key = message.key() or b""
-                digests[key] = hash((digests.get(key), message.value(), message.timestamp()[1]))
-    return digests
+            yield from block

@@ -104,6 +104,16 @@ def write_stage(home: Path, generation: int, stage: str) -> None:
     )
 
 
+def write_project(home: Path, *dag_files: Path) -> Path:
+    """A checkout's folders, with the DAGs of pipelines, those of these files, and no others."""
+    project = home / "project"
+    (project / "dags").mkdir(parents=True)
+    for file in (PROJECT / "dags" / "pipelines.py", *dag_files):
+        (project / "dags" / file.name).symlink_to(file)
+    (project / "plugins").symlink_to(PROJECT / "plugins", target_is_directory=True)
+    return project
+
+
 def create_topics(servers: str, partitions: int, *topics: str) -> None:
     """Topics, empty."""
     admin = KafkaAdminClient(bootstrap_servers=servers)

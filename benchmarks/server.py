@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks.events import Load, send
 from benchmarks.figures import mib, show_json, show_table, teller
-from benchmarks.measure import run_measured
+from benchmarks.measure import own_share_bytes, run_measured
 from benchmarks.place import PIPELINE, SOURCE, Place, running
 from benchmarks.programs import TIDEGATE
 from benchmarks.turns import Say
@@ -56,15 +54,7 @@ def _run(place: Place, load: Load, number: int) -> float:
 
 
 def _look(processes: list[int], batches: int, seconds: float) -> Held:
-    return Held(batches, len(processes), sum(map(_own_share_bytes, processes)), seconds)
-
-
-def _own_share_bytes(pid: int) -> int:
-    """A process's memory, of shared pages its share; 0 of one that has just ended."""
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    return 0
+    return Held(batches, len(processes), sum(map(own_share_bytes, processes)), seconds)
 
 
 def growth(held: list[Held]) -> float | None:

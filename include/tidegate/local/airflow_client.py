@@ -65,7 +65,14 @@ class AirflowClient:
             self._pause_until(deadline, f"DAG {dag_id} did not appear in {timeout_s:.0f} s")
 
     def unpause(self, dag_id: str) -> None:
-        self.api("PATCH", f"/dags/{quote(dag_id)}?update_mask=is_paused", {"is_paused": False})
+        self._set_paused(dag_id, False)
+
+    def pause(self, dag_id: str) -> None:
+        """Start no task of the DAG any more; those that run, go on."""
+        self._set_paused(dag_id, True)
+
+    def _set_paused(self, dag_id: str, is_paused: bool) -> None:
+        self.api("PATCH", f"/dags/{quote(dag_id)}?update_mask=is_paused", {"is_paused": is_paused})
 
     def trigger(
         self,

@@ -1,0 +1,138 @@
+"""What the parts of a running stack take: processor seconds and memory of groups of processes. Linux only."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.measure import (
+    TICKS_PER_S,
+    WORKERS,
+    Process,
+    busy_ticks,
+    command_line,
+    descendants,
+    own_share_bytes,
+    processes,
+)
+
+OTHERS = "others on this machine"
+OWN = "the benchmark"
+GROUPS = {
+    "kafka.Kafka": "broker",
+    f"-m {WORKERS}": "Spark's Python workers",
+    "SparkConnectServer": "Spark's JVM",
+    # of the scheduler's: the executor's workers and the tasks are forks of it
+    "multiprocessing.forkserver": "Airflow's tasks",
+    "airflow scheduler": "Airflow's scheduler",
+    "airflow dag-processor": "Airflow's DAG processor",
+    "airflow api": "Airflow's API server",
+    "airflow triggerer": "Airflow's triggerer",
+    "airflow standalone": "Airflow, the rest",
+}
+"""Words of a command -> the group of that process, and of all that it started, unless they have their own."""
+
+_SAMPLE_S = 1.0
+_SAMPLES_PER_MEMORY = 30  # to add up shared pages takes the kernel long
+
+
+@dataclass(frozen=True)
+class GroupUsage:
+    """What a group took while it was watched: processor seconds, and the most memory that a sample has seen,
+    pages that processes share divided among them; None where nobody looked."""
+
+    group: str
+    cpu_seconds: float
+    processes: int
+    peak_bytes: int | None
+
+
+@dataclass
+class Groups:
+    """Watches all that this process started, in a thread, for as long as its block runs.
+
+    A process that ends between two samples is not missed: the kernel adds its time to that of its parent.
+    """
+
+    usages: list[GroupUsage] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def __enter__(self) -> Groups:
+        self._spent: Counter[str] = Counter()
+        self._peak: dict[str, int] = {}
+        self._most: dict[str, int] = {}
+        self._busy, self._began = busy_ticks(), time.monotonic()
+        self._last = self._sample()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="groups of processes", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._add(self._sample())
+        self.seconds = time.monotonic() - self._began
+        busy = busy_ticks() - self._busy
+        self._spent[OTHERS] = max(busy - self._spent.total(), 0)
+        self.usages = [
+            GroupUsage(name, self._spent[name] / TICKS_PER_S, self._most.get(name, 0), self._peak.get(name))
+            for name in (*GROUPS.values(), OWN, OTHERS)
+        ]
+
+    def _run(self) -> None:
+        sample = 0
+        while not self._stop.wait(_SAMPLE_S):
+            self._add(self._sample(with_memory=sample % _SAMPLES_PER_MEMORY == 0))
+            sample += 1
+
+    def _add(self, ticks: Mapping[str, int]) -> None:
+        for group, now in ticks.items():
+            before = self._last.get(group, 0)
+            # less than before: the group's first process was ended, and another one started
+            self._spent[group] += now - before if now >= before else now
+        self._last = ticks
+
+    def _sample(self, with_memory: bool = False) -> Mapping[str, int]:
+        """Group -> processor ticks so far, of the living and of those that have ended below them."""
+        family = _family()
+        groups = group_by_command(family, {process.pid: command_line(process.pid) for process in family})
+        ticks: Counter[str] = Counter()
+        memory: Counter[str] = Counter()
+        for process in family:
+            group = groups[process.pid]
+            ticks[group] += process.ticks + process.ended_ticks
+            if with_memory:
+                memory[group] += own_share_bytes(process.pid)
+        for group, size in memory.items():
+            self._peak[group] = max(self._peak.get(group, 0), size)
+        for group, number in Counter(groups.values()).items():
+            self._most[group] = max(self._most.get(group, 0), number)
+        return ticks
+
+
+def _family() -> list[Process]:
+    """This process, and all that it started."""
+    living = list(processes())
+    ids = descendants(living, os.getpid())
+    return [process for process in living if process.pid in ids]
+
+
+def group_by_command(family: Sequence[Process], commands: Mapping[int, str]) -> dict[int, str]:
+    """Process -> its group: by its own command, else by that of the nearest above it that tells."""
+    parents = {process.pid: process.parent for process in family}
+
+    def group(pid: int) -> str:
+        while pid in parents:
+            command = commands.get(pid, "")
+            for words, name in GROUPS.items():
+                if words in command:
+                    return name
+            pid = parents[pid]
+        return OWN
+
+    return {process.pid: group(process.pid) for process in family}
