@@ -36,6 +36,10 @@ GROUPS = {
 }
 """Words of a command -> the group of that process, and of all that it started, unless they have their own."""
 
+_Top = tuple[str, int]
+"""A group, and the first of its processes in a branch of the tree."""
+
+_WARDEN = "warden.py"
 _SAMPLE_S = 1.0
 _SAMPLES_PER_MEMORY = 30  # to add up shared pages takes the kernel long
 
@@ -62,11 +66,12 @@ class Groups:
     seconds: float = 0.0
 
     def __enter__(self) -> Groups:
-        self._spent: Counter[str] = Counter()
         self._peak: dict[str, int] = {}
         self._most: dict[str, int] = {}
         self._busy, self._began = busy_ticks(), time.monotonic()
-        self._last = self._sample()
+        self._ticks: dict[_Top, int] = {}
+        self._sample()
+        self._before = dict(self._ticks)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="groups of processes", daemon=True)
         self._thread.start()
@@ -75,44 +80,45 @@ class Groups:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._add(self._sample())
+        self._sample()
         self.seconds = time.monotonic() - self._began
         busy = busy_ticks() - self._busy
-        self._spent[OTHERS] = max(busy - self._spent.total(), 0)
+        spent: Counter[str] = Counter()
+        for top, ticks in self._ticks.items():
+            spent[top[0]] += ticks - self._before.get(top, 0)
+        spent[OTHERS] = max(busy - spent.total(), 0)
         self.usages = [
-            GroupUsage(name, self._spent[name] / TICKS_PER_S, self._most.get(name, 0), self._peak.get(name))
+            GroupUsage(name, spent[name] / TICKS_PER_S, self._most.get(name, 0), self._peak.get(name))
             for name in (*GROUPS.values(), OWN, OTHERS)
         ]
 
     def _run(self) -> None:
         sample = 0
         while not self._stop.wait(_SAMPLE_S):
-            self._add(self._sample(with_memory=sample % _SAMPLES_PER_MEMORY == 0))
+            self._sample(with_memory=sample % _SAMPLES_PER_MEMORY == 0)
             sample += 1
 
-    def _add(self, ticks: Mapping[str, int]) -> None:
-        for group, now in ticks.items():
-            before = self._last.get(group, 0)
-            # less than before: the group's first process was ended, and another one started
-            self._spent[group] += now - before if now >= before else now
-        self._last = ticks
-
-    def _sample(self, with_memory: bool = False) -> Mapping[str, int]:
-        """Group -> processor ticks so far, of the living and of those that have ended below them."""
+    def _sample(self, with_memory: bool = False) -> None:
         family = _family()
-        groups = group_by_command(family, {process.pid: command_line(process.pid) for process in family})
-        ticks: Counter[str] = Counter()
+        commands = {process.pid: command_line(process.pid) for process in family}
+        groups = group_by_command(family, commands)
+        ticks: Counter[_Top] = Counter()
         memory: Counter[str] = Counter()
         for process in family:
             group = groups[process.pid]
-            ticks[group] += process.ticks + process.ended_ticks
+            # What an ended server took is known already; its warden and this process hear of it again.
+            waits_for_servers = group == OWN or _WARDEN in commands[process.pid]
+            ended = 0 if waits_for_servers else process.ended_ticks
+            ticks[group, _top(process.pid, family, groups)] += process.ticks + ended
             if with_memory:
                 memory[group] += own_share_bytes(process.pid)
+        for top, now in ticks.items():
+            # between a process's end and its parent's hearing of it, its time is nowhere
+            self._ticks[top] = max(self._ticks.get(top, 0), now)
         for group, size in memory.items():
             self._peak[group] = max(self._peak.get(group, 0), size)
         for group, number in Counter(groups.values()).items():
             self._most[group] = max(self._most.get(group, 0), number)
-        return ticks
 
 
 def _family() -> list[Process]:
@@ -136,3 +142,11 @@ def group_by_command(family: Sequence[Process], commands: Mapping[int, str]) -> 
         return OWN
 
     return {process.pid: group(process.pid) for process in family}
+
+
+def _top(pid: int, family: Sequence[Process], groups: Mapping[int, str]) -> int:
+    """The highest process above one that has all of its group in between."""
+    parents = {process.pid: process.parent for process in family}
+    while groups.get(parents[pid]) == groups[pid]:
+        pid = parents[pid]
+    return pid
