@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.measure import (
@@ -100,8 +100,9 @@ class Groups:
 
     def _sample(self, with_memory: bool = False) -> None:
         family = _family()
+        parents = {process.pid: process.parent for process in family}
         commands = {process.pid: command_line(process.pid) for process in family}
-        groups = group_by_command(family, commands)
+        groups = group_by_command(parents, commands)
         ticks: Counter[_Top] = Counter()
         memory: Counter[str] = Counter()
         for process in family:
@@ -109,7 +110,7 @@ class Groups:
             # What an ended server took is known already; its warden and this process hear of it again.
             waits_for_servers = group == OWN or _WARDEN in commands[process.pid]
             ended = 0 if waits_for_servers else process.ended_ticks
-            ticks[group, _top(process.pid, family, groups)] += process.ticks + ended
+            ticks[group, _top(process.pid, parents, groups)] += process.ticks + ended
             if with_memory:
                 memory[group] += own_share_bytes(process.pid)
         for top, now in ticks.items():
@@ -128,9 +129,8 @@ def _family() -> list[Process]:
     return [process for process in living if process.pid in ids]
 
 
-def group_by_command(family: Sequence[Process], commands: Mapping[int, str]) -> dict[int, str]:
+def group_by_command(parents: Mapping[int, int], commands: Mapping[int, str]) -> dict[int, str]:
     """Process -> its group: by its own command, else by that of the nearest above it that tells."""
-    parents = {process.pid: process.parent for process in family}
 
     def group(pid: int) -> str:
         while pid in parents:
@@ -141,12 +141,11 @@ def group_by_command(family: Sequence[Process], commands: Mapping[int, str]) -> 
             pid = parents[pid]
         return OWN
 
-    return {process.pid: group(process.pid) for process in family}
+    return {pid: group(pid) for pid in parents}
 
 
-def _top(pid: int, family: Sequence[Process], groups: Mapping[int, str]) -> int:
-    """The highest process above one that has all of its group in between."""
-    parents = {process.pid: process.parent for process in family}
+def _top(pid: int, parents: Mapping[int, int], groups: Mapping[int, str]) -> int:
+    """The highest process above one, with only such of its group in between."""
     while groups.get(parents[pid]) == groups[pid]:
         pid = parents[pid]
     return pid

@@ -12,7 +12,6 @@ from benchmarks.batches import PHASES, Batch, TaskRun, last_clocks, phases
 from benchmarks.feed import PORTIONS, Event, Sent, seconds_to_portion
 from benchmarks.groups import OTHERS, OWN, Groups, group_by_command
 from benchmarks.many import Measured
-from benchmarks.measure import Process
 
 from tidegate.ledger import Stream
 
@@ -41,8 +40,7 @@ _GROUPS = {
 
 
 def test_a_process_belongs_to_the_nearest_above_it_whose_command_tells() -> None:
-    family = [Process(pid, parent, 1, 0, 0, 0) for pid, parent in _PARENTS.items()]
-    assert group_by_command(family, _COMMANDS) == _GROUPS
+    assert group_by_command(_PARENTS, _COMMANDS) == _GROUPS
 
 
 _BURN = "import time\nwhile time.process_time() < 0.5: pass"
