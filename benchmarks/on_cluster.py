@@ -1,4 +1,7 @@
-"""A row of the table: the same batch by one worker of a cluster and by two, each of which has one core."""
+"""A row of the table: the same batch by one worker of a cluster and by two, each pinned to a core of its own.
+
+A task takes more than one core where it can: Python, its JVM and librdkafka work side by side.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def measure_cluster(load: Load, rounds: int, master: str, say: Say) -> list[Row]
         for workers, name in _NAMES.items():
             folder = place.home / f"cluster-{workers}"
             folder.mkdir()
-            url = stack.enter_context(cluster(folder, _HOSTS[:workers], place.env, _MEMORY))
+            url = stack.enter_context(cluster(folder, _HOSTS[:workers], place.env, _MEMORY, pinned=True))
             program = _Program(
                 place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": url}), load.events, workers
             )

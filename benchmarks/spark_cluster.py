@@ -20,11 +20,16 @@ SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 @contextmanager
 def cluster(
-    folder: Path, hosts: Sequence[str], environment: Mapping[str, str] = os.environ, memory: str = "512m"
+    folder: Path,
+    hosts: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    memory: str = "512m",
+    pinned: bool = False,
 ) -> Iterator[str]:
     """Spark's own cluster: a worker of one core on each of the addresses, with its files in `work-<host>`.
 
-    `memory` is what a worker has for executors. Gives the master's URL.
+    `memory` is what a worker has for executors. `pinned`: each worker, and all that it starts, runs on one
+    processor of its own, where it else takes what is free. Gives the master's URL.
     """
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
@@ -34,9 +39,19 @@ def cluster(
         work = ["--cores", "1", "--memory", memory, "--work-dir", str(folder / f"work-{host}")]
         processes.append(("Worker", host, [*work, url]))
     with ExitStack() as stack:
-        for role, host, arguments in processes:
+        for number, (role, host, arguments) in enumerate(processes):
             main_class = f"org.apache.spark.deploy.{role.lower()}.{role}"
-            command = [str(SPARK_CLASS), main_class, "--host", host, "--webui-port", "0", *arguments]
+            processor = ["taskset", "--cpu-list", str(number - 1)] if pinned and role == "Worker" else []
+            command = [
+                *processor,
+                str(SPARK_CLASS),
+                main_class,
+                "--host",
+                host,
+                "--webui-port",
+                "0",
+                *arguments,
+            ]
             log = folder / f"{role}-{host}.log"
             stack.enter_context(Supervised(role, command, log, variables, grace_s=2))
         yield url
