@@ -1,4 +1,5 @@
-"""What `tidegate run` does, again and again in one process and one Spark session.
+"""What `tidegate run` does, again and again in one process and one Spark session: its own, or the one that a
+Spark Connect server keeps for the stream.
 
 Each line of the input names a pipeline, of which one batch is run; the answer is what the command prints.
 """
@@ -8,9 +9,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 
 from tidegate import inspect, protocol
-from tidegate.app import App
+from tidegate.app import App, stream_of
 from tidegate.cli.batches import report_object
 from tidegate.engine.session import open_session
 
@@ -19,13 +21,11 @@ def main() -> None:
     app = App.from_environment()
     settings = app.settings
     for number, line in enumerate(sys.stdin):
+        pipeline = app.pipeline(line.strip())
         trigger = protocol.Trigger(f"turn-{number}", int(time.time() * 1000))
-        outcome = protocol.run_batch(
-            app,
-            app.pipeline(line.strip()),
-            trigger,
-            lambda: open_session(settings.spark_master, settings.spark_memory),
-        )
+        name = app.session_name(stream_of(pipeline))
+        opener = partial(open_session, settings.spark_master, settings.spark_memory, name=name)
+        outcome = protocol.run_batch(app, pipeline, trigger, opener)
         assert outcome.plan is not None, outcome.note
         report = inspect.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)
         assert report is not None, "a batch that went through has one"

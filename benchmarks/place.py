@@ -73,14 +73,19 @@ def ledger_url(home: Path) -> str:
 
 
 def write_pipeline(
-    home: Path, generation: int = 1, source: str = SOURCE, sink: str = SINK, pipeline: str = PIPELINE
+    home: Path,
+    generation: int = 1,
+    source: str = SOURCE,
+    sink: str = SINK,
+    pipeline: str = PIPELINE,
+    most: int = _ALL,
 ) -> None:
-    """A pipeline, by its file's stem, between these topics, unscheduled and without a limit on a batch."""
+    """A pipeline, by its file's stem, between these topics, unscheduled, `most` records a batch."""
     text = _file(pipeline).read_text()
     lines = {  # not by a YAML parser: PyYAML reads the name `on` as true
         "generation": (":.*$", f": {generation}"),
         "schedule": (":.*$", ": null"),
-        "max_records": (":.*$", f": {_ALL}"),
+        "max_records": (":.*$", f": {most}"),
         "topics": (r": \[.*\]$", f": [{source}]"),
         "- {kind: kafka, topic": (": [^,}]+", f": {sink}"),
     }

@@ -1,10 +1,12 @@
-"""What a Spark Connect server holds after so many batches, each of which is a `tidegate run` of its own.
+"""What a Spark Connect server holds after so many batches of one stream, each by a connection of its own.
 
 `python -m benchmarks.server --help`
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,9 +14,9 @@ import click
 
 from benchmarks.events import Load, send
 from benchmarks.figures import mib, show_json, show_table, teller
-from benchmarks.measure import own_share_bytes, run_measured
-from benchmarks.place import PIPELINE, SOURCE, Place, running
-from benchmarks.programs import TIDEGATE
+from benchmarks.measure import LastingCommand, own_share_bytes
+from benchmarks.place import PIPELINE, SOURCE, running, write_pipeline
+from benchmarks.programs import session
 from benchmarks.turns import Say
 from tidegate.local.spark_server import SparkServer
 
@@ -31,26 +33,30 @@ class Held:
     processes: int
     bytes: int
     seconds: float
-    """Of the last batch, from start to exit."""
+    """Of the last batch."""
 
 
 def measure(batches: int, every: int, load: Load, master: str, say: Say) -> list[Held]:
-    """Run batches of one stream in one server, and look at it after each `every`."""
-    with running(load.partitions, master) as place, SparkServer(place.home, environment=place.env) as server:
-        client = place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})
-        held = []
-        for number in range(1, batches + 1):
-            seconds = _run(client, load, number)
-            if number == 1 or number % every == 0:
-                held.append(_look(server.processes(), number, seconds))
-                say(f"{number} batches: {held[-1].processes} processes, {mib(held[-1].bytes):,.0f} MiB")
-        return held
+    """Run batches of one stream in one server, `load` in each, and look at it after each `every`."""
+    with running(load.partitions, master) as place:
+        write_pipeline(place.home, most=load.events)
+        say(f"sending {batches * load.events:,} events")
+        send(place.servers, SOURCE, replace(load, events=batches * load.events))
+        with SparkServer(place.home, environment=place.env) as server:
+            client = place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})
+            with session(client) as lasting:
+                return list(_held(server, lasting, batches, every, say))
 
 
-def _run(place: Place, load: Load, number: int) -> float:
-    send(place.servers, SOURCE, replace(load, first=number * load.events))
-    usage, _ = run_measured([TIDEGATE, "run", PIPELINE], place.env, place.home / "work")
-    return usage.seconds
+def _held(server: SparkServer, lasting: LastingCommand, batches: int, every: int, say: Say) -> Iterator[Held]:
+    read = 0
+    for number in range(1, batches + 1):
+        usage, answer = lasting.ask(PIPELINE)
+        read += json.loads(answer)["counts"]["read"]
+        if number == 1 or number % every == 0:
+            held = _look(server.processes(), number, usage.seconds)
+            say(f"{number} batches, {read:,} records: {held.processes} processes, {mib(held.bytes):,.0f} MiB")
+            yield held
 
 
 def _look(processes: list[int], batches: int, seconds: float) -> Held:

@@ -47,7 +47,7 @@ def read(config: KafkaConfig, topic: str) -> list[tuple[int, bytes, int]]:
 
 
 def send(config: KafkaConfig, topic: str, *keys: bytes, timestamp_ms: int = 5) -> None:
-    with TransactionalProducer(config, f"shard-{topic}") as client:
+    with TransactionalProducer(config, f"shard-{topic}", topic) as client:
         client.init()
         client.begin()
         client.send(topic, batch_of([message(key, timestamp_ms=timestamp_ms) for key in keys]))
@@ -77,7 +77,7 @@ def test_the_timestamp_0_is_not_taken_for_now(broker: KafkaBroker) -> None:
 def test_an_error_while_a_transaction_is_open_aborts_it_at_once(broker: KafkaBroker) -> None:
     config = KafkaConfig.parse(broker.bootstrap_servers)
     topic = new_topic(config)
-    client = TransactionalProducer(config, f"shard-{topic}")
+    client = TransactionalProducer(config, f"shard-{topic}", topic)
     client.init()
     client.begin()
     client.send(topic, batch_of([message()]))
@@ -97,7 +97,7 @@ def test_a_commit_without_an_answer_is_unknown_and_one_that_failed_is_not(
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         config = KafkaConfig.parse(broker.bootstrap_servers)
         topic = new_topic(config)
-        sent, unsent = (TransactionalProducer(config, f"shard-{number}") for number in range(2))
+        sent, unsent = (TransactionalProducer(config, f"shard-{number}", topic) for number in range(2))
         for client in (sent, unsent):
             client.init()
             client.begin()

@@ -27,6 +27,22 @@ def test_the_ranges_of_all_slots_are_all_hashes_without_a_gap(number: int) -> No
     assert all(before.last + 1 == after.first for before, after in itertools.pairwise(ranges))
 
 
+@pytest.mark.parametrize(
+    ("records", "cores", "state_bytes", "number"),
+    [
+        pytest.param(0, 2, 0, 1, id="there is always one, for the timers"),
+        pytest.param(10_000, 8, 0, 1, id="a small batch is one task"),
+        pytest.param(30_000, 2, 0, 2, id="a larger one is work for each core"),
+        pytest.param(1_600_000, 2, 0, 4, id="a large one has to fit in memory"),
+        pytest.param(10_000, 2, 1_400_000_000, 6, id="a small one on a large state reads it side by side"),
+    ],
+)
+def test_a_batch_has_as_many_slots_as_its_records_and_its_state_ask_for(
+    records: int, cores: int, state_bytes: int, number: int
+) -> None:
+    assert Slots.of_batch(records, cores, state_bytes) == Slots(number)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [1, 2, 3, 7, 60, 4_096])
 def test_spark_puts_a_hash_into_the_slot_whose_range_has_it(spark: SparkSession, number: int) -> None:

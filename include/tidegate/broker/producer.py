@@ -62,13 +62,17 @@ def _timeouts(config: KafkaConfig) -> dict[str, int]:
 
 
 class TransactionalProducer:
-    """A producer under a stable id. As a context manager it aborts what an error leaves open.
+    """A producer under a stable id, for `topic` first of all. As a context manager it aborts what an error
+    leaves open.
 
     All methods raise KafkaException, of an error after which nothing of the open transaction is committed;
     `commit` also OutcomeUnknown.
     """
 
-    def __init__(self, config: KafkaConfig, transactional_id: str, batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(
+        self, config: KafkaConfig, transactional_id: str, topic: str, batch_bytes: int = BATCH_BYTES
+    ) -> None:
+        self._topic = topic
         named = {"transactional.id": transactional_id, "batch.size": batch_bytes}
         self._client = Producer(config.for_librdkafka() | _OPTIONS | _timeouts(config) | named)
 
@@ -88,6 +92,10 @@ class TransactionalProducer:
 
     def init(self) -> None:
         """Settle what an earlier producer of this id left open, and shut it out."""
+        # The client looks only every half second for a broker that it can ask for the coordinator, and it
+        # leaves the address that it was given as soon as it knows the broker's name.
+        for _ in ("from the address that was given", "from a broker by its name"):
+            self._client.list_topics(self._topic, _INIT_SECONDS)
         self._client.init_transactions(_INIT_SECONDS)
 
     def begin(self) -> None:

@@ -104,7 +104,7 @@ class KafkaPublisher:
         try:
             with broker_errors(self._log.config):
                 with failpoint("publish.connect"):
-                    opened = TransactionalProducer(self._log.config, self._shard, batch_bytes)
+                    opened = TransactionalProducer(self._log.config, self._shard, self._topic, batch_bytes)
                 with opened as producer:
                     with failpoint("publish.init"):
                         producer.init()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -54,8 +53,6 @@ from tidegate.lake.layout import Lake
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.ledger.records import Plan
 from tidegate.spec import Pipeline
-
-_ROWS_PER_SLOT = 500_000
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class Computation:
         self._before = before
         self._steps = steps_of(pipeline)
         self._keeps_time = keeps_time(self._steps)
-        self._slots = Slots(_slots(plan.span, cores_of(spark)))
+        self._slots = Slots.of_batch(plan.span, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
@@ -285,6 +282,6 @@ class Computation:
         return timed.drop("__at", "__waited", "__ordinal", "__emitter"), keys
 
 
-def _slots(span: int, cores: int) -> int:
-    """Enough that each fits in memory, and work for every core when there is work."""
-    return max(math.ceil(span / _ROWS_PER_SLOT), min(cores, math.ceil(span / 10_000)), 1)
+def _largest_state_bytes(before: Before) -> int:
+    """On disk, of the stage that has most."""
+    return max((sum(file.bytes for file in files) for files in before.state.values()), default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
 REPORT, SLOT = "__report", "__slot"
 """The columns of reports: their text, and the slot that they go to; null in all other rows."""
+_RECORDS_AT_MOST, _RECORDS_PER_CORE, _STATE_BYTES = 500_000, 10_000, 256_000_000
 _HALF = 2**31
 """Slots are made of a hash's upper 32 bits, so that no product is beyond 64."""
 
@@ -28,6 +30,17 @@ class Slots:
     """The tasks of a stage: `number` of them, each with the hashes of its range."""
 
     number: int
+
+    @staticmethod
+    def of_batch(records: int, cores: int, state_bytes: int) -> Slots:
+        """As many as a batch needs to fit in memory, and to have work for each core where there is work. On a
+        large state a small batch has some, too: it may have to read all of it.
+
+        `state_bytes`: on disk, of the stage that has most.
+        """
+        of_records = math.ceil(records / _RECORDS_AT_MOST)
+        of_cores = min(cores, math.ceil(records / _RECORDS_PER_CORE))
+        return Slots(max(of_records, of_cores, math.ceil(state_bytes / _STATE_BYTES), 1))
 
     def of(self, hash_: Column) -> Column:
         """The slot of a hash."""

@@ -24,7 +24,10 @@ TASKS_IMPORT = (
     "airflow.executors.local_executor",
     "airflow.sdk.execution_time.supervisor",
     "airflow.sdk.execution_time.task_runner",
+    "airflow.dag_processing.dagbag",
+    "airflow.providers.apache.spark.operators.spark_submit",
     "tidegate.protocol",
+    "tidegate.engine.batch",
     "tidegate.quality",
 )
 

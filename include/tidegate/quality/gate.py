@@ -18,6 +18,8 @@ os.environ["GX_ANALYTICS_ENABLED"] = "False"
 import great_expectations as gx
 from great_expectations.exceptions import GreatExpectationsError
 
+from tidegate.quality.pages import site
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -64,14 +66,7 @@ def _add_docs_site(context: Any, docs: Path) -> None:
     docs.mkdir(parents=True, exist_ok=True)
     for name in list(context.list_data_docs_sites()):
         context.delete_data_docs_site(name)
-    context.add_data_docs_site(
-        site_name="tidegate",
-        site_config={
-            "class_name": "SiteBuilder",
-            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
-            "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(docs)},
-        },
-    )
+    context.add_data_docs_site(site_name="tidegate", site_config=site(docs))
 
 
 def _summary(result: Any, docs: Path) -> str:
