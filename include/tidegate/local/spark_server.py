@@ -19,8 +19,7 @@ from tidegate.local.warden import living_below
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _START_TIMEOUT_S = 120.0
 _GRACE_S = 5.0
-_MOST_MEMORY_BYTES = 3 * 2**30
-"""Spark keeps some of every session that it ever had (SPARK-54055): above this it is started anew."""
+_LEAST_LIMIT_BYTES = 3 * 2**30
 
 _ESTABLISHED = "01"
 _CONF = {
@@ -86,14 +85,18 @@ class SparkServer(LocalServer):
         top = self._process.pid if self._process is not None else None
         return [] if top is None else [top, *living_below(top)]
 
-    def maintain(self, most_bytes: int = _MOST_MEMORY_BYTES) -> bool:
-        """Start it anew if it has ended by itself, or if it and its workers have grown beyond so many bytes
-        and nobody is connected. Whether it did.
+    def maintain(self, most_bytes: int | None = None) -> bool:
+        """Start it anew if it has ended by itself, or if it and its workers have grown beyond so many bytes,
+        by default half of the machine's memory, and nobody is connected. Whether it did.
+
+        It has workers of their own for each stream, which is some 150 MB, and Spark keeps some of every
+        session that it ever had (SPARK-54055).
 
         A batch is connected from its session's opening to its last row. One that comes while the server
         starts waits for it; one that comes between the look and the end loses it, and is tried again.
         """
-        is_large = self.running and self._memory_bytes() > most_bytes and not self._is_connected()
+        limit = _half_of_memory() if most_bytes is None else most_bytes
+        is_large = self.running and self._memory_bytes() > limit and not self._is_connected()
         if self.running and not is_large:
             return False
         self.stop()
@@ -123,8 +126,8 @@ class SparkServer(LocalServer):
         return False
 
     def _memory_bytes(self) -> int:
-        """What its processes have in memory; pages that they share count for each."""
-        return sum(map(_resident_bytes, self.processes()))
+        """What its processes have in memory; pages that they share are divided among them."""
+        return sum(map(_own_share_bytes, self.processes()))
 
     def _is_connected(self) -> bool:
         """Whether a client is (Linux; elsewhere it is taken for granted, and nothing is started anew)."""
@@ -137,10 +140,15 @@ class SparkServer(LocalServer):
         )
 
 
-def _resident_bytes(pid: int) -> int:
+def _half_of_memory() -> int:
+    return max(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2, _LEAST_LIMIT_BYTES)
+
+
+def _own_share_bytes(pid: int) -> int:
+    """Of a process (Linux; elsewhere 0). One that has just ended has none."""
     with suppress(OSError):
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     return 0
 
 
