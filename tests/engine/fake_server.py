@@ -1,8 +1,8 @@
-"""`python -m tests.engine.fake_server MOMENT STATUS`: a server that speaks Spark Connect, and what `connect` makes
-of it. Prints the error's class, its text, and how often the server was asked.
+"""`python -m tests.engine.fake_server MOMENT STATUS`: a server that speaks Spark Connect, and what `connect`
+makes of it. Prints the error's class, its text, and what the server was asked.
 
-At `version`, the first question, or at `interrupt`, the second one, it answers with the status; or it `ends`, or
-`hangs`. A status of `closed` is that of a session that the server has closed; the next session is open.
+At `version`, the first question, or at `interrupt`, the second one, it answers with the status; or it `ends`,
+or `hangs`. A status of `closed` is that of a session that the server has closed; the next session is open.
 """
 
 from __future__ import annotations

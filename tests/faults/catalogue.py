@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.faults.fault import ACTIONS, PLAIN, Case, Fault
-from tests.faults.history import BATCHES
+from tests.faults.history import BATCHES, CONNECTED, CONNECTED_RICH, CONNECTED_SINGLE
 from tests.faults.kernel import MET_BY_WORKERS, MET_IN_A_DRAIN
 from tests.faults.steps import STEPS
 
@@ -54,6 +54,15 @@ the note of a failed step, which decides nothing, and which an undisturbed histo
 
 OF_OLD_LEDGERS = {"ledger.migrate"}
 """A history begins with a ledger of the newest schema: `tests/ledger/test_ledger.py` meets it."""
+
+IN_A_SERVER = {
+    CONNECTED: (1, 2, BATCHES),
+    CONNECTED_RICH: (1, 2),
+    CONNECTED_SINGLE: (1,),
+}
+"""The batches of each history that is computed in a server."""
+LAST = {CONNECTED: 2, CONNECTED_RICH: 2, CONNECTED_SINGLE: 1}
+"""The hit that a worker's failpoint has in the last stage's task."""
 
 EFFECTS = {
     "plan": "ledger.add_plan",
@@ -122,7 +131,44 @@ def all_cases(hits: Hits) -> list[Case]:
         for hit in range(1, count + 1)
         for action in ACTIONS
     ]
-    return plain + elsewhere
+    return plain + elsewhere + connected_cases()
+
+
+def connected_cases() -> list[Case]:
+    """What befalls a server, and who uses it, at each moment of a computation: each once in each history that
+    is computed in one, over its batches in turn."""
+    return [
+        (Fault(_batch_in_turn(history, name, turn), "compute", name, action, hit, history),)
+        for history in IN_A_SERVER
+        for turn, name, action, hit in _of_a_server(LAST[history])
+    ]
+
+
+def _of_a_server(last: int) -> Iterator[tuple[int, str, str, int]]:
+    """Whose turn it is, failpoint, action and hit.
+
+    The moments: before the server is asked; when it has given a session; while the job reads; when the last
+    task decides; when the first one is about to finish its files; when all files are there.
+    """
+    moments = [
+        ("compute.session", "", 1),
+        ("compute.session", "_after", 1),
+        ("compute.read", "", 1),
+        ("compute.kernel", "", last),
+        ("compute.files", "", 1),
+        ("compute.files", "_after", last),
+    ]
+    for number, (name, after, hit) in enumerate(moments):
+        of_clients = ("kill_client", "pause_client") if name in MET_BY_WORKERS else ()
+        for turn, action in enumerate(("lose_server", "restart_server", "hang_server", *of_clients), number):
+            yield turn, name, action + after, hit
+    yield 0, "compute.files", "lose_answer_after", last
+
+
+def _batch_in_turn(history: str, name: str, turn: int) -> int:
+    """The drain reads nothing."""
+    batches = [batch for batch in IN_A_SERVER[history] if name != "compute.read" or batch < BATCHES]
+    return batches[turn % len(batches)]
 
 
 def _order(item: tuple[tuple[int, str], object]) -> tuple[int, int]:
