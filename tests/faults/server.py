@@ -70,6 +70,7 @@ def shorten_patience() -> None:
     connect._KEEPALIVE = [
         ("grpc.keepalive_time_ms", 4_000),
         ("grpc.keepalive_timeout_ms", 4_000),
+        ("grpc.http2.ping_timeout_ms", 4_000),  # of those that gRPC sends besides, to measure
         ("grpc.min_reconnect_backoff_ms", 1_000),  # so long it also waits for a connection's first answer
     ]
 

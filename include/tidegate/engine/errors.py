@@ -57,6 +57,9 @@ _MORE_MEMORY = (
 )
 # What a Spark Connect server that was restarted, or has closed the session, says of what it knew before.
 _HANDLE_LOST = "INVALID_HANDLE."
+# What jobs say that were at work when it, or a driver, was ended in good order.
+_STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+_WORKER_ENDED = "Python worker exited unexpectedly"
 _DETAILS = re.compile(r'details = "([^"\n]*)')
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 # What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
@@ -184,6 +187,14 @@ def _from_text(text: str) -> TidegateError | None:
         return _RAISED_IN_WORKERS[error["type"]](error["what"], error["fix"])
     if any(sign in text for sign in _MEMORY):
         return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
+    if any(sign in text for sign in _STOPPED):
+        return SparkLost("Spark was ended in the middle of the batch", "Run again, nothing is lost.")
+    if _WORKER_ENDED in text:
+        return SparkLost(
+            f"A Python worker of Spark has ended: {_line_with([_WORKER_ENDED], text)}",
+            "Most often the system had no memory left for it, beside Spark's heap: let fewer tasks run at once, "
+            "or let there be more memory; then run again, nothing is lost.",
+        )
     if (failed := _EXPRESSION.search(text)) is not None:
         return _expression_failed(failed[1], text)
     if _OTHER_PYTHON in text:
