@@ -191,9 +191,9 @@ def _from_text(text: str) -> TidegateError | None:
         return SparkLost("Spark was ended in the middle of the batch", "Run again, nothing is lost.")
     if _WORKER_ENDED in text:
         return SparkLost(
-            f"A Python worker of Spark has ended: {_line_with([_WORKER_ENDED], text)}",
-            "Most often the system had no memory left for it, beside Spark's heap: let fewer tasks run at once, "
-            "or let there be more memory; then run again, nothing is lost.",
+            "A Python worker of Spark has ended in the middle of the batch, most often for want of memory",
+            "Let fewer tasks run at once, or let there be more memory beside Spark's heap; then run again, "
+            "nothing is lost.",
         )
     if (failed := _EXPRESSION.search(text)) is not None:
         return _expression_failed(failed[1], text)
