@@ -8,7 +8,7 @@ PYTEST := $(VENV)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header --generate-hashes --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down check test lint faults simulate bench lock clean
+.PHONY: help setup demo up down check test lint faults servers simulate bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill a
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest -m long
 	$(VENV)/python -m tests.faults
+
+servers: ## Lose, restart and hang Spark Connect servers at each moment of a computation (half an hour)
+	@$(BOOTSTRAP) --dev
+	$(VENV)/python -m tests.faults --only 'connected*'
 
 lint: ## Check style and types only
 	@$(BOOTSTRAP) --dev
