@@ -3,6 +3,7 @@ makes of it. Prints the error's class, its text, and what the server was asked.
 
 At `version`, the first question, or at `interrupt`, the second one, it answers with the status; or it `ends`,
 or `hangs`. A status of `closed` is that of a session that the server has closed; the next session is open.
+A status with a dot is another version, which it says that it is.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class FakeServer(base_pb2_grpc.SparkConnectServiceServicer):  # type: ignore[mis
 
     def AnalyzePlan(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         self._ask("version", context)
-        version = base_pb2.AnalyzePlanResponse.SparkVersion(version=pyspark.__version__)
-        return base_pb2.AnalyzePlanResponse(session_id=request.session_id, spark_version=version)
+        version = self._status if "." in self._status else pyspark.__version__
+        answer = base_pb2.AnalyzePlanResponse.SparkVersion(version=version)
+        return base_pb2.AnalyzePlanResponse(session_id=request.session_id, spark_version=answer)
 
     def Interrupt(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         self._ask("interrupt", context)
@@ -50,7 +52,7 @@ class FakeServer(base_pb2_grpc.SparkConnectServiceServicer):  # type: ignore[mis
 
     def _ask(self, moment: str, context: grpc.ServicerContext) -> None:
         self.asked.append(moment)
-        if moment != self._moment:
+        if moment != self._moment or "." in self._status:
             return
         if self._status == "hangs":
             threading.Event().wait()

@@ -119,6 +119,13 @@ def test_a_server_that_does_not_let_tidegate_in_is_no_transient_error() -> None:
     assert asked == ["version"]
 
 
+def test_a_server_of_another_spark_is_asked_for_nothing_else() -> None:
+    error, text, asked = answer_of("version", "3.5.1")
+    assert error == "SetupFailed"
+    assert "is Spark 3.5.1, this is PySpark" in text
+    assert asked == ["version"]
+
+
 def test_a_session_that_the_server_has_closed_is_followed_by_another() -> None:
     assert answer_of("version", "closed") == ["", "", ["version", "version", "interrupt"]]
 

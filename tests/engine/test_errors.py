@@ -60,6 +60,7 @@ def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: Spark
         (StatusCode.RESOURCE_EXHAUSTED, "too many calls", "takes no more: too many calls"),
         (StatusCode.INTERNAL, "Cannot call methods on a stopped SparkContext.", "was ended"),
         (StatusCode.INTERNAL, "Job 3 cancelled because SparkContext was shut down", "was ended"),
+        (StatusCode.INTERNAL, "[OPERATION_CANCELED] Operation has been canceled.", "interrupted"),
         (StatusCode.INTERNAL, "Python worker exited unexpectedly (crashed)", "Python worker of Spark has"),
     ],
 )

@@ -59,6 +59,8 @@ _MORE_MEMORY = (
 _HANDLE_LOST = "INVALID_HANDLE."
 # What jobs say that were at work when it, or a driver, was ended in good order.
 _STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+# What a job says that `connect` has interrupted for the next try, or a person.
+_INTERRUPTED = ("OPERATION_CANCELED", "SPARK_JOB_CANCELLED")
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _DETAILS = re.compile(r'details = "([^"\n]*)')
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
@@ -189,6 +191,11 @@ def _from_text(text: str) -> TidegateError | None:
         return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
     if any(sign in text for sign in _STOPPED):
         return SparkLost("Spark was ended in the middle of the batch", "Run again, nothing is lost.")
+    if any(sign in text for sign in _INTERRUPTED):
+        return SparkLost(
+            "The batch's job was interrupted: by another try of it, or by hand",
+            "Where another try has taken over, there is nothing to do; else run again, nothing is lost.",
+        )
     if _WORKER_ENDED in text:
         return SparkLost(
             "A Python worker of Spark has ended in the middle of the batch, most often for want of memory",
