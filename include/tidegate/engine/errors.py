@@ -57,11 +57,24 @@ _MORE_MEMORY = (
 )
 # What a Spark Connect server that was restarted, or has closed the session, says of what it knew before.
 _HANDLE_LOST = "INVALID_HANDLE."
-# What jobs say that were at work when it, or a driver, was ended in good order.
-_STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
-# What a job says that `connect` has interrupted for the next try, or a person.
-_INTERRUPTED = ("OPERATION_CANCELED", "SPARK_JOB_CANCELLED")
-_WORKER_ENDED = "Python worker exited unexpectedly"
+_LOST = (
+    (  # a server, or a driver, was ended in good order
+        ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown"),
+        "Spark was ended in the middle of the batch",
+        "Run again, nothing is lost.",
+    ),
+    (  # such as by `connect`, for the next try
+        ("OPERATION_CANCELED", "SPARK_JOB_CANCELLED"),
+        "The batch's job was interrupted: by another try of it, or by hand",
+        "Where another try has taken over, there is nothing to do; else run again, nothing is lost.",
+    ),
+    (
+        ("Python worker exited unexpectedly",),
+        "A Python worker of Spark has ended in the middle of the batch, most often for want of memory",
+        "Let fewer tasks run at once, or have more memory beside Spark's heap; then run again.",
+    ),
+)
+"""What Spark says of a job that it can no longer end; what that means, and what helps."""
 _DETAILS = re.compile(r'details = "([^"\n]*)')
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 # What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
@@ -189,19 +202,9 @@ def _from_text(text: str) -> TidegateError | None:
         return _RAISED_IN_WORKERS[error["type"]](error["what"], error["fix"])
     if any(sign in text for sign in _MEMORY):
         return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
-    if any(sign in text for sign in _STOPPED):
-        return SparkLost("Spark was ended in the middle of the batch", "Run again, nothing is lost.")
-    if any(sign in text for sign in _INTERRUPTED):
-        return SparkLost(
-            "The batch's job was interrupted: by another try of it, or by hand",
-            "Where another try has taken over, there is nothing to do; else run again, nothing is lost.",
-        )
-    if _WORKER_ENDED in text:
-        return SparkLost(
-            "A Python worker of Spark has ended in the middle of the batch, most often for want of memory",
-            "Let fewer tasks run at once, or let there be more memory beside Spark's heap; then run again, "
-            "nothing is lost.",
-        )
+    for signs, what, fix in _LOST:
+        if any(sign in text for sign in signs):
+            return SparkLost(what, fix)
     if (failed := _EXPRESSION.search(text)) is not None:
         return _expression_failed(failed[1], text)
     if _OTHER_PYTHON in text:
