@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tests.faults.fault import ACTIONS, PLAIN, Case, Fault
+from tests.faults.fault import ACTIONS, PLAIN, Case, Fault, parse_case
 from tests.faults.history import BATCHES, CONNECTED, CONNECTED_RICH, CONNECTED_SINGLE
 from tests.faults.kernel import MET_BY_WORKERS, MET_IN_A_DRAIN
 from tests.faults.steps import STEPS
@@ -63,6 +63,14 @@ IN_A_SERVER = {
 """The batches of each history that is computed in a server."""
 LAST = {CONNECTED: 2, CONNECTED_RICH: 2, CONNECTED_SINGLE: 1}
 """The hit that a worker's failpoint has in the last stage's task."""
+
+IN_A_RECOVERY = (
+    "connected/1.compute:compute.files=hang_server_after@2+connected/1.compute:compute.session=lose_server_after@1",
+    "connected/2.compute:compute.read=kill_client@1+connected/2.compute:compute.kernel=restart_server@2",
+    "connected/3.compute:compute.kernel=lose_server@2+connected/3.compute:compute.files=hang_server@1",
+    "connected_rich/1.compute:compute.files=lose_answer_after@2+connected_rich/1.compute:compute.read=kill_client@1",
+)
+"""The same once more, at another moment of the next try."""
 
 EFFECTS = {
     "plan": "ledger.add_plan",
@@ -136,12 +144,13 @@ def all_cases(hits: Hits) -> list[Case]:
 
 def connected_cases() -> list[Case]:
     """What befalls a server, and who uses it, at each moment of a computation: each once in each history that
-    is computed in one, over its batches in turn."""
-    return [
+    is computed in one, over its batches in turn; and some in a row."""
+    once: list[Case] = [
         (Fault(_batch_in_turn(history, name, turn), "compute", name, action, hit, history),)
         for history in IN_A_SERVER
         for turn, name, action, hit in _of_a_server(LAST[history])
     ]
+    return once + [parse_case(text) for text in IN_A_RECOVERY]
 
 
 def _of_a_server(last: int) -> Iterator[tuple[int, str, str, int]]:
@@ -190,7 +199,8 @@ def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
     """
     places = defaultdict(list)
     for case in cases:
-        places[case[0].history, case[0].name, case[0].action, case[0].hit].append(case)
+        first = case[0]
+        places[first.history, first.name, first.action, first.hit, len(case)].append(case)
     rng = random.Random(seed)
     for number, each in enumerate(places.values()):
         turn = number % len(each)
