@@ -31,11 +31,13 @@ class Outside:
         """The step's exit code, or None when it stands still: as `Child.wait`, with the fault on its way."""
         if not self._moment_comes():
             return self.child.code
-        with self._EFFECTS[self.fault.outside or ""](self):
+        outside = self.fault.outside
+        assert outside is not None
+        with self._EFFECTS[outside](self):
             with self.fired.open("a") as file:
                 file.write(f"{self.fault.entry}\n")
-            if self.fault.outside == "pause_client":
-                return None
+            if outside == "pause_client":
+                return None  # it is woken up when another run has finished
             if self.child.stopped:
                 self.child.go_on()
             return self.child.wait()
