@@ -44,10 +44,9 @@ class Outside:
 
     def _moment_comes(self) -> bool:
         """Return when it is there, and somebody stands still; False when the step ends without."""
-        while not self._is_noted():
-            if self.child.poll() and not self._is_noted():
-                return False
-            time.sleep(0.005)
+        self._wait_until(lambda: self._is_noted() or self.child.poll())
+        if not self._is_noted():
+            return False
         self._wait_until(lambda: self._client_stands_still() or self.server.has_stopped_worker())
         return True
 
