@@ -8,7 +8,7 @@ PYTEST := $(VENV)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header --generate-hashes --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down check test lint faults simulate bench lock clean
+.PHONY: help setup demo up down check test lint faults servers simulate bench lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,10 +31,14 @@ check: lint ## Check style and types, and run the tests that need no Spark, brok
 test: lint ## Check style and types, and run all tests, two at a time
 	$(PYTEST)
 
-faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (two hours)
+faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (two and a half hours)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest -m long
 	$(VENV)/python -m tests.faults
+
+servers: ## Lose, restart and hang Spark Connect servers at each moment of a computation (half an hour)
+	@$(BOOTSTRAP) --dev
+	$(VENV)/python -m tests.faults --jobs 2 --only 'connected*'
 
 lint: ## Check style and types only
 	@$(BOOTSTRAP) --dev

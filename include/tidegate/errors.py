@@ -86,8 +86,8 @@ class SinkUnavailable(Transient):
 
 
 class SparkLost(Transient):
-    """Spark's JVM ended in the middle of a batch, most often for want of memory, or no server of Spark
-    answers. Nothing of the batch is visible."""
+    """Spark's JVM ended in the middle of a batch, most often for want of memory, no server of Spark answers,
+    or the job was interrupted. Nothing of the batch is visible."""
 
 
 class LeaseHeld(Transient):

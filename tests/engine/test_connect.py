@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import uuid
 from threading import Timer
+from typing import Any
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tidegate.engine import connect
 from tidegate.engine.connect import is_kept, named_url
 from tidegate.errors import SetupFailed, SparkLost
 from tidegate.local.processes import free_port
 
 SERVER = "sc://spark.example:15002"
+FAKE_SERVER, SAYS = "tests.engine.fake_server", "there are too many"
 _SILENT = """
 from tidegate.engine import connect
 connect._ANSWER_SECONDS = 1
@@ -75,6 +79,55 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_given_up() -> None
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
         )
     assert "it took a connection, and said nothing for 1 s" in done.stdout, done.stderr[-2000:]
+
+
+def answer_of(moment: str, status: str) -> Any:
+    """Class and text of the error, and what the server was asked: see `fake_server`. In a process of its own,
+    for gRPC's threads do not go with forks."""
+    done = subprocess.run(
+        [sys.executable, "-m", FAKE_SERVER, moment, status],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("moment", ["version", "interrupt"])
+@pytest.mark.parametrize("status", ["ends", "hangs", "UNAVAILABLE", "UNKNOWN"])
+def test_a_server_that_ends_before_it_has_answered_is_given_up(moment: str, status: str) -> None:
+    error, text, asked = answer_of(moment, status)
+    assert error == "SparkLost"
+    assert "it took a connection, and " in text
+    assert asked[-1] == moment
+
+
+@pytest.mark.parametrize("moment", ["version", "interrupt"])
+def test_a_server_that_is_full_is_a_transient_error_with_what_it_says(moment: str) -> None:
+    error, text, _ = answer_of(moment, "RESOURCE_EXHAUSTED")
+    assert error == "SparkLost"
+    assert f"RESOURCE_EXHAUSTED, {SAYS}" in text
+
+
+def test_a_server_that_does_not_let_tidegate_in_is_no_transient_error() -> None:
+    error, text, asked = answer_of("version", "UNAUTHENTICATED")
+    assert error == "SetupFailed"
+    assert SAYS in text
+    assert asked == ["version"]
+
+
+def test_a_server_of_another_spark_is_asked_for_nothing_else() -> None:
+    error, text, asked = answer_of("version", "3.5.1")
+    assert error == "SetupFailed"
+    assert "is Spark 3.5.1, this is PySpark" in text
+    assert asked == ["version"]
+
+
+def test_a_session_that_the_server_has_closed_is_followed_by_another() -> None:
+    assert answer_of("version", "closed") == ["", "", ["version", "version", "interrupt"]]
 
 
 def test_a_server_of_another_spark_is_refused_but_not_one_of_another_patch() -> None:

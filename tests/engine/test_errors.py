@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from grpc import StatusCode
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from tidegate.engine.errors import translated
 from tidegate.engine.rows import require_deterministic
-from tidegate.errors import PipelineInvalid, RecordFailed
+from tidegate.errors import PipelineInvalid, RecordFailed, SparkLost
 from tidegate.spec import Pipeline, parse_pipeline
 
 if TYPE_CHECKING:
@@ -48,3 +50,22 @@ def test_an_expression_that_fails_in_spark_is_told_with_its_text(
 def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: SparkSession) -> None:
     with pytest.raises(PipelineInvalid, match="deterministic"):
         require_deterministic(spark.range(1), ["rand()"], "p")
+
+
+@pytest.mark.parametrize(
+    ("status", "says", "told"),
+    [
+        (StatusCode.UNAVAILABLE, "Socket closed", "ended, was restarted, or hangs"),
+        (StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid", "was restarted"),
+        (StatusCode.RESOURCE_EXHAUSTED, "too many calls", "takes no more: too many calls"),
+        (StatusCode.INTERNAL, "Cannot call methods on a stopped SparkContext.", "was ended"),
+        (StatusCode.INTERNAL, "Job 3 cancelled because SparkContext was shut down", "was ended"),
+        (StatusCode.INTERNAL, "[OPERATION_CANCELED] Operation has been canceled.", "interrupted"),
+        (StatusCode.INTERNAL, "Python worker exited unexpectedly (crashed)", "Python worker of Spark has"),
+    ],
+)
+def test_a_server_that_ends_in_the_middle_of_a_batch_is_a_transient_error(
+    pipeline: Pipeline, status: StatusCode, says: str, told: str
+) -> None:
+    with pytest.raises(SparkLost, match=told), translated(pipeline):
+        raise SparkConnectGrpcException(message=says, grpc_status_code=status)

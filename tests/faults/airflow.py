@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.fault import Case
+from tests.faults.fault import Case, Fault
 from tests.faults.history import DOCTOR, MAINTAINED, Scene
+from tests.faults.outside import Outside
 from tests.faults.processes import Child, fork, in_child
-from tests.faults.steps import LEASE_HELD, NOTHING_TO_DO, STEPS, Task
-from tests.faults.warm import WarmSpark
+from tests.faults.server import KeptServer
+from tests.faults.steps import LEASE_HELD, NOTHING_TO_DO, STEPS, Spark, Task
 
 RETRIES = 3
 _PERMANENT = 2
@@ -26,7 +27,7 @@ _SHORT_LEASE_S = 0.8
 class Airflow:
     """Runs of one pipeline, one after the other, among the faults of `case`."""
 
-    def __init__(self, scene: Scene, spark: WarmSpark, case: Case = (), apart: bool = False) -> None:
+    def __init__(self, scene: Scene, spark: Spark, case: Case = (), apart: bool = False) -> None:
         self.scene = scene
         self.zombie: Child | None = None
         self.zombie_said = ""
@@ -116,7 +117,8 @@ class Airflow:
         return code
 
     def _once(self, run_id: str, batch: int, names: Sequence[str]) -> int | None:
-        faults = self._armed(batch, names)
+        fault = self._armed(batch, names)
+        faults = fault.armed if fault is not None else ""
         task = Task(
             self.scene,
             run_id,
@@ -128,25 +130,35 @@ class Airflow:
             hits_file(self.scene, batch, names) if self._apart else None,
         )
         child = fork(lambda: task.run(self._spark), self.scene.log)
-        code = child.wait()
+        code = self._wait(child, fault)
         self.codes.append(code)
         if code is None:
             self.zombie = child
             self._late_s += _LONGER_THAN_A_LEASE_S
         return code
 
-    def _armed(self, batch: int, names: Sequence[str]) -> str:
-        """The faults that wait in a process."""
+    def _wait(self, child: Child, fault: Fault | None) -> int | None:
+        """Its exit code, or None when it stopped; with what comes from outside, at its moment."""
+        if fault is None or fault.outside is None:
+            return child.wait()
+        assert isinstance(self._spark, KeptServer), f"{fault} needs a server"
+        return Outside(fault, self._spark, child, self.scene.fired).wait()
+
+    def _armed(self, batch: int, names: Sequence[str]) -> Fault | None:
+        """The fault that waits in a process."""
         fired = self.fired()
-        for each in self._case:
-            if each.entry in fired:
+        for fault in self._case:
+            if fault.entry in fired:
                 continue
-            return each.entry if each.batch == batch and each.step in names else ""
-        return ""
+            return fault if fault.batch == batch and fault.step in names else None
+        return None
 
     def fired(self) -> list[str]:
-        """The entries that have fired, in order."""
-        return self.scene.fired.read_text().split() if self.scene.fired.exists() else []
+        """The entries of what has happened, in order. A moment at which something was to come from outside is
+        none of them."""
+        entries = self.scene.fired.read_text().split() if self.scene.fired.exists() else []
+        moments = {fault.armed for fault in self._case if fault.outside is not None}
+        return [entry for entry in entries if entry not in moments]
 
     def _wake(self) -> None:
         """The successor has finished: what does the one that it took over from do now?"""
@@ -164,7 +176,7 @@ def hits_file(scene: Scene, batch: int, names: Sequence[str]) -> Path:
     return scene.folder / f"hits.{batch}.{'-'.join(names)}"
 
 
-def overlap(scene: Scene, spark: WarmSpark, late_s: float) -> list[int | None]:
+def overlap(scene: Scene, spark: Spark, late_s: float) -> list[int | None]:
     """Two whole runs at once, the second so much later, each until it has an end. All exit codes, in order.
 
     A run that finds the lease held is rescheduled, as Airflow does it.
@@ -189,6 +201,6 @@ def overlap(scene: Scene, spark: WarmSpark, late_s: float) -> list[int | None]:
     return codes
 
 
-def _whole(scene: Scene, spark: WarmSpark, run_id: str) -> Child:
+def _whole(scene: Scene, spark: Spark, run_id: str) -> Child:
     task = Task(scene, run_id, 1)
     return fork(lambda: task.run(spark), scene.log)

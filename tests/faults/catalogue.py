@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tests.faults.fault import ACTIONS, PLAIN, Case, Fault
-from tests.faults.history import BATCHES
+from tests.faults.fault import ACTIONS, PLAIN, Case, Fault, parse_case
+from tests.faults.history import BATCHES, CONNECTED, CONNECTED_RICH, CONNECTED_SINGLE
 from tests.faults.kernel import MET_BY_WORKERS, MET_IN_A_DRAIN
 from tests.faults.steps import STEPS
 
@@ -54,6 +54,23 @@ the note of a failed step, which decides nothing, and which an undisturbed histo
 
 OF_OLD_LEDGERS = {"ledger.migrate"}
 """A history begins with a ledger of the newest schema: `tests/ledger/test_ledger.py` meets it."""
+
+IN_A_SERVER = {
+    CONNECTED: (1, 2, BATCHES),
+    CONNECTED_RICH: (1, 2),
+    CONNECTED_SINGLE: (1,),
+}
+"""The batches of each history that is computed in a server."""
+LAST = {CONNECTED: 2, CONNECTED_RICH: 2, CONNECTED_SINGLE: 1}
+"""The hit that a worker's failpoint has in the last stage's task."""
+
+IN_A_RECOVERY = (
+    "connected/1.compute:compute.files=hang_server_after@2+connected/1.compute:compute.session=lose_server_after@1",
+    "connected/2.compute:compute.read=kill_client@1+connected/2.compute:compute.kernel=restart_server@2",
+    "connected/3.compute:compute.kernel=lose_server@2+connected/3.compute:compute.files=hang_server@1",
+    "connected_rich/1.compute:compute.files=lose_answer_after@2+connected_rich/1.compute:compute.read=kill_client@1",
+)
+"""The same once more, at another moment of the next try."""
 
 EFFECTS = {
     "plan": "ledger.add_plan",
@@ -122,7 +139,45 @@ def all_cases(hits: Hits) -> list[Case]:
         for hit in range(1, count + 1)
         for action in ACTIONS
     ]
-    return plain + elsewhere
+    return plain + elsewhere + connected_cases()
+
+
+def connected_cases() -> list[Case]:
+    """What befalls a server, and who uses it, at each moment of a computation: each once in each history that
+    is computed in one, over its batches in turn; and some in a row."""
+    once: list[Case] = [
+        (Fault(_batch_in_turn(history, name, turn), "compute", name, action, hit, history),)
+        for history in IN_A_SERVER
+        for turn, name, action, hit in _of_a_server(LAST[history])
+    ]
+    return once + [parse_case(text) for text in IN_A_RECOVERY]
+
+
+def _of_a_server(last: int) -> Iterator[tuple[int, str, str, int]]:
+    """Whose turn it is, failpoint, action and hit.
+
+    The moments: before the server is asked; when it has given a session; while the job reads; when the last
+    task decides; when the first one is about to finish its files; when all files are there.
+    """
+    moments = [
+        ("compute.session", "", 1),
+        ("compute.session", "_after", 1),
+        ("compute.read", "", 1),
+        ("compute.kernel", "", last),
+        ("compute.files", "", 1),
+        ("compute.files", "_after", last),
+    ]
+    for number, (name, after, hit) in enumerate(moments):
+        of_clients = ("kill_client", "pause_client") if name in MET_BY_WORKERS else ()
+        for turn, action in enumerate(("lose_server", "restart_server", "hang_server", *of_clients), number):
+            yield turn, name, action + after, hit
+    yield 0, "compute.files", "lose_answer_after", last
+
+
+def _batch_in_turn(history: str, name: str, turn: int) -> int:
+    """The drain reads nothing."""
+    batches = [batch for batch in IN_A_SERVER[history] if name != "compute.read" or batch < BATCHES]
+    return batches[turn % len(batches)]
 
 
 def _order(item: tuple[tuple[int, str], object]) -> tuple[int, int]:
@@ -144,7 +199,8 @@ def matrix(cases: Iterable[Case], at_least: int, seed: int = 0) -> list[Case]:
     """
     places = defaultdict(list)
     for case in cases:
-        places[case[0].history, case[0].name, case[0].action, case[0].hit].append(case)
+        first = case[0]
+        places[first.history, first.name, first.action, first.hit, len(case)].append(case)
     rng = random.Random(seed)
     for number, each in enumerate(places.values()):
         turn = number % len(each)

@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.spark_cluster import cluster
 from pyspark.sql import SparkSession
 
+from tests.faults.processes import state_and_parent
 from tests.world import NOW_MS, World
 from tidegate import protocol
 from tidegate.engine.batch import Before, compute_batch
@@ -48,12 +49,6 @@ CONF = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
 }
-
-
-def state_and_parent(pid: int) -> tuple[str, int]:
-    """As the kernel tells them: `T` is a process that stands still."""
-    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
-    return state, int(parent)
 
 
 def stopped_worker() -> int | None:

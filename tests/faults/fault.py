@@ -1,4 +1,8 @@
-"""A fault: which failpoint does what, at which hit, in which step's process of the history."""
+"""A fault: which failpoint does what, at which hit, in which step's process of the history.
+
+What is done from outside (`OUTSIDE`) needs a failpoint, too: the process that meets it stands still until
+then, so that it is done at that moment and no other.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,16 @@ import re
 from dataclasses import dataclass
 
 ACTIONS = ("kill", "kill_after", "raise", "lose", "pause")
+OUTSIDE = {
+    "lose_server": "SIGKILL to the server and its workers; another one is started when the step has ended",
+    "restart_server": "it is ended in good order, and another one started at once",
+    "hang_server": "SIGSTOP to it and its workers; they go on when the step has ended",
+    "lose_answer": "the step stands still, the server ends the job, and is lost before the step goes on",
+    "kill_client": "SIGKILL to the step; the server goes on, also while it is tried again",
+    "pause_client": "the step stands still until another run has finished; the server goes on",
+}
+"""What is done to a Spark Connect server, or to the step that uses it. With `_after`: after the effect."""
+_AFTER = "_after"
 _TEXT = re.compile(
     r"((?P<history>\w+)/)?(?P<batch>\d)\.(?P<step>\w+):(?P<name>[\w.]+)=(?P<action>\w+)@(?P<hit>\d)"
 )
@@ -28,8 +42,21 @@ class Fault:
 
     @property
     def entry(self) -> str:
-        """As TIDEGATE_FAILPOINTS has it."""
+        """What is noted when it has happened."""
         return f"{self.name}={self.action}@{self.hit}"
+
+    @property
+    def outside(self) -> str | None:
+        """Which of `OUTSIDE` it is; None when the failpoint itself does what is done."""
+        action = self.action.removesuffix(_AFTER)
+        return action if action in OUTSIDE else None
+
+    @property
+    def armed(self) -> str:
+        """As TIDEGATE_FAILPOINTS has it: the entry, or that of the process which stands still."""
+        if self.outside is None:
+            return self.entry
+        return f"{self.name}=pause{_AFTER if self.action.endswith(_AFTER) else ''}@{self.hit}"
 
     def __str__(self) -> str:
         history = "" if self.history == PLAIN else f"{self.history}/"

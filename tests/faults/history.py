@@ -6,7 +6,8 @@ source topic; what a run writes is its own.
 There are other histories: `rich` has a lookup, a quality suite, and a SQL table that is upserted; in `doctor`
 retention takes records before they are read, and a plan is dropped; `single` has one batch and one stage; in
 `maintained` the first batch's state is folded, given up and removed before the second: nothing that is seen
-may differ from the plain one.
+may differ from the plain one. The `connected` ones are the plain, the rich and the single one, computed in a
+session of a Spark Connect server: again, nothing that is seen may differ.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ NOW_MS = 1_700_000_000_000
 RICH, DOCTOR, SINGLE, MAINTAINED = "rich", "doctor", "single", "maintained"
 BATCHES = 3
 """The last one is the drain."""
+CONNECTED, CONNECTED_RICH, CONNECTED_SINGLE = "connected", "connected_rich", "connected_single"
+SHAPES = {CONNECTED: PLAIN, CONNECTED_RICH: RICH, CONNECTED_SINGLE: SINGLE}
+"""A history that is computed in a server -> the one that it is otherwise."""
 OF_BATCHES = ("counts", "published", "ranges")
 """What is observed of each batch."""
 
@@ -56,6 +60,11 @@ SUITE = {
     "meta": {},
     "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}],
 }
+
+
+def shape_of(history: str) -> str:
+    """The history without the server that it is computed in."""
+    return SHAPES.get(history, history)
 
 
 def new_name() -> str:

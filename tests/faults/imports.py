@@ -10,6 +10,7 @@ import psycopg
 import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
+import pyspark.sql.connect.session
 import pyspark.sql.functions
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite

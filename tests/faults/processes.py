@@ -48,6 +48,12 @@ class Child:
             time.sleep(0.002)
         return self.code
 
+    def pause(self) -> None:
+        """Stop it, and wait for that; or for its end."""
+        os.kill(self.pid, signal.SIGSTOP)
+        while not self.poll():
+            time.sleep(0.002)
+
     def go_on(self) -> None:
         """Continue it after it has stopped."""
         self.stopped = False
@@ -100,6 +106,12 @@ def in_child(work: Callable[[], Result], log: Path) -> Result:
     found: Any = pickle.loads(answer.read_bytes())
     answer.unlink()
     return found  # type: ignore[no-any-return]
+
+
+def state_and_parent(pid: int) -> tuple[str, int]:
+    """As the kernel tells them: `T` is a process that stands still."""
+    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    return state, int(parent)
 
 
 def die_with(parent: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.faults.history import Scene
 from tests.faults.kernel import InWorker, arm_workers
@@ -21,19 +21,26 @@ from tidegate import broker, failpoints, ledger, maintenance, protocol, sinks
 from tidegate.app import App, lease, planned_for, stream_of
 from tidegate.cli import cli
 from tidegate.errors import LeaseHeld, TidegateError
+from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.ledger import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.faults.warm import WarmSpark
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
 COMMANDS = {"gap": ("doctor", "--accept-gap"), "drop": ("doctor", "--drop-plan"), "status": ("status",)}
 """What a person does between two runs."""
-NOTHING_TO_DO, LEASE_HELD = 10, 75
+NOTHING_TO_DO, LEASE_HELD, UNTYPED = 10, 75, 70
 CHUNK = 4
 """Records per transaction of a topic, and per statement of a database: a batch takes several."""
+
+
+class Spark(Protocol):
+    """What outlives the steps' processes, and gives each of them a session."""
+
+    def connect(self, name: str) -> SparkSession:
+        """A session, for the stream of this name."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Task:
     lease_s: float = 120.0
     hits: Path | None = None
 
-    def run(self, spark: WarmSpark) -> int:
+    def run(self, spark: Spark) -> int:
         """The exit code of the process, as Airflow's tasks tell retry, fail, skip and wait apart."""
         print(f"--- {self.run_id} {self.names} {self.faults}", flush=True)
         self._prepare()
@@ -62,9 +69,12 @@ class Task:
         except TidegateError as error:
             print(f"{type(error).__name__}: {error}")
             return error.exit_code
-        except Exception:
+        except (FailpointRaised, ReplyLost):
             traceback.print_exc(file=sys.stdout)
             return 1
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+            return UNTYPED
         finally:
             if self.hits is not None:
                 self.hits.write_text(json.dumps(failpoints._hits))
@@ -78,9 +88,9 @@ class Task:
         if "compute." in self.faults:
             arm_workers(InWorker(f"{os.getpid()}", self.faults, str(self.scene.fired)))
 
-    def _run(self, spark: WarmSpark) -> int:
+    def _run(self, spark: Spark) -> int:
         if self.names[0] == "maintain":
-            return self._maintain(spark)
+            return self._maintain()
         if self.names[0] in COMMANDS:
             return self._command(*COMMANDS[self.names[0]])
         app = App.from_environment()
@@ -94,7 +104,8 @@ class Task:
                 continue
             plan = planned_for(app, self.scene.name, 1, self.run_id)
             if name == "compute":
-                protocol.compute_batch(app, plan, self.run_id, lambda: _session(spark))
+                session = partial(spark.connect, app.session_name(plan.stream))
+                protocol.compute_batch(app, plan, self.run_id, session)
             else:
                 protocol.sql_connections(app.ledger, plan.stream)
                 getattr(protocol, f"{name}_batch")(app, plan, self.run_id)
@@ -102,7 +113,7 @@ class Task:
                 app.ledger.metrics(plan.stream, plan.seq)
         return 0
 
-    def _maintain(self, spark: WarmSpark) -> int:
+    def _maintain(self) -> int:
         """Fold the state; then, as if it were long after, give up and remove all that is older."""
         app = App.from_environment()
         stream = stream_of(app.pipeline(self.scene.name))
@@ -115,10 +126,6 @@ class Task:
         with suppress(SystemExit):  # what it finds wrong otherwise is not the question
             cli.main([command, *named, *options], standalone_mode=False)
         return 0
-
-
-def _session(spark: WarmSpark) -> SparkSession:
-    return spark.connect()
 
 
 def shorten(progress: str, late_s: float, lease_s: float) -> None:

@@ -10,14 +10,16 @@ from tests.faults.catalogue import (
     OF_OLD_LEDGERS,
     TOLD_TO_PEOPLE,
     all_cases,
+    connected_cases,
     failpoint_names,
     matrix,
     sample,
 )
-from tests.faults.fault import case_text, parse_case
+from tests.faults.fault import Case, case_text, parse_case
+from tests.faults.history import CONNECTED
 from tests.faults.pool import Pool
 
-RUNS = 14
+RUNS, IN_A_SERVER = 14, 2
 
 
 def test_there_are_at_least_sixty_failpoints() -> None:
@@ -25,7 +27,11 @@ def test_there_are_at_least_sixty_failpoints() -> None:
 
 
 def test_a_case_is_written_as_it_is_read() -> None:
-    for text in ("1.publish:publish.commit=kill@2", "doctor/2.gap:ledger.accept_gap=lose@1"):
+    for text in (
+        "1.publish:publish.commit=kill@2",
+        "doctor/2.gap:ledger.accept_gap=lose@1",
+        "connected_rich/1.compute:compute.files=hang_server_after@2",
+    ):
         both = f"{text}+{text}"
         assert case_text(parse_case(both)) == both
 
@@ -42,11 +48,27 @@ def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
 def test_after_a_fault_and_the_retries_everything_is_as_if_nothing_had_happened(
     pool: Pool, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    plain = [case for case in all_cases(pool.hits) if case[0].history == "plain"]
+    assert_nobody_can_tell(pool, plain, RUNS, capsys)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_server_that_is_lost_or_a_step_that_leaves_it_changes_nothing(
+    pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connected = [case for case in connected_cases() if case[0].history == CONNECTED and len(case) == 1]
+    assert_nobody_can_tell(pool, connected, IN_A_SERVER, capsys)
+
+
+def assert_nobody_can_tell(
+    pool: Pool, cases: list[Case], runs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a sample of the cases, so many."""
     seed = int(os.environ.get("TIDEGATE_FAULT_SEED", 1))
     with capsys.disabled():
-        print(f"\n{RUNS} runs of the kill matrix: TIDEGATE_FAULT_SEED={seed}")
-    plain = [case for case in all_cases(pool.hits) if case[0].history == "plain"]
-    results = pool.run(sample(plain, RUNS, seed))
-    assert len(results) == RUNS
+        print(f"\n{runs} runs of the kill matrix: TIDEGATE_FAULT_SEED={seed}")
+    results = pool.run(sample(cases, runs, seed))
+    assert len(results) == runs
     wrong = [f"--only '{each.case}': {each.wrong}" for each in results if each.wrong]
     assert not wrong, f"TIDEGATE_FAULT_SEED={seed}; python -m tests.faults --jobs 1 " + "\n".join(wrong)

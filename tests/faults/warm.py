@@ -72,7 +72,7 @@ class WarmSpark:
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
         return launch_gateway()
 
-    def connect(self) -> SparkSession:
+    def connect(self, _name: str) -> SparkSession:
         """A session of this process's own on the one Spark context."""
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession

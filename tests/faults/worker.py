@@ -19,13 +19,26 @@ from tests.faults import imports as _imports  # noqa: F401  # before the first f
 from tests.faults.airflow import Airflow, hits_file, overlap
 from tests.faults.databases import PostgresDatabases, SqliteFiles
 from tests.faults.fault import PLAIN, Case, case_text, parse_case
-from tests.faults.history import BATCHES, MAINTAINED, OF_BATCHES, SINGLE, Scene, new_name, send_input
+from tests.faults.history import (
+    BATCHES,
+    MAINTAINED,
+    OF_BATCHES,
+    SHAPES,
+    SINGLE,
+    Scene,
+    new_name,
+    send_input,
+    shape_of,
+)
 from tests.faults.processes import die_with, in_child
-from tests.faults.steps import NOTHING_TO_DO, STEPS
+from tests.faults.server import KeptServer
+from tests.faults.steps import NOTHING_TO_DO, STEPS, UNTYPED, Spark
 from tests.faults.warm import WarmSpark
 
 POSTGRES = "TIDEGATE_FAULTS_POSTGRES"
 """The URL of the server to use, if it is not to be SQLite."""
+_NO_SERVER = ("lose_server", "hang_server")
+"""What a step in a server cannot live through: it ends as `SparkLost`."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +64,15 @@ class Worker:
         home.mkdir(parents=True, exist_ok=True)
         self._databases = PostgresDatabases(postgres, home.name) if postgres else SqliteFiles(home)
         self.spark = WarmSpark.start(home / "spark.log")
+        self._server: KeptServer | None = None
         self.expected: dict[tuple[str, int], Mapping[str, Any]] = {}
         self.hits: dict[tuple[int, str], dict[str, int]] = {}
+
+    def stop(self) -> None:
+        """End what it has started."""
+        if self._server is not None:
+            self._server.stop()
+        self.spark.stop()
 
     def prepare(self) -> None:
         """Send the input, and see what comes of it when nothing fails."""
@@ -70,7 +90,7 @@ class Worker:
         """A history in which nothing fails: what is seen after each of its batches is what to expect."""
         scene = self.scene(history)
         calm = Airflow(scene, self.spark, apart=True)
-        for batch in range(1, (1 if history == SINGLE else BATCHES) + 1):
+        for batch in range(1, _batches_of(history) + 1):
             calm.play(batch)
             self.expected[history, batch] = self.observe(scene)
         if history == MAINTAINED:
@@ -109,17 +129,19 @@ class Worker:
     def run(self, case: Case) -> Result:
         """One run of the matrix."""
         began = time.monotonic()
-        scene = self._disturbed(case[0].history)
-        batches = max(2, min(case[0].batch, BATCHES))
-        airflow = Airflow(scene, self.spark, case)
+        scene = self._disturbed(shape_of(case[0].history))
+        batches = min(max(2, case[0].batch), _batches_of(scene.history))
+        airflow = Airflow(scene, self._spark_of(case[0].history), case)
         wrong = []
         try:
             airflow.play(batches)
             wrong = self._differences(scene)
             if airflow.halted:
                 wrong.append("a run has halted, as if only a person could help")
-            if _is_retried(case) and airflow.runs != max(2, case[0].batch):
+            if _is_retried(case) and airflow.runs != max(batches, case[0].batch):
                 wrong.append(f"it took {airflow.runs} runs: tries were not enough")
+            if case[0].outside is not None:
+                wrong += _untold(airflow, case[0].outside)
         except Exception as error:
             wrong = [f"{type(error).__name__}: {error}"]
         fired = airflow.fired()
@@ -148,6 +170,15 @@ class Worker:
         seconds = round(time.monotonic() - began, 2)
         return Result(f"overlap {late_s}", self._databases.kind, wrong, [], codes, "", seconds)
 
+    def _spark_of(self, history: str) -> Spark:
+        """What its batches are computed in. A server is started for the first of them, and anew where it has
+        grown."""
+        if history not in SHAPES:
+            return self.spark
+        self._server = self._server or KeptServer(self.home / "server")
+        self._server.maintain()
+        return self._server
+
     def _disturbed(self, history: str) -> Scene:
         if (history, 1) not in self.expected:
             self._undisturbed(history)
@@ -168,9 +199,23 @@ class Worker:
             in_child(scene.delete_topics, self.home / "delete.log")
 
 
+def _batches_of(history: str) -> int:
+    return 1 if history == SINGLE else BATCHES
+
+
 def _is_retried(case: Case) -> bool:
     """Whether retries must be enough, without a later run: nobody stops, and nobody loses a lease."""
-    return not any(each.action == "pause" or each.name == "ledger.renew" for each in case)
+    return not any(fault.action.startswith("pause") or fault.name == "ledger.renew" for fault in case)
+
+
+def _untold(airflow: Airflow, outside: str) -> list[str]:
+    """What the steps did not say of a fault that came from outside."""
+    wrong = []
+    if UNTYPED in airflow.codes or airflow.zombie_said.startswith(f"exit code {UNTYPED}:"):
+        wrong.append("an error has no type")
+    if outside in _NO_SERVER and "SparkLost" not in airflow.scene.log.read_text():
+        wrong.append("no step has ended as SparkLost")
+    return wrong
 
 
 def main(home: str, servers: str) -> int:
@@ -185,7 +230,7 @@ def main(home: str, servers: str) -> int:
             result = worker.overlap(float(late_s)) if late_s else worker.run(parse_case(command))
             _say(asdict(result))
     finally:
-        worker.spark.stop()
+        worker.stop()
     return 0
 
 

@@ -11,9 +11,10 @@ import atexit
 import os
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
@@ -21,7 +22,10 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tidegate.engine.errors import grpc_status
 from tidegate.errors import SetupFailed, SparkLost
+
+Answer = TypeVar("Answer")
 
 SCHEME = "sc://"
 _PORT = 15002
@@ -36,6 +40,7 @@ _KEEPALIVE = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms",
 """A server that hangs is given up after so long. It refuses who asks more often than every five minutes."""
 
 _SESSION_CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
+_NOT_LET_IN = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 _MOST_CLOSED = 1_000
 """So many closed sessions a server remembers (spark.connect.session.manager.closedSessionsTombstonesSize)."""
 
@@ -48,15 +53,15 @@ def connect(url: str, name: str | None = None) -> SparkSession:
     lease is. Without a name it is the one that this process has, or a new one, which ends with the process.
     A `session_id` in the URL goes before both.
 
-    Raises SparkLost when the server does not answer within half a minute, SetupFailed when its Spark is of
-    another version.
+    Raises SparkLost when the server does not answer within half a minute, ends before it has answered, or
+    takes no more; SetupFailed when its Spark is of another version, or it lets nobody in.
     """
     _wait_listening(url)
     if is_kept(url):
         return _session(url)
     if name is not None:
         session = _named(url, name)
-        session.interruptAll()
+        _answer(url, session.interruptAll)
         return session
     active: SparkSession | None = _connect_session().getActiveSession()
     if active is None:
@@ -86,10 +91,14 @@ def _named(url: str, name: str) -> SparkSession:
     for number in range(_MOST_CLOSED):
         try:
             return _session(named_url(url, name, number))
-        except PySparkException as error:
-            if error.getCondition() != _SESSION_CLOSED:
+        except SparkLost as error:
+            if not _is_closed_session(error.__cause__):
                 raise
     raise SparkLost(f"The Spark Connect server at {_place(url)} opens no session any more", "Restart it.")
+
+
+def _is_closed_session(error: BaseException | None) -> bool:
+    return isinstance(error, PySparkException) and error.getCondition() == _SESSION_CLOSED
 
 
 def _session(url: str) -> SparkSession:
@@ -102,7 +111,7 @@ def _session(url: str) -> SparkSession:
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
     # At exit PySpark asks the server to forget models, which nobody made. One that hangs would hold it up.
     atexit.unregister(session.client._cleanup_ml_cache)
-    _require_same_spark(_version(session, url), url)
+    _require_same_spark(_answer(url, lambda: str(session.version)), url)
     opened: SparkSession = session
     return opened
 
@@ -113,24 +122,43 @@ def _connect_session() -> Any:
     return ConnectSession
 
 
-def _version(session: Any, url: str) -> str:
-    """The server's. A call of gRPC has no end of its own."""
-    answer: list[str | BaseException] = []
+def _answer(url: str, ask: Callable[[], Answer]) -> Answer:
+    """What the server answers. A call of gRPC has no end of its own.
 
-    def ask() -> None:
+    Raises SparkLost when there is no answer, SetupFailed when it is that nobody is let in.
+    """
+    answers: list[Answer] = []
+    errors: list[Exception] = []
+
+    def wait() -> None:
         try:
-            answer.append(str(session.version))
-        except BaseException as error:
-            answer.append(error)
+            answers.append(ask())
+        except Exception as error:
+            errors.append(error)
 
-    thread = Thread(target=ask, name="ask Spark Connect", daemon=True)
+    thread = Thread(target=wait, name="ask Spark Connect", daemon=True)
     thread.start()
     thread.join(_ANSWER_SECONDS)
-    if not answer:
+    if errors:
+        raise _typed(url, errors[0]) from errors[0]
+    if not answers:
         raise _no_answer(url, f"it took a connection, and said nothing for {_ANSWER_SECONDS} s")
-    if isinstance(answer[0], BaseException):
-        raise answer[0]
-    return answer[0]
+    return answers[0]
+
+
+def _typed(url: str, error: Exception) -> Exception:
+    """What the error in place of an answer means. Nothing was asked yet that could be wrong in itself, so it
+    is about the server: it has ended, has no memory left, or a gateway before it takes no more."""
+    status = grpc_status(error)
+    if status is None:
+        return error
+    reason = f"{status.name}, {status.details}"
+    if status.name in _NOT_LET_IN:
+        return SetupFailed(
+            f"The Spark Connect server at {_place(url)} does not let tidegate in: {reason}",
+            "Correct the token in its address.",
+        )
+    return _no_answer(url, f"it took a connection, and gave no answer but {reason}")
 
 
 def _require_same_spark(version: str, url: str) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -56,6 +57,25 @@ _MORE_MEMORY = (
 )
 # What a Spark Connect server that was restarted, or has closed the session, says of what it knew before.
 _HANDLE_LOST = "INVALID_HANDLE."
+_LOST = (
+    (  # a server, or a driver, was ended in good order
+        ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown"),
+        "Spark was ended in the middle of the batch",
+        "Run again, nothing is lost.",
+    ),
+    (  # such as by `connect`, for the next try
+        ("OPERATION_CANCELED", "SPARK_JOB_CANCELLED"),
+        "The batch's job was interrupted: by another try of it, or by hand",
+        "Where another try has taken over, there is nothing to do; else run again, nothing is lost.",
+    ),
+    (
+        ("Python worker exited unexpectedly",),
+        "A Python worker of Spark has ended in the middle of the batch, most often for want of memory",
+        "Let fewer tasks run at once, or have more memory beside Spark's heap; then run again.",
+    ),
+)
+"""What Spark says of a job that it can no longer end; what that means, and what helps."""
+_DETAILS = re.compile(r'details = "([^"\n]*)')
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 # What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
 _EXPRESSION = re.compile(
@@ -125,11 +145,8 @@ def _typed(error: Exception) -> TidegateError | None:
         return _lost()
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return _lost()
-    if _is_of_lost_server(error, text):
-        return SparkLost(
-            "The Spark Connect server has ended, was restarted, or hangs, in the middle of the batch",
-            "Look at its log and its memory; then run again, nothing is lost.",
-        )
+    if (server_lost := _server_lost(error, text)) is not None:
+        return server_lost
     if isinstance(error, _EXPRESSION_FAILED):
         return _expression_failed(_first_line(text), text)
     # py4j's own error, of a call that got no answer; what Java answers has a trace, or another type
@@ -138,10 +155,39 @@ def _typed(error: Exception) -> TidegateError | None:
     return _from_text(text)
 
 
-def _is_of_lost_server(error: Exception, text: str) -> bool:
-    """gRPC had no answer, also when it asked again; or the server has forgotten what was at work."""
-    status = getattr(error, "_grpc_status_code", None)  # PySpark tells it in no other way
-    return getattr(status, "name", "") == "UNAVAILABLE" or _HANDLE_LOST in text
+def _server_lost(error: Exception, text: str) -> SparkLost | None:
+    """gRPC had no answer, also when it asked again; or the server has forgotten what was at work; or it, or a
+    gateway before it, takes no more."""
+    status = grpc_status(error)
+    if status is not None and status.name == "RESOURCE_EXHAUSTED":
+        return SparkLost(
+            f"The Spark Connect server takes no more: {status.details}",
+            "Let it have less to do, or more to do it with; then run again, nothing is lost.",
+        )
+    if (status is not None and status.name == "UNAVAILABLE") or _HANDLE_LOST in text:
+        return SparkLost(
+            "The Spark Connect server has ended, was restarted, or hangs, in the middle of the batch",
+            "Look at its log and its memory; then run again, nothing is lost.",
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class GrpcStatus:
+    """How a call of a Spark Connect server ended: the status's name, and what was said to it."""
+
+    name: str
+    details: str
+
+
+def grpc_status(error: Exception) -> GrpcStatus | None:
+    """The status of a call that ended with this error; None where it is no call's."""
+    code = getattr(error, "_grpc_status_code", None)  # PySpark tells it in no other way
+    if code is None:
+        return None
+    text = str(error)
+    details = _DETAILS.search(text)  # gRPC's own errors have several lines
+    return GrpcStatus(code.name, details[1] if details else _first_line(text))
 
 
 def _lost() -> SparkLost:
@@ -156,6 +202,9 @@ def _from_text(text: str) -> TidegateError | None:
         return _RAISED_IN_WORKERS[error["type"]](error["what"], error["fix"])
     if any(sign in text for sign in _MEMORY):
         return MemoryExhausted("The batch does not fit into Spark's memory", _MORE_MEMORY)
+    for signs, what, fix in _LOST:
+        if any(sign in text for sign in signs):
+            return SparkLost(what, fix)
     if (failed := _EXPRESSION.search(text)) is not None:
         return _expression_failed(failed[1], text)
     if _OTHER_PYTHON in text:
