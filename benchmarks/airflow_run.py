@@ -36,6 +36,12 @@ from tidegate.ledger import Ledger, Stream
 from tidegate.local.stack import Stack
 
 _TIMEOUT_S = 600.0
+_AS_IT_COMES = {
+    "AIRFLOW__SCHEDULER__MP_START_METHOD": "fork",
+    "AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD": "",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
+}
+"""How Airflow starts tasks where nobody has set it: those that do nothing start sooner in `make up`, too."""
 
 
 @dataclass(frozen=True)
@@ -81,22 +87,34 @@ class DagRun:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row's runs, and the seconds of the idle DAG's, turn by turn."""
+    """A row's runs, and the seconds of the idle DAG's, turn by turn: on the same stack, and `plain`, in an
+    Airflow that starts tasks as it does by default.
+    """
 
     row: Row
     runs: list[DagRun]
     idle: list[float]
+    plain: list[float]
 
     @property
     def ratio(self) -> float:
-        """Of the medians."""
-        return statistics.median(run.seconds for run in self.runs) / statistics.median(self.idle)
+        """Of the medians, to the idle DAG on the same stack."""
+        return self._to(self.idle)
+
+    @property
+    def ratio_to_plain(self) -> float:
+        """Of the medians, to the idle DAG in an Airflow as it comes."""
+        return self._to(self.plain)
+
+    def _to(self, idle: list[float]) -> float:
+        return statistics.median(run.seconds for run in self.runs) / statistics.median(idle)
 
 
 def measure(row: Row, load: Load, turns: int, say: Say) -> Measured:
     """Start the stack, then in each turn run the idle DAG, send the load, with new events each time, and run
     the pipeline's DAG on it. A turn before the first is not counted: what is made once is made then.
     """
+    plain = _measure_plain(row, turns, say)
     with temporary_home() as home:
         _write_pipeline(home, row.tasks)
         say(f"{row.title}: starting the stack")
@@ -115,7 +133,20 @@ def measure(row: Row, load: Load, turns: int, say: Say) -> Measured:
                 each = replace(load, first=turn * load.events)
                 send(stack.broker.bootstrap_servers, SOURCE, each)
                 runs.append(_run_batch(stack, home, turn, each))
-            return Measured(row, runs[1:], nothing[1:])
+            return Measured(row, runs[1:], nothing[1:], plain)
+
+
+def _measure_plain(row: Row, turns: int, say: Say) -> list[float]:
+    """The idle DAG's runs in an Airflow as it comes."""
+    with temporary_home() as home:
+        say(f"{row.title}: starting an Airflow as it comes")
+        stack = Stack(home, write_project(home, PROJECT / "benchmarks" / "idle_dags.py"))
+        stack.airflow.env.update(_AS_IT_COMES)
+        with stack:
+            idle = f"idle_{row.tasks}"
+            stack.airflow.wait_dag(idle)
+            stack.airflow.unpause(idle)
+            return [_run(stack, idle, turn) for turn in range(turns + 1)][1:]
 
 
 def _write_pipeline(home: Path, tasks: int) -> None:
@@ -167,6 +198,7 @@ def _shown(measured: Measured) -> list[dict[str, Any]]:
         "starting the tasks' processes": [run.starting for run in runs],
         "Airflow, between the tasks": [run.scheduling for run in runs],
         f"a DAG of {measured.row.tasks} that do nothing": measured.idle,
+        "the same in an Airflow as it comes": measured.plain,
     }
     return [
         {
@@ -185,7 +217,9 @@ def _as_json(measured: Measured) -> dict[str, Any]:
         ],
         "seconds": spread([run.seconds for run in measured.runs]),
         "idle": spread(measured.idle),
+        "plain": spread(measured.plain),
         "ratio": measured.ratio,
+        "ratio_to_plain": measured.ratio_to_plain,
         "bound": measured.row.bound,
     }
 
@@ -204,7 +238,8 @@ def main(names: tuple[str, ...], events: int, keys: int, turns: int, json_wanted
         show_json({name: _as_json(each) for name, each in found.items()})
         return
     for each in found.values():
-        ratio = f"{each.ratio:.2f} of the idle DAG's, at most {each.row.bound}"
+        ratio = f"{each.ratio:.2f} of the idle DAG's, at most {each.row.bound}; in an Airflow as it comes "
+        ratio += f"{each.ratio_to_plain:.2f}"
         show_table(_shown(each), f"A DAG run on {events:,} new events, {each.row.title}: {ratio}")
 
 
