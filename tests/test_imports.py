@@ -16,7 +16,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 
 # A part may import those of lower layers, and itself. Parts of one layer do not know each other.
 LAYERS = [
-    {"arrow", "errors", "failpoints", "postgres"},
+    {"arrow", "errors", "failpoints", "forked", "postgres"},
     {"core"},
     {"spec", "formats"},
     {"ledger", "broker", "lake", "local"},

@@ -21,6 +21,8 @@ MOST_RECORDS = 16_384
 _BLOCK_BYTES = 8 * 1024 * 1024
 _FIRST_RECORDS = 256
 _AHEAD_KB = 32 * 1024
+_LEAST_FETCH_BYTES, _MOST_FETCH_BYTES = 256 * 1024, 8 * 1024 * 1024
+_QUEUED_RECORDS = 200_000
 _WAIT_SECONDS = 0.1
 _BOUNDS_SECONDS = 5.0
 SILENT_SECONDS = 60.0
@@ -60,7 +62,7 @@ def read_slice(
     """
     if wanted.start >= wanted.end:
         return
-    consumer = ck.Consumer(config.for_librdkafka() | _OPTIONS)
+    consumer = ck.Consumer(config.for_librdkafka() | _OPTIONS | _ahead(wanted.end - wanted.start))
     try:
         consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
         yield from _blocks(consumer, wanted, silent_seconds)
@@ -76,13 +78,19 @@ _OPTIONS = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
-    "fetch.message.max.bytes": 8 * 1024 * 1024,
-    "queued.min.messages": 200_000,
     "queued.max.messages.kbytes": _AHEAD_KB,
     "fetch.wait.max.ms": 50,
     "fetch.queue.backoff.ms": 10,  # a reader that emptied its queue would wait a second for the next fetch
     "log_level": 0,
 }
+
+
+def _ahead(records: int) -> dict[str, int]:
+    """How far to fetch ahead for so many records: of a short slice of a long log not much beyond its end."""
+    return {
+        "fetch.message.max.bytes": max(_LEAST_FETCH_BYTES, min(_MOST_FETCH_BYTES, records * 1_024)),
+        "queued.min.messages": min(_QUEUED_RECORDS, records),
+    }
 
 
 def _blocks(consumer: ck.Consumer, wanted: Slice, silent_seconds: float) -> Iterator[list[Message]]:

@@ -6,6 +6,7 @@ modules are compiled again in each daemon and whose index is read again before e
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import os
@@ -13,6 +14,8 @@ import sys
 from pathlib import Path
 
 from tidegate.arrow import keep_pandas_out
+
+_M_ARENA_MAX = -8  # of malloc.h
 
 
 def main() -> None:
@@ -25,7 +28,17 @@ def main() -> None:
 
     del arrow_source, kernel_task, source, time_task, written
     gc.freeze()
+    keep_one_arena()
     daemon.manager()
+
+
+def keep_one_arena() -> None:
+    """Have threads share one heap. glibc gives each of its own, up to eight times as many as there are cores,
+    and the next batch's threads of the Kafka client do not use again what those before have freed there.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc has no arenas
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
 
 
 def prefer_installed_pyspark() -> None:

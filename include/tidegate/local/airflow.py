@@ -29,6 +29,7 @@ TASKS_IMPORT = (
     "tidegate.protocol",
     "tidegate.engine.batch",
     "tidegate.quality",
+    "tidegate.forked",
 )
 
 _SETTINGS = {

@@ -1,0 +1,22 @@
+"""What forks inherit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tidegate.local.airflow import TASKS_IMPORT
+
+
+def test_garbage_collection_in_a_fork_leaves_alone_what_was_imported_before() -> None:
+    program = (
+        "import os; import json, tidegate.forked, gc\n"
+        "if os.fork() == 0: os._exit(json in gc.get_objects())\n"
+        "assert gc.get_freeze_count() > 1_000\n"
+        "assert os.waitstatus_to_exitcode(os.wait()[1]) == 0"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_it_is_the_last_that_tasks_inherit() -> None:
+    assert TASKS_IMPORT[-1] == "tidegate.forked"
