@@ -16,7 +16,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 
 # A part may import those of lower layers, and itself. Parts of one layer do not know each other.
 LAYERS = [
-    {"arrow", "errors", "failpoints", "forked", "postgres"},
+    {"arrow", "errors", "failpoints", "frozen", "postgres"},
     {"core"},
     {"spec", "formats"},
     {"ledger", "broker", "lake", "local"},

@@ -29,7 +29,7 @@ TASKS_IMPORT = (
     "tidegate.protocol",
     "tidegate.engine.batch",
     "tidegate.quality",
-    "tidegate.forked",
+    "tidegate.frozen",
 )
 
 _SETTINGS = {

@@ -62,7 +62,12 @@ def _preloading_quality(open_session: Callable[[], SparkSession]) -> Callable[[]
     """
 
     def opened() -> SparkSession:
-        Thread(target=import_module, args=["tidegate.quality"], name="preload quality", daemon=True).start()
+        Thread(target=_import_quality, name="preload quality", daemon=True).start()
         return open_session()
 
     return opened
+
+
+def _import_quality() -> None:
+    for module in ("tidegate.quality", "tidegate.frozen"):
+        import_module(module)

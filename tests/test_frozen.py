@@ -1,4 +1,4 @@
-"""What forks inherit."""
+"""What is imported before the work, by a process or by the one that it is a fork of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.local.airflow import TASKS_IMPORT
 
 def test_garbage_collection_in_a_fork_leaves_alone_what_was_imported_before() -> None:
     program = (
-        "import os; import json, tidegate.forked, gc\n"
+        "import os; import json, tidegate.frozen, gc\n"
         "if os.fork() == 0: os._exit(json in gc.get_objects())\n"
         "assert gc.get_freeze_count() > 1_000\n"
         "assert os.waitstatus_to_exitcode(os.wait()[1]) == 0"
@@ -19,4 +19,4 @@ def test_garbage_collection_in_a_fork_leaves_alone_what_was_imported_before() ->
 
 
 def test_it_is_the_last_that_tasks_inherit() -> None:
-    assert TASKS_IMPORT[-1] == "tidegate.forked"
+    assert TASKS_IMPORT[-1] == "tidegate.frozen"
