@@ -259,8 +259,8 @@ def of_partitions(rows: Rows) -> Rows:
 
 
 def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], **feeding: Any) -> None:
-    """As `assert_both_ways_alike`, of partitions; where nothing comes twice, also the model's after compaction:
-    what that forgets is below the head."""
+    """As `assert_both_ways_alike`, of partitions. Where nothing comes twice, also the model's after compaction,
+    since what that forgets is not missed."""
     columns, records, model = Recorded(case, **feeding), Recorded(case, **feeding), case.model()
     full = filled(columns, batches)
     with record_by_record():

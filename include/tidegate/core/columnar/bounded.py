@@ -145,40 +145,45 @@ class _Partition:
         heapify(self._begins)
         self._held: list[tuple[int, int]] = []
         """Due time and first row, whose order is that of the keys."""
-        self._holdings: list[tuple[int, int, int]] = []
+        self._holdings: list[int] = []
+        """Of one after the other: the first row, the row after the last, the evictor's row or -1."""
         self.peak = 0
 
     def holdings(self) -> Holdings:
         """All of them, in the order in which they end."""
-        while (place := self._next_begin()) < self._rows:
-            row = self._row[heappop(self._begins)]
-            heappush(self._held, (self._due[row], row))
-            self.peak = max(self.peak, len(self._held))
-            if len(self._held) > self._most:
+        begins, held, due, step = self._begins, self._held, self._due, self._step
+        while True:
+            while held and step[held[0][1]] <= 2 * begins[0]:
+                self._fire()
+            place = heappop(begins)
+            if place == self._rows:
+                break
+            row = self._row[place]
+            heappush(held, (due[row], row))
+            if len(held) > self._most:
                 self._relieve(place)
-        return Holdings(*(np.array(self._holdings, np.int64) + self._low * np.array([1, 1, 0])).T)
-
-    def _next_begin(self) -> int:
-        """The place of the record with which the next holding begins; what fires before has fired."""
-        while self._held and self._step[self._held[0][1]] <= 2 * self._begins[0]:
-            self._fire()
-        return self._begins[0]
+            elif len(held) > self.peak:
+                self.peak = len(held)
+        first, end, evictor = np.array(self._holdings, np.int64).reshape(-1, 3).T
+        return Holdings(first + self._low, end + self._low, np.where(evictor < 0, -1, evictor + self._low))
 
     def _fire(self) -> None:
+        """The next timer fires."""
         row = heappop(self._held)[1]
         self._release(row, self._end[row], -1)
 
     def _relieve(self, place: int) -> None:
-        """Of what is too much after a record, let go what its time has reached, or else what is due first."""
+        """After a record that is too much, let out what its time has reached, or else what is due first."""
+        self.peak = len(self._held)
         while self._step[self._held[0][1]] <= 2 * place + 1:
             self._fire()
         if len(self._held) > self._most:
             row = heappop(self._held)[1]
-            end = bisect_right(self._place, place, row + 1, self._key_end[row])
-            self._release(row, end, self._row[place] + self._low)
+            end = bisect_right(self._place, place, row + 1, self._end[row])
+            self._release(row, end, self._row[place])
 
     def _release(self, row: int, end: int, evictor: int) -> None:
-        self._holdings.append((row, end, evictor))
+        self._holdings += (row, end, evictor)
         if end < self._key_end[row]:
             heappush(self._begins, self._place[end])
 
