@@ -259,7 +259,7 @@ def of_partitions(rows: Rows) -> Rows:
 
 
 def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], **feeding: Any) -> None:
-    """As `assert_both_ways_alike`, of partitions. Where nothing comes twice, also the model's after compaction,
+    """As `assert_both_ways_alike`, of partitions; where nothing comes twice also the model after compaction,
     since what that forgets is not missed."""
     columns, records, model = Recorded(case, **feeding), Recorded(case, **feeding), case.model()
     full = filled(columns, batches)

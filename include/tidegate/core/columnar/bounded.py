@@ -9,7 +9,6 @@ to the next: what lies between changes neither how many there are nor which of t
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -135,6 +134,7 @@ class _Partition:
         row = np.empty(self._rows, np.int64)
         row[place] = np.arange(self._rows)
         key_end = keys.end[keys.number[low:high]] - low
+        self._places = place
         # few rows are looked up, so these are cheaper than lists of all
         self._place, self._row, self._key_end = _view(place), _view(row), _view(key_end)
         self._due = _view(natural.due[low:high])
@@ -179,7 +179,8 @@ class _Partition:
             self._fire()
         if len(self._held) > self._most:
             row = heappop(self._held)[1]
-            end = bisect_right(self._place, place, row + 1, self._end[row])
+            later = self._places[row + 1 : self._end[row]]
+            end = row + 1 + int(later.searchsorted(place, side="right"))
             self._release(row, end, self._row[place])
 
     def _release(self, row: int, end: int, evictor: int) -> None:
