@@ -134,7 +134,6 @@ class _Partition:
         row = np.empty(self._rows, np.int64)
         row[place] = np.arange(self._rows)
         key_end = keys.end[keys.number[low:high]] - low
-        self._places = place
         # few rows are looked up, so these are cheaper than lists of all
         self._place, self._row, self._key_end = _view(place), _view(row), _view(key_end)
         self._due = _view(natural.due[low:high])
@@ -179,9 +178,18 @@ class _Partition:
             self._fire()
         if len(self._held) > self._most:
             row = heappop(self._held)[1]
-            later = self._places[row + 1 : self._end[row]]
-            end = row + 1 + int(later.searchsorted(place, side="right"))
-            self._release(row, end, self._row[place])
+            self._release(row, self._row_after(place, row), self._row[place])
+
+    def _row_after(self, place: int, row: int) -> int:
+        """The row after the last that a holding with this first row has at a place.
+
+        All in all each row is passed once at most, and a holding has few in a buffer that is full.
+        """
+        places, natural = self._place, self._end[row]
+        end = row + 1
+        while end < natural and places[end] <= place:
+            end += 1
+        return end
 
     def _release(self, row: int, end: int, evictor: int) -> None:
         self._holdings += (row, end, evictor)
