@@ -41,9 +41,10 @@ def sorted_batches(load: Load, shape: Shape, stage: core.Stage) -> list[pa.Recor
     value = shape.value(pa.array([], pa.int32())).type
     held, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
     schema = core.input_schema(value, held, output, INPUT)
-    tables = [_as_rows(schema, columns, core.RECORD) for columns in _records(load, shape)]
+    of_keys = core.groups(stage) == ("key",)
+    tables = [_as_rows(schema, columns, core.RECORD, of_keys) for columns in _records(load, shape)]
     if shape.known is not None:
-        tables.append(_as_rows(schema, _states(load, shape, held, output), core.STATE))
+        tables.append(_as_rows(schema, _states(load, shape, held, output), core.STATE, of_keys))
     table = pa.concat_tables(tables).combine_chunks()
     by = [(name, "ascending") for name in core.order(stage)]
     ordered = table.take(pc.sort_indices(table, sort_keys=by)).combine_chunks()
@@ -112,12 +113,19 @@ def _states(load: Load, shape: Shape, held: pa.DataType, output: pa.DataType) ->
     }
 
 
-def _as_rows(schema: pa.Schema, columns: dict[str, pa.Array], kind: int) -> pa.Table:
+def _as_rows(schema: pa.Schema, columns: dict[str, pa.Array], kind: int, of_keys: bool) -> pa.Table:
+    """Rows with the hash of what is decided together: keys, or, where a buffer is bounded, partitions."""
     size = len(columns["key"])
     constant = {"kind": kind, "updated_seq": 0, "topic": TOPIC, "part": 0, "passes": True}
     filled = {
         name: pa.repeat(pa.scalar(each, schema.field(name).type), size) for name, each in constant.items()
     }
-    given = filled | {"hash": key_hashes(columns["key"])} | columns
+    hashed = columns["key"] if of_keys else _places(columns["partition"])
+    given = filled | {"hash": key_hashes(hashed)} | columns
     arrays = [given[each.name] if each.name in given else pa.nulls(size, each.type) for each in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _places(partitions: pa.Int32Array) -> pa.StringArray:
+    """The text whose hash stands for a topic-partition, as the engine has it."""
+    return pc.binary_join_element_wise(TOPIC, partitions.cast(pa.string()), "/")

@@ -48,7 +48,7 @@ def _event(quantities: pa.Int32Array) -> pa.StructArray:
 
 
 def _allowed(keys: int) -> int:
-    """A buffer for 85 keys of 100: now and then it is full."""
+    """A buffer for 85 keys of 100: once 85 wait, each that comes to them lets the first one out early."""
     return max(keys * 85 // 100, 1)
 
 

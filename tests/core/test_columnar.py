@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tests.core.kernel_for_tests import Kernel
 from tests.core.model import Batch, Record
 from tests.core.model.strategies import Case, histories
 from tests.core.model.values import same
-from tests.core.test_against_model import assert_alike, filled
+from tests.core.test_against_model import assert_alike, by_key, counted, filled
 from tests.examples import examples
 from tidegate import core, errors
 from tidegate.core import columnar
@@ -189,6 +190,122 @@ def test_window_close_of_aggregates_is_the_same_on_columns(
     assert_both_ways_alike(case, batches, **feeding)
 
 
+BOUNDS = st.sampled_from([1, 2, 3, 5])
+BUFFERS = st.builds(
+    lambda most, when_full: {"max_records": most, "when_full": when_full},
+    BOUNDS,
+    st.sampled_from(["emit_early", "emit_early", "emit_early", "shut_down"]),
+)
+CROWDED = st.sampled_from([16, 40])
+"""Records of a history in which buffers are full again and again."""
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[Batch]:
+    """Many keys in two partitions, with ties, late records and deletions, cut into batches with clocks.
+
+    No record comes twice: a partition with a repetition goes record by record.
+    """
+    offsets, now, batches = [0, 0], 0, []
+    for _ in range(draw(st.integers(1, 4))):
+        records = []
+        for _ in range(draw(st.integers(0, draw(CROWDED)))):
+            now += draw(st.sampled_from([0, 0, 0, 1, 2, 7]))
+            partition = draw(st.sampled_from([0, 0, 0, 1]))
+            offsets[partition] += draw(st.integers(1, 2))
+            timestamp = max(0, now - draw(st.sampled_from([0, 0, 0, 1, 5, 40])))
+            key = draw(st.sampled_from(["a", "b", "c", "d", "e", "ä", "Z", "日本"]))
+            x, is_deletion = draw(st.integers(0, 3)), draw(st.sampled_from([False, False, False, True]))
+            value = None if is_deletion else {"x": float(x), "s": "p", "i": x, "d": None, "m": None}
+            records.append(Record(key, value, "in", partition, offsets[partition], timestamp))
+        clock = draw(st.none() | st.integers(0, now + 40))
+        cut_at = draw(st.sampled_from([frozenset(), frozenset(), frozenset({("in", 0)})]))
+        batches.append(Batch(tuple(records), clock, cut_at))
+    return batches
+
+
+COMPACTED = st.fixed_dictionaries({"arrow_rows": st.integers(1, 40), "compacting": st.just(True)})
+"""Of each entry the newest state row alone, as state is looked up: with others it goes record by record."""
+
+
+@st.composite
+def bounded(draw: st.DrawFn) -> Case:
+    emit = {"on": "time_limit", "after": draw(st.sampled_from(["1ms", "6ms", "30ms"])), "clock": draw(CLOCKS)}
+    stage = {"name": "out", "reduce": "latest", "select": {"x": "x", "s": "s"}}
+    return Case(stage | {"emit": emit | {"buffer": draw(BUFFERS)}})
+
+
+@st.composite
+def bounded_windows(draw: st.DrawFn) -> Case:
+    buffer = {"max_records": draw(st.sampled_from([1, 3, 6, 12])), "when_full": "shut_down"}
+    emit = {"on": "window_close", "clock": draw(CLOCKS), "buffer": buffer}
+    return draw(aggregates(emit, draw(TUMBLING)))
+
+
+def of_partitions(rows: Rows) -> Rows:
+    """Rows by partition, key and window: what a key emits in several partitions has no common order yet."""
+
+    def place_of(row: dict[str, Any]) -> tuple[Any, ...]:
+        return (row["kind"], row["topic"], row["partition"], row["key"], _start(row))
+
+    *decided, counts = rows
+    by_place = sorted(decided, key=place_of)
+    entries: Counter[tuple[Any, ...]] = Counter()
+    for row in by_place:
+        if row["kind"] == core.EMISSION:
+            place = (row["topic"], row["partition"], row["key"])
+            row["ordinal"], entries[place] = entries[place], entries[place] + 1
+    return [*by_place, counts]
+
+
+def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], **feeding: Any) -> None:
+    """As `assert_both_ways_alike`, of partitions; where nothing comes twice also the model after compaction,
+    since what that forgets is not missed."""
+    columns, records, model = Recorded(case, **feeding), Recorded(case, **feeding), case.model()
+    full = filled(columns, batches)
+    with record_by_record():
+        assert filled(records, batches) == full
+    for ours, theirs in zip(columns.rows, records.rows, strict=True):
+        for row, expected in itertools.zip_longest(of_partitions(ours), of_partitions(theirs)):
+            assert same(row, expected), f"{row} instead of {expected}"
+    positions = [record.position for batch in batches for record in batch.records]
+    if len(set(positions)) == len(positions) or not feeding["compacting"]:
+        assert filled(model, batches) == full
+        if not full:
+            assert_alike(columns, model, ordered=False)
+
+
+@examples(600)
+@given(bounded(), crowds() | HISTORIES, COMPACTED | FEEDING)
+def test_a_bounded_time_limit_is_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_and_the_model_alike(case, batches, **feeding)
+
+
+@examples(300)
+@given(bounded_windows(), crowds() | HISTORIES, COMPACTED | FEEDING)
+def test_a_bounded_window_close_is_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    assert_both_ways_and_the_model_alike(case, batches, **feeding)
+
+
+@examples(150)
+@given(bounded(), crowds())
+def test_by_stream_time_what_a_full_buffer_lets_out_does_not_depend_on_where_the_log_was_cut(
+    case: Case, batches: list[Batch]
+) -> None:
+    stage = case.stage | {"emit": case.stage["emit"] | {"clock": "stream"}}
+    log = [record for batch in batches for record in batch.records]
+    outcomes = []
+    for cuts in ([log], [[each] for each in log], [batch.records for batch in batches]):
+        kernel = Kernel(Case(stage), arrow_rows=40, compacting=True)
+        full = filled(kernel, [Batch(tuple(records)) for records in cuts])
+        outcomes.append("full" if full else repr((by_key(kernel.emissions, False), counted(kernel.counts))))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
 PLAIN = {
     "update": {"reduce": {"n": "count(*)", "total": "sum(x)"}, "emit": {"on": "update"}},
     "time_limit": {"reduce": "latest", "select": {"x": "x"}, "emit": {"on": "time_limit", "after": "5ms"}},
@@ -199,6 +316,7 @@ PLAIN = {
         "emit": {"on": "window_close"},
     },
 }
+LIMITED = {"on": "time_limit", "after": "5ms", "buffer": {"max_records": 1}}
 
 
 @pytest.mark.parametrize("stage", PLAIN.values(), ids=PLAIN.keys())
@@ -214,13 +332,36 @@ def test_only_keys_with_special_rows_go_record_by_record(
 
     monkeypatch.setattr(columnar, "Folding", Watched)
     kernel = Recorded(Case({"name": "out", **stage}), arrow_rows=40)
-    tombstone = replace(record("b", 3), value=None)
+    repeated = stage["reduce"] == "latest"  # of which a deletion is nothing special
+    special = record("b", 2) if repeated else replace(record("b", 3), value=None)
     kernel.apply(Batch((record("a", 1), record("b", 2), record("a", 4))))
     assert not taken
-    kernel.apply(Batch((tombstone, record("a", 5), record("b", 6))))
+    kernel.apply(Batch((special, record("a", 5), record("b", 6))))
     assert taken
     assert set.union(*taken) == {"b"}
 
 
 def record(key: str, offset: int) -> Record:
     return Record(key, {"x": 1.0, "s": "p", "i": 1, "d": None, "m": None}, "in", 0, offset, offset)
+
+
+def test_of_bounded_buffers_only_partitions_with_special_rows_go_record_by_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[set[int]] = []
+
+    class Watched(columnar.Folding):
+        def __init__(self, *arguments: Any) -> None:
+            taken.append(set(arguments[2].column("partition").to_pylist()))
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(columnar, "Folding", Watched)
+    stage = {"name": "out", "reduce": "latest", "select": {"x": "x"}, "emit": LIMITED}
+    kernel = Recorded(Case(stage), arrow_rows=40, compacting=True)
+    elsewhere = replace(record("a", 1), partition=1)
+    deletion = replace(record("a", 4), value=None)
+    kernel.apply(Batch((record("a", 1), record("b", 2), record("c", 3), deletion, elsewhere)))
+    assert kernel.counts["buffer-evict"] > 1
+    assert not taken
+    kernel.apply(Batch((record("a", 4), record("b", 6), replace(elsewhere, offset=2))))
+    assert set.union(*taken) == {0}

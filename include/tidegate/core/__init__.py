@@ -9,7 +9,7 @@ from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimi
 from tidegate.core.envelope import Envelope, KeyColumn
 from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
 from tidegate.core.gone import forgets_the_gone
-from tidegate.core.kernel import decide, groups, order
+from tidegate.core.kernel import decide, order
 from tidegate.core.metrics import metrics, running_totals
 from tidegate.core.prior_state import PriorState
 from tidegate.core.reduce import Aggregate, Aggregates, Collect, Latest, Reduce
@@ -26,7 +26,7 @@ from tidegate.core.rows import (
     input_schema,
     output_schema,
 )
-from tidegate.core.stage import Batch, Bound, Stage
+from tidegate.core.stage import Batch, Bound, Stage, groups
 from tidegate.core.windows import Hopping, Session, Tumbling, Window
 
 __all__ = [

@@ -56,21 +56,10 @@ class Buffer:
         most, bytes_ = self._bound.max_records, self._bound.max_bytes
         return (most is not None and len(self._held) > most) or (bytes_ is not None and self._bytes > bytes_)
 
-    @property
-    def _described(self) -> str:
-        bounds = {"max_records": self._bound.max_records, "max_bytes": self._bound.max_bytes}
-        return ", ".join(f"`{name}: {most}`" for name, most in bounds.items() if most is not None)
-
     def require_early(self) -> None:
         """Raise BufferFull where nothing may be emitted early."""
         if self._bound.when_full == "shut_down":
-            raise BufferFull(
-                f"A buffer would have to hold {len(self._held)} records"
-                + (f" with {self._bytes} bytes" if self._bound.max_bytes is not None else "")
-                + f", more than {self._described}",
-                "Nothing was written and no offset moved. Raise `max_records` or `max_bytes`, or use "
-                "`when_full: spill`; then `tidegate doctor PIPELINE --drop-plan`, and run again.",
-            )
+            raise buffer_full(self._bound, len(self._held), self._bytes)
 
     def clear(self) -> None:
         """The partition is done."""
@@ -79,3 +68,16 @@ class Buffer:
             self._counts.include({"suppression-buffer-bytes-max": self._peak_bytes})
         self._held.clear()
         self._bytes = self._peak_bytes = self._peak_records = 0
+
+
+def buffer_full(bound: Bound, records: int, bytes_: int = 0) -> BufferFull:
+    """The error of a buffer that would have to hold so much."""
+    bounds = {"max_records": bound.max_records, "max_bytes": bound.max_bytes}
+    described = ", ".join(f"`{name}: {most}`" for name, most in bounds.items() if most is not None)
+    return BufferFull(
+        f"A buffer would have to hold {records} records"
+        + (f" with {bytes_} bytes" if bound.max_bytes is not None else "")
+        + f", more than {described}",
+        "Nothing was written and no offset moved. Raise `max_records` or `max_bytes`, or use "
+        "`when_full: spill`; then `tidegate doctor PIPELINE --drop-plan`, and run again.",
+    )

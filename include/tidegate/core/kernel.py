@@ -16,7 +16,7 @@ from tidegate.core.ordering import in_order, merge_partitions
 from tidegate.core.prior_state import NO_STATE, PriorState, with_state
 from tidegate.core.quarantine import pass_through, without_unreadable
 from tidegate.core.rows import BY_KEY, BY_PARTITION, COUNTS, QUARANTINED, fill, output_schema
-from tidegate.core.stage import Batch, Stage
+from tidegate.core.stage import Batch, Stage, groups
 
 _WHOLE_BATCH = Batch()
 
@@ -24,11 +24,6 @@ _WHOLE_BATCH = Batch()
 def order(stage: Stage) -> tuple[str, ...]:
     """The columns by which a stage takes its rows."""
     return BY_PARTITION if stage.bound else BY_KEY
-
-
-def groups(stage: Stage) -> tuple[str, ...]:
-    """The columns whose rows are decided together. They have one hash."""
-    return ("topic", "partition") if stage.bound else ("key",)
 
 
 def decide(

@@ -54,6 +54,11 @@ class Stage:
         return not (self.remembers_hashes and isinstance(self.reduce, Latest))
 
 
+def groups(stage: Stage) -> tuple[str, ...]:
+    """The columns whose rows are decided together. They have one hash."""
+    return ("topic", "partition") if stage.bound else ("key",)
+
+
 @dataclass(frozen=True)
 class Batch:
     """What a batch adds to its rows. All times in epoch ms; -1: none.

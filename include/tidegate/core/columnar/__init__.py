@@ -1,25 +1,27 @@
 """The kernel on whole columns, where that says the same as record by record (`folding`), only sooner.
 
-Some stages are decided so altogether. Of others only plain keys are: those with a tombstone, a repetition, or
-whatever else a way does not know (its `special` says what) go record by record. Tests hold the two against
-each other, and both against a model that shares nothing with them.
+Some stages are decided so altogether. Of others only plain keys are: those with a repetition, or whatever
+else a way does not know (its `special` says what) go record by record; where a buffer is bounded, so do the
+others of their partition, which share it. Tests hold the two against each other, and both against a model
+that shares nothing with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.core.columnar import held, latest, updates, windowed
+from tidegate.core.columnar import bounded, held, latest, updates, windowed
 from tidegate.core.columnar.keys import Keys, Mask, parted
+from tidegate.core.columnar.partitions import by_key
 from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
 from tidegate.core.grouping import group_ends
 from tidegate.core.ordering import in_order
-from tidegate.core.stage import Batch, Stage
+from tidegate.core.stage import Batch, Stage, groups
 
 Way = Callable[[Stage, Batch, pa.Schema, pa.RecordBatch, Counts], Iterator[pa.RecordBatch]]
 """Decides rows of whole keys: gives emissions and state, sorted by hash."""
@@ -31,11 +33,11 @@ class _PlainKeys(Protocol):
     def suits(self, stage: Stage, batch: Batch, value: pa.StructType) -> bool:
         """Whether it decides the plain keys of a stage, of records with these columns."""
 
-    def special(self, stage: Stage, keys: Keys) -> Sequence[Mask]:
+    def special(self, stage: Stage, keys: Keys) -> Iterable[Mask]:
         """The rows whose keys are not plain."""
 
     def decide(
-        self, stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+        self, stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
     ) -> Iterator[pa.RecordBatch]:
         """Emissions and state of plain keys, sorted by hash."""
 
@@ -47,7 +49,9 @@ def way(stage: Stage, batch: Batch, value: pa.StructType) -> Way | None:
     """How a stage decides its rows on columns; None: it cannot. `value`: the records' columns."""
     if latest.suits(stage, batch, value):
         return latest.fold_columns
-    if batch.trace or batch.drain or stage.bound or stage.deduplicate == "root":
+    if batch.trace or batch.drain or stage.deduplicate == "root":
+        return None
+    if stage.bound and not bounded.suits(stage.bound):
         return None
     return next((_Parted(plain) for plain in _OF_PLAIN_KEYS if plain.suits(stage, batch, value)), None)
 
@@ -61,19 +65,25 @@ class _Parted:
     def __call__(
         self, stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
     ) -> Iterator[pa.RecordBatch]:
-        plain, special = self._split(stage, batch, rows)
+        keys, special = self._split(stage, batch, rows)
         decided: list[pa.RecordBatch] = []
-        if plain.num_rows:
-            decided += self._plain.decide(stage, batch, schema, plain, counts)
+        if keys is not None:
+            decided += self._plain.decide(stage, batch, schema, keys, counts)
         if special.num_rows:
-            decided += Folding(stage, batch, special, schema, counts).run(group_ends(special, ("key",)))
-        yield from _by_kind(decided) if plain.num_rows and special.num_rows else decided
+            decided += Folding(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
+        yield from _by_kind(decided) if keys is not None and special.num_rows else decided
 
-    def _split(
-        self, stage: Stage, batch: Batch, rows: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        keys = Keys(rows, batch)
-        return parted(rows, keys, [*self._plain.special(stage, keys), keys.tombstones()])
+    def _split(self, stage: Stage, batch: Batch, rows: pa.RecordBatch) -> tuple[Keys | None, pa.RecordBatch]:
+        """The plain keys, if there are any, and the rows that are left."""
+        keys_of = by_key if stage.bound else Keys
+        keys = keys_of(rows, batch)
+        masks = [*self._plain.special(stage, keys)]
+        if stage.bound:
+            masks.append(bounded.overfull(stage.bound, keys))
+        plain, special = parted(rows, keys, masks)
+        if not special.num_rows:
+            return keys, special
+        return (keys_of(plain, batch) if plain.num_rows else None), special
 
 
 def _by_kind(decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,8 +7,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.columnar import bounded
+from tidegate.core.columnar.bounded import Holdings, Natural
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask
 from tidegate.core.columnar.times import Times
+from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER
 from tidegate.core.stage import Batch, Stage
 
@@ -16,28 +19,34 @@ from tidegate.core.stage import Batch, Stage
 class Buffers:
     """One element per buffer, key by key, in the order in which they go out. All times in epoch ms."""
 
-    def __init__(self, stage: Stage, batch: Batch, keys: Keys) -> None:
+    def __init__(self, stage: Stage, batch: Batch, keys: Keys, counts: Counts) -> None:
         self._keys = keys
         timer = _Timers(stage, keys)
         count = _count_ends(stage.emit.full_at, keys)
-        end = np.minimum(timer.end, count)
-        self.first: Ints = _chained(keys, end)
+        chain = _chained(stage, keys, timer, count, counts)
+        self.first: Ints = chain.first
         """The first row of each, a record or the state row that it comes from."""
-        self.end: Ints = end[self.first]
+        self.end: Ints = chain.end
         """The row after its last."""
+        evicted = chain.evictor >= 0
         by_count = (count[self.first] <= timer.end[self.first]) & (count[self.first] < NEVER)
-        last = keys.end[keys.number[self.first]]
-        in_time = ~by_count & (timer.step[self.first] < 2 * last)
-        batch_end = batch_ends(batch, keys.rows, self.end - 1, ~by_count & ~in_time)
+        by_record = by_count | evicted
+        in_time = ~by_record & (timer.step[self.first] < timer.last[self.first])
+        batch_end = batch_ends(batch, keys.rows, self.end - 1, ~by_record & ~in_time)
         self.due: Ints = timer.due[self.first]
-        at_end = ~by_count & ~in_time & (self.due <= batch_end)
-        self.over: Mask = by_count | in_time | at_end
+        at_end = ~by_record & ~in_time & (self.due <= batch_end)
+        self.over: Mask = by_record | in_time | at_end
         """Whether it goes out; of each key only the last may not."""
-        self.at: Ints = np.where(by_count, keys.now[self.end - 1], self.due)
+        self.at: Ints = np.where(
+            by_record, keys.now[np.where(evicted, chain.evictor, self.end - 1)], self.due
+        )
         self.waits: Mask = timer.waits[self.first]
         """Whether its timer was still to come when it was set."""
-        self.waited: Mask = self.waits & ~by_count
+        self.waited: Mask = self.waits & ~by_record
         self.reason: npt.NDArray[np.str_] = np.where(by_count, "count", stage.emit.timer_reason)
+        self.reason = np.where(evicted, "emit_early", self.reason)
+        self.evicted = int(evicted.sum())
+        """How many go out early because there is no room for them."""
         fired = np.where(
             in_time, np.append(timer.at, 0)[np.minimum(timer.step[self.first], len(timer.at))], batch_end
         )
@@ -55,7 +64,11 @@ class Buffers:
 
 
 class _Timers:
-    """Per row, the timer of a buffer that begins there. `end`: the row after the buffer's last."""
+    """Per row, the timer of a buffer that begins there.
+
+    `step`: when it fires, which is `last` if no record's time makes it fire; `end`: the row after the
+    buffer's last.
+    """
 
     def __init__(self, stage: Stage, keys: Keys) -> None:
         times, rows = Times(keys), keys.rows
@@ -68,12 +81,8 @@ class _Timers:
             keys.is_state, mask(pc.fill_null(rows.column("waited"), False)), natural > keys.now
         )
         self.step = times.reached(self.due)
-        self.end = (self.step + 1) // 2
-
-
-def begun(keys: Keys) -> Mask:
-    """The state rows of entries that hold something back."""
-    return keys.is_state & (ints(keys.rows.column("pending")) > 0)
+        self.last = times.end
+        self.end = times.row_at(self.step)
 
 
 def _count_ends(full_at: int | None, keys: Keys) -> Ints:
@@ -86,9 +95,18 @@ def _count_ends(full_at: int | None, keys: Keys) -> Ints:
     return np.where(end <= keys.end[keys.number], end, NEVER)
 
 
-def _chained(keys: Keys, end: Ints) -> Ints:
-    """The first rows of the buffers that there are: each begins where the one before it ends."""
-    nothing = keys.is_state[keys.first] & ~begun(keys)[keys.first]
+def _chained(stage: Stage, keys: Keys, timer: _Timers, count: Ints, counts: Counts) -> Holdings:
+    """The buffers that there are, key by key."""
+    end = np.minimum(timer.end, count)
+    first = _first_rows(keys, end)
+    if stage.bound:
+        return bounded.within(stage.bound, keys, Natural(timer.due, timer.step, end), first, counts)
+    return Holdings(first, end[first], np.full(len(first), -1))
+
+
+def _first_rows(keys: Keys, end: Ints) -> Ints:
+    """Each buffer of a key begins where the one before it ends."""
+    nothing = keys.is_state[keys.first] & ~keys.begun()[keys.first]
     firsts: list[int] = []
     ends = end.tolist()
     for row, key_end in zip((keys.first + nothing).tolist(), keys.end.tolist(), strict=True):

@@ -6,13 +6,13 @@ which the time of the key's partition reaches it, or by count. Then each key's b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.columnar.buffers import Buffers, begun
+from tidegate.core.columnar.buffers import Buffers
 from tidegate.core.columnar.contents import Contents, Events, Newest
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
 from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
@@ -30,40 +30,41 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
     if stage.window is not None or stage.where is not None:
         return False
     if isinstance(emit, Threshold):
-        counted = emit.max_bytes is None and not emit.remembers_flush
+        counted = emit.max_bytes is None and not emit.remembers_flush and stage.bound is None
         return counted and isinstance(stage.reduce, Collect)
     return isinstance(emit, (TimeLimit, Interval)) and isinstance(stage.reduce, Latest)
 
 
-def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
+def special(stage: Stage, keys: Keys) -> Iterator[Mask]:
     """The rows whose keys are left to `folding`."""
-    return keys.before_epoch(), ~Times(keys).ascend, _edited(stage, keys), *keys.told_twice(stage)
+    yield from (keys.before_epoch(), ~Times(keys).ascend, _edited(stage, keys), *keys.told_twice(stage))
+    if not stage.reduce.takes_nulls:
+        yield keys.tombstones()
 
 
 def _edited(stage: Stage, keys: Keys) -> Mask:
     """State that the stage as it is would not have left: another strategy has, or one with other settings."""
-    has_timer, pending = mask(keys.rows.column("due_at").is_valid()), begun(keys)
+    has_timer, pending = mask(keys.rows.column("due_at").is_valid()), keys.begun()
     natural = stage.emit.due_since(ints(keys.rows.column("since")))
     due = np.where(has_timer, ints(keys.rows.column("due_at")), NEVER)
     moved = np.where(pending, (natural > due) | (has_timer != (natural != NEVER)), has_timer)
     sized = ~pending & (ints(keys.rows.column("bytes")) != 0)
-    has_value = mask(keys.rows.column("held").is_valid())
-    collects = isinstance(stage.reduce, Collect)
-    other = (has_value != pending) | (~pending & (keys.timestamp != -1)) if collects else ~has_value
     windowed = mask(keys.rows.column("window_start").is_valid())
-    edited: Mask = keys.is_state & (moved | sized | other | windowed)
+    edited: Mask = keys.is_state & (moved | sized | windowed)
+    if isinstance(stage.reduce, Collect):
+        has_value = mask(keys.rows.column("held").is_valid())
+        edited |= keys.is_state & ((has_value != pending) | (~pending & (keys.timestamp != -1)))
     return edited
 
 
 def decide(
-    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+    stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
     """Plain keys: their buffers that are over go out, what is left is kept."""
-    keys = Keys(rows, batch)
-    buffers = Buffers(stage, batch, keys)
+    buffers = Buffers(stage, batch, keys, counts)
     contents: Contents = Events(keys) if isinstance(stage.reduce, Collect) else Newest(keys)
     _count(stage, keys, buffers, counts)
-    emitted = _emitted(buffers, contents)
+    emitted = _emitted(keys, buffers, contents)
     yield from emission_rows(schema, keys, emitted, counts)
     yield from _states(stage, schema, keys, buffers, contents, emitted, counts)
 
@@ -71,23 +72,39 @@ def decide(
 def _count(stage: Stage, keys: Keys, buffers: Buffers, counts: Counts) -> None:
     records = int((~keys.is_state).sum())
     counts["used"] += records
+    counts["tombstones"] += int(keys.tombstones().sum())
+    counts["buffer-evict"] += buffers.evicted
     if not stage.emit.empties:
         begun_by_record = int((~keys.is_state[buffers.first]).sum())
         counts["intermediate-result-suppression"] += records - begun_by_record
     count_overtime(buffers.overtime, counts)
 
 
-def _emitted(buffers: Buffers, contents: Contents) -> EmittedRows:
-    over = buffers.over
+def _emitted(keys: Keys, buffers: Buffers, contents: Contents) -> EmittedRows:
+    """What goes out; a deletion only of a value that consumers have."""
+    over = np.flatnonzero(buffers.over)
+    values = contents.values(buffers.first[over], buffers.end[over])
+    if values.null_count:
+        out = _is_news(keys, buffers.first[over], mask(values.is_valid()))
+        over, values = over[out], values.filter(pa.array(out))
     first, end = buffers.first[over], buffers.end[over]
     return EmittedRows(
         end - 1,
-        contents.values(first, end),
+        values,
         contents.timestamps(first, end),
         buffers.at[over],
         buffers.reason[over],
         buffers.waited[over],
     )
+
+
+def _is_news(keys: Keys, first: Ints, has_value: Mask) -> Mask:
+    """Of the buffers that end, those with a value, and those with a deletion of what went out before."""
+    number = keys.number[first]
+    of_state = mask(keys.rows.column("emitted").is_valid())[keys.first[number]]
+    is_first = np.diff(number, prepend=-1) != 0
+    consumers_have = np.where(is_first, of_state, np.append(False, has_value[:-1]))
+    return has_value | consumers_have
 
 
 def _states(
@@ -102,20 +119,24 @@ def _states(
     """A row for each key with records, or with something that went out."""
     flush = np.full(len(keys.first), -1)
     flush[keys.number[emitted.row]] = np.arange(len(emitted.row))  # the last one of a key stays
-    changed = np.flatnonzero(~keys.is_state[keys.end - 1] | (flush >= 0))
+    changes = ~keys.is_state[keys.end - 1]
+    changes[keys.number[buffers.first[buffers.over]]] = True
+    changed = np.flatnonzero(changes)
     if not len(changed):
         return
     row, left = keys.end[changed] - 1, buffers.waiting()[changed]
     waits = left >= 0
     first = np.where(waits, buffers.first[left], row)
     held, timestamp = contents.values(first, row + 1), contents.timestamps(first, row + 1)
-    keeps_value = not stage.emit.empties
-    if not keeps_value:
+    if stage.emit.empties:
         held, timestamp = only(held, waits), np.where(waits, timestamp, -1)
     size = np.zeros(len(row), np.int64)
     size[waits] = contents.sizes(held.filter(pa.array(waits)))
     due = np.where(waits, buffers.due[left], NEVER)
-    live = waits | keeps_value
+    last_emitted = _last_emitted(stage, keys, changed, flush[changed], emitted)
+    live = waits | mask(held.is_valid())
+    if "emitted" in last_emitted:
+        live |= mask(last_emitted["emitted"].is_valid())
     columns = {
         "held": held,
         "timestamp": timestamp,
@@ -124,12 +145,12 @@ def _states(
         "since": pa.array(_since(keys)[first], mask=~waits),
         "bytes": size,
         "due_at": pa.array(due, mask=due == NEVER),
-        "waited": np.where(waits, buffers.waits[left], keeps_value),
-        **_last_emitted(stage, keys, changed, flush[changed], emitted, live),
+        "waited": np.where(waits, buffers.waits[left], live),
+        **{name: only(column, live) for name, column in last_emitted.items()},
     }
     count_states(keys, row, live, counts)
     start = keys.first[changed]
-    counts["suppression-buffer-records"] += int(waits.sum()) - int(begun(keys)[start].sum())
+    counts["suppression-buffer-records"] += int(waits.sum()) - int(keys.begun()[start].sum())
     counts["suppression-buffer-bytes"] += int(size.sum()) - int(ints(keys.rows.column("bytes"))[start].sum())
     yield from state_rows(schema, keys, row, columns)
 
@@ -140,7 +161,7 @@ def _since(keys: Keys) -> Ints:
 
 
 def _last_emitted(
-    stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: EmittedRows, live: Mask
+    stage: Stage, keys: Keys, changed: Ints, flush: Ints, emitted: EmittedRows
 ) -> dict[str, pa.Array]:
     """What each changed key last let out, by `flush` in this batch, else (-1) as its state has it."""
     first, went_out = keys.first[changed], flush >= 0
@@ -149,7 +170,7 @@ def _last_emitted(
         stored_ms = pc.if_else(
             pc.and_(stored_ms.is_null(), stored.is_valid()), pa.array(keys.timestamp), stored_ms
         )
-    place = pa.array(np.where(went_out, flush, len(emitted.row) + first), mask=~live)
+    place = pa.array(np.where(went_out, flush, len(emitted.row) + first))
     columns = {"emitted_timestamp": pa.concat_arrays([pa.array(emitted.timestamp), stored_ms]).take(place)}
     if not stage.emit.empties:
         columns["emitted"] = pa.concat_arrays([emitted.value, stored]).take(place)

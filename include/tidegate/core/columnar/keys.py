@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -26,13 +27,32 @@ _AT_REST = ("pending", "bytes", "due_at", "window_start", "flushed_at")
 """What the state row of an entry has not, or as 0, when it holds nothing back."""
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Whole topic-partitions whose rows were brought together by key.
+
+    Per row, the `number` of its partition (0, 1, 2 …, ascending), and its `place` among all rows as they were
+    before: partition after partition, each in its order.
+    """
+
+    number: Ints
+    place: Ints
+
+
 class Keys:
     """Rows of whole keys, at least one, as NumPy columns of one element per row. All times in epoch ms.
 
-    With `begins`, true where a part of a key begins, those parts stand for keys.
+    With `begins`, true where a part of a key begins, those parts stand for keys. With `lines`, keys of a
+    partition are decided together, and see the times of all of its records; without, each key is a line.
     """
 
-    def __init__(self, rows: pa.RecordBatch, batch: Batch, begins: Mask | None = None) -> None:
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        batch: Batch,
+        begins: Mask | None = None,
+        lines: Lines | None = None,
+    ) -> None:
         self.rows = rows
         self._batch = batch
         self._starts = starts(rows.column("key")) if begins is None else pa.array(begins)
@@ -42,6 +62,11 @@ class Keys:
         """Per key, the row after its last."""
         self.number: Ints = np.repeat(np.arange(len(self.first)), self.end - self.first)
         """Per row, the number of its key."""
+        self.lines = lines
+        self.line: Ints = self.number if lines is None else lines.number
+        """Per row, the number of its line."""
+        self.place: Ints = np.arange(rows.num_rows) if lines is None else lines.place
+        """Per row, its place in the order of lines."""
         self.is_state = mask(pc.equal(rows.column("kind"), STATE))
         self.timestamp = ints(rows.column("timestamp"))
 
@@ -56,8 +81,10 @@ class Keys:
         return np.maximum(self.before, self.timestamp)
 
     def of_any(self, rows: Mask) -> Mask:
-        """Per key, whether any of its rows is one of these."""
-        return np.logical_or.reduceat(rows, self.first)
+        """Per row, whether any of its line's rows is one of these."""
+        lines = np.zeros(self.line[-1] + 1, np.bool_)
+        lines[self.line[rows]] = True
+        return lines[self.line]
 
     def repeated(self) -> Mask:
         """The records that their key's state has had already."""
@@ -71,6 +98,11 @@ class Keys:
             busy |= ints(self.rows.column(name)) != 0
         waited = mask(pc.fill_null(self.rows.column("waited"), False))
         return ~(self.is_state & (busy | waited))
+
+    def begun(self) -> Mask:
+        """The state rows of entries that hold something back."""
+        begun: Mask = self.is_state & (ints(self.rows.column("pending")) > 0)
+        return begun
 
     def superseded(self) -> Mask:
         """The state rows that have rows of their key before them: more than one tells of an entry."""
@@ -122,8 +154,11 @@ def accumulated(ufunc: np.ufunc, values: npt.NDArray[_Number], keys: Keys) -> np
 def parted(
     rows: pa.RecordBatch, keys: Keys, special: Sequence[Mask]
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The rows of keys that have none of the special ones, and those of the others."""
-    apart = keys.of_any(np.logical_or.reduce(special))[keys.number]
+    """The rows of lines that have none of the special ones, and those of the others.
+
+    `rows` are in the order of lines, which `keys` keeps: only within a line it brings rows together.
+    """
+    apart = keys.of_any(np.logical_or.reduce(special))
     if not apart.any():
         return rows, rows.slice(0, 0)
     return rows.filter(pa.array(~apart)), rows.filter(pa.array(apart))

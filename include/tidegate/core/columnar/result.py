@@ -38,11 +38,12 @@ class EmittedRows:
 def emission_rows(
     schema: pa.Schema, keys: Keys, emitted: EmittedRows, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Emissions of values, none of which is a deletion."""
+    """Emissions; one without a value is a deletion."""
     number = len(emitted.row)
     if not number:
         return
     counts["emitted"] += number
+    counts["emitted-tombstones"] += emitted.value.null_count
     reason = pa.array(emitted.reason, pa.string())
     counts.include(
         {"emitted." + each["values"]: each["counts"] for each in pc.value_counts(reason).to_pylist()}

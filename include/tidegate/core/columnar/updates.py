@@ -29,15 +29,16 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     held, emitted = (mask(keys.rows.column(name).is_valid()) for name in ("held", "emitted"))
     # a value that never went out: of an edited pipeline
     unsent = keys.is_state & (held != emitted)
-    return ~keys.at_rest(), unsent, running.may_overflow(stage.reduce, keys), *keys.told_twice(stage)
+    overflows = running.may_overflow(stage.reduce, keys)
+    return ~keys.at_rest(), unsent, overflows, keys.tombstones(), *keys.told_twice(stage)
 
 
 def decide(
-    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+    stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
     """Plain keys: each record is an emission."""
+    del batch
     assert isinstance(stage.reduce, Aggregates)
-    keys = Keys(rows, batch)
     results = running.folded(stage.reduce, keys, schema.field("held").type)
     timestamps = accumulated(np.maximum, np.maximum(keys.timestamp, -1), keys)  # -1: as entries begin
     records = np.flatnonzero(~keys.is_state)

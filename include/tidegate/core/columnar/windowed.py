@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.columnar import running
+from tidegate.core.columnar import bounded, running
 from tidegate.core.columnar.buffers import batch_ends
 from tidegate.core.columnar.contents import text_bytes
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
@@ -30,6 +30,8 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
     """Whether the plain keys of a stage can be decided so, of records with these columns."""
     if not isinstance(stage.emit, WindowClose) or not isinstance(stage.window, Tumbling):
         return False
+    if stage.bound and stage.bound.when_full == "emit_early":  # which no pipeline file can ask for
+        return False
     is_known = isinstance(stage.reduce, Aggregates) and running.suits(stage.reduce, value)
     return is_known and stage.where is None
 
@@ -42,6 +44,7 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
         ~Times(keys).ascend,
         _edited(_tumbling(stage), keys),
         running.may_overflow(stage.reduce, keys),
+        keys.tombstones(),
     ]
     if stage.deduplicate == "offset" and keys.is_state.any():
         offset = ints(keys.rows.column("offset"))
@@ -71,15 +74,17 @@ def _tumbling(stage: Stage) -> Tumbling:
 
 
 def decide(
-    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+    stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
     """Plain keys: windows that are over go out, the others wait."""
-    windows = _Windows(_tumbling(stage), batch, Keys(rows, batch))
+    windows = _Windows(_tumbling(stage), batch, keys)
     counts["expired-window-record-drop"] += windows.late
     counts["late-record-drop"] += windows.late
     if not windows.order.size:
         return
     assert isinstance(stage.reduce, Aggregates)
+    if stage.bound:
+        bounded.require_room(stage.bound, keys, windows.first, windows.due_step, counts)
     entries = windows.entries
     results = running.folded(stage.reduce, entries, schema.field("held").type)
     _count(windows, counts)
@@ -114,7 +119,7 @@ class _Windows:
         self.order: Ints = _by_window(keys, start, ~is_late)
         """The other rows, by key and window; of an entry's state rows only the newest, if it is open."""
         times = Times(keys)
-        self._due_step, self._times = times.reached(close), times.at
+        self._row_step, self._times = times.reached(close), times
         self._keys, self._size = keys, window.size_ms
         self._row_start, self._row_close = start, close
 
@@ -149,6 +154,12 @@ class _Windows:
         return self._row_close[self.first]
 
     @cached_property
+    def due_step(self) -> Ints:
+        """The step in which the time of its key's partition reaches its end."""
+        step: Ints = self._row_step[self.first]
+        return step
+
+    @cached_property
     def timestamp(self) -> Ints:
         """The largest timestamp in each."""
         return np.maximum.reduceat(self.entries.timestamp, self.entries.first)
@@ -173,16 +184,15 @@ class _Windows:
     @cached_property
     def _in_time(self) -> Mask:
         """Whether its key's records have reached its end."""
-        key_ends = self._keys.end[self._keys.number[self.first]]
-        in_time: Mask = self._due_step[self.first] < 2 * key_ends
+        in_time: Mask = self.due_step < self._times.end[self.first]
         return in_time
 
     @cached_property
     def fired(self) -> Ints:
         """The time that reached its end, if any did."""
-        steps = np.minimum(self._due_step[self.first], len(self._times) - 1)
+        steps = np.minimum(self.due_step, len(self._times.at) - 1)
         ends = batch_ends(self._batch, self.entries.rows, self.last, ~self._in_time)
-        return np.where(self._in_time, self._times[steps], ends)
+        return np.where(self._in_time, self._times.at[steps], ends)
 
     @cached_property
     def over(self) -> Mask:
