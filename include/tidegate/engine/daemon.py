@@ -28,17 +28,17 @@ def main() -> None:
 
     del arrow_source, kernel_task, source, time_task, written
     gc.freeze()
-    keep_one_arena()
+    share_arenas()
     daemon.manager()
 
 
-def keep_one_arena() -> None:
-    """Have threads share one heap. glibc gives each of its own, up to eight times as many as there are cores,
-    and the next batch's threads of the Kafka client do not use again what those before have freed there.
+def share_arenas() -> None:
+    """Have all threads but the first share one heap. glibc gives them up to eight for each core, and the next
+    batch's threads of the Kafka client do not use again what those before have freed in theirs.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc has no arenas
     if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_ARENA_MAX, 2)
 
 
 def prefer_installed_pyspark() -> None:
