@@ -85,6 +85,10 @@ class SimProducer(Client):
         with client_errors():
             self._epoch = self._until("init_producer", lambda: self._broker.init_producer(self._name))
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        with client_errors():
+            self._ask("metadata", lambda: None)
+
     def begin_transaction(self) -> None:
         self._number += 1
 
