@@ -32,6 +32,8 @@ _CONF = {
     "spark.python.daemon.module": "tidegate.engine.daemon",
     # A stream's session is to be there for its next batch, whenever that is; there are as many as streams.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
+    # What a batch has shuffled stays until the JVM collects garbage, which so small ones rarely make it do.
+    "spark.cleaner.periodicGC.interval": "2min",
 }
 
 
