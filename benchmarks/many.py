@@ -205,13 +205,23 @@ class _Watch:
     def drain(self, names: Sequence[str]) -> None:
         """Let no run begin any more, and wait for those tasks that have begun."""
         self._say("waiting for what is under way")
-        for name in names:
-            self._stack.airflow.pause(name)
         deadline = time.monotonic() + _DRAIN_S
+        for name in names:
+            self._pause(name, deadline)
         under_way = "/dags/~/dagRuns/~/taskInstances?state=running&state=queued&limit=1"
         while self._stack.airflow.api("GET", under_way)["total_entries"]:
             if time.monotonic() > deadline:
                 raise ResultWrong(f"Tasks are still under way after {_DRAIN_S:.0f} s")
+            self._pass(1.0)
+
+    def _pause(self, name: str, deadline: float) -> None:
+        """Airflow's database is SQLite, and now and then locked for so long that a request fails."""
+        while True:
+            try:
+                return self._stack.airflow.pause(name)
+            except SetupFailed:
+                if time.monotonic() > deadline:
+                    raise
             self._pass(1.0)
 
     def _pass(self, seconds: float) -> None:
