@@ -10,8 +10,9 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +163,10 @@ class _Watch:
         new = [name for name in names if name not in self._active]
         self._say(f"{len(names)} pipelines: {len(new)} more have their first batch")
         self._feed.add(map(_source, new))
-        for name in new:
-            self._stack.airflow.unpause(name)
-        self._active |= set(new)
         deadline = time.monotonic() + _WARM_UP_S + _WARM_UP_EACH_S * len(new)
+        for name in new:
+            self._patiently(partial(self._stack.airflow.unpause, name), deadline)
+        self._active |= set(new)
         ledger = Ledger.open(self._url)
         waiting = new
         while waiting := [name for name in waiting if not ledger.publications(Stream(name, 1), 1)]:
@@ -207,18 +208,18 @@ class _Watch:
         self._say("waiting for what is under way")
         deadline = time.monotonic() + _DRAIN_S
         for name in names:
-            self._pause(name, deadline)
+            self._patiently(partial(self._stack.airflow.pause, name), deadline)
         under_way = "/dags/~/dagRuns/~/taskInstances?state=running&state=queued&limit=1"
         while self._stack.airflow.api("GET", under_way)["total_entries"]:
             if time.monotonic() > deadline:
                 raise ResultWrong(f"Tasks are still under way after {_DRAIN_S:.0f} s")
             self._pass(1.0)
 
-    def _pause(self, name: str, deadline: float) -> None:
+    def _patiently(self, ask: Callable[[], None], deadline: float) -> None:
         """Airflow's database is SQLite, and now and then locked for so long that a request fails."""
         while True:
             try:
-                return self._stack.airflow.pause(name)
+                return ask()
             except SetupFailed:
                 if time.monotonic() > deadline:
                     raise
