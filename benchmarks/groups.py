@@ -16,9 +16,9 @@ from benchmarks.measure import (
     busy_ticks,
     command_line,
     descendants,
-    own_share_bytes,
     processes,
 )
+from tidegate.local.processes import own_share_bytes
 
 OTHERS = "others on this machine"
 OWN = "the benchmark"

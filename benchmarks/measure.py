@@ -264,11 +264,6 @@ def _number(pid: int, file: str, name: str) -> int:
     return 0
 
 
-def own_share_bytes(pid: int) -> int:
-    """A process's memory, of shared pages its share; 0 of one that has just ended."""
-    return _number(pid, "smaps_rollup", "Pss:") * 1024
-
-
 def command_line(pid: int) -> str:
     """A process's command, or the title that it has given itself; empty of one that has ended."""
     with suppress(OSError):

@@ -14,10 +14,11 @@ import click
 
 from benchmarks.events import Load, send
 from benchmarks.figures import mib, show_json, show_table, teller
-from benchmarks.measure import LastingCommand, own_share_bytes
+from benchmarks.measure import LastingCommand
 from benchmarks.place import PIPELINE, SOURCE, running, write_pipeline
 from benchmarks.programs import session
 from benchmarks.turns import Say
+from tidegate.local.processes import own_share_bytes
 from tidegate.local.spark_server import SparkServer
 
 _WARM = 50

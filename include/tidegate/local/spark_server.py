@@ -13,7 +13,7 @@ from pathlib import Path
 from tidegate.errors import SetupFailed
 from tidegate.local.class_archive import archive_options
 from tidegate.local.java import find_java, java_home
-from tidegate.local.processes import LocalServer, Supervised, claim_port, free_port
+from tidegate.local.processes import LocalServer, Supervised, claim_port, free_port, own_share_bytes
 from tidegate.local.warden import living_below
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -129,7 +129,7 @@ class SparkServer(LocalServer):
 
     def _memory_bytes(self) -> int:
         """What its processes have in memory; pages that they share are divided among them."""
-        return sum(map(_own_share_bytes, self.processes()))
+        return sum(map(own_share_bytes, self.processes()))
 
     def _is_connected(self) -> bool:
         """Whether a client is (Linux; elsewhere it is taken for granted, and nothing is started anew)."""
@@ -144,14 +144,6 @@ class SparkServer(LocalServer):
 
 def _half_of_memory() -> int:
     return max(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2, _LEAST_LIMIT_BYTES)
-
-
-def _own_share_bytes(pid: int) -> int:
-    """Of a process (Linux; elsewhere 0). One that has just ended has none."""
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    return 0
 
 
 def _spark_class() -> Path:

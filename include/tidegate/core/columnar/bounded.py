@@ -61,9 +61,10 @@ def require_room(bound: Bound, keys: Keys, first: Ints, step: Ints, counts: Coun
     `first`, `step`: the first row of each holding, and the step in which its timer fires.
     """
     occupancy = _Occupancy(keys, first, step)
-    if occupancy.lines_above(_most(bound)).any():
+    above = occupancy.lines_above(_most(bound))
+    if above.any():
         raise buffer_full(bound, _most(bound) + 1)
-    counts.include({_PEAK: occupancy.peak})
+    counts.include({_PEAK: occupancy.peak(~above)})
 
 
 def within(bound: Bound, keys: Keys, natural: Natural, first: Ints, counts: Counts) -> Holdings:
@@ -71,10 +72,11 @@ def within(bound: Bound, keys: Keys, natural: Natural, first: Ints, counts: Coun
     if bound.when_full == "shut_down":
         require_room(bound, keys, first, natural.step[first], counts)
         return Holdings(first, natural.end[first], np.full(len(first), -1))
-    above = _Occupancy(keys, first, natural.step[first]).lines_above(_most(bound))
+    occupancy = _Occupancy(keys, first, natural.step[first])
+    above = occupancy.lines_above(_most(bound))
     line = keys.line[first]
     roomy = first[~above[line]]
-    counts.include({_PEAK: _Occupancy(keys, roomy, natural.step[roomy]).peak})
+    counts.include({_PEAK: occupancy.peak(~above)})
     parts = [Holdings(roomy, natural.end[roomy], np.full(len(roomy), -1))]
     for number in np.flatnonzero(above).tolist():
         partition = _Partition(keys, natural, first[line == number], _most(bound))
@@ -108,10 +110,9 @@ class _Occupancy:
         self._line = keys.line[begins // 2]
         self._lines = int(keys.line[-1]) + 1
 
-    @property
-    def peak(self) -> int:
-        """The most of any partition, before a record's own time lets anything out."""
-        return int(self._with_record.max(initial=0))
+    def peak(self, lines: Mask) -> int:
+        """The most of any of these lines, before a record's own time lets anything out."""
+        return int(self._with_record[lines[self._line]].max(initial=0))
 
     def lines_above(self, most: int) -> Mask:
         """Per line, whether more than so many are left after a record."""
