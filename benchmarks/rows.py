@@ -47,8 +47,10 @@ def sorted_batches(load: Load, shape: Shape, stage: core.Stage) -> list[pa.Recor
         tables.append(_as_rows(schema, _states(load, shape, held, output), core.STATE, of_keys))
     table = pa.concat_tables(tables).combine_chunks()
     by = [(name, "ascending") for name in core.order(stage)]
-    ordered = table.take(pc.sort_indices(table, sort_keys=by)).combine_chunks()
-    return list(ordered.to_batches(max_chunksize=BATCH_ROWS))
+    order = pc.sort_indices(table, sort_keys=by)
+    # Each batch has its own buffers, as from Spark: the text of a slice is checked with all of its buffer.
+    taken = (table.take(order.slice(begin, BATCH_ROWS)) for begin in range(0, len(order), BATCH_ROWS))
+    return [batch for rows in taken for batch in rows.combine_chunks().to_batches()]
 
 
 def end_times(load: Load) -> dict[tuple[str, int], int]:

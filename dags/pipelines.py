@@ -1,5 +1,5 @@
 """One DAG per file in the pipelines folder; see `plugins/tidegate_airflow/factory.py`."""
 
-from tidegate_airflow.factory import pipeline_dags
+from tidegate_airflow import pipeline_dags
 
 globals().update(pipeline_dags())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,9 @@ import pytest
 from hypothesis import settings
 
 from tests.postgres import PostgresServer, postgres_server
+from tests.secured import SecuredBroker
 from tests.world import World
+from tidegate import failpoints
 from tidegate.local.broker import KafkaBroker
 
 if TYPE_CHECKING:
@@ -46,6 +50,15 @@ def broker(home: Path) -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
+def secured(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """Another real broker, with TLS and logins."""
+    folder = tmp_path_factory.mktemp("secured")
+    (folder / "jars").symlink_to(installed / "jars", target_is_directory=True)
+    with SecuredBroker(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
     from tidegate.engine.session import open_session
@@ -53,6 +66,24 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def unhit_failpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hits of failpoints are counted from each test's begin, whatever the process has run before."""
+    monkeypatch.setattr(failpoints, "_hits", Counter())
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder on Python's path, for a user's modules; a test's imports from it are forgotten after it."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    packages = {path.stem for path in folder.iterdir()}
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,12 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 # A part may import those of lower layers, and itself. Parts of one layer do not know each other.
 LAYERS = [
     {"arrow", "errors", "failpoints", "frozen", "postgres"},
+    {"extras"},
     {"core"},
     {"spec", "formats"},
     {"ledger", "broker", "lake", "local"},
     {"settings"},
-    {"engine", "sinks", "quality"},
+    {"engine", "sinks", "quality", "scaffold"},
     {"app"},
     {"maintenance"},  # below the protocol: a batch compacts what nobody has compacted for long
     {"protocol"},

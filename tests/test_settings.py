@@ -26,6 +26,30 @@ def test_a_heap_that_java_or_spark_would_refuse_is_refused_first(text: str) -> N
         Settings.from_environment({"TIDEGATE_SPARK_MEMORY": text})
 
 
+def test_each_cluster_has_a_variable_of_its_own_and_is_read_when_it_is_needed() -> None:
+    settings = Settings.from_environment(
+        {
+            "TIDEGATE_KAFKA": "main:1",
+            "TIDEGATE_KAFKA_SHOP": '{"bootstrap.servers": "shop:2"}',
+            "TIDEGATE_KAFKA_BROKEN": "{",
+            "TIDEGATE_KAFKA_EMPTY": "",
+            "TIDEGATE_KAFKA_PORT": "9092",
+        }
+    )
+    assert (settings.kafka().servers, settings.kafka("shop").servers) == ("main:1", "shop:2")
+    assert settings.kafka("shop").variable == "TIDEGATE_KAFKA_SHOP"
+    with pytest.raises(SettingsInvalid, match="TIDEGATE_KAFKA_BROKEN is neither"):
+        settings.kafka("broken")
+    with pytest.raises(SettingsInvalid, match=r"TIDEGATE_KAFKA_EMPTY is not set.*`connection: empty`"):
+        settings.kafka("empty")
+
+
+def test_connections_are_not_in_what_settings_show() -> None:
+    secret = "canary-93aa"
+    environment = {"TIDEGATE_SQL": f"postgresql://u:{secret}@h/d", "TIDEGATE_KAFKA_A": secret}
+    assert secret not in repr(Settings.from_environment(environment))
+
+
 @pytest.mark.parametrize(("text", "days"), [("", 30.0), ("0", 0.0), ("0.5", 0.5), ("365", 365.0)])
 def test_time_travel_is_in_days(text: str, days: float) -> None:
     assert Settings.from_environment({"TIDEGATE_TIME_TRAVEL": text}).time_travel == timedelta(days=days)

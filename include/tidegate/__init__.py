@@ -23,4 +23,4 @@ def read_state(
     from tidegate.app import App
     from tidegate.ledger import Stream
 
-    return inspect.read_state(App.from_environment(), Stream(pipeline, generation), as_of, stage)
+    return inspect.read_state(App.for_reading(), Stream(pipeline, generation), as_of, stage)

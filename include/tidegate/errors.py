@@ -12,6 +12,7 @@ TidegateError
 │   └── OutcomeUnknown        a commit was sent and no answer came; the next try reads what is true
 └── Permanent                 a retry cannot help until someone acts, exit code 2
     ├── SettingsInvalid
+    ├── TriggerInvalid        a run's parameters do not go together, or not with the pipeline
     ├── PipelineInvalid       carries every problem found, each with file, line and fix
     ├── PipelineChanged       an edit of the file that the state of its generation does not survive
     ├── SchemaChanged         the same, found by Spark: a column of another type than in the state
@@ -117,6 +118,10 @@ class Permanent(TidegateError):
 
 class SettingsInvalid(Permanent):
     """A setting is missing or wrong."""
+
+
+class TriggerInvalid(Permanent):
+    """What a run was triggered with does not go together, or not with the pipeline. Nothing was planned."""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ TIDEGATE_HOME               one folder for everything that tidegate writes; defa
 TIDEGATE_LEDGER             SQLAlchemy URL; default SQLite in TIDEGATE_HOME
 TIDEGATE_LAKE               folder or URI of the files and tables; default `TIDEGATE_HOME/lake`
 TIDEGATE_KAFKA              bootstrap servers, or a JSON object of Kafka client properties
+TIDEGATE_KAFKA_<CONNECTION> the same, for a source and sinks with `connection: <connection>`
 TIDEGATE_SQL                SQLAlchemy URL of the SQL sinks' database
 TIDEGATE_SQL_<CONNECTION>   the same, for sinks with `connection: <connection>`
-TIDEGATE_PYTHON_MODULES     modules whose functions `equal: {python: …}` may name, with commas; default none
+TIDEGATE_PYTHON_MODULES     modules whose functions `equal: {python: …}`, and a Kafka login's callback, may
+                            name, with commas; default none
 TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines`
 TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
 TIDEGATE_SPARK_MASTER       master for `tidegate run`, or sc://…; default `local[*]` (Airflow: its connection)
@@ -27,39 +29,41 @@ from pathlib import Path
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.errors import SettingsInvalid
+from tidegate.spec.connection import Connection
 
 DEFAULT_TIME_TRAVEL = timedelta(days=30)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
-_SQL = re.compile(r"TIDEGATE_SQL(_[A-Z0-9_]+)?")
+_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL)(_[A-Z0-9_]+)?")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings, resolved. Secrets stay out of `repr`."""
+    """All settings, resolved. Secrets stay out of `repr`.
+
+    `connections`: variable -> text, of Kafka clusters and of SQL sinks' databases. Each is read when it is
+    needed: one that is wrong stops none that does without it.
+    """
 
     home: Path
     ledger: str = field(repr=False)
     lake: str
-    kafka: KafkaConfig | None = field(repr=False)
     pipelines: Path
     expectations: Path
     spark_master: str
     spark_memory: str | None = None
     time_travel: timedelta = DEFAULT_TIME_TRAVEL
-    sql: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connections: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the settings; raises SettingsInvalid when one cannot be used."""
         home = Path(environment.get("TIDEGATE_HOME") or ".tidegate").expanduser().absolute()
         pipelines = Path(environment.get("TIDEGATE_PIPELINES") or Path("include/pipelines")).absolute()
-        kafka = environment.get("TIDEGATE_KAFKA")
         return cls(
             home=home,
             ledger=environment.get("TIDEGATE_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
             lake=environment.get("TIDEGATE_LAKE") or str(home / "lake"),
-            kafka=KafkaConfig.parse(kafka) if kafka else None,
             pipelines=pipelines,
             expectations=Path(
                 environment.get("TIDEGATE_EXPECTATIONS") or pipelines.parent / "expectations"
@@ -67,30 +71,37 @@ class Settings:
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),
-            sql={name: url for name, url in environment.items() if _SQL.fullmatch(name) and url},
+            connections={
+                name: text for name, text in environment.items() if _CONNECTION.fullmatch(name) and text
+            },
         )
 
-    def require_kafka(self) -> KafkaConfig:
-        """The Kafka settings, or SettingsInvalid when there are none."""
-        if self.kafka is None:
-            raise SettingsInvalid(
-                "No Kafka broker is set",
-                "Set TIDEGATE_KAFKA=host:9092 (or, under Airflow, the connection `tidegate_kafka`).",
-            )
-        return self.kafka
+    def has(self, connection: Connection) -> bool:
+        """Whether it is set."""
+        return connection.variable in self.connections
 
-    def sql_url(self, connection: str | None) -> str:
+    def kafka(self, name: str | None = None) -> KafkaConfig:
+        """How a Kafka cluster is reached. Raises SettingsInvalid where that is not set, or cannot be used."""
+        connection = Connection("kafka", name)
+        text = self._text(
+            connection, "no Kafka broker is known", "host:9092, or to a JSON object of properties"
+        )
+        return KafkaConfig.parse(text, connection.variable)
+
+    def sql_url(self, name: str | None = None) -> str:
         """The URL of a SQL sink's database, password included, or SettingsInvalid when there is none."""
-        variable = sql_variable(connection)
-        if variable not in self.sql:
-            suffix = f"_{connection}" if connection else ""
+        example = "postgresql+psycopg://user:password@host/database"
+        return self._text(Connection("sql", name), "no database is known for SQL sinks", example)
+
+    def _text(self, connection: Connection, lacks: str, example: str) -> str:
+        if not self.has(connection):
+            by_name = f" with `connection: {connection.name}`" if connection.name else ""
             raise SettingsInvalid(
-                f"{variable} is not set: no database is known for SQL sinks"
-                + (f" with `connection: {connection}`" if connection else ""),
-                "Set it to postgresql+psycopg://user:password@host/database "
-                f"(or, under Airflow, the connection `tidegate_sql{suffix}`).",
+                f"{connection.variable} is not set: {lacks}{by_name}",
+                f"Set {connection.variable} to {example} "
+                f"(or, under Airflow, the connection `{connection.airflow_id}`).",
             )
-        return self.sql[variable]
+        return self.connections[connection.variable]
 
 
 def _memory(text: str | None) -> str | None:
@@ -118,8 +129,3 @@ def _days(text: str | None) -> timedelta:
             "Write days, such as 30 or 0.5; 0 keeps the state of now.",
         )
     return days
-
-
-def sql_variable(connection: str | None) -> str:
-    """The variable that holds the URL of a SQL sink's database."""
-    return f"TIDEGATE_SQL_{connection.upper()}" if connection else "TIDEGATE_SQL"

@@ -1,52 +1,82 @@
 """Airflow's connections, as the environment that tidegate reads its settings from.
 
-`tidegate_kafka`   host and port, or `bootstrap.servers` in the extra field; any further Kafka client
-                   property there; login and password are SASL's
+`tidegate_kafka`, `tidegate_kafka_<name>`  Kafka clusters, without and with `connection: <name>`: host and
+                   port (or `bootstrap.servers` in the extra field); any further Kafka client property there,
+                   by Java's name or librdkafka's; login and password are SASL's
+`tidegate_sql`, `tidegate_sql_<name>`  databases of SQL sinks, likewise
 `tidegate_ledger`  the ledger's database, if it is not in TIDEGATE_LEDGER
-`tidegate_sql`, `tidegate_sql_<name>`  databases of SQL sinks, without and with `connection: <name>`, if they
-                   are not in TIDEGATE_SQL, TIDEGATE_SQL_<NAME>
 
-The first two reach the Spark driver in its environment, never in arguments or Spark's configuration; the
-sinks' databases do not reach it at all.
+Those that Airflow does not have may be in the environment: TIDEGATE_KAFKA, TIDEGATE_SQL_<NAME>, …
+
+A step has those that it works with, and they are gone after it. The ledger's and that of the source reach the
+Spark driver in its environment, never in arguments or Spark's configuration; those of sinks do not reach it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
 
-from tidegate.settings import sql_variable
+if TYPE_CHECKING:
+    from tidegate.spec import Connection
 
 KAFKA_CONNECTION = "tidegate_kafka"
 LEDGER_CONNECTION = "tidegate_ledger"
-SQL_CONNECTION = "tidegate_sql"
 _SPARK_CONNECT = "spark_connect"
+_KAFKA_PORT = 9092
 # the rest of the extra field is for Airflow's own hooks
 _POSTGRES_OPTIONS = ("sslmode", "sslcert", "sslkey", "sslrootcert", "connect_timeout", "target_session_attrs")
 
 
-def export_connections() -> None:
-    """Put the connections into this task's environment, where Settings and spark-submit find them."""
-    kafka = _connection(KAFKA_CONNECTION)
-    if kafka is not None:
-        os.environ["TIDEGATE_KAFKA"] = json.dumps(kafka_properties(kafka))
+@contextmanager
+def own_environment() -> Iterator[None]:
+    """What is exported inside is gone afterwards. Also a decorator."""
+    before = _settings()
+    try:
+        yield
+    finally:
+        for name in _settings().keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _settings() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name.startswith("TIDEGATE_")}
+
+
+def export_ledger() -> None:
+    """Put the ledger's connection into this task's environment, where Settings and spark-submit find it."""
+    os.environ.update(ledger_environment())
+
+
+def export_connections(connections: Iterable[Connection]) -> None:
+    """The same for Kafka clusters and the databases of SQL sinks."""
+    os.environ.update(connection_environment(connections))
+
+
+def ledger_environment() -> dict[str, str]:
+    """The ledger's database as a variable, if Airflow has a connection to it."""
     ledger = _connection(LEDGER_CONNECTION)
-    if ledger is not None:
-        os.environ["TIDEGATE_LEDGER"] = database_url(ledger)
+    return {} if ledger is None else {"TIDEGATE_LEDGER": database_url(ledger)}
 
 
-def export_sql_connections(names: Iterable[str | None]) -> None:
-    """The same for the databases of SQL sinks, by the sinks' `connection`."""
-    for name in names:
-        found = _connection(f"{SQL_CONNECTION}_{name}" if name else SQL_CONNECTION)
-        if found is not None:
-            os.environ[sql_variable(name)] = database_url(found)
+def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
+    """Kafka clusters and databases of SQL sinks as variables, as far as Airflow has connections to them."""
+    variables = {}
+    for connection in connections:
+        stored = _connection(connection.airflow_id)
+        if stored is not None:
+            text = kafka_text(stored) if connection.kind == "kafka" else database_url(stored)
+            variables[connection.variable] = text
+    return variables
 
 
 def spark_connect_url(name: str) -> str | None:
@@ -59,14 +89,34 @@ def spark_connect_url(name: str) -> str | None:
     return str(SparkConnectHook(name).get_connection_url())
 
 
+def kafka_text(connection: Any) -> str:
+    """A Kafka connection as its variable has it. Airflow's logs show none of its secrets from now on."""
+    from tidegate.broker.properties import secrets
+
+    properties = kafka_properties(connection)
+    for secret in secrets(properties):
+        mask_secret(secret)
+        mask_secret(json.dumps(secret)[1:-1])  # a key has lines, which it keeps as `\\n`
+    return json.dumps(properties)
+
+
 def kafka_properties(connection: Any) -> dict[str, Any]:
-    """A Kafka connection as client properties, by their Java names."""
-    properties = dict(connection.extra_dejson)
+    """A Kafka connection as client properties. What a form leaves empty is not there."""
+    given = connection.extra_dejson
+    properties = {name: value for name, value in given.items() if value not in (None, "")}
     if connection.host:
-        properties.setdefault("bootstrap.servers", f"{connection.host}:{connection.port or 9092}")
+        properties.setdefault("bootstrap.servers", _servers(connection.host, connection.port))
     if connection.login:
-        properties |= {"sasl.username": connection.login, "sasl.password": connection.password or ""}
+        properties["sasl.username"] = connection.login
+    if connection.password:
+        properties["sasl.password"] = connection.password
     return properties
+
+
+def _servers(host: str, port: int | None) -> str:
+    """`host` may be a list, and its servers may have ports of their own."""
+    servers = [server.strip() for server in host.split(",")]
+    return ",".join(server if ":" in server else f"{server}:{port or _KAFKA_PORT}" for server in servers)
 
 
 def database_url(connection: Any) -> str:

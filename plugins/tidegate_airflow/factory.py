@@ -3,113 +3,210 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context, task
+from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
-from tidegate.errors import PipelineInvalid
+from tidegate.errors import PipelineInvalid, SettingsInvalid
 from tidegate.settings import Settings
-from tidegate.spec import Pipeline, load_pipeline, load_pipelines
+from tidegate.spec import (
+    Pipeline,
+    Scheduling,
+    legible_scheduling,
+    load_defaults,
+    load_pipeline,
+    load_pipelines,
+)
 from tidegate_airflow import tasks
-from tidegate_airflow.operators import BatchOperator, ComputeOperator
+from tidegate_airflow.deployment import Deployment, compute_program
+from tidegate_airflow.failures import log_failure, log_missed_deadline
+from tidegate_airflow.last_good import recall_text
+from tidegate_airflow.operators import (
+    BatchOperator,
+    ComputeOperator,
+    PlanOperator,
+    PublishOperator,
+    StepOperator,
+)
+from tidegate_airflow.triggers import run_params
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
-_REPOSITORY = Path(__file__).resolve().parents[2]
 _RUN_ID = "{{ run_id }}"
-SPARK_CONNECTION = "spark_default"
+LONGEST_TASK = timedelta(days=1)
+"""No batch may take longer, or the files that it reads may be gone (see `maintenance`)."""
+
+LONGEST_STEP = timedelta(hours=1)
+"""Of a step that computes and sends nothing."""
 
 
-def pipeline_dags() -> dict[str, DAG]:
+def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG]:
     """DAG id -> DAG, one per file in the pipelines folder and named after it, so that two generations of a
-    pipeline can run side by side. A broken file becomes a DAG that says so.
+    pipeline can run side by side. A file with mistakes keeps its DAG, whose first task fails with them.
+
+    `folder`: where the pipelines are, here and on every worker; None: TIDEGATE_PIPELINES says so. Raises
+    SettingsInvalid when it is not there, PipelineInvalid for mistakes in its `defaults.yaml`.
 
     A task that is about to run needs its own DAG only, and reads that file alone.
     """
-    settings = parse_settings()
-    wanted = get_parsing_context().dag_id
-    if wanted is not None and (file := settings.pipelines / f"{wanted}.yaml").is_file():
-        return {wanted: _dag(wanted, load_pipeline(file), settings)}
-    pipelines, broken = load_pipelines(settings.pipelines)
-    dags = [_dag(name, each, settings) for name, each in pipelines.items()]
-    dags += [_broken_dag(each) for each in broken]
+    settings = parse_settings(folder)
+    deployment = Deployment(load_defaults(settings.pipelines), settings.pipelines if folder else None)
+    requested = get_parsing_context().dag_id
+    if requested is not None:
+        name = deployment.file_name(requested)
+        if deployment.dag_id(name) == requested and (file := settings.pipelines / f"{name}.yaml").is_file():
+            return {requested: _dag_of_file(file, settings, deployment)}
+    pipelines, errors = load_pipelines(settings.pipelines)
+    dags = [_pipeline_dag(name, pipeline, settings, deployment) for name, pipeline in pipelines.items()]
+    dags += [_broken_dag(error, settings, deployment) for error in errors]
     return {dag.dag_id: dag for dag in dags}
 
 
-def parse_settings() -> Settings:
-    """The settings while DAG files are parsed: the pipelines are those of this checkout, unless set."""
-    default = str(_REPOSITORY / "include" / "pipelines")
-    return Settings.from_environment({"TIDEGATE_PIPELINES": default, **os.environ})
+def parse_settings(folder: str | os.PathLike[str] | None = None) -> Settings:
+    """The settings while DAG files are parsed. Raises SettingsInvalid without a folder of pipelines."""
+    chosen = {} if folder is None else {"TIDEGATE_PIPELINES": os.fspath(folder)}
+    settings = Settings.from_environment({**os.environ, **chosen})
+    if not settings.pipelines.is_dir():
+        raise SettingsInvalid(
+            f"There is no folder of pipelines {settings.pipelines}",
+            "Set TIDEGATE_PIPELINES where Airflow runs, or name it: `pipeline_dags('/path/to/pipelines')`.",
+        )
+    return settings
 
 
-def _dag(name: str, pipeline: Pipeline, settings: Settings) -> DAG:
-    schedule = CronDataIntervalTimetable(pipeline.schedule, timezone="UTC") if pipeline.schedule else None
+def _dag_of_file(file: Path, settings: Settings, deployment: Deployment) -> DAG:
+    try:
+        pipeline = load_pipeline(file)
+    except PipelineInvalid as error:
+        return _broken_dag(error, settings, deployment)
+    return _pipeline_dag(file.stem, pipeline, settings, deployment)
+
+
+def _pipeline_dag(name: str, pipeline: Pipeline, settings: Settings, deployment: Deployment) -> DAG:
+    arguments = deployment.dag_arguments(pipeline, _own_arguments(pipeline))
+    return _dag(name, pipeline, settings, deployment, {**arguments, "doc_md": _documentation(pipeline)})
+
+
+def _dag(
+    name: str, pipeline: Scheduling, settings: Settings, deployment: Deployment, arguments: Mapping[str, Any]
+) -> DAG:
+    schedule = None
+    if pipeline.schedule is not None:
+        schedule = CronDataIntervalTimetable(pipeline.schedule, timezone=pipeline.timezone)
     with DAG(
-        dag_id=name,
+        dag_id=deployment.dag_id(name),
         schedule=schedule,
-        start_date=START,
-        catchup=False,
+        start_date=pipeline.start_date or START,
+        catchup=pipeline.catchup,
         max_active_runs=1,
-        # "upstream": a batch that is begun comes before the plans of runs that may only find that they wait
-        default_args={"retries": 3, "retry_delay": timedelta(seconds=10), "weight_rule": "upstream"},
-        tags=["tidegate"],
-        doc_md=_documentation(pipeline),
+        params=run_params(),
+        deadline=_deadline(pipeline),
+        **arguments,
     ) as dag:
-        _wire(name, pipeline, settings)
+        spark_options = deployment.spark_arguments(pipeline, _spark_options(pipeline, settings))
+        _wire(name, pipeline, spark_options, deployment.step_timeout(pipeline, LONGEST_STEP))
     return dag
 
 
-def _wire(name: str, pipeline: Pipeline, settings: Settings) -> None:
-    """plan >> compute >> validate >> commit >> publish; or all of it in one task, `batch`."""
+def _own_arguments(pipeline: Scheduling) -> dict[str, Any]:
+    """What the DAG and all of its tasks have where no file says otherwise."""
+    return {"tags": ["tidegate"], "default_args": _default_args(pipeline)}
+
+
+def _deadline(pipeline: Scheduling) -> DeadlineAlert | None:
+    if pipeline.deadline_ms is None:
+        return None
+    stream = {"pipeline": pipeline.pipeline, "generation": pipeline.generation}
+    return DeadlineAlert(
+        DeadlineReference.DAGRUN_QUEUED_AT,
+        timedelta(milliseconds=pipeline.deadline_ms),
+        SyncCallback(log_missed_deadline, stream),
+    )
+
+
+def _default_args(pipeline: Scheduling) -> dict[str, Any]:
+    """What all tasks of a pipeline's DAG have in common."""
+    return {
+        "retries": 3,
+        "retry_delay": timedelta(seconds=10),
+        "retry_exponential_backoff": 2.0,
+        "max_retry_delay": timedelta(minutes=5),
+        "execution_timeout": LONGEST_TASK,
+        # a batch that is begun comes before the plans of runs that may only find that they wait
+        "weight_rule": "upstream",
+        "on_failure_callback": partial(
+            log_failure, pipeline=pipeline.pipeline, generation=pipeline.generation
+        ),
+    }
+
+
+def _wire(name: str, pipeline: Scheduling, spark_options: dict[str, Any], step_timeout: timedelta) -> None:
+    """plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes further
+    ones where the run's interval takes them; or all of it is one task, `batch`.
+    """
     if pipeline.tasks == "one":
-        BatchOperator(task_id="batch", pipeline_file=name, **_spark_options(pipeline, settings))
+        BatchOperator(task_id="batch", pipeline_file=name, **spark_options)
         return
-    mine = (pipeline.pipeline, pipeline.generation, _RUN_ID)
-    planned = task.short_circuit(task_id="plan")(_plan)(name)
-    computed = ComputeOperator(task_id="compute", **_spark_options(pipeline, settings))
-    validated = task(task_id="validate")(tasks.validate)(*mine)
-    committed = task(task_id="commit")(tasks.commit)(*mine)
-    published = task(task_id="publish")(tasks.publish)(*mine)
-    planned >> computed >> validated >> committed >> published
+    batch = {"op_args": (pipeline.pipeline, pipeline.generation, _RUN_ID)}
+    planned = PlanOperator(
+        task_id="plan", python_callable=_plan, op_args=[name], execution_timeout=step_timeout
+    )
+    computed = ComputeOperator(task_id="compute", **spark_options)
+    validated = StepOperator(
+        task_id="validate", python_callable=tasks.validate, execution_timeout=step_timeout, **batch
+    )
+    committed = StepOperator(
+        task_id="commit", python_callable=tasks.commit, execution_timeout=step_timeout, **batch
+    )
+    published = PublishOperator(task_id="publish", python_callable=_publish, **batch)
+    covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **spark_options)
+    planned >> computed >> validated >> committed >> published >> covered
 
 
-def _spark_options(pipeline: Pipeline, settings: Settings) -> dict[str, Any]:
+def _spark_options(pipeline: Scheduling, settings: Settings) -> dict[str, Any]:
     """What spark-submit is told of step 2, where it starts it."""
     return {
-        "application": str(_REPOSITORY / "spark_jobs" / "compute.py"),
+        "application": compute_program(),
         "application_args": [pipeline.pipeline, str(pipeline.generation), _RUN_ID],
         "name": f"tidegate-{pipeline.pipeline}-g{pipeline.generation}",
-        "conn_id": SPARK_CONNECTION,
         "driver_memory": settings.spark_memory,
         "durable": False,  # a retry must compute again; the ledger knows what is done
     }
 
 
 def _plan(pipeline_file: str, **context: Any) -> bool:
-    return tasks.plan(pipeline_file, context["dag_run"])
+    return tasks.plan(pipeline_file, context)
+
+
+def _publish(pipeline: str, generation: int, run: str, **context: Any) -> bool:
+    """False: the run's interval is covered by this batch, and `cover` is skipped."""
+    tasks.publish(pipeline, generation, run)
+    return tasks.has_more_batches(pipeline, generation, context)
 
 
 def _documentation(pipeline: Pipeline) -> str:
     return f"Generation {pipeline.generation} of `{pipeline.pipeline}`:\n\n```yaml\n{pipeline.text}\n```\n"
 
 
-def _broken_dag(error: PipelineInvalid) -> DAG:
-    """Visible in the UI beside the others, which go on; its only task fails with the list of mistakes."""
-    name = Path(error.problems[0].file).stem
+def _broken_dag(error: PipelineInvalid, settings: Settings, deployment: Deployment) -> DAG:
+    """The DAG of a file with mistakes, with its id, its tasks and its schedule: runs that are under way go on
+    as they were planned, and of each new one the first task fails with the mistakes, as it finds them.
+    """
+    file = Path(error.problems[0].file)
+    scheduling = legible_scheduling(_text_of(file), recall_text(settings.home, file.stem))
+    if scheduling is None:
+        scheduling = Scheduling.model_construct(pipeline=file.stem)
     problems = "\n".join(f"* {problem}" for problem in error.problems)
-    with DAG(
-        dag_id=f"{name}__invalid",
-        schedule=None,
-        start_date=START,
-        tags=["tidegate", "invalid pipeline file"],
-        doc_md=f"**{name} has mistakes:**\n\n{problems}\n",
-    ) as dag:
-        task(task_id="plan")(_refuse)(str(error))
-    return dag
+    arguments = deployment.dag_arguments(scheduling, _own_arguments(scheduling))
+    arguments["tags"] = [*arguments["tags"], "invalid pipeline file"]
+    arguments["doc_md"] = f"**{file.name} has mistakes:**\n\n{problems}\n"
+    return _dag(file.stem, scheduling, settings, deployment, arguments)
 
 
-def _refuse(problems: str) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-
-    raise AirflowFailException(problems)
+def _text_of(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""

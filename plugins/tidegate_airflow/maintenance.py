@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 from airflow.sdk import DAG, task
@@ -13,13 +14,14 @@ from tidegate_airflow.factory import START, parse_settings
 MAINTENANCE = "tidegate_maintenance"
 
 
-def maintenance_dag() -> DAG:
-    """One task per pipeline file compacts its stream if that is due, one cleans all streams of the ledger.
+def maintenance_dag(folder: str | os.PathLike[str] | None = None) -> DAG:
+    """The first task migrates the ledger, if it is of an older tidegate. Then one task per pipeline file
+    compacts its stream if that is due, and one cleans all streams of the ledger.
 
     Cleaning does not wait for the others: what it removes was given up a day ago. One task at a time, so that
     the pipelines keep most of the machine.
     """
-    pipelines, _ = load_pipelines(parse_settings().pipelines)
+    pipelines, _ = load_pipelines(parse_settings(folder).pipelines)
     with DAG(
         dag_id=MAINTENANCE,
         schedule="@daily",
@@ -31,7 +33,9 @@ def maintenance_dag() -> DAG:
         tags=["tidegate"],
         doc_md=maintenance_dag.__doc__,
     ) as dag:
+        migrated = task(task_id="migrate")(tasks.migrate)()
         for name, pipeline in pipelines.items():
-            task(task_id=f"compact_{name}")(tasks.compact)(pipeline.pipeline, pipeline.generation)
-        task(task_id="clean")(tasks.clean)()
+            compact = task(task_id=f"compact_{name}")(tasks.compact)
+            migrated >> compact(pipeline.pipeline, pipeline.generation)
+        migrated >> task(task_id="clean")(tasks.clean)()
     return dag

@@ -1,4 +1,4 @@
-"""Tasks in which Spark computes. Where it does is the connection's to say, when the task runs:
+"""The tasks of a pipeline's DAG. Where Spark computes is the connection's to say, when the task runs:
 
 `spark`          spark-submit starts a driver, which is there for this batch alone
 `spark_connect`  the task's own process is a client of a Spark Connect server, which keeps a session for each
@@ -12,10 +12,31 @@ import re
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate_airflow import tasks
-from tidegate_airflow.connections import export_connections, spark_connect_url
+from tidegate_airflow.connections import own_environment, spark_connect_url
+from tidegate_airflow.failures import noted_failure
+
+Batch = tuple[str, int, str]
+_NOT_NOTED = (
+    "The Spark driver could not begin with the batch, so the ledger has no note of why. The line of this log "
+    "that begins with `tidegate:` says what to correct; a retry does not cure it."
+)
+
+
+class PlanOperator(ShortCircuitOperator):  # type: ignore[misc]  # Airflow is not typed
+    """Step 1. Where there is nothing to do, the other steps are skipped. A class of its own has links of its
+    own."""
+
+
+class StepOperator(PythonOperator):  # type: ignore[misc]
+    """Steps 3 and 4."""
+
+
+class PublishOperator(ShortCircuitOperator):  # type: ignore[misc]
+    """Step 5. Where the run's interval is covered by this batch, `cover` is skipped."""
 
 
 class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
@@ -24,47 +45,65 @@ class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is 
     preloads_quality = False
     """Whether this process goes on with step 3."""
 
+    @own_environment()
     def execute(self, context: Any) -> Any:
         server = spark_connect_url(self._conn_id)
         if server is not None:
-            return tasks.compute(*self.of_run, server, preload=self.preloads_quality)
+            return tasks.compute(*self.batch, server, preload=self.preloads_quality)
         # Into the environment, which spark-submit inherits: not into arguments, and not into
         # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
-        export_connections()
+        tasks.export_for_driver(*self.batch)
         _export_class_archive()
-        tasks.check_lease(*self.of_run)
+        done = tasks.computed_before(*self.batch)
+        if done is not None:
+            self.log.info("compute_batch: %s", done)
+            return done
         try:
             return super().execute(context)
         except AirflowException as error:
-            outcome = _outcome_by_exit_code(error)
+            outcome = _outcome_by_exit_code(error, self.batch)
             if outcome is None:
                 raise
             raise outcome from error
 
     @property
-    def of_run(self) -> tuple[str, int, str]:
-        """Pipeline, generation and run id."""
+    def batch(self) -> Batch:
+        """Pipeline, generation, and under which id the ledger has the batch."""
         pipeline, generation, run_id = self.application_args
         return pipeline, int(generation), run_id
 
 
 class BatchOperator(ComputeOperator):
-    """All five steps of the pipeline file `pipeline_file`. Each finds what it has done already, so a retry
-    goes on where the task stopped."""
+    """All five steps of the batches of a run of the file `pipeline_file`, one batch after the other, until
+    the run's interval is covered. Each step finds what it has done already, so a retry goes on where the
+    task stopped.
+
+    `first`: the number of the run's batch to begin with; those before it are other tasks' work.
+    """
 
     preloads_quality = True
 
-    def __init__(self, *, pipeline_file: str, **options: Any) -> None:
+    def __init__(self, *, pipeline_file: str, first: int = 1, **options: Any) -> None:
         super().__init__(**options)
         self.pipeline_file = pipeline_file
+        self.first = first
 
     def execute(self, context: Any) -> Any:
-        if not tasks.plan(self.pipeline_file, context["dag_run"]):
+        pipeline, generation, _ = self.batch
+        published = None
+        for run_id in tasks.planned_batches(self.pipeline_file, pipeline, generation, context, self.first):
+            self.application_args = [pipeline, str(generation), run_id]
+            self._hook = None  # it has the arguments of the batch before
+            published = self._steps_after_plan(context)
+        if published is None and self.first == 1:
             raise AirflowSkipException("There is nothing to do.")
+        return published
+
+    def _steps_after_plan(self, context: Any) -> str:
         super().execute(context)
-        tasks.validate(*self.of_run)
-        tasks.commit(*self.of_run)
-        return tasks.publish(*self.of_run)
+        tasks.validate(*self.batch)
+        tasks.commit(*self.batch)
+        return tasks.publish(*self.batch)
 
 
 def _export_class_archive() -> None:
@@ -76,7 +115,7 @@ def _export_class_archive() -> None:
         os.environ["SPARK_SUBMIT_OPTS"] = " ".join([given, *archive_options(submitting_java())]).strip()
 
 
-def _outcome_by_exit_code(error: AirflowException) -> AirflowException | None:
+def _outcome_by_exit_code(error: AirflowException, batch: Batch) -> AirflowException | None:
     """To wait or to fail, as the script that failed has it; None: a retry can help."""
     from tidegate.errors import LeaseHeld, Permanent
 
@@ -85,7 +124,5 @@ def _outcome_by_exit_code(error: AirflowException) -> AirflowException | None:
     if code == LeaseHeld.exit_code:
         return tasks.reschedule()
     if code == Permanent.exit_code:
-        return AirflowFailException(
-            "The Spark job failed for a reason that a retry does not cure; it stands above."
-        )
+        return AirflowFailException(noted_failure(*batch) or _NOT_NOTED)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -12,45 +12,71 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 from airflow.sdk.observability import stats
 
-from tidegate_airflow.connections import export_connections, export_sql_connections
-from tidegate_airflow.order import is_backfill, run_ahead
+from tidegate_airflow.connections import export_connections, export_ledger, own_environment
+from tidegate_airflow.last_good import remember_text
+from tidegate_airflow.order import run_ahead
+from tidegate_airflow.triggers import read_request, trigger_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.app import App
+    from tidegate.errors import PipelineInvalid
     from tidegate.ledger import Plan, Stream
     from tidegate.protocol import Trigger
-    from tidegate.spec import Pipeline
+    from tidegate.spec import Connection, Pipeline
 
 log = logging.getLogger(__name__)
 _WAIT_FOR_LEASE = timedelta(seconds=5)
 Result = TypeVar("Result")
 
 
-def plan(pipeline_file: str, run: Any) -> bool:
-    """Step 1 of a run (Airflow's `DagRun`). False: there is nothing to do; the other steps are skipped."""
-    return bool(run_step(lambda: _plan(pipeline_file, run)))
+def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None = None) -> bool:
+    """Step 1 of a task's run, or of a later batch of it. False: there is nothing to do."""
+    trigger = batch or trigger_of(context)
+    return bool(run_step(lambda: _plan(pipeline_file, trigger, context)))
 
 
-def _plan(pipeline_file: str, run: Any) -> bool:
+def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> bool:
     from tidegate import protocol
     from tidegate.app import App, stream_of
-    from tidegate.errors import Halted, PlanUnreadable
+    from tidegate.errors import Halted, PipelineInvalid, PlanUnreadable
 
     app = App.from_environment()
-    pipeline = app.pipeline(pipeline_file)
+    try:
+        pipeline = app.pipeline(pipeline_file)
+    except PipelineInvalid as error:
+        return _planned_before(app, error, trigger.run_id)
+    if read_request(context["params"]).dry_run:
+        lines = protocol.describe_next_batch(app, pipeline, trigger)
+        log.info("Dry run, nothing is written: %s", "\n".join(lines))
+        return False
     stream = stream_of(pipeline)
-    if (
-        app.ledger.run(stream, run.run_id) is None
-    ):  # who has planned, or has found nothing to do, had its turn
-        _wait_for_turn(run)
+    # who has planned, or has found nothing to do, had its turn
+    if app.ledger.run(stream, context["dag_run"].run_id) is None:
+        _wait_for_turn(context["dag_run"])
     for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
         with suppress(Halted, PlanUnreadable):  # which the plan step says, and goes on
-            _with_databases(app, orphan)
-    outcome = protocol.plan_batch(_with_databases(app, stream, pipeline), pipeline, trigger_of(run))
+            _connected(app, orphan)
+    outcome = protocol.plan_batch(_connected(app, stream, pipeline), pipeline, trigger)
     log.info("Plan: %s", outcome.note)
+    remember_text(app.settings.home, pipeline_file, pipeline.text)
     return outcome.plan is not None
+
+
+def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
+    """Whether a run of a file that has mistakes by now has a batch, which goes on as it was planned.
+
+    Raises AirflowFailException, with the mistakes and the last good text, where it was not planned before.
+    """
+    from tidegate import protocol
+
+    stream = protocol.broken_stream(app, error)
+    run = app.ledger.run(stream, run_id) if stream is not None else None
+    if run is None:
+        raise AirflowFailException(protocol.explain_broken_file(app, error)) from error
+    log.warning("The pipeline file has mistakes by now: this run goes on as it was planned.\n%s", error)
+    return run.seq is not None
 
 
 def _wait_for_turn(run: Any) -> None:
@@ -60,14 +86,37 @@ def _wait_for_turn(run: Any) -> None:
         raise reschedule(ahead.wait)
 
 
-def trigger_of(run: Any) -> Trigger:
-    """Why and when a run's batch is, in the engine's words. A run without an interval reads all there is."""
-    from tidegate.protocol import Trigger
+def has_more_batches(pipeline: str, generation: int, context: Mapping[str, Any]) -> bool:
+    """Whether the interval of a task's run takes more than the batch that the run's first tasks have made."""
+    trigger = trigger_of(context)
 
-    end_ms = None if run.data_interval_end is None else _epoch_ms(run.data_interval_end)
-    clock_ms = _epoch_ms(run.run_after) if end_ms is None else end_ms
-    now_ms = _epoch_ms(datetime.now(timezone.utc))
-    return Trigger(run.run_id, clock_ms, end_ms, now_ms, backfill=is_backfill(run))
+    def work() -> bool:
+        from tidegate import protocol
+        from tidegate.app import App
+        from tidegate.ledger import Stream
+
+        return protocol.has_more_batches(App.from_environment(), Stream(pipeline, generation), trigger)
+
+    return run_step(work)
+
+
+def planned_batches(
+    pipeline_file: str, pipeline: str, generation: int, context: Mapping[str, Any], first: int = 1
+) -> Iterator[str]:
+    """Plan the batches of a task's run, one after the other, from its `first`, or the newest that the ledger
+    has, on: the ids under which the ledger has them. Whoever asks for the next has published the one before.
+    """
+    from tidegate import protocol
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+
+    trigger = trigger_of(context)
+    app = run_step(App.from_environment)
+    batches = protocol.batches_of_run(app, Stream(pipeline, generation), trigger, first)
+    while (batch := run_step(lambda: next(batches, None))) is not None:
+        if not plan(pipeline_file, context, batch):
+            return
+        yield batch.run_id
 
 
 def compute(pipeline: str, generation: int, run: str, server: str, *, preload: bool = False) -> str:
@@ -87,12 +136,14 @@ def compute(pipeline: str, generation: int, run: str, server: str, *, preload: b
         plan = planned_for(app, pipeline, generation, run)
         if plan is None:
             return LONG_DONE
+        if (done := app.ledger.attempt(plan.stream, plan.seq)) is not None:
+            return _not_again(plan, "computed", done.name)
 
         def open_named() -> SparkSession:
             return open_session(server, name=app.session_name(plan.stream))
 
         opener = protocol.preloading_quality(plan, open_named) if preload else open_named
-        attempt = protocol.compute_batch(app, plan, run, opener)
+        attempt = protocol.compute_batch(_connected(app, plan.stream), plan, run, opener)
         return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
 
     result = run_step(work)
@@ -100,18 +151,42 @@ def compute(pipeline: str, generation: int, run: str, server: str, *, preload: b
     return result
 
 
-def check_lease(pipeline: str, generation: int, run: str) -> None:
-    """Whether the compute step would have to wait: Spark takes long to start, only to find that out."""
+def computed_before(pipeline: str, generation: int, run: str) -> str | None:
+    """What there is to say of a batch that Spark has not to be started for; None: it is to be computed.
 
-    def work() -> None:
-        from tidegate.app import App, check_lease, planned_for
+    Raises AirflowRescheduleException where the compute step would have to wait: Spark takes long to start.
+    """
+
+    def work() -> str | None:
+        from tidegate.app import LONG_DONE, App, check_lease, planned_for
 
         app = App.from_environment()
         plan = planned_for(app, pipeline, generation, run)
-        if plan is not None and app.ledger.attempt(plan.stream, plan.seq) is None:
-            check_lease(app.ledger, plan.stream, run)
+        if plan is None:
+            return LONG_DONE
+        attempt = app.ledger.attempt(plan.stream, plan.seq)
+        if attempt is not None:
+            return _not_again(plan, "computed", attempt.name)
+        check_lease(app.ledger, plan.stream, run)
+        return None
 
-    run_step(work)
+    return run_step(work)
+
+
+def export_for_driver(pipeline: str, generation: int, run: str) -> None:
+    """Put what a Spark driver needs for the batch of a run into this task's environment, which it inherits:
+    where the ledger is, and the cluster of the source."""
+
+    def work() -> list[Connection]:
+        from tidegate.app import App, planned_for
+        from tidegate.ledger.planned import planned_pipeline
+
+        plan = planned_for(App.from_environment(), pipeline, generation, run)
+        return [planned_pipeline(plan).source.cluster] if plan is not None else []
+
+    source = run_step(work)
+    export_ledger()
+    export_connections(source)
 
 
 def validate(pipeline: str, generation: int, run: str) -> str:
@@ -126,7 +201,33 @@ def commit(pipeline: str, generation: int, run: str) -> str:
 
 def publish(pipeline: str, generation: int, run: str) -> str:
     """Step 5, and the batch's metrics as gauges."""
-    return _step("publish_batch", pipeline, generation, run)
+
+    def work(app: App, plan: Plan) -> str:
+        from tidegate import protocol
+
+        before = app.ledger.publications(plan.stream, plan.seq)
+        published = protocol.publish_batch(app, plan, run)
+        _emit_metrics(app, plan)
+        if published == before:
+            return _not_again(plan, "published", published)
+        return f"batch {plan.seq} is published: {published}"
+
+    return _step("publish_batch", pipeline, generation, run, work)
+
+
+def migrate() -> str:
+    """Bring the ledger to the schema of this version of tidegate."""
+
+    def work() -> str:
+        from tidegate.ledger import migrate_database
+        from tidegate.settings import Settings
+
+        before, after = migrate_database(Settings.from_environment().ledger)
+        return f"the ledger has schema {after}, and had {before or 'no tables'}"
+
+    result = run_step(work)
+    log.info("migrate: %s", result)
+    return result
 
 
 def compact(pipeline: str, generation: int) -> str:
@@ -169,31 +270,37 @@ def clean() -> None:
     run_step(work)
 
 
-def _step(name: str, pipeline: str, generation: int, run: str) -> str:
-    def work() -> str:
+def _not_again(plan: Plan, done: str, what: object) -> str:
+    return f"batch {plan.seq} was {done} before: {what}; nothing is {done} again"
+
+
+def _step(
+    name: str, pipeline: str, generation: int, run: str, work: Callable[[App, Plan], str] | None = None
+) -> str:
+    """A step of a run's batch, with its connections: `work`, or else the protocol's function `name`."""
+
+    def step() -> str:
         from tidegate import protocol
         from tidegate.app import LONG_DONE, App, planned_for
 
         app = App.from_environment()
-        found = planned_for(app, pipeline, generation, run)
-        if found is None:
+        plan = planned_for(app, pipeline, generation, run)
+        if plan is None:
             return LONG_DONE
-        result = str(getattr(protocol, name)(_with_databases(app, found.stream), found, run))
-        if name == "publish_batch":
-            _emit_metrics(app, found)
-        return result
+        app = _connected(app, plan.stream)
+        return work(app, plan) if work is not None else str(getattr(protocol, name)(app, plan, run))
 
-    result = run_step(work)
+    result = run_step(step)
     log.info("%s: %s", name, result)
     return result
 
 
-def _with_databases(app: App, stream: Stream, *more: Pipeline) -> App:
-    """The app with Airflow's connections of the SQL sinks that the stream's batches, and `more`, go to."""
+def _connected(app: App, stream: Stream, *more: Pipeline) -> App:
+    """The app with Airflow's connections that the stream's batches, and `more`, work with."""
     from tidegate import protocol
     from tidegate.settings import Settings
 
-    export_sql_connections(protocol.sql_connections(app.ledger, stream, *more))
+    export_connections(protocol.connections(app.ledger, stream, *more))
     return replace(app, settings=Settings.from_environment())
 
 
@@ -205,13 +312,20 @@ def _emit_metrics(app: App, plan: Plan) -> None:
         stats.gauge(name, value, tags=tags)
 
 
+@own_environment()
 def run_step(work: Callable[[], Result]) -> Result:
     """Run a step; map its error to Airflow's fail, retry or wait."""
     from tidegate.errors import LeaseHeld, Permanent
+    from tidegate.extras import missing_extra
 
-    export_connections()
+    export_ledger()
     try:
         return work()
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        raise AirflowFailException(str(missing)) from error
     except LeaseHeld as error:
         log.info("%s", error)
         raise reschedule() from error
@@ -222,7 +336,3 @@ def run_step(work: Callable[[], Result]) -> Result:
 def reschedule(wait: timedelta = _WAIT_FOR_LEASE) -> AirflowRescheduleException:
     """The task gives its slot back, and is started again later. That is no try."""
     return AirflowRescheduleException(datetime.now(timezone.utc) + wait)
-
-
-def _epoch_ms(instant: datetime) -> int:
-    return round(instant.timestamp() * 1000)

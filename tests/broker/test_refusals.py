@@ -131,7 +131,10 @@ def test_a_topic_that_takes_less_than_the_clients_batches_gets_smaller_ones(brok
 
 
 def told(code: int) -> TidegateError:
-    config = KafkaConfig.of({"bootstrap.servers": "nobody:9092", "sasl.password": "secret"})
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "reader", "sasl.password": "secret"}
+    config = KafkaConfig.of(
+        {"bootstrap.servers": "nobody:9092", "security.protocol": "SASL_PLAINTEXT", **login}
+    )
     return publication_error(KafkaError(code, "a compacted topic has keys"), KafkaLog(config), "shard", "out")
 
 

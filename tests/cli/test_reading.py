@@ -105,6 +105,16 @@ def test_a_table_for_people_leaves_out_the_columns_that_no_row_has(committed: Co
     assert not any(name in shown for name in ("window_start", "digest", "pending", "due_at"))
 
 
+def test_people_see_instants_as_times_and_programs_as_milliseconds(committed: Committed) -> None:
+    row = {"key": "a", "value": {"m": 1}, "window_start": 0, "window_end": 3_600_000, "updated_seq": 1}
+    remember(committed, "second", NUMBER, row | {"timestamp": 1_500})
+    shown = run(committed, "state", "visitors").stdout
+    times = ("1970-01-01T00:00:00.000Z", "1970-01-01T01:00:00.000Z", "1970-01-01T00:00:01.500Z")
+    assert [time for time in times if time not in shown] == []
+    (stored,) = told(committed, "state", "visitors")
+    assert (stored["window_start"], stored["window_end"], stored["timestamp"]) == (0, 3_600_000, 1_500)
+
+
 def test_emissions_come_by_batch_with_window_reason_and_when_they_happened(committed: Committed) -> None:
     rows = told(committed, "emissions", "visitors")
     assert [(row["seq"], row["key"], row["value"]["m"]) for row in rows] == [

@@ -48,9 +48,11 @@ def test_the_init_step_writes_the_login_for_its_owner_only(tmp_path: Path) -> No
     variables = {
         **environment_of(SERVICES["airflow-init"]),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+        "TIDEGATE_LEDGER": f"sqlite:///{tmp_path / 'ledger.db'}",
         "PATH": os.pathsep.join([str(tmp_path), _PATH]),
     }
     subprocess.run(SERVICES["airflow-init"]["command"], env=variables, check=True)
     assert (tmp_path / "ran").read_text() == "db migrate\n"
+    assert (tmp_path / "ledger.db").exists()
     assert json.loads(passwords.read_text()) == {"admin": "secret-AIRFLOW_ADMIN_PASSWORD"}
     assert passwords.stat().st_mode & 0o777 == 0o600

@@ -125,7 +125,17 @@ def test_folders_that_the_stack_names_are_in_the_image(variable: str) -> None:
     assert folder.parts[0] in copied()
 
 
-def test_the_dag_factory_finds_its_job_beside_it() -> None:
-    factory = (ROOT / "plugins" / "tidegate_airflow" / "factory.py").read_text()
-    assert "Path(__file__).resolve().parents[2]" in factory
-    assert {"dags", "plugins", "spark_jobs", "include"} <= set(copied())
+def test_what_the_package_is_built_from_is_there_before_it_is_built() -> None:
+    (building,) = [at for at, (_, arguments) in enumerate(instructions()) if "isolation . " in arguments]
+    before = " ".join(arguments for name, arguments in instructions()[:building] if name == "COPY").split()
+    sources = {
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        "LICENSE",
+        "dags",
+        "include",
+        "plugins",
+        "spark_jobs",
+    }
+    assert sources <= set(before)

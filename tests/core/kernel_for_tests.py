@@ -118,7 +118,7 @@ class Kernel:
 
     def _compacted(self) -> list[dict[str, Any]]:
         """As compaction (`lake.compaction`) has it."""
-        forgets = core.forgets_the_gone(self.stage)
+        forgets = core.live_rows_suffice(self.stage)
         return [row for row in self.newest() if not forgets or row["live"]]
 
     def live(self) -> set[tuple[str, Any]]:

@@ -62,7 +62,7 @@ def _start(row: dict[str, Any]) -> int:
 @contextmanager
 def record_by_record() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columnar, "way", lambda *_: None)
+        patch.setattr(columnar, "column_kernel", lambda *_: None)
         yield
 
 

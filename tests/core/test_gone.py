@@ -81,7 +81,7 @@ def test_a_deleted_key_is_forgotten_unless_its_root_may_come_again(on: str, rule
 
 
 def test_repeated_values_are_forgotten_when_their_time_is_over() -> None:
-    assert core.forgets_the_gone(core.Stage(core.Latest(), core.Once(10)))
+    assert core.live_rows_suffice(core.Stage(core.Latest(), core.Once(10)))
 
 
 EVENTS = [Record("k", {"x": float(at)}, "in", 0, at, at, None, 0) for at in (1, 2)]

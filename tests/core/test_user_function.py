@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,17 +15,14 @@ SAME = "def same(old, new):\n    return old == new\n"
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def module(modules: Path) -> Path:
     """A module's file, in a package of its own."""
-    package = f"shop_{uuid4().hex}"
-    (tmp_path / package).mkdir()
-    (tmp_path / package / "__init__.py").touch()
-    file = tmp_path / package / "compare.py"
+    package = modules / f"shop_{uuid4().hex}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    file = package / "compare.py"
     file.write_text(SAME)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield file
-    for name in [name for name in sys.modules if name.startswith(package)]:
-        del sys.modules[name]
+    return file
 
 
 def name_of(file: Path, function: str = "same") -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.kills import SHORT_LIVED
+from tests.e2e.processes import until
 from tidegate.demo.events import stock_events
 from tidegate.demo.expected import expected_availability
 from tidegate.demo.topics import STOCK, create_topics, read_published, send
@@ -117,16 +118,32 @@ def test_clearing_a_finished_run_computes_and_sends_nothing_again(killed: Line) 
     }
     killed.airflow.api("POST", "/dags/availability/clearTaskInstances", body)
     _until_running_again(killed)
-    assert set(killed.wait("killed").values()) == {"success"}
+    states = killed.wait("killed")
+    assert states.pop("cover") == "skipped"
+    assert set(states.values()) == {"success"}
     assert read_published(killed.servers) == before
     assert killed.ledger.committed(STREAM) == commits
 
 
-def test_a_broken_pipeline_file_is_a_dag_that_says_so_and_the_others_go_on(line: Line) -> None:
-    line.airflow.wait_dag("typo__invalid")
-    documented = line.airflow.api("GET", "/dags/typo__invalid/details")["doc_md"]
-    assert "reduce" in documented
+def test_a_broken_pipeline_file_keeps_its_dag_whose_scheduled_runs_fail_with_the_mistakes(line: Line) -> None:
+    line.airflow.wait_dag("typo")
+    assert "reduce" in line.airflow.api("GET", "/dags/typo/details")["doc_md"]
     assert line.airflow.api("GET", "/importErrors")["import_errors"] == []
+    line.airflow.unpause("typo")
+    try:
+        run = until(lambda: _scheduled_run(line, "typo"), "the DAG's schedule makes a run", 60)
+        end = line.airflow.wait_run("typo", run)
+    finally:
+        line.airflow.pause("typo")
+    assert end.state == "failed"
+    assert {task.task_id: task.state for task in end.tasks}["plan"] == "failed"
+    assert "lastest" in end.log_tail
+    assert [task.try_number for task in end.tasks if task.task_id == "plan"] == [1]
+
+
+def _scheduled_run(line: Line, dag_id: str) -> str | None:
+    runs = line.airflow.api("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"]
+    return next((run["dag_run_id"] for run in runs if run["run_type"] == "scheduled"), None)
 
 
 def test_no_secret_and_no_broker_address_is_in_the_arguments_of_spark_submit(killed: Line) -> None:

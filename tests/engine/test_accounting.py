@@ -1,4 +1,4 @@
-"""The counts of a batch: every row that came into a step has a fate, or the batch fails."""
+"""The counts of a batch: every row that came into a pass has a fate, or the batch fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.engine.stages import CHANGES, COUNTED
 from tidegate import core
 from tidegate.engine.accounting import account_for, stage_counts
 from tidegate.engine.reports import Report, SliceReport, TaskReport
-from tidegate.engine.steps import steps_of
+from tidegate.engine.steps import passes_of
 from tidegate.errors import CountMismatch
 from tidegate.spec import parse_case_pipeline
 
@@ -25,8 +25,8 @@ def whole(*reports: Report) -> core.Counts:
     """The counts of a batch of two stages whose tasks have reported so."""
     source = {"topics": ["in"], "format": "json", "columns": "id bigint, quantity int", "key": ["id"]}
     case: dict[str, Any] = {"pipeline": "p", "source": source, "stages": [CHANGES, COUNTED]}
-    steps = steps_of(parse_case_pipeline(case, "case"))
-    return account_for(steps, stage_counts(reports, [step.name for step in steps]), reports)
+    passes = passes_of(parse_case_pipeline(case, "case"))
+    return account_for(passes, stage_counts(reports, [pass_.name for pass_ in passes]), reports)
 
 
 def test_records_whose_fates_add_up_to_what_was_read_are_the_counts_of_the_batch() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tidegate.engine import connect
-from tidegate.engine.connect import is_kept, named_url
+from tidegate.engine.connect import named_url, names_session
 from tidegate.errors import SetupFailed, SparkLost
 from tidegate.local.processes import free_port
 
@@ -38,8 +38,8 @@ def test_a_name_has_one_session_on_every_call_and_names_do_not_share_one() -> No
     urls = [named_url(SERVER, name) for name in ("lake orders/1", "lake orders/1", "lake orders/2")]
     assert urls[0] == urls[1] != urls[2]
     assert uuid.UUID(session_id(urls[0]))
-    assert is_kept(urls[0])
-    assert not is_kept(SERVER)
+    assert names_session(urls[0])
+    assert not names_session(SERVER)
 
 
 def test_a_session_that_was_closed_is_followed_by_another_of_the_same_name() -> None:

@@ -49,7 +49,7 @@ def test_spark_puts_a_hash_into_the_slot_whose_range_has_it(spark: SparkSession,
     slots = Slots(number)
     bounds = [bound for slot in range(number) for bound in slots.range(slot)]
     rows = spark.createDataFrame([(bound,) for bound in bounds], "hash long")
-    placed = rows.select("hash", slots.of(F.col("hash")).alias("slot")).collect()
+    placed = rows.select("hash", slots.slot_of(F.col("hash")).alias("slot")).collect()
     assert all(
         slots.range(row["slot"]).first <= row["hash"] <= slots.range(row["slot"]).last for row in placed
     )

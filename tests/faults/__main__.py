@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from tests.faults.catalogue import OF_OLD_LEDGERS, TOLD_TO_PEOPLE, all_cases, failpoint_names, matrix, pairs
+from tests.faults.catalogue import NOT_OF_A_BATCH, all_cases, failpoint_names, matrix, pairs
 from tests.faults.fault import Case, case_text, parse_case
 from tests.faults.pool import Pool
 from tests.faults.warm import LONG
@@ -119,7 +119,7 @@ def _fired(results: Sequence[Result]) -> list[tuple[str, str]]:
 
 
 def _missed(results: Sequence[Result]) -> list[str]:
-    return sorted(failpoint_names() - TOLD_TO_PEOPLE - OF_OLD_LEDGERS - {name for name, _ in _fired(results)})
+    return sorted(failpoint_names() - NOT_OF_A_BATCH - {name for name, _ in _fired(results)})
 
 
 def _table(results: Sequence[Result], minutes: float) -> str:
@@ -128,7 +128,7 @@ def _table(results: Sequence[Result], minutes: float) -> str:
     rows = {
         "failpoints": len({name for name, _ in _fired(results)}),
         "not met": ", ".join(_missed(results)) or "none",
-        "not of a batch": ", ".join(sorted(TOLD_TO_PEOPLE | OF_OLD_LEDGERS)),
+        "not of a batch": ", ".join(sorted(NOT_OF_A_BATCH)),
         "runs": len(results),
         "of them with two faults": sum(len(parse_case(each.case)) > 1 for each in results),
         "faults fired": sum(len(each.fired) for each in results),

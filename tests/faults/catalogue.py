@@ -44,9 +44,12 @@ ELSEWHERE = {
 
 TOLD_TO_PEOPLE = {
     "kafka.open_transactions",
+    "ledger.batches",
+    "ledger.failing_streams",
     "ledger.failure",
     "ledger.note_failure",
     "ledger.removable_batches",
+    "ledger.stream_statuses",
 }
 """What is only told to people: questions whose answers change nothing of a batch, which no history asks, and
 the note of a failed step, which decides nothing, and which an undisturbed history does not make.
@@ -54,6 +57,22 @@ the note of a failed step, which decides nothing, and which an undisturbed histo
 
 OF_OLD_LEDGERS = {"ledger.migrate"}
 """A history begins with a ledger of the newest schema: `tests/ledger/test_ledger.py` meets it."""
+
+OF_GENERATIONS = {
+    "drop.delete",
+    "ledger.begin_from",
+    "ledger.drop",
+    "ledger.is_dropped",
+    "ledger.newest_publication",
+    "ledger.open_generation",
+    "ledger.origin",
+    "ledger.promote",
+    "ledger.promote.noted",
+    "promote.write",
+}
+"""A history has one generation: `tests/protocol/test_promotion.py` meets these, and the simulator."""
+
+NOT_OF_A_BATCH = TOLD_TO_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS
 
 IN_A_SERVER = {
     CONNECTED: (1, 2, BATCHES),

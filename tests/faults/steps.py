@@ -97,7 +97,7 @@ class Task:
         for name in self.names:
             if name == "plan":
                 pipeline = app.pipeline(self.scene.name)
-                protocol.sql_connections(app.ledger, stream_of(pipeline), pipeline)
+                protocol.connections(app.ledger, stream_of(pipeline), pipeline)
                 trigger = self.scene.trigger(self.run_id, self.batch)
                 if protocol.plan_batch(app, pipeline, trigger).plan is None:
                     return NOTHING_TO_DO
@@ -107,7 +107,7 @@ class Task:
                 session = partial(spark.connect, app.session_name(plan.stream))
                 protocol.compute_batch(app, plan, self.run_id, session)
             else:
-                protocol.sql_connections(app.ledger, plan.stream)
+                protocol.connections(app.ledger, plan.stream)
                 getattr(protocol, f"{name}_batch")(app, plan, self.run_id)
             if name == "publish":
                 app.ledger.metrics(plan.stream, plan.seq)

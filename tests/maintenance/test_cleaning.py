@@ -16,7 +16,7 @@ from tests.protocol.aged import AT_ONCE, DAY, STAGE, Aged
 from tidegate.errors import Fenced, StateGivenUp
 from tidegate.lake import attempt_name, snapshot_name
 from tidegate.ledger import Attempt, Snapshot, Stream
-from tidegate.maintenance.cleaning import oldest_kept
+from tidegate.maintenance.cleaning import oldest_needed
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_nothing_is_given_up_without_a_snapshot_or_before_time_travel_reaches_on
     assert aged.clean(days=100).given_up is None
     aged.batch(2)
     aged.snapshot(2)
-    assert oldest_kept(aged.app, aged.stream, aged.now) == 1
+    assert oldest_needed(aged.app, aged.stream, aged.now) == 1
     assert aged.clean().given_up is None
     assert aged.keys(as_of=1) == ["k1"]
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url
+
+from tests.certificates import Authority
+from tests.secured import CANARY
+from tidegate.broker.config import KafkaConfig
+from tidegate.spec import Connection
 
 pytestmark = pytest.mark.airflow
 
@@ -24,17 +30,17 @@ POSTGRES = {
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """What the connections are exported to is gone after the test."""
-    for variable in ("TIDEGATE_SQL", "TIDEGATE_SQL_REPORTS"):
+    for variable in ("TIDEGATE_SQL", "TIDEGATE_SQL_REPORTS", "TIDEGATE_KAFKA", "TIDEGATE_KAFKA_SHOP"):
         monkeypatch.setenv(variable, "before")
         monkeypatch.delenv(variable)
     return monkeypatch
 
 
 def test_a_connection_of_a_sql_sink_becomes_its_variable(exported: pytest.MonkeyPatch) -> None:
-    from tidegate_airflow.connections import export_sql_connections
+    from tidegate_airflow.connections import export_connections
 
     exported.setenv("AIRFLOW_CONN_TIDEGATE_SQL_REPORTS", json.dumps(POSTGRES))
-    export_sql_connections(["reports"])
+    export_connections([Connection("sql", "reports")])
     url = make_url(os.environ["TIDEGATE_SQL_REPORTS"])
     assert url.drivername == "postgresql+psycopg"
     assert (url.username, url.password, url.host, url.port, url.database) == (
@@ -45,19 +51,106 @@ def test_a_connection_of_a_sql_sink_becomes_its_variable(exported: pytest.Monkey
 
 
 def test_a_sqlite_connection_is_its_file(exported: pytest.MonkeyPatch) -> None:
-    from tidegate_airflow.connections import export_sql_connections
+    from tidegate_airflow.connections import export_connections
 
     exported.setenv("AIRFLOW_CONN_TIDEGATE_SQL", '{"conn_type": "sqlite", "host": "/data/sink.db"}')
-    export_sql_connections([None])
+    export_connections([Connection("sql")])
     assert os.environ["TIDEGATE_SQL"] == "sqlite:////data/sink.db"
 
 
 def test_a_connection_that_airflow_does_not_have_leaves_the_environment_as_it_is(
     exported: pytest.MonkeyPatch,
 ) -> None:
-    from tidegate_airflow.connections import export_sql_connections
+    from tidegate_airflow.connections import export_connections
 
     exported.setenv("TIDEGATE_SQL", "sqlite:///from-the-environment.db")
-    export_sql_connections([None, "reports"])
+    export_connections([Connection("sql"), Connection("sql", "reports")])
     assert os.environ["TIDEGATE_SQL"] == "sqlite:///from-the-environment.db"
     assert "TIDEGATE_SQL_REPORTS" not in os.environ
+
+
+SHOP: dict[str, Any] = {
+    "conn_type": "tidegate_kafka",
+    "host": "kafka-1, kafka-2:9094",
+    "port": 9093,
+    "login": "alice",
+    "password": CANARY,
+    "extra": {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "ssl.ca.location": "",
+        "client.id": None,
+    },
+}
+
+
+def export_shop(exported: pytest.MonkeyPatch, connection: dict[str, Any]) -> KafkaConfig:
+    from tidegate_airflow.connections import export_connections
+
+    exported.setenv("AIRFLOW_CONN_TIDEGATE_KAFKA_SHOP", json.dumps(connection))
+    export_connections([Connection("kafka", "shop"), Connection("kafka")])
+    assert "TIDEGATE_KAFKA" not in os.environ
+    return KafkaConfig.parse(os.environ["TIDEGATE_KAFKA_SHOP"], "TIDEGATE_KAFKA_SHOP")
+
+
+def test_a_connection_of_kafka_becomes_its_variable(exported: pytest.MonkeyPatch) -> None:
+    assert export_shop(exported, SHOP).properties == {
+        "bootstrap.servers": "kafka-1:9093,kafka-2:9094",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": CANARY,
+    }
+
+
+def test_a_connection_with_texts_of_certificates_is_mutual_tls(exported: pytest.MonkeyPatch) -> None:
+    client = Authority("a").sign("client")
+    extra = {
+        "bootstrap.servers": "kafka:9093",
+        "security.protocol": "SSL",
+        "ssl.truststore.certificates": client.text,
+        "ssl.keystore.certificate.chain": client.text,
+        "ssl.keystore.key": client.key,
+    }
+    config = export_shop(exported, {"conn_type": "tidegate_kafka", "extra": extra})
+    assert config.for_python()["ssl_context"]
+    assert config.for_librdkafka()["ssl.key.pem"] == client.key
+
+
+def test_no_secret_of_a_kafka_connection_is_in_airflows_logs(exported: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.log import redact
+
+    client = Authority("a").sign("client")
+    key = client.encrypted_key(f"{CANARY}-of-the-key")
+    more = {
+        "ssl.key.pem": key,
+        "ssl.key.password": f"{CANARY}-of-the-key",
+        "ssl.certificate.pem": client.text,
+    }
+    export_shop(exported, {**SHOP, "extra": {**SHOP["extra"], **more}})
+    for text in (f"Log in with {CANARY}!", os.environ["TIDEGATE_KAFKA_SHOP"], f"the key is {key}"):
+        shown = redact(text)
+        assert "***" in shown
+        assert CANARY not in shown
+        assert key.splitlines()[3] not in shown
+
+
+def test_what_a_step_works_with_is_gone_after_it(exported: pytest.MonkeyPatch) -> None:
+    from tidegate_airflow.connections import export_connections, own_environment
+
+    exported.setenv("AIRFLOW_CONN_TIDEGATE_KAFKA_SHOP", json.dumps(SHOP))
+    exported.setenv("TIDEGATE_KAFKA", "before:1")
+    exported.setenv("AIRFLOW_CONN_TIDEGATE_KAFKA", '{"conn_type": "kafka", "host": "inside"}')
+
+    @own_environment()
+    def step() -> None:
+        export_connections([Connection("kafka"), Connection("kafka", "shop")])
+        exported.setenv("ANOTHERS", "stays")
+        assert json.loads(os.environ["TIDEGATE_KAFKA"]) == {"bootstrap.servers": "inside:9092"}
+        raise ValueError(os.environ["TIDEGATE_KAFKA_SHOP"])
+
+    with pytest.raises(ValueError, match="kafka-1:9093"):
+        step()
+    assert os.environ["TIDEGATE_KAFKA"] == "before:1"
+    assert "TIDEGATE_KAFKA_SHOP" not in os.environ
+    assert os.environ["ANOTHERS"] == "stays"

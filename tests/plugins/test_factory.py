@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def test_maintenance_compacts_every_pipeline_and_cleans_all_without_spark(
     assert {"compact_visitor_batches", "clean"} < set(dag.task_ids)
     assert {task.task_type for task in dag.tasks} == {"_PythonDecoratedOperator"}
     assert dag.max_active_tasks == 1
+    assert dag.get_task("migrate").downstream_task_ids == set(dag.task_ids) - {"migrate"}
 
 
 def test_a_task_that_is_about_to_run_reads_the_file_of_its_own_dag_alone(
@@ -62,10 +64,28 @@ def test_a_task_that_is_about_to_run_reads_the_file_of_its_own_dag_alone(
     (folder / "typo.yaml").write_text("pipelines: none")
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_PIPELINES", str(folder))
-    assert pipeline_dags().keys() == {"availability", "visitor_batches", "typo__invalid"}
-    for dag_id in ("availability", "visitor_batches"):
+    names = {"availability", "visitor_batches", "typo"}
+    assert pipeline_dags().keys() == names
+    for dag_id in names:
         monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)
         assert pipeline_dags().keys() == {dag_id}
-    # who has no file of this name, or a broken one, is looked for among all
-    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "typo__invalid")
-    assert "typo__invalid" in pipeline_dags()
+    # who has no file of this name is looked for among all
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "elsewhere")
+    assert pipeline_dags().keys() == names
+
+
+def test_a_dag_has_the_schedule_of_its_file_in_its_time_zone_and_the_form_of_a_trigger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    text = (REPOSITORY / "include" / "pipelines" / "availability.yaml").read_text()
+    lines = "timezone: Europe/Berlin\nstart_date: 2026-07-01\ncatchup: true\nsource:\n"
+    (tmp_path / "here.yaml").write_text(text.replace("source:\n", lines, 1))
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path))
+    dag = pipeline_dags()["here"]
+    assert (dag.timetable.expression, str(dag.timetable.timezone)) == ("*/5 * * * *", "Europe/Berlin")
+    assert dag.start_date == datetime(2026, 6, 30, 22, tzinfo=timezone.utc)
+    assert dag.catchup
+    assert list(dag.params) == ["until", "until_offsets", "max_records", "drain", "dry_run"]

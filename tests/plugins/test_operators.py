@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,11 +55,39 @@ def test_with_a_connection_to_a_server_the_task_itself_computes(calls: Calls) ->
     assert calls == [("compute", ("orders", 2, "run-1", url), {"preload": False})]
 
 
-def test_a_batch_in_one_task_is_the_five_steps_in_their_order(calls: Calls) -> None:
+def test_a_run_in_one_task_brings_each_of_its_batches_through_before_it_plans_the_next(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow import tasks
+
+    def planned(*arguments: Any) -> Iterator[str]:
+        for run_id in ("run-1", "run-1#2"):
+            calls.append(("plan", arguments, {}))
+            yield run_id
+
+    monkeypatch.setattr(tasks, "planned_batches", planned)
     operator("BatchOperator", pipeline_file="orders_v2").execute(CONTEXT)
-    assert [step for step, *_ in calls] == list(STEPS)
-    assert calls[0][1] == ("orders_v2", CONTEXT["dag_run"])
-    assert {arguments[:3] for _, arguments, _ in calls[1:]} == {("orders", 2, "run-1")}
+    assert [step for step, *_ in calls] == 2 * list(STEPS)
+    assert calls[0][1] == ("orders_v2", "orders", 2, CONTEXT, 1)
+    batches = [arguments[:3] for step, arguments, _ in calls if step != "plan"]
+    assert batches == 4 * [("orders", 2, "run-1")] + 4 * [("orders", 2, "run-1#2")]
+
+
+def test_spark_submit_is_told_of_the_batch_and_not_of_the_one_before(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    from tidegate_airflow import tasks
+
+    submitted: list[Any] = []
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
+    monkeypatch.setattr(tasks, "planned_batches", lambda *_: iter(("run-1", "run-1#2")))
+    monkeypatch.setattr(tasks, "computed_before", lambda *_: None)
+    monkeypatch.setattr(tasks, "export_for_driver", lambda *_: None)
+    monkeypatch.setattr(SparkSubmitHook, "submit", lambda hook, _: submitted.append(hook._application_args))
+    operator("BatchOperator", pipeline_file="orders_v2").execute(CONTEXT)
+    assert submitted == [["orders", "2", "run-1"], ["orders", "2", "run-1#2"]]
 
 
 def test_a_batch_in_one_task_that_has_nothing_to_do_is_skipped(
@@ -69,9 +97,10 @@ def test_a_batch_in_one_task_that_has_nothing_to_do_is_skipped(
 
     from tidegate_airflow import tasks
 
-    monkeypatch.setattr(tasks, "plan", lambda *_: False)
+    monkeypatch.setattr(tasks, "planned_batches", lambda *_: iter(()))
     with pytest.raises(AirflowSkipException):
         operator("BatchOperator", pipeline_file="orders").execute(CONTEXT)
+    assert operator("BatchOperator", pipeline_file="orders", first=2).execute(CONTEXT) is None
     assert calls == []
 
 
@@ -86,7 +115,8 @@ def test_what_a_pipeline_says_makes_five_tasks_or_one(
     monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
     dags = pipeline_dags()
-    assert sorted(dags["five"].task_ids) == sorted(STEPS)
+    assert [task.task_id for task in dags["five"].topological_sort()] == [*STEPS, "cover"]
+    assert dags["five"].get_task("cover").first == 2
     (batch,) = dags["one"].tasks
     assert (batch.task_id, batch.pipeline_file, batch.application_args) == (
         *("batch", "one"),

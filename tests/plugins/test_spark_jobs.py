@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spark_jobs import compute
 
 from tests.conftest import REPOSITORY
 from tests.protocol.committed import Committed
+from tidegate.errors import BufferFull
 from tidegate.local.class_archive import archive_path
 from tidegate.local.java import find_java, java_home
 
@@ -44,7 +46,9 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmitStub:
     def install(exit_code: int) -> Path:
         program, ran = tmp_path / "bin" / "spark-submit", tmp_path / "ran"
         program.parent.mkdir()
-        program.write_text(f"#!/bin/sh\necho $SPARK_SUBMIT_OPTS > {ran}\nexit {exit_code}\n")
+        program.write_text(
+            f"#!/bin/sh\necho $SPARK_SUBMIT_OPTS > {ran}\nenv > {ran}.environment\nexit {exit_code}\n"
+        )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
@@ -53,7 +57,7 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmitStub:
     return install
 
 
-def execute(*arguments: str, application: str = "compute.py") -> None:
+def execute(*arguments: str, application: str = "compute.py") -> Any:
     from tidegate_airflow.operators import ComputeOperator
 
     job = ComputeOperator(
@@ -63,7 +67,7 @@ def execute(*arguments: str, application: str = "compute.py") -> None:
         conn_id="spark_default",
         durable=False,
     )
-    job.execute({})
+    return job.execute({})
 
 
 def outcome_of(*arguments: str) -> str:
@@ -79,6 +83,21 @@ def test_exit_code_0_is_done(batches: Committed, spark_submit: SubmitStub) -> No
     ran = spark_submit(0)
     execute("run-1")
     assert ran.exists()
+
+
+def test_spark_submit_has_the_cluster_of_the_source_and_no_sinks_in_its_environment(
+    batches: Committed, spark_submit: SubmitStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = {"conn_type": "tidegate_kafka", "host": "source", "extra": {"client.id": "c"}}
+    monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_KAFKA", json.dumps(kafka))
+    monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_SQL", '{"conn_type": "sqlite", "host": "/sink.db"}')
+    ran = spark_submit(0)
+    execute("run-1")
+    lines = Path(f"{ran}.environment").read_text().splitlines()
+    (source,) = [line for line in lines if line.startswith("TIDEGATE_KAFKA")]
+    assert json.loads(source.partition("=")[2]) == {"client.id": "c", "bootstrap.servers": "source:9092"}
+    assert [line for line in lines if line.startswith("TIDEGATE_SQL")] == []
+    assert os.environ["TIDEGATE_KAFKA"] == "127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +137,9 @@ def test_a_lease_that_is_taken_while_spark_starts_makes_the_task_wait(
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tasks, "check_lease", lambda *_: batches.app.ledger.acquire(batches.stream, "run-2"))
+    monkeypatch.setattr(
+        tasks, "computed_before", lambda *_: batches.app.ledger.acquire(batches.stream, "run-2") and None
+    )
     with pytest.raises(AirflowRescheduleException):
         execute("run-1", application=str(REPOSITORY / "spark_jobs" / "compute.py"))
 
@@ -142,7 +163,7 @@ def test_compute_goes_on_under_the_lease_of_its_own_run(batches: Committed, spar
     assert ran.exists()
 
 
-def test_compute_of_a_batch_that_is_computed_already_needs_no_lease(
+def test_compute_of_a_batch_that_is_computed_already_needs_no_lease_and_no_spark(
     batches: Committed, spark_submit: SubmitStub
 ) -> None:
     ran = spark_submit(0)
@@ -150,8 +171,28 @@ def test_compute_of_a_batch_that_is_computed_already_needs_no_lease(
     batches.compute(1, ROWS)
     batches.held.release()
     batches.app.ledger.acquire(batches.stream, "run-2")
-    execute("run-1")
-    assert ran.exists()
+    assert execute("run-1") == (
+        f"batch 1 was computed before: {batches.attempt_name(1)}; nothing is computed again"
+    )
+    assert not ran.exists()
+
+
+def test_a_driver_that_failed_for_good_is_told_of_by_what_the_ledger_noted(
+    batches: Committed, spark_submit: SubmitStub
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    spark_submit(2)
+    with pytest.raises(AirflowFailException, match="begins with `tidegate:`"):
+        execute("run-1")
+    lease = batches.app.ledger.acquire(batches.stream, "run-1")
+    lease.note_failure(1, "compute", BufferFull("The buffer of first is full", "Raise its bound."))
+    lease.release()
+    told = (
+        "^Batch 1 of visitors/1 failed in compute: BufferFull: The buffer of first is full. Raise its bound.$"
+    )
+    with pytest.raises(AirflowFailException, match=told):
+        execute("run-1")
 
 
 def test_the_jvm_of_compute_starts_from_the_class_archive_and_keeps_its_other_options(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +19,6 @@ from tidegate.app.tables import shared_table
 from tidegate.ledger import Stream
 
 pytestmark = pytest.mark.airflow
-
-END_MS = 1_767_225_600_000
 
 
 class Recorder:
@@ -105,29 +101,3 @@ def test_the_clean_task_brings_tables_to_the_head_and_one_stream_stops_no_other(
     with pytest.raises(AirflowFailException, match="was not made by tidegate"):
         tasks.clean()
     assert opened(shared_table(aged.lake, "state", STAGE)).file_uris()
-
-
-@pytest.mark.parametrize(
-    ("kind", "backfill"), [("BACKFILL_JOB", True), ("SCHEDULED", False), ("MANUAL", False)]
-)
-def test_only_a_backfills_runs_are_planned_as_such(kind: str, backfill: bool) -> None:
-    from airflow.utils.types import DagRunType
-
-    from tidegate_airflow import tasks
-
-    end = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    run = SimpleNamespace(
-        run_id="r", run_after=end, data_interval_end=end, run_type=getattr(DagRunType, kind)
-    )
-    trigger = tasks.trigger_of(run)
-    assert trigger.backfill == backfill
-    assert (trigger.run_id, trigger.clock_ms, trigger.interval_end_ms) == ("r", END_MS, END_MS)
-
-
-def test_a_run_without_an_interval_takes_the_instant_of_its_trigger_as_its_clock_and_reads_all() -> None:
-    from tidegate_airflow import tasks
-
-    after = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    run = SimpleNamespace(run_id="r", run_after=after, data_interval_end=None, run_type="manual")
-    trigger = tasks.trigger_of(run)
-    assert (trigger.clock_ms, trigger.interval_end_ms) == (END_MS, None)

@@ -74,7 +74,7 @@ def _offsets(world: World) -> list[int]:
 
 
 def _offsets_of_slice(world: World, start: int, end: int) -> list[int]:
-    blocks = read_slice(world.app.settings.require_kafka(), Slice(world.source, 0, start, end))
+    blocks = read_slice(world.app.settings.kafka(), Slice(world.source, 0, start, end))
     return [message.offset() for block in blocks for message in block]
 
 

@@ -60,7 +60,7 @@ def visit(world: World, customer: int, *visitors: int, at: int = NOW_MS) -> None
 
 
 def query(world: World, statement: str) -> list[tuple[Any, ...]]:
-    engine = create_engine(world.app.settings.sql_url(None))
+    engine = create_engine(world.app.settings.sql_url())
     with engine.connect() as connection:
         return [tuple(row) for row in connection.execute(text(statement))]
 
@@ -74,7 +74,7 @@ def flushed(world: World) -> list[tuple[int, list[int]]]:
 def drain(world: World, clock_ms: int) -> Any:
     """What the command prints."""
     clock = datetime.fromtimestamp(clock_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    environment = world.environment | {"TIDEGATE_SQL": world.app.settings.sql_url(None)}
+    environment = world.environment | {"TIDEGATE_SQL": world.app.settings.sql_url()}
     arguments = ["drain", "availability", "--clock", clock, "--json"]
     result = CliRunner().invoke(cli, arguments, env=environment, catch_exceptions=False)
     return json.loads(result.stdout)

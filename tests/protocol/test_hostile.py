@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect
-from tidegate.app import App
 from tidegate.cli import cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -91,31 +89,3 @@ def test_keys_and_chains_that_are_not_text_are_quarantined_and_shown(world: Worl
     for form in ((), ("--json",)):
         shown = CliRunner().invoke(cli, ["quarantine", "availability", *form], env=world.environment)
         assert (shown.exit_code, "key_not_text" in shown.output, "[/x]" in shown.output) == (0, True, True)
-
-
-def test_a_password_is_in_no_file_no_log_and_no_error_of_a_batch(
-    world: World, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    secret = "hunter2-in-kafka"
-    login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": secret}
-    servers = {"bootstrap.servers": world.servers} | login
-    world.app = App.from_environment(world.environment | {"TIDEGATE_KAFKA": json.dumps(servers)})
-    world.write_pipeline(**{"quantity > 0": "(10 / quantity) > 0"})
-    world.stock(1)
-    with caplog.at_level("INFO"):
-        world.run()
-        world.stock(0)
-        with pytest.raises(Exception, match="try_divide") as caught:
-            world.run()
-    assert world.published() == {key_of(): [True]}
-    assert any(secret in str(value) for value in world.app.settings.require_kafka().for_librdkafka().values())
-    written = [path for path in world.folder.rglob("*") if path.is_file()]
-    assert any(path.suffix == ".db" for path in written)
-    assert [path for path in written if secret.encode() in path.read_bytes()] == []
-    told = [caplog.text, *capfd.readouterr(), repr(world.app), *_chain(caught.value)]
-    assert [text for text in told if secret in text] == []
-
-
-def _chain(error: BaseException | None) -> list[str]:
-    """What an error and its causes say."""
-    return [] if error is None else [str(error), repr(error), *_chain(error.__cause__ or error.__context__)]

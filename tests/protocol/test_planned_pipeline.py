@@ -16,7 +16,7 @@ from sqlalchemy import text
 from tests.protocol.aged import state_rows
 from tests.protocol.committed import Committed
 from tidegate import core, maintenance, protocol
-from tidegate.broker.config import KafkaConfig
+from tidegate.app import App
 from tidegate.cli import cli
 from tidegate.errors import (
     Halted,
@@ -172,12 +172,11 @@ def test_a_head_whose_plan_the_ledger_has_lost_halts(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shop(modules: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of the module `shop.compare`, which may be called."""
-    (tmp_path / "modules" / "shop").mkdir(parents=True)
-    file = tmp_path / "modules" / "shop" / "compare.py"
+    (modules / "shop").mkdir()
+    file = modules / "shop" / "compare.py"
     file.write_text("def same(old, new):\n    return old == new\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
     return file
 
@@ -222,9 +221,7 @@ def test_a_planned_batch_whose_module_may_not_be_called_any_more_is_not_computed
     compared.publish(1)
     plan = planned_next(compared)
     monkeypatch.delenv("TIDEGATE_PYTHON_MODULES")
-    app = replace(
-        compared.app, settings=replace(compared.app.settings, kafka=KafkaConfig.parse("nowhere:9092"))
-    )
+    app = App.from_environment(compared.environment | {"TIDEGATE_KAFKA": "nowhere:9092"})
     with pytest.raises(UserFunctionFailed, match=r"shop\.compare:same.*List `shop\.compare`"):
         protocol.compute_batch(app, plan, plan.run_id, lambda: pytest.fail("Spark was started"))
 

@@ -19,10 +19,10 @@ import pytest
 from benchmarks.spark_cluster import cluster
 
 from tests.conftest import REPOSITORY
+from tests.secured import SecuredBroker, with_all_secrets
 from tests.sessions import program, whole_batch
 from tests.sessions.program import Given
 from tests.sessions.submitting import Submission, SubmittingWorld
-from tidegate.local.broker import KafkaBroker
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import free_port
 from tidegate.local.spark_server import SparkServer
@@ -63,7 +63,7 @@ class Kind:
     """Where a program of a kind of session runs, and what its processes are told."""
 
     folder: Path
-    servers: str
+    broker: SecuredBroker
 
     def environment(self, **more: str) -> dict[str, str]:
         """With the event log, the page and the logs of Spark switched on."""
@@ -97,7 +97,8 @@ class Kind:
     def run(self, master: str, page: int, environment: Mapping[str, str]) -> Ran:
         """The program, to its end; its log is `driver.log`."""
         given = self.folder / "given.json"
-        Given(self.servers, str(self.folder), master, f"http://127.0.0.1:{page}").write(given)
+        page_url, kafka = f"http://127.0.0.1:{page}", json.dumps(with_all_secrets(self.broker))
+        Given(self.broker.bootstrap_servers, kafka, str(self.folder), master, page_url).write(given)
         (self.folder / "world").mkdir()
         with (self.folder / "driver.log").open("w") as log:
             done = subprocess.run(
@@ -114,18 +115,18 @@ class Kind:
 
 
 @pytest.fixture(scope="package")
-def local(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def local(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """In a JVM of the driver's own."""
-    kind = Kind(tmp_path_factory.mktemp("local"), broker.bootstrap_servers)
+    kind = Kind(tmp_path_factory.mktemp("local"), secured)
     page = free_port()
     kind.configure(page)
     return kind.run("local[*]", page, kind.environment())
 
 
 @pytest.fixture(scope="package")
-def connect(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def connect(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """In a server's session."""
-    kind = Kind(tmp_path_factory.mktemp("connect"), broker.bootstrap_servers)
+    kind = Kind(tmp_path_factory.mktemp("connect"), secured)
     page = free_port()
     kind.configure(page)
     spark = {"spark.ui.enabled": "true", "spark.log.level": "INFO"}
@@ -134,9 +135,9 @@ def connect(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ra
 
 
 @pytest.fixture(scope="package")
-def on_cluster(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def on_cluster(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """On a cluster of two workers with an address each, whose Python has tidegate's wheel."""
-    kind = Kind(tmp_path_factory.mktemp("cluster"), broker.bootstrap_servers)
+    kind = Kind(tmp_path_factory.mktemp("cluster"), secured)
     page = free_port()
     kind.configure(page)
     environment = kind.environment_with_wheel()
@@ -145,9 +146,9 @@ def on_cluster(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="package")
-def connect_on_cluster(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def connect_on_cluster(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """In the session of a server whose tasks run on such a cluster."""
-    kind = Kind(tmp_path_factory.mktemp("connect-cluster"), broker.bootstrap_servers)
+    kind = Kind(tmp_path_factory.mktemp("connect-cluster"), secured)
     page = free_port()
     kind.configure(page)
     environment = kind.environment_with_wheel()
@@ -158,15 +159,15 @@ def connect_on_cluster(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="package")
-def submitted(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def submitted(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """By spark-submit to such a cluster. It has the batches' results only, and Spark's event log."""
-    kind = Kind(tmp_path_factory.mktemp("submitted"), broker.bootstrap_servers)
+    kind = Kind(tmp_path_factory.mktemp("submitted"), secured)
     kind.configure(free_port(), **{"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
     environment = kind.environment_with_wheel(JAVA_HOME=str(java_home(find_java())))
     (kind.folder / "world").mkdir()
     with cluster(kind.folder, HOSTS, environment) as master:
         submission = Submission(master, environment, kind.folder / "driver.log")
-        world = SubmittingWorld(kind.servers, kind.folder / "world", submission=submission)
+        world = SubmittingWorld(secured.bootstrap_servers, kind.folder / "world", submission=submission)
         told = whole_batch.compute(world, program.PLANTED)
     (kind.folder / "told.json").write_text(json.dumps(told))
     return Ran(kind.folder)

@@ -1,4 +1,4 @@
-"""A program that runs two whole batches in one kind of session, and a third that fails, with a password among
+"""A program that runs two whole batches in one kind of session, and a third that fails, with passwords among
 Kafka's settings. It leaves behind all that can be looked at afterwards, and `told.json` last. See `sessions`.
 
 What is planted on purpose, `PLANTED`, shows that a word can be found in each of those places.
@@ -32,24 +32,18 @@ from tidegate.errors import OffsetsLost
 from tidegate.local.java import find_java, java_home
 from tidegate.protocol.before import left_before
 
-PASSWORD = "canary-5b1e-sasl"
-KEY_PASSWORD = "canary-5b1e-ssl"
 PLANTED = "planted-83ac"
-LOGIN = {
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "someone",
-    "sasl.password": PASSWORD,
-    "ssl.key.password": KEY_PASSWORD,
-}
 CASES = Path("include/pipelines/cases/rate_limited")
 SIMULATED = Path("include/pipelines/rate_limited.yaml")
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the program is given: the broker, a folder of its own, Spark's master, where Spark's page is."""
+    """What the program is given: the broker, how tidegate reaches it, a folder of its own, Spark's master,
+    where Spark's page is."""
 
     servers: str
+    kafka: str
     folder: str
     master: str
     page: str
@@ -68,8 +62,7 @@ def main(path: str) -> None:
     folder = Path(given.folder)
     spark = _opened(given.master)
     world = World(given.servers, folder / "world", lambda: spark)
-    kafka = json.dumps({"bootstrap.servers": given.servers, **LOGIN})
-    world.app = App.from_environment(world.environment | {"TIDEGATE_KAFKA": kafka})
+    world.app = App.from_environment(world.environment | {"TIDEGATE_KAFKA": given.kafka})
     told = whole_batch.compute(world, PLANTED)
     told["commands"] = _commands(given.master)
     told["ran in"] = _places(spark)
@@ -125,7 +118,7 @@ def _lost(world: World, spark: SparkSession, explained: Path) -> str:
     plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("lost", NOW_MS)).plan
     assert plan is not None
     before = left_before(world.app, world.app.ledger, plan)
-    records = KafkaSource(world.app.settings.require_kafka(), plan.ranges)
+    records = KafkaSource(world.app.settings.kafka(), plan.ranges)
     computation = Computation(spark, plan, world.pipeline, world.app.lake(plan.stream), before)
     _explain(computation.frame(records, "explained"), explained)
     world.delete_records({(range_.topic, range_.partition): range_.end for range_ in plan.ranges})

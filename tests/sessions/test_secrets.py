@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.secured import CANARY
 from tests.sessions.conftest import Ran
-from tests.sessions.program import KEY_PASSWORD, PASSWORD, PLANTED
+from tests.sessions.program import PLANTED
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -53,7 +54,7 @@ def test_a_password_of_kafka_is_nowhere_where_a_planted_word_is(
     ran: Ran = request.getfixturevalue(kind)
     texts = list(PLACES[place](ran.folder))
     assert [text for text in texts if PLANTED in text]
-    assert not [text for text in texts if PASSWORD in text or KEY_PASSWORD in text]
+    assert not [text for text in texts if CANARY in text]
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulator import clients, grammar, sinks
+from tests.simulator import clients, grammar, outputs, sinks
 from tests.simulator.broker import Broker
 from tests.simulator.compute import Lake, compute, outbox_of
 from tests.simulator.ledger import SimLeased, SimLedger, Store
@@ -50,6 +50,7 @@ class Places:
     shelf: sinks.Shelf = field(init=False)
     stream: Stream = field(default=Stream("simulated", 1))
     gate: Callable[[Attempt], bool] = lambda _: True
+    files: dict[str, Pipeline] = field(default_factory=dict)
     attempts: int = 0
 
     def __post_init__(self) -> None:
@@ -192,6 +193,10 @@ REPLACED: dict[str, Any] = {
     "tidegate.app.lease.time": _TIME,
     "tidegate.protocol.plan.time": _TIME,
     "tidegate.spec.sql._parse": grammar.parse,
+    "tidegate.protocol.generations.load_pipelines": lambda _: (here().files, []),
+    "tidegate.protocol.net._written": outputs.written,
+    "tidegate.protocol.outputs._outboxes": outputs.outboxes,
+    "tidegate.protocol.promotion.catch_up_tables": lambda *_: None,
     "tidegate.protocol.publish.catch_up_tables": lambda *_: None,
     "tidegate.sinks.kafka.sink.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
     "tidegate.sinks.table.sink.table_rows": sinks.table_rows,

@@ -170,7 +170,7 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
         if sink.messages is not None:
-            _check_topic(places, sink.messages.topic, batches)
+            _check_topic(places, sink.messages.target, batches)
             _check_progress(places, tables, shard, [len(each) for each in batches])
         else:
             _check_table(places.shelf.table(shard), shard, batches)
@@ -309,7 +309,8 @@ def _check_table(table: Table, shard: str, batches: list[list[Emission]]) -> Non
 
 def _as_record(emission: Emission) -> Record:
     headers = (("tidegate-source", emission.source.encode()),)
-    return Record(emission.key.encode(), emission.payload.encode(), emission.timestamp, headers)
+    value = emission.payload.encode() if emission.payload is not None else None
+    return Record(emission.key.encode(), value, emission.timestamp, headers)
 
 
 def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:

@@ -42,7 +42,7 @@ class Emission(NamedTuple):
     """A row of an outbox."""
 
     key: str
-    payload: str
+    payload: str | None
     timestamp: int
     source: str
     window_start: None = None

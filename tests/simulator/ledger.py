@@ -11,19 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from tidegate.errors import Fenced, LeaseHeld, TidegateError
+from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid, TidegateError
 from tidegate.ledger import (
     LEASE_SECONDS,
     Attempt,
+    Charge,
     Clocks,
     Failure,
     Head,
     KnownNames,
+    LastPlanned,
     Lease,
     ManifestRef,
     OffsetRange,
     Plan,
     PlannedSpec,
+    Promotion,
     Run,
     Snapshot,
     Stream,
@@ -47,6 +50,8 @@ class Row:
     topic_ids: dict[str, str] = field(default_factory=dict)
     epochs: dict[tuple[str, int], int] = field(default_factory=dict)
     clocks: dict[tuple[str, int], int] = field(default_factory=dict)
+    dropped: bool = False
+    origin: tuple[Stream, int] | None = None
 
     def head(self, stream: Stream) -> Head:
         offsets, topic_ids = dict(self.offsets), dict(self.topic_ids)
@@ -59,6 +64,7 @@ class Tables:
 
     head: Row | None = None
     plans: dict[int, Plan] = field(default_factory=dict)
+    planned_at: dict[int, float] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     attempts: dict[tuple[int, str], tuple[int, Attempt]] = field(default_factory=dict)
     commits: dict[int, ManifestRef] = field(default_factory=dict)
@@ -84,6 +90,10 @@ class Checks:
     base_of_snapshot = True
     given_up_at_removal = True
     sinks_at_removal = True
+    withheld_at_removal = True
+    epochs_at_promotion = True
+    seq_at_promotion = True
+    number_at_promotion = True
 
 
 @dataclass
@@ -96,6 +106,10 @@ class Store:
     watch: Callable[..., None] = lambda *_: None
     checks: type[Checks] = Checks
     streams: dict[Stream, Tables] = field(default_factory=lambda: defaultdict(Tables))
+    promotions: dict[str, list[Promotion]] = field(default_factory=lambda: defaultdict(list))
+
+    def charge(self, pipeline: str) -> Charge:
+        return Charge(tuple(self.promotions[pipeline]))
 
 
 class SimReader:
@@ -110,10 +124,28 @@ class SimReader:
 
     def streams(self) -> list[Stream]:
         def act() -> list[Stream]:
-            known = [stream for stream, tables in self._store.streams.items() if tables.head]
+            tables = self._store.streams
+            known = [stream for stream, each in tables.items() if each.head and not each.head.dropped]
             return sorted(known, key=lambda each: (each.pipeline, each.generation))
 
         return self._read("streams", act)
+
+    def is_dropped(self, stream: Stream) -> bool:
+        def act() -> bool:
+            row = self._store.streams[stream].head
+            return row is not None and row.dropped
+
+        return self._read("is_dropped", act)
+
+    def origin(self, stream: Stream) -> tuple[Stream, int] | None:
+        def act() -> tuple[Stream, int] | None:
+            row = self._store.streams[stream].head
+            return row.origin if row is not None else None
+
+        return self._read("origin", act)
+
+    def charge(self, pipeline: str) -> Charge:
+        return self._read("charge", lambda: self._store.charge(pipeline))
 
     def head(self, stream: Stream) -> Head:
         def act() -> Head:
@@ -132,6 +164,16 @@ class SimReader:
 
     def plan(self, stream: Stream, seq: int) -> Plan | None:
         return self._read("plan", lambda: self._store.streams[stream].plans.get(seq))
+
+    def last_planned(self, stream: Stream) -> LastPlanned | None:
+        def act() -> LastPlanned | None:
+            tables = self._store.streams[stream]
+            if not tables.plans:
+                return None
+            plan = tables.plans[max(tables.plans)]
+            return LastPlanned(plan.seq, plan.run_id, tables.planned_at[plan.seq], plan.spec_text)
+
+        return self._read("plan", act)
 
     def open_plan(self, stream: Stream) -> Plan | None:
         return self.plan(stream, self.head(stream).seq + 1)
@@ -233,6 +275,12 @@ class SimReader:
 
         return self._read("publications", act)
 
+    def newest_publication(self, stream: Stream) -> int:
+        return self._read("newest_publication", lambda: self._newest_publication(stream))
+
+    def _newest_publication(self, stream: Stream) -> int:
+        return max((seq for seq, _ in self._store.streams[stream].publications), default=0)
+
     def last_published(self, stream: Stream, sink: str) -> int:
         return self._read("last_published", lambda: self._store.streams[stream].sink_heads.get(sink, 0))
 
@@ -244,9 +292,18 @@ class SimReader:
         tables, checks = self._store.streams[stream], self._store.checks
         given_up = [seq for seq, made in tables.snapshots.items() if made.given_up_at is not None]
         end = min(before, max(given_up, default=0)) if checks.given_up_at_removal else before
+        end = min(end, self._first_to_go_out(stream)) if checks.withheld_at_removal else end
         versions = {plan.spec.hash: seq for seq, plan in sorted(tables.plans.items())}
         needed = {*versions.values(), *(tables.sink_heads.values() if checks.sinks_at_removal else ())}
         return [seq for seq in sorted(tables.plans) if seq < end and seq not in needed], end
+
+    def _first_to_go_out(self, stream: Stream) -> int:
+        charge = self._store.charge(stream.pipeline)
+        if charge.withholds(stream.generation):
+            return charge.released(stream.generation) + 1
+        if not charge.promotions:
+            return 2**62
+        return max(self._newest_publication(stream), charge.promotions[-1].first_seq)
 
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
         return self._read("sink_identity", lambda: self._store.streams[stream].sinks.get(sink))
@@ -268,6 +325,8 @@ class SimLedger(SimReader):
         def act() -> SimLeased:
             tables, now = store.streams[stream], store.now()
             row = tables.head = tables.head or Row()
+            if row.dropped:
+                raise Halted(f"{stream} was dropped")
             free = row.holder in (None, holder) or row.lease_until <= now
             if not free and store.checks.lease_at_acquire:
                 raise LeaseHeld(f"{stream} is being worked on by {row.holder}")
@@ -278,6 +337,20 @@ class SimLedger(SimReader):
 
         taken: SimLeased = store.write("ledger.acquire", act)
         return taken
+
+    def open_generation(self, stream: Stream, in_charge: int) -> None:
+        def act() -> None:
+            store, tables = self._store, self._store.streams[stream]
+            charge = store.charge(stream.pipeline)
+            if tables.head is not None or charge.generation not in (None, in_charge):
+                raise SettingsInvalid(f"{stream} cannot be made")
+            tables.head = Row()
+            if not charge.promotions:
+                run_id = f"new__{stream.generation}"
+                first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, store.now())
+                store.promotions[stream.pipeline].append(first)
+
+        self._store.write("ledger.open_generation", act)
 
     def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
         def act() -> bool:
@@ -372,6 +445,7 @@ class SimLeased(SimReader):
             if not self._store.checks.one_plan_per_batch:
                 tables.plans.pop(plan.seq, None)
             self._insert(tables.plans, plan.seq, plan)
+            tables.planned_at[plan.seq] = self._store.now()
             tables.runs[plan.run_id] = Run(plan.run_id, plan.seq)
 
         self._fenced("add_plan", act, plan)
@@ -404,20 +478,78 @@ class SimLeased(SimReader):
         checks = self._store.checks
 
         def act() -> None:
-            tables, row = self._store.streams[self.stream], self._row
             if not self._is_current() and checks.epoch_at_commit:
                 raise self._lost()
-            if row.seq != plan.seq - 1 and checks.seq_at_commit:
+            if self._row.seq != plan.seq - 1 and checks.seq_at_commit:
                 raise self._lost()
-            row.epochs = plan.epochs_after(row.head(self.stream))
-            row.seq, row.topic_ids = plan.seq, dict(plan.topic_ids)
-            row.offsets = row.offsets | plan.ends
-            row.clocks = plan.clocks_after
-            tables.commits[plan.seq] = attempt.manifest
-            tables.committed_at[plan.seq] = self._store.now()
-            self._store.watch("commit", self.stream, self.lease.epoch, plan, attempt)
+            self._commit(plan, attempt)
 
         self._store.write("ledger.commit", act)
+
+    def promote(self, promotion: Promotion, replaced: Lease, net: tuple[Plan, Attempt] | None = None) -> None:
+        def act() -> None:
+            store, checks = self._store, self._store.checks
+            other = store.streams[replaced.stream].head
+            assert other is not None, "a lease has a head"
+            are_current = self._is_current() and other.epoch == replaced.epoch
+            if not are_current and checks.epochs_at_promotion:
+                raise self._lost()
+            if other.seq != promotion.replaced_seq and checks.seq_at_promotion:
+                raise self._lost()
+            promotions = store.promotions[promotion.pipeline]
+            if promotion.number in {known.number for known in promotions} and checks.number_at_promotion:
+                raise self._lost()
+            if net is not None:
+                self._require_next(net[0])
+            for row in (self._row, other):
+                row.lease_until = store.now() + LEASE_SECONDS
+            if net is not None:
+                self._add_decided(*net)
+            promotions.append(replace(promotion, decided_at=store.now()))
+            promotions.sort(key=lambda known: known.number)
+            store.watch("promote", self.stream, self.lease.epoch, promotion)
+
+        self._store.write("ledger.promote", act)
+
+    def begin_from(self, batch: tuple[Plan, Attempt], origin: Stream, origin_seq: int) -> None:
+        def act(tables: Tables) -> None:
+            self._require_next(batch[0])
+            self._row.origin = origin, origin_seq
+            self._add_decided(*batch)
+
+        self._fenced("begin_from", act)
+
+    def drop(self) -> None:
+        def act(tables: Tables) -> None:
+            store = self._store
+            if store.charge(self.stream.pipeline).generation in (None, self.stream.generation):
+                raise Halted(f"{self.stream} publishes")
+            ended = Row(epoch=self._row.epoch + 1, dropped=True, origin=self._row.origin)
+            store.streams[self.stream] = Tables(head=ended)
+
+        self._fenced("drop", act)
+
+    def _require_next(self, plan: Plan) -> None:
+        tables = self._store.streams[self.stream]
+        if plan.seq != self._row.seq + 1 or plan.seq in tables.plans or plan.run_id in tables.runs:
+            raise self._lost()
+
+    def _add_decided(self, plan: Plan, attempt: Attempt) -> None:
+        tables = self._store.streams[self.stream]
+        tables.plans[plan.seq] = plan
+        tables.runs[plan.run_id] = Run(plan.run_id, plan.seq)
+        tables.attempts[attempt.seq, attempt.name] = self.lease.epoch, attempt
+        self._commit(plan, attempt)
+
+    def _commit(self, plan: Plan, attempt: Attempt) -> None:
+        tables, row = self._store.streams[self.stream], self._row
+        row.epochs = plan.epochs_after(row.head(self.stream))
+        row.seq, row.topic_ids = plan.seq, dict(plan.topic_ids)
+        row.offsets = row.offsets | plan.ends
+        row.clocks = plan.clocks_after
+        tables.commits[plan.seq] = attempt.manifest
+        tables.committed_at[plan.seq] = self._store.now()
+        self._store.watch("commit", self.stream, self.lease.epoch, plan, attempt)
 
     def drop_plan(self) -> int | None:
         def act(tables: Tables) -> int | None:

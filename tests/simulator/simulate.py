@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.simulator import grammar
 from tests.simulator.airflow import STEPS, Airflow, Run
@@ -350,23 +351,24 @@ class Scenario:
 
 def simulate(seed: int) -> Result:
     """Run a seed. Call it within `simulated()`."""
+    return run_scenario(seed, Scenario)
+
+
+def run_scenario(seed: int, scenario_in: Callable[[World], Any]) -> Result:
+    """Run what happens in a seed's world: a scenario has `places`, and `run()`, which gives counts."""
     with grammar.of_its_day():
-        return _simulate(seed)
-
-
-def _simulate(seed: int) -> Result:
-    world = World(seed)
-    scenario = Scenario(world)
-    enter(scenario.places)
-    result = Result(seed, trace=world.trace, counts=world.counts)
-    try:
-        result.counts += scenario.run()
-    except (Exception, Violation) as violation:
-        result.violation = f"{type(violation).__name__}: {violation}"
-    finally:
-        world.close()
-    result.counts.update(seeds=1, effects=len(world.trace))
-    return result
+        world = World(seed)
+        scenario = scenario_in(world)
+        enter(scenario.places)
+        result = Result(seed, trace=world.trace, counts=world.counts)
+        try:
+            result.counts += scenario.run()
+        except (Exception, Violation) as violation:
+            result.violation = f"{type(violation).__name__}: {violation}"
+        finally:
+            world.close()
+        result.counts.update(seeds=1, effects=len(world.trace))
+        return result
 
 
 def simulate_all(seeds: Iterable[int]) -> Iterator[Result]:

@@ -106,7 +106,7 @@ def test_doctor_asks_it_and_does_not_reconcile_what_cannot_be_lost(
     inspect.check_sinks(committed.app, committed.pipeline)
     protocol.check_progress(committed.app, committed.stream)
     assert inspect.sink_warnings(committed.app, committed.pipeline) == []
-    assert protocol.sql_connections(committed.app.ledger, committed.stream) == set()
+    assert protocol.connections(committed.app.ledger, committed.stream) == {("kafka", None)}
     held = committed.app.ledger.acquire(committed.stream, "test")
     (told,) = protocol.reconcile(committed.app, held)
     assert told == "visitors/1 has published nothing to a Kafka or SQL sink."

@@ -41,6 +41,7 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(CHANGE),
         made(CHANGE, schedule="@daily", quality={"suite": "s"}, **source(max_records=5, start="latest")),
     ),
+    "the source's connection": (made(CHANGE), made(CHANGE, **source(connection="shop"))),
     "a topic more": (made(CHANGE), made(CHANGE, **source(topics=["in", "more"]))),
     "a column more": (made(CHANGE), made(CHANGE, **source(columns=COLUMNS + ", more int"))),
     "a column less that is not used": (

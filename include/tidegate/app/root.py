@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate import core
+from tidegate.broker.clusters import KafkaClusters
 from tidegate.broker.log import KafkaLog
 from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
@@ -22,7 +22,15 @@ from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Ru
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
 from tidegate.sinks import OpenSink, Outbox, SinkContext, open_sinks
-from tidegate.spec import Pipeline, Stage, load_pipeline, python_functions, require_trusted
+from tidegate.spec import (
+    Pipeline,
+    Stage,
+    load_pipeline,
+    load_pipeline_of_folder,
+    pipeline_files,
+    python_functions,
+    require_trusted,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,19 +51,24 @@ class App:
         settings = Settings.from_environment(environment)
         return cls(settings, Ledger.open(settings.ledger))
 
-    def log(self) -> KafkaLog:
-        """Kafka's logs: always the same, so that what is asked inside of `with app.log()` goes over one
-        connection. Raises SettingsInvalid where no Kafka is set.
-        """
-        return self._log
+    @classmethod
+    def for_reading(cls, environment: Mapping[str, str] = os.environ) -> App:
+        """The same for who only looks: where there is no ledger yet, none is made, and it is an empty one."""
+        settings = Settings.from_environment(environment)
+        return cls(settings, Ledger.open_for_reading(settings.ledger))
 
     @cached_property
-    def _log(self) -> KafkaLog:
-        return KafkaLog(self.settings.require_kafka())
+    def clusters(self) -> KafkaClusters:
+        """The Kafka clusters: always the same, so that what is asked of one inside of `with app.clusters`,
+        or of `with app.log(…)`, goes over one connection.
+        """
+        return KafkaClusters(self.settings.kafka)
 
-    def one_connection(self) -> AbstractContextManager[object]:
-        """Whatever is asked of Kafka's logs inside goes over one connection."""
-        return self.log() if self.settings.kafka is not None else nullcontext()
+    def log(self, connection: str | None) -> KafkaLog:
+        """The logs of a Kafka cluster, by its name in the pipeline file. Raises SettingsInvalid where it is
+        not set.
+        """
+        return self.clusters.log(connection)
 
     def lake(self, stream: Stream) -> Lake:
         """The tables of a stream."""
@@ -93,7 +106,8 @@ class App:
         from tidegate.engine.batch import compute_batch  # late: only this needs Spark
         from tidegate.engine.source import KafkaSource
 
-        pipeline, records = planned_pipeline(plan), KafkaSource(self.settings.require_kafka(), plan.ranges)
+        pipeline = planned_pipeline(plan)
+        records = KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)
         require_trusted(python_functions(pipeline))
         with failpoint("compute.session"):
             session = open_session()
@@ -104,10 +118,14 @@ class App:
         return f"{self.settings.lake} {stream}"
 
     def pipeline(self, name: str) -> Pipeline:
-        """A pipeline by its name (of the file, without .yaml) or by the path of its file."""
-        path = Path(name) if name.endswith((".yaml", ".yml")) else self.settings.pipelines / f"{name}.yaml"
+        """A pipeline by its name (of the file, without .yaml) or by the path of its file.
+
+        By its name it also has to go with the other files of the folder. Raises PipelineInvalid.
+        """
+        is_path = name.endswith((".yaml", ".yml"))
+        path = Path(name) if is_path else self.settings.pipelines / f"{name}.yaml"
         if not path.is_file():
-            known = ", ".join(sorted(each.stem for each in self.settings.pipelines.glob("*.yaml"))) or "none"
+            known = ", ".join(file.stem for file in pipeline_files(self.settings.pipelines)) or "none"
             raise PipelineInvalid(
                 [
                     Problem(
@@ -119,7 +137,7 @@ class App:
                     )
                 ]
             )
-        return load_pipeline(path)
+        return load_pipeline(path) if is_path else load_pipeline_of_folder(path)
 
 
 def stream_of(pipeline: Pipeline) -> Stream:

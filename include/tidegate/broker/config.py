@@ -1,79 +1,127 @@
-"""One set of Kafka client properties, by their Java names, for both clients: kafka-python and librdkafka."""
+"""How a Kafka cluster is reached, as each of the clients wants to know it: kafka-python and librdkafka."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.broker.properties import CALLBACK, PROPERTIES, canonical
+from tidegate.broker.security import checked, uses_login, uses_tls, uses_tokens
+from tidegate.broker.tls import ssl_context
+from tidegate.broker.tokens import TokenSource, token_source
 from tidegate.errors import SettingsInvalid
 
-# Java name -> (kafka-python's name, conversion). What is not here is refused: an allow-list.
-_PROPERTIES: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "bootstrap.servers": ("bootstrap_servers", lambda text: text.split(",")),
-    "security.protocol": ("security_protocol", str),
-    "sasl.mechanism": ("sasl_mechanism", str),
-    "sasl.username": ("sasl_plain_username", str),
-    "sasl.password": ("sasl_plain_password", str),
-    "ssl.ca.location": ("ssl_cafile", str),
-    "ssl.certificate.location": ("ssl_certfile", str),
-    "ssl.key.location": ("ssl_keyfile", str),
-    "ssl.key.password": ("ssl_password", str),
-    "request.timeout.ms": ("request_timeout_ms", int),
-    "client.id": ("client_id", str),
-}
+DEFAULT_VARIABLE = "TIDEGATE_KAFKA"
 PROGRESS_TOPIC = "tidegate-progress"
 PROGRESS_PARTITIONS = 16
 # Kafka's default max.message.bytes is 1 MiB, batch overhead included.
 MAX_RECORD_BYTES = 1_000_000
 
 
+_SHOWS_ALL = ("kafka.net.connection", "kafka.protocol.parser", "py4j")
+"""Loggers that show as DEBUG whatever is sent: passwords and tokens to Kafka, and to Spark's JVM, in base64,
+what its workers read with.
+"""
+
+
+class Secret(str):
+    """A text that does not show itself where settings are printed: kafka-python logs its own, for one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def _keep_from_showing_all() -> None:
+    for logger in map(logging.getLogger, _SHOWS_ALL):
+        if logger.getEffectiveLevel() < logging.INFO:
+            logger.setLevel(logging.INFO)
+
+
 @dataclass(frozen=True)
 class KafkaConfig:
-    """Client properties. Hidden in `repr`, since they may hold a password."""
+    """Client properties, by the names of `PROPERTIES`. Hidden in `repr`, since they may hold a password.
+
+    `variable` is the setting that they are from: errors name it.
+    """
 
     properties: Mapping[str, str] = field(repr=False)
+    variable: str = DEFAULT_VARIABLE
 
     @classmethod
-    def parse(cls, text: str) -> KafkaConfig:
+    def parse(cls, text: str, variable: str = DEFAULT_VARIABLE) -> KafkaConfig:
         """From `host:port,host:port` or a JSON object. Raises SettingsInvalid."""
         if not text.lstrip().startswith("{"):
-            return cls.of({"bootstrap.servers": text.strip()})
+            return cls.of({"bootstrap.servers": text.strip()}, variable)
         try:
-            return cls.of(json.loads(text))
+            return cls.of(json.loads(text), variable)
         except json.JSONDecodeError:
             # The text may hold a password: it is not repeated, here or in the cause.
             raise SettingsInvalid(
-                "TIDEGATE_KAFKA is neither host:port nor a JSON object",
+                f"{variable} is neither host:port nor a JSON object",
                 'Write broker:9092, or {"bootstrap.servers": "broker:9092", …}.',
             ) from None
 
     @classmethod
-    def of(cls, properties: Mapping[str, Any]) -> KafkaConfig:
-        """From properties; raises SettingsInvalid for one that is unknown, or without bootstrap.servers."""
-        unknown = sorted(set(properties) - set(_PROPERTIES))
-        if unknown:
-            raise SettingsInvalid(
-                f"The Kafka settings have properties that tidegate does not pass on: {', '.join(unknown)}",
-                f"Known are: {', '.join(_PROPERTIES)}.",
-            )
-        if not properties.get("bootstrap.servers"):
-            raise SettingsInvalid("The Kafka settings have no bootstrap.servers", "Add it: host:port.")
-        return cls({name: str(value) for name, value in properties.items()})
+    def of(cls, properties: Mapping[str, Any], variable: str = DEFAULT_VARIABLE) -> KafkaConfig:
+        """From properties by Java's names or librdkafka's. Raises SettingsInvalid for one that a client does
+        not have, for some that do not go together, and without bootstrap.servers.
+        """
+        texts = checked(canonical(properties, variable), variable)
+        if not texts.get("bootstrap.servers"):
+            raise SettingsInvalid(f"{variable} has no bootstrap.servers", "Add it: host:port.")
+        config = cls(
+            {name: Secret(text) if PROPERTIES[name].is_secret else text for name, text in texts.items()},
+            variable,
+        )
+        if config.secrets or uses_login(texts):
+            _keep_from_showing_all()
+        return config
 
     @property
     def servers(self) -> str:
         """The bootstrap servers, as one text."""
         return self.properties["bootstrap.servers"]
 
+    @property
+    def secrets(self) -> list[str]:
+        """The values that nobody is to see."""
+        return [text for name, text in self.properties.items() if PROPERTIES[name].is_secret]
+
+    def redacted(self, text: str) -> str:
+        """A client's own words, without what nobody is to see."""
+        for secret in filter(None, self.secrets):
+            text = text.replace(secret, "***")
+        return text
+
     def for_python(self) -> dict[str, Any]:
-        """Keyword arguments for kafka-python's clients."""
-        return {_PROPERTIES[name][0]: _PROPERTIES[name][1](value) for name, value in self.properties.items()}
+        """Keyword arguments for kafka-python's clients. Raises SettingsInvalid for certificates and keys that
+        cannot be used, and what `TokenSource.token` raises.
+        """
+        rows = [(PROPERTIES[name], text) for name, text in self.properties.items()]
+        options = {row.python: row.read(text) for row, text in rows if row.python is not None}
+        if uses_tls(self.properties):
+            options["ssl_context"] = ssl_context(self.properties, self.variable)
+        if uses_tokens(self.properties):
+            options["sasl_oauth_token_provider"] = self._tokens().for_python()
+        return options
 
     def for_librdkafka(self) -> dict[str, Any]:
-        """Options for librdkafka's clients, whose names Java's properties have here, but for these."""
-        options: dict[str, Any] = dict(self.properties)
-        if timeout := options.pop("request.timeout.ms", None):
-            options["socket.timeout.ms"] = int(timeout)
+        """Options for librdkafka's clients. Raises what `TokenSource.token` raises."""
+        rows = [(PROPERTIES[name], text) for name, text in self.properties.items()]
+        options: dict[str, Any] = {row.librdkafka: text for row, text in rows if row.librdkafka is not None}
+        if uses_tokens(self.properties):
+            options["oauth_cb"] = self._tokens().for_librdkafka
         return options
+
+    def _tokens(self) -> TokenSource:
+        """Those of the callback, of which there is one by now: a client waits ten seconds for the first, and
+        then does not say what was wrong.
+        """
+        source = token_source(self.properties[CALLBACK], self.properties.get("sasl.oauthbearer.config", ""))
+        source.token()
+        return source

@@ -24,7 +24,8 @@ from tidegate.broker.epochs import EpochEnd, Partition, epoch_ends, epochs_befor
 from tidegate.broker.limits import TIMESTAMP_SETTINGS, TimestampLimits
 from tidegate.broker.progress_topic import SETTINGS, shortcomings
 from tidegate.broker.transactions import OpenTransaction, open_transactions
-from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
+from tidegate.broker.unreachable import login_refused, unreachable
+from tidegate.errors import SettingsInvalid, TopicMissing
 from tidegate.failpoints import failpoint
 
 _API_TIMEOUT_MS = 15_000
@@ -51,26 +52,22 @@ def broker_errors(config: KafkaConfig) -> Iterator[None]:
     try:
         yield
     except (AuthorizationError, SaslAuthenticationFailedError) as error:
-        raise SettingsInvalid(
-            f"Kafka at {config.servers} refuses this login: {type(error).__name__}",
-            "Check the user, its rights, and the mechanism in the Kafka settings.",
-        ) from error
+        raise login_refused(config, type(error).__name__) from error
     except (KafkaError, OSError) as error:
-        raise BrokerUnavailable(
-            f"Kafka at {config.servers} does not answer ({type(error).__name__})",
-            "Check that the broker runs and that TIDEGATE_KAFKA names it; then run again, nothing is lost.",
-        ) from error
+        raise unreachable(config, type(error).__name__) from error
 
 
 class KafkaLog:
     """What a step asks of Kafka, over one connection, which the first question opens.
 
     A context manager that may be entered again inside: the outermost one ends the connection. After an error
-    the next question opens a new one.
+    the next question opens a new one. `timeout_ms`: how long a question waits for a broker that does not
+    answer; by default as long as the settings say.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, timeout_ms: int | None = None) -> None:
         self.config = config
+        self._timeout_ms = timeout_ms
         self._client: Any = None
         self._users = 0
 
@@ -100,9 +97,11 @@ class KafkaLog:
     def _connected(self) -> Any:
         if self._client is None:
             with failpoint("kafka.connect"):
+                options = {"request_timeout_ms": _API_TIMEOUT_MS, **self.config.for_python()}
+                if self._timeout_ms is not None:
+                    options["request_timeout_ms"] = self._timeout_ms
                 self._client = KafkaAdminClient(
-                    **{"request_timeout_ms": _API_TIMEOUT_MS, **self.config.for_python()},
-                    bootstrap_timeout_ms=_API_TIMEOUT_MS,
+                    **options, bootstrap_timeout_ms=self._timeout_ms or _API_TIMEOUT_MS
                 )
         return self._client
 
@@ -130,6 +129,25 @@ class KafkaLog:
                     if end.leader_epoch is not None
                 },
             )
+
+    def stable_ends(self, topics: Iterable[str]) -> dict[Partition, int]:
+        """Up to where topics can be read, all of them in one question. A topic that does not exist has no
+        partitions. Raises BrokerUnavailable.
+        """
+        names = sorted(set(topics))
+        if not names:
+            return {}  # which Kafka would take for all topics
+        with self._admin() as admin:
+            with failpoint("kafka.describe"):
+                described = admin.describe_topics(names)
+            partitions = [
+                TopicPartition(topic["name"], partition["partition_index"])
+                for topic in described
+                if topic["error_code"] == 0
+                for partition in topic["partitions"]
+            ]
+            ends = _listed_all(admin, partitions, OffsetSpec.LATEST, IsolationLevel.READ_COMMITTED)
+            return {(at.topic, at.partition): end.offset for at, end in ends.items()}
 
     def topic_id(self, topic: str) -> str:
         """Which topic it is: another one after it was deleted and created again. Raises as `view`."""
@@ -282,9 +300,19 @@ def _listed(
     spec: OffsetSpec,
     isolation: Any = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[int, Any]:
-    with failpoint("kafka.offsets"):
-        listed = admin.list_partition_offsets(dict.fromkeys(partitions, spec), isolation_level=isolation)
+    listed = _listed_all(admin, partitions, spec, isolation)
     return {at.partition: offset for at, offset in listed.items()}
+
+
+def _listed_all(
+    admin: Any, partitions: list[TopicPartition], spec: OffsetSpec, isolation: Any
+) -> Mapping[TopicPartition, Any]:
+    """The same for partitions of several topics."""
+    with failpoint("kafka.offsets"):
+        listed: Mapping[TopicPartition, Any] = admin.list_partition_offsets(
+            dict.fromkeys(partitions, spec), isolation_level=isolation
+        )
+    return listed
 
 
 __all__ = ["KafkaLog", "TopicView", "broker_errors"]

@@ -8,8 +8,10 @@ client fails the whole transaction, and its commit says why and does nothing. It
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -51,9 +53,9 @@ _OPTIONS = {
 }
 
 
-def _timeouts(config: KafkaConfig) -> dict[str, int]:
+def _timeouts(options: Mapping[str, Any]) -> dict[str, int]:
     """The client refuses to work with one that is longer than a transaction may take."""
-    socket_ms = config.for_librdkafka().get("socket.timeout.ms", TRANSACTION_TIMEOUT_MS)
+    socket_ms = int(options.get("socket.timeout.ms", TRANSACTION_TIMEOUT_MS))
     return {
         "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
         "message.timeout.ms": min(_DELIVERY_MS, TRANSACTION_TIMEOUT_MS),
@@ -74,7 +76,8 @@ class TransactionalProducer:
     ) -> None:
         self._topic = topic
         named = {"transactional.id": transactional_id, "batch.size": batch_bytes}
-        self._client = Producer(config.for_librdkafka() | _OPTIONS | _timeouts(config) | named)
+        options = config.for_librdkafka()
+        self._client = Producer(options | _OPTIONS | _timeouts(options) | named)
 
     def __enter__(self) -> TransactionalProducer:
         return self

@@ -8,8 +8,9 @@ at its ends, too. librdkafka fetches ahead in threads of its own, within `_AHEAD
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -62,12 +63,25 @@ def read_slice(
     """
     if wanted.start >= wanted.end:
         return
-    consumer = ck.Consumer(config.for_librdkafka() | _OPTIONS | _ahead(wanted.end - wanted.start))
+    errors: list[KafkaError] = []
+    consumer = _consumer(config, _ahead(wanted.end - wanted.start) | {"error_cb": errors.append})
     try:
         consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
-        yield from _blocks(consumer, wanted, silent_seconds)
+        yield from _blocks(consumer, wanted, silent_seconds, errors)
     finally:
         consumer.close()
+
+
+def _consumer(config: KafkaConfig, options: dict[str, Any]) -> ck.Consumer:
+    try:
+        return ck.Consumer(config.for_librdkafka() | _OPTIONS | options)
+    except ck.KafkaException as error:
+        raise SettingsInvalid(
+            f"The client that reads Kafka cannot work with {config.variable}: "
+            f"{config.redacted(error.args[0].str())}",
+            "Files of certificates and keys have to be on each machine on which Spark's workers run, under "
+            "the same names; or give them as texts (ssl.ca.pem, ssl.certificate.pem, ssl.key.pem).",
+        ) from None
 
 
 _OPTIONS = {
@@ -85,7 +99,7 @@ _OPTIONS = {
 }
 
 
-def _ahead(records: int) -> dict[str, int]:
+def _ahead(records: int) -> dict[str, Any]:
     """How far to fetch ahead for so many records: of a short slice of a long log not much beyond its end."""
     return {
         "fetch.message.max.bytes": max(_LEAST_FETCH_BYTES, min(_MOST_FETCH_BYTES, records * 1_024)),
@@ -93,11 +107,15 @@ def _ahead(records: int) -> dict[str, int]:
     }
 
 
-def _blocks(consumer: ck.Consumer, wanted: Slice, silent_seconds: float) -> Iterator[list[Message]]:
+def _blocks(
+    consumer: ck.Consumer, wanted: Slice, silent_seconds: float, errors: Sequence[KafkaError]
+) -> Iterator[list[Message]]:
+    """`errors`: what brokers have said besides, so far."""
     position, records = wanted.start, _FIRST_RECORDS
     deadline = time.monotonic() + silent_seconds
     while position < wanted.end:
         answers = consumer.consume(records, _WAIT_SECONDS)
+        _require_login(errors)
         events = [message for message in answers if message.error() is not None]
         block = [message for message in answers if message.error() is None] if events else answers
         reached = max(
@@ -106,7 +124,7 @@ def _blocks(consumer: ck.Consumer, wanted: Slice, silent_seconds: float) -> Iter
         if reached > position:
             position, deadline = reached, time.monotonic() + silent_seconds
         elif time.monotonic() > deadline:
-            raise _silent(consumer, wanted, position, silent_seconds)
+            raise _silent(consumer, wanted, position, silent_seconds, errors)
         if position > wanted.end:
             block = [message for message in block if _offset(message) < wanted.end]
         if block:
@@ -140,12 +158,18 @@ def _reached(consumer: ck.Consumer, wanted: Slice, message: Message) -> int:
         raise _out_of_range(consumer, wanted)
     if error.code() in _MISSING:
         raise _missing(wanted)
-    if error.code() in _REFUSED:
-        raise SettingsInvalid(
-            f"Kafka refuses this login: {error.name()}",
-            "Check the user, its rights, and the mechanism in the Kafka settings.",
-        )
+    _require_login([error])
     return wanted.start  # brokers that come and go: librdkafka tries again
+
+
+def _require_login(errors: Iterable[KafkaError]) -> None:
+    """Raises SettingsInvalid where one of them says that this user is not taken."""
+    for error in errors:
+        if error.code() in _REFUSED:
+            raise SettingsInvalid(
+                f"Kafka refuses this login: {error.name()}",
+                "Check the user, its rights, and the mechanism in the Kafka settings.",
+            )
 
 
 def _missing(wanted: Slice) -> TopicMissing:
@@ -169,12 +193,15 @@ def _out_of_range(consumer: ck.Consumer, wanted: Slice) -> Exception:
     )
 
 
-def _silent(consumer: ck.Consumer, wanted: Slice, position: int, seconds: float) -> Exception:
+def _silent(
+    consumer: ck.Consumer, wanted: Slice, position: int, seconds: float, errors: Sequence[KafkaError]
+) -> Exception:
     _, end = _log_bounds(consumer, wanted)
     if end < wanted.end:
         return _out_of_range(consumer, wanted)
     return BrokerUnavailable(
-        f"{wanted} gave nothing for {seconds:.0f} s at offset {position}",
+        f"{wanted} gave nothing for {seconds:.0f} s at offset {position}"
+        + "".join(f" ({error.name()})" for error in errors[-1:]),
         "Check that the broker runs; then run again, nothing is lost.",
     )
 

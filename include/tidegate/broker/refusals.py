@@ -58,16 +58,17 @@ def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) 
         return SettingsInvalid(
             f"Kafka at {log.config.servers} refuses this login to publish as {shard}: {error.name()}",
             "Check the user, its rights (to write to the topic, and to the transactional id), and the "
-            "mechanism in the Kafka settings.",
+            f"mechanism in {log.config.variable}.",
         )
     if code in _SETTINGS:
         return SettingsInvalid(
             f"The client that publishes to Kafka cannot work with these settings: {error.name()}",
-            "Check the Kafka settings, the files of certificates and keys among them.",
+            f"Check {log.config.variable}, the files of certificates and keys among it.",
         )
     return BrokerUnavailable(
         f"Kafka at {log.config.servers} does not answer who publishes ({error.name()})",
-        "Check that the broker runs and that TIDEGATE_KAFKA names it; then run again, nothing is lost.",
+        f"Check that the broker runs and that {log.config.variable} names it; then run again, nothing is "
+        "lost.",
     )
 
 

@@ -9,6 +9,7 @@ import click
 
 from tidegate.cli.main import cli
 from tidegate.errors import TidegateError
+from tidegate.extras import missing_extra
 
 
 def main() -> None:
@@ -22,6 +23,11 @@ def main() -> None:
         _exit_with(KeyboardInterrupt("Interrupted; nothing is half done, run it again to go on."))
     except TidegateError as error:
         _exit_with(error)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        _exit_with(missing)
 
 
 def _exit_with(error: BaseException) -> NoReturn:

@@ -13,12 +13,13 @@ from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
 from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
+from tidegate.ledger.report import STEPS
 from tidegate.spec import Pipeline
 
 
 def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
     """Show what the next batch of PIPELINE would read. Nothing is written."""
-    app = App.from_environment()
+    app = App.for_reading()
     loaded = app.pipeline(pipeline)
     head = app.ledger.head(stream_of(loaded))
     waiting = app.ledger.open_plan(head.stream)
@@ -147,8 +148,7 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
     rows += [
         {"": f"{r.topic}[{r.partition}] offsets", "value": f"{r.start}-{r.end}"} for r in report.plan.ranges
     ]
-    order = ("plan", "compute", "validate", "commit", "publish")
-    seconds = {step: report.seconds[step] for step in order if step in report.seconds}
+    seconds = {step: report.seconds[step] for step in STEPS if step in report.seconds}
     return rows + [{"": f"seconds, {step}", "value": f"{each:.2f}"} for step, each in seconds.items()]
 
 

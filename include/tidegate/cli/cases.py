@@ -47,43 +47,43 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
     loaded = load_pipeline(pipeline)
     text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
-    given = parse_input(text, str(input_file), loaded)
+    case_input = parse_input(text, str(input_file), loaded)
     settings = Settings.from_environment()
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
         spark = open_session(settings.spark_master, settings.spark_memory)
-        outcome = Replay(spark, loaded, given, trace=explain).run()
-    show_lines([_fate_line(each) for each in outcome.fates])
+        outcome = Replay(spark, loaded, case_input, trace=explain).run()
+    show_lines([_fate_line(fate) for fate in outcome.fates])
     if outcome.error is not None:
         raise outcome.error
-    show_lines([_line(each) for each in outcome.emissions])
+    show_lines([_line(emission) for emission in outcome.emissions])
     err.print(json.dumps(outcome.counts, sort_keys=True), markup=False, highlight=False)
 
 
-def _line(each: Emitted) -> dict[str, Any]:
-    window = {} if each.window is None else {"window": list(each.window)}
+def _line(emission: Emitted) -> dict[str, Any]:
+    window = {} if emission.window is None else {"window": list(emission.window)}
     return {
-        "key": each.key,
-        "value": each.value,
-        "timestamp": each.timestamp,
+        "key": emission.key,
+        "value": emission.value,
+        "timestamp": emission.timestamp,
         **window,
-        "reason": each.reason,
-        "at": each.at,
-        "source": "/".join(map(str, each.source)),
+        "reason": emission.reason,
+        "at": emission.at,
+        "source": "/".join(map(str, emission.source)),
     }
 
 
-def _fate_line(each: Fate) -> dict[str, Any]:
-    stage, key, value = in_words_of_the_file(each.step, each.key, each.value)
+def _fate_line(fate: Fate) -> dict[str, Any]:
+    stage, key, value = in_words_of_the_file(fate.pass_name, fate.key, fate.value)
     return {
         "stage": stage,
         "key": key,
         "value": value,
-        "timestamp": each.timestamp,
-        "known": each.known,
-        "fate": each.fate,
-        "at": each.at,
-        "source": "/".join(map(str, each.source)),
+        "timestamp": fate.timestamp,
+        "known": fate.known,
+        "fate": fate.fate,
+        "at": fate.at,
+        "source": "/".join(map(str, fate.source)),
     }
 
 
@@ -97,7 +97,7 @@ def _read(path: Path) -> str:
 def _case_files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            yield from sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES)
+            yield from sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
         elif path.is_file():
             yield path
         else:
@@ -109,29 +109,29 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
     replay = Replay(spark, case.pipeline, case.input, case.tables)
     places = list(_cut_places(replay, cuts, seed))
     try:
-        whole, *others = replay.run_all([[], *places])
+        uncut, *cut = replay.run_all([[], *places])
     except PipelineInvalid:
         raise
     except TidegateError as error:
-        whole, others = Outcome(error=error), []
-    if whole.error is not None or case.expect.error:
-        return _against_error(case, whole, others)
-    found = against_expectation(case, whole)
-    for chosen, other in zip(places, others, strict=True):
-        if other.error is not None or other.by_key() != whole.by_key():
-            found.append(f"cut into batches before records {chosen}, the emissions differ")
-    return found
+        uncut, cut = Outcome(error=error), []
+    if uncut.error is not None or case.expect.error:
+        return _against_error(case, uncut, cut)
+    differing = against_expectation(case, uncut)
+    for places_of_cut, outcome in zip(places, cut, strict=True):
+        if outcome.error is not None or outcome.by_key() != uncut.by_key():
+            differing.append(f"cut into batches before records {places_of_cut}, the emissions differ")
+    return differing
 
 
-def _against_error(case: Case, whole: Outcome, others: Sequence[Outcome]) -> list[str]:
+def _against_error(case: Case, uncut: Outcome, cut: Sequence[Outcome]) -> list[str]:
     """A case that fails has to fail wherever it is cut."""
-    wanted = case.expect.error
-    if whole.error is None:
-        return [f"it should have failed with {wanted}"]
-    if any(type(other.error) is not type(whole.error) for other in others):
+    expected = case.expect.error
+    if uncut.error is None:
+        return [f"it should have failed with {expected}"]
+    if any(type(outcome.error) is not type(uncut.error) for outcome in cut):
         return ["cut into batches, it does not fail in the same way"]
-    name = type(whole.error).__name__
-    return [] if wanted == name else [f"it failed with {name}: {whole.error}"]
+    name = type(uncut.error).__name__
+    return [] if expected == name else [f"it failed with {name}: {uncut.error}"]
 
 
 def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
@@ -146,32 +146,32 @@ def _cut_places(replay: Replay, cuts: int, seed: int) -> Iterator[list[int]]:
 
 def against_expectation(case: Case, outcome: Outcome) -> list[str]:
     """What differs from what the case expects, in lines for people."""
-    expect, found = case.expect, []
+    expect, differing = case.expect, []
     if expect.emissions is not None:
         actual = outcome.by_key()
         for key in sorted(expect.emissions.keys() | actual.keys()):
-            found += _key_differences(key, expect.emissions.get(key, ()), actual.get(key, []))
+            differing += _key_differences(key, expect.emissions.get(key, ()), actual.get(key, []))
     counted = {
         "quarantined": (expect.quarantined, "quarantined"),
         "deduplicated": (expect.deduplicated, "deduplicated"),
         "suppressed": (expect.suppressed, "idempotent-update-skip"),
         "late_dropped": (expect.late_dropped, "late-record-drop"),
     }
-    for name, (wanted, metric) in counted.items():
-        if wanted is not None and outcome.counts[metric] != wanted:
-            found.append(f"{name}: expected {wanted}, got {outcome.counts[metric]}")
-    return found
+    for name, (expected, metric) in counted.items():
+        if expected is not None and outcome.counts[metric] != expected:
+            differing.append(f"{name}: expected {expected}, got {outcome.counts[metric]}")
+    return differing
 
 
-def _key_differences(key: str, wanted: Sequence[Any], actual: Sequence[Emitted]) -> list[str]:
+def _key_differences(key: str, expected: Sequence[Any], actual: Sequence[Emitted]) -> list[str]:
     lines = []
-    for number in range(max(len(wanted), len(actual))):
-        want = wanted[number] if number < len(wanted) else None
+    for number in range(max(len(expected), len(actual))):
+        want = expected[number] if number < len(expected) else None
         got = actual[number] if number < len(actual) else None
         if want is None or got is None or not _agrees(want, got):
             lines.append(f"key {key!r}, emission {number + 1}:")
-            lines.append(f"  - {_shown(want)}")
-            lines.append(f"  + {_shown(got)}")
+            lines.append(f"  - {_emission_text(want)}")
+            lines.append(f"  + {_emission_text(got)}")
     return lines
 
 
@@ -180,7 +180,7 @@ def _agrees(want: Any, got: Emitted) -> bool:
     return bool(want.value == got.value and same_time and want.window in (None, got.window))
 
 
-def _shown(emission: Any) -> str:
+def _emission_text(emission: Any) -> str:
     if emission is None:
         return "nothing"
     at = "" if emission.timestamp is None else f" at {emission.timestamp}"
@@ -192,15 +192,15 @@ def _result(file: Path, case: Case, differences: list[str]) -> dict[str, Any]:
     return {"file": str(file), "case": case.name, "passed": not differences, "differences": differences}
 
 
-def _report(results: list[dict[str, Any]], json_wanted: bool, seconds: float) -> None:
-    failed = [each for each in results if not each["passed"]]
-    if json_wanted:
+def _report(results: list[dict[str, Any]], as_json: bool, seconds: float) -> None:
+    failed = [result for result in results if not result["passed"]]
+    if as_json:
         show(results, True)
-    for each in [] if json_wanted else failed:
-        out.print(f"FAILED {each['file']}: {each['case']}", style="red", markup=False)
-        for line in each["differences"]:
+    for result in [] if as_json else failed:
+        out.print(f"FAILED {result['file']}: {result['case']}", style="red", markup=False)
+        for line in result["differences"]:
             out.print(f"  {line}", markup=False, highlight=False)
-    if not json_wanted:
+    if not as_json:
         out.print(f"{len(results) - len(failed)} of {len(results)} cases passed in {seconds:.1f} s.")
     if failed:
         sys.exit(1)

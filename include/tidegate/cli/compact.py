@@ -19,18 +19,18 @@ def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     Safe beside running batches; a pipeline that fails stops no other. State can be read as of any batch
     of the last TIDEGATE_TIME_TRAVEL days.
     """
-    app = App.from_environment()
-    named = [stream_of(app.pipeline(name)) for name in pipelines]
-    streams = named or app.ledger.streams()
+    app = App.for_reading() if dry_run else App.from_environment()
+    requested = [stream_of(app.pipeline(name)) for name in pipelines]
+    streams = requested or app.ledger.streams()
     with steps_shown(quiet=as_json) as progress:
-        done, error = maintenance.work_on_streams(
-            streams, lambda stream: _maintained(app, stream, bool(named), dry_run, progress)
+        results, error = maintenance.work_on_streams(
+            streams, lambda stream: _maintained(app, stream, bool(requested), dry_run, progress)
         )
     if as_json:
-        print(json.dumps([_object(*each) for each in done]))
+        print(json.dumps([_object(*result) for result in results]))
     else:
         title = "What would be done" if dry_run else ""
-        show([_row(*each) for each in done], False, title, empty="No batch was planned yet.")
+        show([_row(*result) for result in results], False, title, empty="No batch was planned yet.")
     if error is not None:
         raise error
 

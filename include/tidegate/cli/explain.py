@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from tidegate.cli.show import out, show, steps_shown
+from tidegate.cli.show import iso_instant, out, show, steps_shown
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.explain import Explanation
 from tidegate.inspect.explain import explain as explain_key
@@ -64,7 +63,7 @@ def explain(
     settings = app.settings
     with steps_shown(quiet=as_json) as progress:
         progress("deciding again")
-        found = explain_key(
+        explanations = explain_key(
             app,
             stream,
             key,
@@ -74,10 +73,10 @@ def explain(
             stage,
         )
     if as_json:
-        print(json.dumps([_as_object(each) for each in found], ensure_ascii=False))
+        print(json.dumps([_as_object(explanation) for explanation in explanations], ensure_ascii=False))
         return
-    for each in found:
-        _show(each)
+    for explanation in explanations:
+        _show(explanation)
 
 
 def _parse_offsets(text: str | None) -> OffsetRange | None:
@@ -88,25 +87,25 @@ def _parse_offsets(text: str | None) -> OffsetRange | None:
     partition, _, span = rest.partition("/")
     first, dash, end = span.partition("-")
     numbers = (partition, first, end) if dash else (partition, first)
-    if not topic or not all(each.isdecimal() for each in numbers):
+    if not topic or not all(number.isdecimal() for number in numbers):
         raise SettingsInvalid(
             f"--offsets {text} cannot be read", "Write TOPIC/PARTITION/START-END, such as stock/0/17-20."
         )
     start = int(first)
-    made = OffsetRange(topic, int(partition), start, int(end) if dash else start + 1)
-    if not made.span > 0:
+    offsets = OffsetRange(topic, int(partition), start, int(end) if dash else start + 1)
+    if not offsets.span > 0:
         raise SettingsInvalid(
             f"--offsets {text} holds no offset", "END is excluded: write 17-18, or 17, for one."
         )
-    return made
+    return offsets
 
 
-def _as_object(each: Explanation) -> dict[str, Any]:
+def _as_object(explanation: Explanation) -> dict[str, Any]:
     return {
-        "batch": each.plan.seq,
-        "key": each.key,
-        "changed_in": list(each.changed),
-        "events": [_event_object(event) for event in each.events],
+        "batch": explanation.plan.seq,
+        "key": explanation.key,
+        "changed_in": list(explanation.changed),
+        "events": [_event_object(event) for event in explanation.events],
     }
 
 
@@ -125,12 +124,12 @@ def _event_object(event: TraceEvent) -> dict[str, Any]:
     }
 
 
-def _show(each: Explanation) -> None:
-    plan = each.plan
-    title = f"Batch {plan.seq} of {plan.stream}, key {each.key}"
-    show(_rows(each.events), False, title, f"{title}: no record of it came in, and nothing went out.")
-    if each.changed:
-        out.print(f"Batches that changed its state: {_some(each.changed)}.", highlight=False)
+def _show(explanation: Explanation) -> None:
+    plan = explanation.plan
+    title = f"Batch {plan.seq} of {plan.stream}, key {explanation.key}"
+    show(_rows(explanation.events), False, title, f"{title}: no record of it came in, and nothing went out.")
+    if explanation.changed:
+        out.print(f"Batches that changed its state: {_some(explanation.changed)}.", highlight=False)
 
 
 def _some(batches: Sequence[int]) -> str:
@@ -139,46 +138,36 @@ def _some(batches: Sequence[int]) -> str:
 
 
 def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
-    stages = {each.stage for each in events}
+    stages = {event.stage for event in events}
     return [
         {
-            **({"stage": each.stage} if len(stages) > 1 else {}),
-            "": _WHAT[each.what],
-            "position": "/".join(map(str, each.source)),
-            "timestamp": _instant(each.timestamp),
-            "value": each.value,
-            "was known": _known(each) if each.what == "record" else "",
-            "decision": each.fate,
-            "which means": _WHY.get(each.fate, "not usable" if each.what == "quarantined" else ""),
+            **({"stage": event.stage} if len(stages) > 1 else {}),
+            "": _WHAT[event.what],
+            "position": "/".join(map(str, event.source)),
+            "timestamp": event.timestamp,
+            "value": event.value,
+            "was known": _known_entries(event) if event.what == "record" else "",
+            "decision": event.fate,
+            "which means": _WHY.get(event.fate, "not usable" if event.what == "quarantined" else ""),
         }
-        for each in events
+        for event in events
     ]
 
 
-def _known(event: TraceEvent) -> str:
+def _known_entries(event: TraceEvent) -> str:
     """The state before a record, an entry a line."""
-    return "\n".join(_entry(dict(entry)) for entry in event.known) or "nothing"
+    return "\n".join(_entry_text(dict(entry)) for entry in event.known) or "nothing"
 
 
-def _entry(known: dict[str, Any]) -> str:
+def _entry_text(entry: dict[str, Any]) -> str:
     parts = []
-    if known.get("window"):
-        first, end = known["window"]
-        parts.append(f"window {_instant(first)} to {_instant(end)}")
-    if "emitted" in known:
-        parts.append(f"emitted {json.dumps(known['emitted'], ensure_ascii=False)}")
-    if "held" in known:
-        parts.append(f"{known['held']} held back")
-    if "due" in known:
-        parts.append(f"due {_instant(known['due'])}")
+    if entry.get("window"):
+        first, end = entry["window"]
+        parts.append(f"window {iso_instant(first)} to {iso_instant(end)}")
+    if "emitted" in entry:
+        parts.append(f"emitted {json.dumps(entry['emitted'], ensure_ascii=False)}")
+    if "held" in entry:
+        parts.append(f"{entry['held']} held back")
+    if "due" in entry:
+        parts.append(f"due {iso_instant(entry['due'])}")
     return ", ".join(parts) or "a value that never went out"
-
-
-def _instant(epoch_ms: int | None) -> str | None:
-    if epoch_ms is None:
-        return None
-    try:
-        instant = datetime.fromtimestamp(epoch_ms / 1000, tz=timezone.utc)
-    except (ValueError, OverflowError):
-        return str(epoch_ms)
-    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

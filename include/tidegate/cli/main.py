@@ -8,13 +8,15 @@ from tidegate import __version__
 from tidegate.arrow import keep_pandas_out
 from tidegate.cli.commands.batches import compact, drain, plan, run, status, validate
 from tidegate.cli.commands.cases import simulate, test
-from tidegate.cli.commands.doctor import doctor
+from tidegate.cli.commands.generations import generation
 from tidegate.cli.commands.local import demo, down, up
-from tidegate.cli.commands.reading import emissions, explain, quarantine, state
+from tidegate.cli.commands.operating import doctor, migrate
+from tidegate.cli.commands.reading import emissions, explain, history, quarantine, state
+from tidegate.cli.commands.writing import init, schema
 
 _COMMANDS = (
-    *(demo, up, down, test, simulate, validate, plan, run, drain, status),
-    *(state, emissions, quarantine, explain, compact, doctor),
+    *(demo, up, down, init, schema, test, simulate, validate, plan, run, drain, status, history),
+    *(state, emissions, quarantine, explain, generation, compact, doctor, migrate),
 )
 
 
@@ -32,5 +34,8 @@ def cli() -> None:
 
     Settings come from the environment: TIDEGATE_HOME, TIDEGATE_KAFKA, TIDEGATE_LEDGER, TIDEGATE_LAKE,
     TIDEGATE_PIPELINES, TIDEGATE_SQL. Exit codes: 0 done, 1 a retry can help, 2 it cannot.
+
+    Names of commands and pipelines are completed after `eval "$(_TIDEGATE_COMPLETE=bash_source tidegate)"`
+    (zsh_source, fish_source).
     """
     keep_pandas_out()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -20,8 +21,24 @@ batch = click.option("--batch", type=int, help="Only this batch.")
 stage = click.option("--stage", help="Default: the last.")
 
 
+def pipeline_names(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
+    """For shells: the pipelines whose names begin so; none where the settings cannot be used."""
+    from tidegate.errors import TidegateError  # late, as everything is that help needs not
+    from tidegate.settings import Settings
+    from tidegate.spec.folder import pipeline_files
+
+    try:
+        folder = Settings.from_environment().pipelines
+    except TidegateError:
+        return []
+    return [file.stem for file in pipeline_files(folder) if file.stem.startswith(incomplete)]
+
+
+pipeline_argument = click.argument("pipeline", shell_complete=pipeline_names)
+
+
 def of_stream(command: Callable[..., None]) -> Callable[..., None]:
     """PIPELINE, and the options of every command that shows rows of a stream."""
     for option in (as_json, limit, generation):
         command = option(command)
-    return click.argument("pipeline")(command)
+    return pipeline_argument(command)

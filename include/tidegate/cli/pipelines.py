@@ -1,33 +1,88 @@
-"""validate."""
+"""validate, schema."""
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
-from tidegate.cli.show import out, show
-from tidegate.errors import PipelineInvalid, Problem
+from tidegate.cli.references import missing_references, unset_connections
+from tidegate.cli.show import err, out, show
+from tidegate.errors import PipelineInvalid, Problem, SettingsInvalid
 from tidegate.settings import Settings
-from tidegate.spec import load_pipeline, load_pipelines
+from tidegate.spec import (
+    DEFAULTS_FILE,
+    Pipeline,
+    load_defaults,
+    load_pipeline,
+    load_pipelines,
+    stream_in_broken_file,
+)
+from tidegate.spec.folder import HOW_TO_BEGIN
 
 
 def validate(files: tuple[Path, ...], as_json: bool) -> None:
-    """Check pipeline files; without FILES, all of the pipelines folder."""
-    problems: list[Problem] = []
+    """Check pipeline files, and that what they name is there; without FILES, all of the pipelines folder, and
+    its defaults.
+    """
+    settings = Settings.from_environment()
+    folder, errors = load_pipelines(settings.pipelines)
     if files:
-        for file in files:
-            try:
-                load_pipeline(file)
-            except PipelineInvalid as error:
-                problems += error.problems
+        pipelines, problems = _load_files(files)
         checked = len(files)
     else:
-        folder = Settings.from_environment().pipelines
-        good, broken = load_pipelines(folder)
-        problems = [problem for error in broken for problem in error.problems]
-        checked = len(good) + len(broken)
+        pipelines = {settings.pipelines / f"{name}.yaml": pipeline for name, pipeline in folder.items()}
+        problems = [problem for error in errors for problem in error.problems]
+        if not folder and not errors:
+            raise SettingsInvalid(f"There are no pipelines in {settings.pipelines}", HOW_TO_BEGIN)
+        defaults = [file for file in [settings.pipelines / DEFAULTS_FILE] if file.is_file()]
+        problems += _load_files(defaults)[1]
+        checked = len(folder) + len(errors) + len(defaults)
+    generations = _generations([*folder.values(), *pipelines.values()], errors)
+    for file, pipeline in pipelines.items():
+        problems += missing_references(pipeline, file, generations, settings)
     if as_json:
         show([vars(problem) for problem in problems], True)
     elif not problems:
-        out.print(f"{checked} pipeline file{'s' if checked != 1 else ''} checked, no mistakes.")
+        out.print(f"{checked} file{'s' if checked != 1 else ''} checked, no mistakes.")
+    for file, pipeline in pipelines.items():
+        for variable in unset_connections(pipeline, settings):
+            note = f"{file}: {variable} is not set here; `tidegate doctor` looks for it where batches run."
+            err.print(note, style="yellow", markup=False, highlight=False)
     if problems:
         raise PipelineInvalid([] if as_json else problems)
+
+
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a kind of file."""
+    from tidegate.spec.json_schema import file_schema  # late: it imports what only this needs
+
+    print(json.dumps(file_schema(kind), indent=2, ensure_ascii=False))
+
+
+def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Problem]]:
+    """The pipelines of files that have no mistakes, and the mistakes of the others, and of defaults."""
+    pipelines: dict[Path, Pipeline] = {}
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            if file.name == DEFAULTS_FILE:
+                load_defaults(file.parent)
+            else:
+                pipelines[file] = load_pipeline(file)
+        except PipelineInvalid as error:
+            problems += error.problems
+    return pipelines, problems
+
+
+def _generations(pipelines: list[Pipeline], errors: list[PipelineInvalid]) -> dict[str, list[Pipeline]]:
+    """Pipeline -> its generations, of all files; none of one whose file has mistakes itself."""
+    generations: dict[str, list[Pipeline]] = defaultdict(list)
+    for error in errors:
+        stream = stream_in_broken_file(error.problems[0].file)
+        if stream is not None:
+            generations[stream[0]] = []
+    for pipeline in pipelines:
+        generations[pipeline.pipeline].append(pipeline)
+    return dict(generations)

@@ -58,8 +58,11 @@ def _show(
 
 
 def open_stream(pipeline: str, generation: int | None) -> tuple[App, Stream]:
-    """The app, and the stream of a pipeline's file, or of the generation that is asked for."""
-    app = App.from_environment()
-    if generation is not None:
-        return app, Stream(pipeline, generation)
-    return app, stream_of(app.pipeline(pipeline))
+    """The app for reading, and the stream of a pipeline's file, or of the generation that is asked for."""
+    app = App.for_reading()
+    return app, stream_named(app, pipeline, generation)
+
+
+def stream_named(app: App, pipeline: str, generation: int | None) -> Stream:
+    """The stream of a pipeline's file, or of the generation that is asked for."""
+    return stream_of(app.pipeline(pipeline)) if generation is None else Stream(pipeline, generation)

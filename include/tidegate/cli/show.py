@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import date, datetime, timezone
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +20,8 @@ out = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True)
 
 Rows = Sequence[Mapping[str, Any]]
+INSTANTS = frozenset(("timestamp", "at", "due_at", "window_start", "window_end"))
+"""Columns of epoch milliseconds, which people see as times."""
 
 
 def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing.") -> None:
@@ -39,14 +41,24 @@ def show_lines(rows: Rows) -> None:
 
 
 def table(rows: Rows, title: str = "") -> Table:
-    """A table with the rows' keys as its head; numbers to the right."""
+    """A table with the rows' keys as its head; numbers to the right, instants as ISO times."""
     made = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    rows = [{name: _for_people(name, value) for name, value in row.items()} for row in rows]
     for name, value in rows[0].items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         made.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text(_cell(value)) for value in row.values()))  # what records hold is no markup
     return made
+
+
+def iso_instant(epoch_ms: int) -> str:
+    """`2026-01-31T10:30:00.000Z`; of a year that no calendar has, the milliseconds."""
+    try:
+        instant = datetime.fromtimestamp(epoch_ms / 1000, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return str(epoch_ms)
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def fail(error: BaseException) -> int:
@@ -72,6 +84,10 @@ def steps_shown(quiet: bool) -> Iterator[Callable[[str], None]]:
             yield lambda step: status.update(step)
     else:
         yield lambda step: print(f"tidegate: {step}", file=sys.stderr, flush=True)
+
+
+def _for_people(name: str, value: Any) -> Any:
+    return iso_instant(value) if name in INSTANTS and isinstance(value, int) else value
 
 
 def _cell(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.markup import escape
 
+import tidegate.demo
 from tidegate.cli.batches import report_object, report_rows
 from tidegate.cli.show import err, out, show
 from tidegate.demo import SampleResult, run_demo
@@ -21,8 +22,10 @@ from tidegate.demo.topics import STOCK, VISITS, create_topics, send
 from tidegate.demo.verdict import verdict
 from tidegate.demo.visits import SPANS_MS, visit_events
 from tidegate.errors import SettingsInvalid
+from tidegate.ledger import migrate_database
 from tidegate.local import stack as local
 from tidegate.local.airflow_client import AirflowClient
+from tidegate.local.jars import BROKER, ensure_jars
 from tidegate.settings import Settings
 
 _DIFFERENT = 1
@@ -35,8 +38,10 @@ def demo(only_send: bool, as_json: bool) -> None:
     """
     settings = Settings.from_environment()
     if only_send:
-        _send_wave(settings.require_kafka().servers, 1)
+        _send_wave(settings.kafka().servers, 1)
         return
+    migrate_database(settings.ledger)
+    ensure_jars(BROKER, settings.home)
     result = run_demo(settings.home, project_folder(), _teller())
     if as_json:
         show([_sample_object(each) for each in result.samples], True)
@@ -55,8 +60,11 @@ def _tell(result: SampleResult) -> None:
 
 def up() -> None:
     """Start Kafka, Spark and Airflow here, with the demo's first events, and leave them running."""
-    home = Settings.from_environment().home
+    settings = Settings.from_environment()
+    home = settings.home
+    migrate_database(settings.ledger)
     err.print("Starting Kafka, Spark and Airflow …", highlight=False)
+    ensure_jars(BROKER, home)
     info, was_up = local.up(home, project_folder())
     out.print("It is up already." if was_up else "It is up.")
     if {STOCK, VISITS} & create_topics(info.bootstrap_servers):
@@ -94,13 +102,17 @@ def down() -> None:
 
 
 def project_folder() -> Path:
-    """The checkout: where `dags/` is. Raises SettingsInvalid elsewhere."""
-    here = Path.cwd()
-    if not (here / "dags" / "pipelines.py").is_file():
-        raise SettingsInvalid(
-            f"{here} is not a checkout of tidegate", "Change to the folder that has dags/ in it."
-        )
-    return here
+    """Where `dags/` and the samples are: this folder, if it is a checkout, else what the wheel has of them.
+
+    Raises SettingsInvalid where there is neither.
+    """
+    installed = Path(tidegate.demo.__file__).with_name("project")
+    for folder in (Path.cwd(), installed):
+        if (folder / "dags" / "pipelines.py").is_file():
+            return folder
+    raise SettingsInvalid(
+        f"{Path.cwd()} is not a checkout of tidegate", "Change to the folder that has dags/ in it."
+    )
 
 
 def _teller() -> Callable[[str], None]:

@@ -6,17 +6,27 @@ from typing import Any
 
 from tidegate.cli.show import show
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
-from tidegate.ledger import Head, Ledger, Stream
-from tidegate.ledger.report import batch_report, lag
+from tidegate.ledger import Head, Ledger, Plan, Stream
+from tidegate.ledger.report import BatchReport, batch_report, lag
 from tidegate.settings import Settings
+from tidegate.spec.document import source_connection
+from tidegate.spec.folder import HOW_TO_BEGIN, pipeline_files
 
 
 def status(as_json: bool) -> None:
     """Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work."""
     settings = Settings.from_environment()
-    ledger = Ledger.open(settings.ledger)
+    ledger = Ledger.open_for_reading(settings.ledger)
     rows = [_status_row(settings, ledger, stream) for stream in ledger.streams()]
-    show(rows, as_json, empty="No batch was planned yet.")
+    show(rows, as_json, empty=_nothing_planned(settings))
+
+
+def _nothing_planned(settings: Settings) -> str:
+    """Why there is nothing to show, and how to begin."""
+    names = [file.stem for file in pipeline_files(settings.pipelines)]
+    if not names:
+        return f"There are no pipelines in {settings.pipelines}. {HOW_TO_BEGIN}"
+    return f"No batch was planned yet. Begin with `tidegate plan {names[0]}`, which writes nothing."
 
 
 def _status_row(settings: Settings, ledger: Ledger, stream: Stream) -> dict[str, Any]:
@@ -29,17 +39,23 @@ def _status_row(settings: Settings, ledger: Ledger, stream: Stream) -> dict[str,
         "batch": head.seq,
         "records": int(report.counts.get("read", 0)) if report else 0,
         "emitted": int(report.counts.get("emitted", 0)) if report else 0,
-        "published": ", ".join(report.published) if report else "",
-        "lag": _lag(settings, head),
+        "published": _published(ledger, stream, report),
+        "lag": _lag(settings, head, report.plan if report else None),
         "planned": f"batch {waiting.seq}" if waiting else None,
         "at work": ledger.lease_holder(stream),
     }
 
 
-def _lag(settings: Settings, head: Head) -> int | str:
+def _published(ledger: Ledger, stream: Stream, report: BatchReport | None) -> str:
+    if ledger.charge(stream.pipeline).withholds(stream.generation):
+        return "withheld"
+    return ", ".join(report.published) if report else ""
+
+
+def _lag(settings: Settings, head: Head, plan: Plan | None) -> int | str:
     """Offsets that are not read yet; where Kafka does not tell, the error's name."""
     try:
-        config = settings.require_kafka()
+        config = settings.kafka(source_connection(plan.spec_compiled, str(head.stream)) if plan else None)
         from tidegate.broker.log import KafkaLog  # late: the client is half of what there is to import
 
         with KafkaLog(config) as log:

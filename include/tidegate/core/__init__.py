@@ -8,7 +8,7 @@ from tidegate.core.counts import Counts, outgoing
 from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimit, Update, WindowClose
 from tidegate.core.envelope import Envelope, KeyColumn
 from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
-from tidegate.core.gone import forgets_the_gone
+from tidegate.core.gone import live_rows_suffice
 from tidegate.core.kernel import decide, order
 from tidegate.core.metrics import metrics, running_totals
 from tidegate.core.prior_state import PriorState
@@ -72,9 +72,9 @@ __all__ = [
     "WindowClose",
     "Within",
     "decide",
-    "forgets_the_gone",
     "groups",
     "input_schema",
+    "live_rows_suffice",
     "metrics",
     "order",
     "outgoing",

@@ -12,30 +12,30 @@ from tidegate.errors import BufferFull
 
 
 class Buffer:
-    """The entries of one topic-partition that hold something back."""
+    """The entries of one topic-partition that hold records back, with their bytes, if those are counted."""
 
     def __init__(self, bound: Bound, values: Values, counts: Counts) -> None:
         self._bound = bound
         self._values = values
         self._counts = counts
-        self._held: dict[Entry, int] = {}
+        self._pending: dict[Entry, int] = {}
         self._bytes = 0
         self._peak_records = 0
         self._peak_bytes = 0
 
     def begin(self) -> None:
         """All is restored: peaks are counted from here, whatever superseded rows told before."""
-        self._peak_records, self._peak_bytes = len(self._held), self._bytes
+        self._peak_records, self._peak_bytes = len(self._pending), self._bytes
 
     def update(self, entry: Entry) -> None:
-        """Take note of what an entry holds back now."""
-        if self._bound.max_bytes is None and entry.pending and entry in self._held:
+        """Count an entry as it is now, after a record, a flush or a roll-back: not, if nothing is pending."""
+        if self._bound.max_bytes is None and entry.pending and entry in self._pending:
             return
-        self._bytes -= self._held.pop(entry, 0)
+        self._bytes -= self._pending.pop(entry, 0)
         if entry.pending:
-            self._held[entry] = size = self._size(entry) if self._bound.max_bytes is not None else 0
+            self._pending[entry] = size = self._size(entry) if self._bound.max_bytes is not None else 0
             self._bytes += size
-            self._peak_records = max(self._peak_records, len(self._held))
+            self._peak_records = max(self._peak_records, len(self._pending))
             self._peak_bytes = max(self._peak_bytes, self._bytes)
 
     def savepoint(self) -> Callable[[], None]:
@@ -48,25 +48,27 @@ class Buffer:
         return roll_back
 
     def _size(self, entry: Entry) -> int:
-        return len(entry.key.encode()) + self._values.size(entry.held)
+        return len(entry.key.encode()) + self._values.size(entry.accumulator)
 
     @property
     def is_full(self) -> bool:
         """Whether it holds more than it may."""
         most, bytes_ = self._bound.max_records, self._bound.max_bytes
-        return (most is not None and len(self._held) > most) or (bytes_ is not None and self._bytes > bytes_)
+        return (most is not None and len(self._pending) > most) or (
+            bytes_ is not None and self._bytes > bytes_
+        )
 
     def require_early(self) -> None:
         """Raise BufferFull where nothing may be emitted early."""
         if self._bound.when_full == "shut_down":
-            raise buffer_full(self._bound, len(self._held), self._bytes)
+            raise buffer_full(self._bound, len(self._pending), self._bytes)
 
     def clear(self) -> None:
         """The partition is done."""
         self._counts.include({"suppression-buffer-records-max": self._peak_records})
         if self._bound.max_bytes is not None:
             self._counts.include({"suppression-buffer-bytes-max": self._peak_bytes})
-        self._held.clear()
+        self._pending.clear()
         self._bytes = self._peak_bytes = self._peak_records = 0
 
 

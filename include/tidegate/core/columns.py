@@ -85,8 +85,8 @@ def least_times(rows: pa.RecordBatch, batch: Batch) -> pa.Int64Array | pa.Int64S
         number = pc.index_in(topic, value_set=names).cast(pa.int64())
         return pc.add(pc.multiply(number, 2**32), partition.cast(pa.int64()))
 
-    known = numbers(pa.array(topics, text), pa.array(partitions))
-    place = pc.index_in(numbers(rows.column("topic"), rows.column("partition")), value_set=known)
+    clocked = numbers(pa.array(topics, text), pa.array(partitions))
+    place = pc.index_in(numbers(rows.column("topic"), rows.column("partition")), value_set=clocked)
     return pc.fill_null(pa.array(list(batch.clocks.values()), pa.int64()).take(place), floor)
 
 

@@ -1,4 +1,4 @@
-"""The entries of one group of rows: found, made, taken up from state, and gone."""
+"""The entries of one group of rows: created, looked up, restored from state, and removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from tidegate.core.windows import Span
 
 
 class Entries:
-    """What is known, by key and window, and what of it has changed."""
+    """Entries by key and window. `changed`: those of which a state row has to be written, each once.
+
+    Removed ones that have a state row are remembered until the group is done: one that is created again for
+    the same key and window takes that row over, so that no two rows tell of an entry.
+    """
 
     def __init__(
         self, stage: Stage, columns: Columns, values: Values, timers: Timers, buffer: Buffer | None
@@ -30,19 +34,19 @@ class Entries:
         self._keys: dict[str, dict[Span | None, Entry]] = {}
         self._key: str | None = None
         self._windows: dict[Span | None, Entry] = {}
-        self._gone: dict[tuple[str, Span | None], Entry] = {}
+        self._removed: dict[tuple[str, Span | None], Entry] = {}
         self.changed: list[Entry] = []
         self.expire = stage.window is not None or stage.emit.expires
-        """Whether entries are gone in the end: one without a timer is."""
+        """Whether entries expire: then one without a timer has expired."""
 
     def at(self, row: int, span: Span | None) -> Entry:
         """The entry of a row's key and a window, made if there is none."""
         key = self._columns.key[row]
         if key != self._key:  # mostly, the next record is one of the same key
             self._key, self._windows = key, self._keys.setdefault(key, {})
-        return self._windows.get(span) or self._made(key, span, row)
+        return self._windows.get(span) or self._created(key, span, row)
 
-    def _made(self, key: str, span: Span | None, row: int) -> Entry:
+    def _created(self, key: str, span: Span | None, row: int) -> Entry:
         window = self._stage.window
         close = NEVER if window is None or span is None else window.close(span)
         entry = self._windows[span] = Entry(key, span, close, row)
@@ -50,21 +54,21 @@ class Entries:
         return entry
 
     def _take_row_over(self, entry: Entry) -> None:
-        """An entry that was gone and is there again keeps its state row: one row tells of it, not two."""
-        gone = self._gone.pop((entry.key, entry.window), None)
-        if gone is not None:
-            entry.stored, gone.stored = True, False
-            entry.stored_live, gone.stored_live = gone.stored_live, False
+        """An entry that was removed and is created again keeps its state row: one row tells of it."""
+        removed = self._removed.pop((entry.key, entry.window), None)
+        if removed is not None:
+            entry.stored, removed.stored = True, False
+            entry.stored_live, removed.stored_live = removed.stored_live, False
 
     def of_key(self, row: int) -> list[Entry]:
         """All entries of a row's key."""
         return list(self._keys.get(self._columns.key[row], {}).values())
 
-    def holding(self) -> list[Entry]:
-        """Those that hold something back, in the order of their timers."""
-        held = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
+    def pending(self) -> list[Entry]:
+        """The entries that hold records back, in the order of their timers, then by key and window."""
+        pending = [entry for entries in self._keys.values() for entry in entries.values() if entry.pending]
         return sorted(
-            held, key=lambda entry: (self._timers.waits_until(entry), entry.key, entry.window or ())
+            pending, key=lambda entry: (self._timers.waits_until(entry), entry.key, entry.window or ())
         )
 
     def restore(self, row: int) -> None:
@@ -75,7 +79,7 @@ class Entries:
         entry.row = row
         entry.stored = True
         entry.timestamp = self._columns.timestamp[row]
-        entry.held, entry.emitted = self._values.restore(row)
+        entry.accumulator, entry.emitted = self._values.restore(row)
         if self._stage.remembers_hashes:
             entry.emitted = stored["digest"][row]
         entry.pending = entry.stored_pending = stored["pending"][row] or 0
@@ -96,8 +100,8 @@ class Entries:
         if due is not None:
             self._timers.restore(entry, due)
         elif self.expire:
-            self._drop(entry)  # the row says that it is gone
-        self.note_held(entry)
+            self._drop(entry)  # the row says that it has expired
+        self.note_pending(entry)
 
     def repeats(self, entry: Entry, row: int) -> bool:
         """Whether the entry has had the row's record already."""
@@ -114,7 +118,7 @@ class Entries:
     def merge_fences(self, merged: Entry, joined: list[Entry]) -> None:
         """A merged session has had what those had that it is made of."""
         if not self._by_root:
-            merged.fence = max((each.fence for each in joined if each.fence is not None), default=None)
+            merged.fence = max((entry.fence for entry in joined if entry.fence is not None), default=None)
 
     def touch(self, entry: Entry) -> None:
         """The entry has changed."""
@@ -122,22 +126,22 @@ class Entries:
             entry.changed = True
             self.changed.append(entry)
 
-    def note_held(self, entry: Entry) -> None:
-        """What the entry holds back is another now."""
+    def note_pending(self, entry: Entry) -> None:
+        """Tell a bounded buffer that what the entry holds back has changed."""
         if self._buffer is not None:
             self._buffer.update(entry)
 
     def empty(self, entry: Entry) -> None:
         """The entry holds nothing back any more."""
         entry.empty()
-        self.note_held(entry)
+        self.note_pending(entry)
 
     def remove(self, entry: Entry) -> None:
-        """The entry is gone; a state row will say so."""
+        """Take the entry out; a state row will say so."""
         self._drop(entry)
-        entry.gone = True
+        entry.removed = True
         if entry.stored:
-            self._gone[entry.key, entry.window] = entry
+            self._removed[entry.key, entry.window] = entry
         self.touch(entry)
 
     def savepoint(self, row: int) -> Callable[[], None]:
@@ -145,9 +149,9 @@ class Entries:
         key = self._columns.key[row]
         windows = self._keys.setdefault(key, {})
         before = dict(windows)
-        gone = {place: entry for place, entry in self._gone.items() if place[0] == key}
-        slots = [(entry, entry.slots()) for entry in (*before.values(), *gone.values())]
-        marks = [(entry, self._values.mark(entry.held)) for entry in before.values()]
+        removed = {place: entry for place, entry in self._removed.items() if place[0] == key}
+        slots = [(entry, entry.slots()) for entry in (*before.values(), *removed.values())]
+        marks = [(entry, self._values.mark(entry.accumulator)) for entry in before.values()]
         changed = len(self.changed)
 
         def roll_back() -> None:
@@ -156,14 +160,14 @@ class Entries:
                 self.empty(entry)
             windows.clear()
             windows.update(before)
-            for place in [place for place in self._gone if place[0] == key]:
-                del self._gone[place]
-            self._gone.update(gone)
+            for place in [place for place in self._removed if place[0] == key]:
+                del self._removed[place]
+            self._removed.update(removed)
             for entry, values in slots:
                 entry.reset(values)
             for entry, mark in marks:
-                entry.held = self._values.undo(mark)
-                self.note_held(entry)
+                entry.accumulator = self._values.undo(mark)
+                self.note_pending(entry)
             del self.changed[changed:]
 
         return roll_back
@@ -173,7 +177,7 @@ class Entries:
         self.changed.clear()
         self._keys.clear()
         self._key = None
-        self._gone.clear()
+        self._removed.clear()
 
     def _drop(self, entry: Entry) -> None:
         del self._keys[entry.key][entry.window]

@@ -1,4 +1,4 @@
-"""What is known of one key, or of one window of a key, while its records are applied."""
+"""The state of one key, or of one window of a key, while its records are applied."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ NEVER = 2**63 - 1
 class Entry:
     """The state of a (key, window). All times in epoch ms.
 
-    `held`, `emitted`: references that the stage's reduce understands; None: nothing. `row`: the row that last
-    changed it, a record or its own state row: its position is the entry's.
+    `accumulator`, `emitted`: what its records are folded into, and what last went out, as references that the
+    stage's reduce understands (`reduce.Values`); None: nothing. `row`: the row that last changed it, a record
+    or its own state row: its position is the entry's. `pending`: how many records are held back, `since` the
+    timestamp of the first of them, `bytes` their size where it is counted. `removed`: it is over, and only a
+    state row that says so is still to be written.
     """
 
     __slots__ = (
+        "accumulator",
         "bytes",
         "changed",
         "close",
@@ -27,11 +31,10 @@ class Entry:
         "emitted_timestamp",
         "fence",
         "flushed_at",
-        "gone",
         "group",
-        "held",
         "key",
         "pending",
+        "removed",
         "row",
         "since",
         "stored",
@@ -49,9 +52,9 @@ class Entry:
         self.close = close
         """When its window is over; NEVER without a window."""
         self.row = row
-        self.held: Any = None
+        self.accumulator: Any = None
         self.timestamp = -1
-        """The largest timestamp that is folded into what it holds."""
+        """The largest timestamp that is folded into the accumulator; -1: none is."""
         self.emitted: Any = None
         self.emitted_timestamp: int | None = None
         self.flushed_at: int | None = None
@@ -72,23 +75,23 @@ class Entry:
         self.stored_pending = 0
         self.stored_bytes = 0
         self.changed = False
-        self.gone = False
+        self.removed = False
 
     @property
     def live(self) -> bool:
-        """Whether anything is left of it: what it holds or remembers, a timer, or when it was last flushed.
+        """Whether anything is left of it: an accumulator, what it last emitted, a timer, or its last flush.
 
         The one place that says so: it is written into the state row, and read from there.
         """
-        remembers = self.held is not None or self.emitted is not None or self.flushed_at is not None
-        return not self.gone and (remembers or bool(self.pending) or self.due != NEVER)
+        remembers = self.accumulator is not None or self.emitted is not None or self.flushed_at is not None
+        return not self.removed and (remembers or bool(self.pending) or self.due != NEVER)
 
     def slots(self) -> list[Any]:
         """All that is known of it, for `reset`."""
         return [getattr(self, name) for name in self.__slots__]
 
     def reset(self, slots: list[Any]) -> None:
-        """All as it was. What `held` refers to is the caller's to restore."""
+        """All as it was. What `accumulator` refers to is the caller's to restore."""
         for name, value in zip(self.__slots__, slots, strict=True):
             setattr(self, name, value)
 

@@ -30,7 +30,7 @@ Same = Callable[[Any, Any, int, int], bool]
 
 
 class Equivalence(Protocol):
-    """A way to compare."""
+    """When two outputs are the same to `on: change`: settings, which `bind` makes a comparison of."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -125,7 +125,9 @@ class Within:
 
     def over(self, field: Callable[[str], Callable[[Any], Any]]) -> Same:
         """The comparison of two outputs of which `field` gives the reader of a column."""
-        tests = dict.fromkeys(self.columns, equal) | {each.column: each.accepts for each in self.tolerances}
+        tests = dict.fromkeys(self.columns, equal) | {
+            tolerance.column: tolerance.accepts for tolerance in self.tolerances
+        }
         pairs = [(field(name), test) for name, test in tests.items()]
 
         def same(old: Any, new: Any, *_: int) -> bool:

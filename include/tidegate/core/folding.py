@@ -100,7 +100,7 @@ class Folding:
         if self._timers.next_due <= before:
             self._fire(before)
         now = timestamp if timestamp > before else before
-        told = self._told(row) if self._batch.trace else ""
+        description = self._description(row) if self._batch.trace else ""
         try:
             fates = self._usable(row, timestamp, now) if self._sets_aside else self._used(row, timestamp, now)
         except _FlushFailed as failed:
@@ -111,7 +111,7 @@ class Folding:
             self._relieve(self._buffer, now)
         self._count(row, fates)
         for fate in fates if self._batch.trace else ():
-            self._outcome.trace(row, fate, now, told)
+            self._outcome.trace(row, fate, now, description)
 
     def _used(self, row: int, timestamp: int, now: int) -> Sequence[str]:
         """Apply a record that has to be usable."""
@@ -136,17 +136,17 @@ class Folding:
             self._outcome.quarantine(row, reason_of(error))
             return ("quarantined",)
 
-    def _told(self, row: int) -> str:
-        """What came in, and what is known of its key before it is applied."""
+    def _description(self, row: int) -> str:
+        """As JSON text: the record's value, and the state of its key's entries before it is applied."""
         described = map(self._gate.described, self._entries.of_key(row))
-        known = [each for each in described if each]
-        return serialize({"value": self._columns.value(row), "known": known}).decode()
+        entries = [entry for entry in described if entry]
+        return serialize({"value": self._columns.value(row), "known": entries}).decode()
 
     def _count(self, row: int, fates: Sequence[str]) -> None:
         """A record counts once, whatever became of it in each of its windows."""
         fate = fates[0]
         if len(fates) > 1:
-            dropped = [each for each in fates if each in ("late", "repeated")]
+            dropped = [window_fate for window_fate in fates if window_fate in ("late", "repeated")]
             fate = "used" if len(dropped) < len(fates) else max(dropped)  # repeated rather than late
         if self._values.null[row] and fate not in ("late", "repeated", "quarantined"):
             self._counts["tombstones"] += 1
@@ -190,45 +190,45 @@ class Folding:
         if entry.fence is not None and self._entries.repeats(entry, row):
             return "repeated"
         if self._emit.holds:
-            return self._hold(entry, row, timestamp, now)
-        return self._pass_on(entry, row, timestamp, now)
+            return self._buffer_record(entry, row, timestamp, now)
+        return self._forward(entry, row, timestamp, now)
 
-    def _advance(self, entry: Entry, row: int, held: Any, timestamp: int) -> None:
-        entry.held = held
+    def _advance(self, entry: Entry, row: int, accumulator: Any, timestamp: int) -> None:
+        entry.accumulator = accumulator
         if self._newest_only or timestamp > entry.timestamp:
             entry.timestamp = timestamp
         self._entries.advance(entry, row)
 
-    def _hold(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
-        """For strategies that let values out later."""
+    def _buffer_record(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
+        """For strategies that hold values back: fold the record in, and flush where that fills the buffer."""
         size = self._values.event_size(row) if self._counts_bytes else 0
         if self._counts_bytes and self._emit.overflows([entry], size):
             self._make_room(entry, now)
-        self._advance(entry, row, self._values.fold(entry.held, row), timestamp)
+        self._advance(entry, row, self._values.fold(entry.accumulator, row), timestamp)
         if not entry.pending:
             entry.since = entry.timestamp
         elif not self._emit.empties:
             self._counts["intermediate-result-suppression"] += 1
         entry.pending += 1
         entry.bytes += size
-        self._entries.note_held(entry)
+        self._entries.note_pending(entry)
         reason = self._emit.on_record(entry, None, timestamp, None)
         if reason is not None:
-            self._let_out(entry, reason, now, waited=False)
+            self._flush(entry, reason, now, waited=False)
         if reason is not None or entry.pending == 1:
             self._timers.set(entry, now)
         return reason or "held"
 
-    def _pass_on(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
-        """For strategies that let values out at once, or not at all."""
-        held = self._values.fold(entry.held, row)
-        output = self._values.output(held)
+    def _forward(self, entry: Entry, row: int, timestamp: int, now: int) -> str:
+        """For strategies that emit a value with its record, or not at all."""
+        accumulator = self._values.fold(entry.accumulator, row)
+        output = self._values.output(accumulator)
         newest = timestamp if self._newest_only or timestamp > entry.timestamp else entry.timestamp
         passes = self._passes(row, entry, output)
         reason = self._emit.on_record(entry, output, newest, self._gate.same) if passes else None
         fate = reason or (self._emit.suppressed if passes else "filtered")
         if reason is not None or not self._forgets_suppressed:
-            self._advance(entry, row, held, timestamp)
+            self._advance(entry, row, accumulator, timestamp)
         if reason is not None:
             self._send(entry, output, now, waited=False, reason=reason)
         elif not passes:
@@ -272,14 +272,14 @@ class Folding:
         One that is over and only waits to go out is among them if it has just that span: there cannot be two.
         """
         near = [
-            (each, each.window)
-            for each in self._entries.of_key(row)
-            if each.window and window.joins(each.window, timestamp)
+            (entry, entry.window)
+            for entry in self._entries.of_key(row)
+            if entry.window and window.joins(entry.window, timestamp)
         ]
-        spans = [(timestamp, timestamp), *(span for each, span in near if each.due <= each.close)]
+        spans = [(timestamp, timestamp), *(span for entry, span in near if entry.due <= entry.close)]
         span = (min(first for first, _ in spans), max(last for _, last in spans))
-        joined = [each for each, its in near if each.due <= each.close or its == span]
-        return sorted(joined, key=lambda each: each.window or ()), span
+        joined = [entry for entry, entry_span in near if entry.due <= entry.close or entry_span == span]
+        return sorted(joined, key=lambda entry: entry.window or ()), span
 
     def _merged(self, joined: list[Entry], row: int, span: Span, now: int) -> Entry:
         """One entry in place of several. What consumers have of those is taken back.
@@ -295,14 +295,14 @@ class Folding:
             if entry.emitted is not None and self._retracts:
                 newest = max(entry.timestamp, entry.emitted_timestamp or 0)
                 self._outcome.emit(entry, None, newest, now, False, "merged")
-        held = joined[0].held
+        accumulator = joined[0].accumulator
         for entry in joined[1:]:
-            held = self._values.merge(held, entry.held)
+            accumulator = self._values.merge(accumulator, entry.accumulator)
         parts = [(entry, entry.pending, entry.since, entry.bytes) for entry in joined]
         for entry in joined:
             self._entries.remove(entry)
         merged = self._entries.at(row, span)
-        merged.held = held
+        merged.accumulator = accumulator
         merged.timestamp = max(entry.timestamp for entry in joined)
         merged.pending = sum(pending for _, pending, _, _ in parts)
         merged.since = min((since for _, pending, since, _ in parts if pending), default=-1)
@@ -313,9 +313,13 @@ class Folding:
 
     # going out
 
-    def _let_out(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
-        """What is held back goes out, if it is anything to consumers and passes `where`."""
-        output = self._values.output(entry.held)
+    def _flush(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
+        """Emit what is held back, if it is anything to consumers and passes `where`, and empty the buffer.
+
+        `at`: the epoch ms at which this counts as having happened; `waited`: a timer did it that was still to
+        come when it was set. Raises what values can cause (`RECORD_ERRORS`).
+        """
+        output = self._values.output(entry.accumulator)
         if not self._gate.passes(entry, output):
             self._counts["filtered"] += 1
         elif output is not None or entry.emitted is not None:
@@ -327,10 +331,10 @@ class Folding:
         self._entries.empty(entry)
         self._entries.touch(entry)
 
-    def _let_out_later(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
-        """What is held back goes out, and it is no record that makes it do so."""
+    def _flush_apart(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
+        """Flush where no record at hand is the cause: an error names the entry and the reason instead."""
         try:
-            self._let_out(entry, reason, at, waited)
+            self._flush(entry, reason, at, waited)
         except RECORD_ERRORS as error:
             window = "" if entry.window is None else f" in the window {list(entry.window)}"
             what = f"{error.what} (when the key {entry.key!r}{window} goes out, by {reason})"
@@ -339,7 +343,7 @@ class Folding:
     def _make_room(self, entry: Entry, now: int) -> None:
         """Let out what has no room beside a record. If that fails, it is not for the record's sake."""
         try:
-            self._let_out_later(entry, "bytes", now, waited=False)
+            self._flush_apart(entry, "bytes", now, waited=False)
         except RECORD_ERRORS as error:
             raise _FlushFailed(error) from error
 
@@ -354,17 +358,17 @@ class Folding:
 
     @staticmethod
     def _empty(entry: Entry) -> None:
-        entry.held = None
+        entry.accumulator = None
         entry.timestamp = -1
 
     # timers
 
     def _fire(self, time: int) -> None:
         """All timers of the group that a time has reached."""
-        while (rung := self._timers.pop(time)) is not None:
-            self._ring(*rung, time)
+        while (fired := self._timers.pop(time)) is not None:
+            self._on_timer(*fired, time)
 
-    def _ring(self, due: int, entry: Entry, time: int) -> None:
+    def _on_timer(self, due: int, entry: Entry, time: int) -> None:
         """An entry's timer fires; this counts as having happened when it was due."""
         if entry.pending and self._emit.due(entry) > due:  # its session is over, and it still has to wait
             self._entries.touch(entry)  # also in the next batch, whose partition may be behind this time
@@ -376,7 +380,7 @@ class Folding:
             self._counts["suppression-overtime-count"] += 1
             self._counts["suppression-overtime-sum"] += overtime
             self._counts.include({"suppression-overtime-min": overtime})
-            self._let_out_later(entry, reason, due, entry.waited)
+            self._flush_apart(entry, reason, due, entry.waited)
         if reason is None or entry.close <= due:
             self._entries.remove(entry)
         else:
@@ -387,10 +391,10 @@ class Folding:
         while buffer.is_full:
             buffer.require_early()
             self._counts["buffer-evict"] += 1
-            self._let_out_now(self._timers.first_held(), "emit_early", now)
+            self._flush_early(self._timers.first_pending(), "emit_early", now)
 
-    def _let_out_now(self, entry: Entry, reason: str, now: int) -> None:
-        self._let_out_later(entry, reason, now, waited=False)
+    def _flush_early(self, entry: Entry, reason: str, now: int) -> None:
+        self._flush_apart(entry, reason, now, waited=False)
         if entry.close <= now:
             self._entries.remove(entry)
         else:
@@ -400,34 +404,34 @@ class Folding:
 
     def _finish_group(self) -> None:
         """Fire what the end of the batch reaches, and keep what has changed."""
-        while (rung := self._timers.pop(NEVER)) is not None:
-            due, entry = rung
+        while (fired := self._timers.pop(NEVER)) is not None:
+            due, entry = fired
             end = self._columns.end(entry.row)
             if due <= end:
-                self._ring(due, entry, end)
+                self._on_timer(due, entry, end)
         if self._batch.drain and self._emit.drains:
             self._drain()
         for entry in self._entries.changed:
-            self._keep(entry)
+            self._store(entry)
         self._entries.clear()
         self._timers.clear()
         if self._buffer is not None:
             self._buffer.clear()
 
     def _drain(self) -> None:
-        for entry in self._entries.holding():
-            self._let_out_now(entry, "drained", self._columns.end(entry.row))
+        for entry in self._entries.pending():
+            self._flush_early(entry, "drained", self._columns.end(entry.row))
 
-    def _keep(self, entry: Entry) -> None:
+    def _store(self, entry: Entry) -> None:
         counts = self._counts
         if self._emit.holds and entry.pending and not self._counts_bytes:
-            entry.bytes = self._values.size(entry.held)
+            entry.bytes = self._values.size(entry.accumulator)
         if not self._stage.keeps_values:
-            entry.held = None
+            entry.accumulator = None
         if entry.live:
             self._outcome.remember(entry, self._gate.hashed)
-        elif entry.stored or not entry.gone:
-            self._outcome.forget(entry)
+        elif entry.stored or not entry.removed:
+            self._outcome.expire(entry)
         counts["suppression-buffer-records"] += bool(entry.pending) - bool(entry.stored_pending)
         counts["suppression-buffer-bytes"] += entry.bytes - entry.stored_bytes
         counts["state-rows"] += entry.live - entry.stored_live

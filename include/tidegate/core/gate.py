@@ -38,7 +38,10 @@ class Gate:
         return [(name, self._values.field(name)) for name in self._names]
 
     def passes(self, entry: Entry, output: Any) -> bool:
-        """Whether `where` lets an output through. Deletions always pass."""
+        """Whether `where` is true of an output, and of its entry's key and window; null is not true.
+
+        Deletions always pass: consumers have what they take back. Raises ConditionFailed.
+        """
         if self._where is None or output is None:
             return True
         row = {name: read(output) for name, read in self._fields}
@@ -48,14 +51,16 @@ class Gate:
         return self._where.evaluate(row) is True
 
     def described(self, entry: Entry) -> dict[str, Any]:
-        """What is known of an entry, for people."""
+        """An entry's state for people: its window, what it last emitted, how many records it holds back, and
+        when its timer is due (epoch ms); only what there is.
+        """
         emitted = entry.emitted
         if emitted is not None and not self.hashed:
             emitted = {name: read(emitted) for name, read in self._readers()}
-        known = {"window": entry.window, "emitted": emitted, "held": entry.pending or None}
+        description = {"window": entry.window, "emitted": emitted, "held": entry.pending or None}
         if entry.due != NEVER:
-            known["due"] = entry.due
-        return {name: value for name, value in known.items() if value is not None}
+            description["due"] = entry.due
+        return {name: value for name, value in description.items() if value is not None}
 
     def remembered(self, output: Any, timestamp: int) -> Any:
         """What is kept of an output that went out."""

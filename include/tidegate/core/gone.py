@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.core.stage import Stage
 
 
-def forgets_the_gone(stage: Stage) -> bool:
+def live_rows_suffice(stage: Stage) -> bool:
     """Whether rows that are not live may be left out of a snapshot, where nothing older is read.
 
     Such a row holds and remembers no value, and has no timer. Where entries expire (windows, repeated values)

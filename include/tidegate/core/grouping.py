@@ -30,9 +30,9 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
         if cut is None:
             pending.append(batch)
             continue
-        done = [*pending, batch.slice(0, cut)] if cut else pending
-        if done:
-            yield pa.concat_batches(done)
+        complete = [*pending, batch.slice(0, cut)] if cut else pending
+        if complete:
+            yield pa.concat_batches(complete)
         pending = [batch.slice(cut)]
         rows, size = pending[0].num_rows, _bytes(pending[0])
     if pending:
@@ -54,8 +54,8 @@ def _last_start(batch: pa.RecordBatch, pending: list[pa.RecordBatch], by: Sequen
     return start
 
 
-def _matches(rows: pa.RecordBatch, one: pa.RecordBatch, by: Sequence[str]) -> pa.BooleanArray:
-    masks = [pc.equal(rows.column(name), one.column(name)[0]) for name in by]
+def _matches(rows: pa.RecordBatch, reference: pa.RecordBatch, by: Sequence[str]) -> pa.BooleanArray:
+    masks = [pc.equal(rows.column(name), reference.column(name)[0]) for name in by]
     return masks[0] if len(masks) == 1 else pc.and_(*masks)
 
 

@@ -88,9 +88,9 @@ def _floats(values: pa.FloatingPointArray) -> pa.StringArray:
     plain = pc.or_(pc.and_(pc.greater_equal(size, least), pc.less(size, end)), pc.equal(size, 0))
     texts = _cast(values)
     point = pc.if_else(pc.match_substring(texts, "."), "", ".0")
-    others = pc.invert(plain)
+    exponential = pc.invert(plain)
     return pc.replace_with_mask(
-        pc.binary_join_element_wise(texts, point, ""), others, _one_by_one(values.filter(others))
+        pc.binary_join_element_wise(texts, point, ""), exponential, _one_by_one(values.filter(exponential))
     )
 
 

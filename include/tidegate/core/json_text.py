@@ -58,9 +58,9 @@ def quoted(text: str) -> str:
 
 
 def _object(fields: dict[str, Encode]) -> Encode:
-    named = [(name, quoted(name), encode) for name, encode in fields.items()]
+    encoders = [(name, quoted(name), encode) for name, encode in fields.items()]
     return lambda value: (
-        "{" + ",".join([f"{shown}:{encode(value[name])}" for name, shown, encode in named]) + "}"
+        "{" + ",".join([f"{label}:{encode(value[name])}" for name, label, encode in encoders]) + "}"
     )
 
 

@@ -81,8 +81,8 @@ def _decide_groups(
     if not stage.bound:
         rows, merged_keys = merge_partitions(rows)
         counts["keys-in-several-partitions"] += merged_keys
-    way = columnar.way(stage, batch, rows.schema.field("value").type)
-    if way is not None:
-        yield from way(stage, batch, schema, rows, counts)
+    column_kernel = columnar.column_kernel(stage, batch, rows.schema.field("value").type)
+    if column_kernel is not None:
+        yield from column_kernel(stage, batch, schema, rows, counts)
     else:
         yield from Folding(stage, batch, rows, schema, counts).run(group_ends(rows, groups(stage)))

@@ -24,12 +24,12 @@ def metrics(counts: Mapping[str, float], before: Mapping[str, float]) -> dict[st
     A buffer's average is that of the batch's start and end; its peak, where the kernel saw none (it looks at
     one key after the other), the larger of the two.
     """
-    found = {name: float(value) for name, value in counts.items() if not name.endswith(("-sum", "-count"))}
+    values = {name: float(value) for name, value in counts.items() if not name.endswith(("-sum", "-count"))}
     for name in ("record-lateness", "suppression-overtime"):
         if counts.get(f"{name}-count"):
-            found[f"{name}-avg"] = counts[f"{name}-sum"] / counts[f"{name}-count"]
+            values[f"{name}-avg"] = counts[f"{name}-sum"] / counts[f"{name}-count"]
     for name in ("suppression-buffer-records", "suppression-buffer-bytes"):
         first, last = before.get(name, 0), counts.get(name, 0)
-        found[f"{name}-avg"] = (first + last) / 2
-        found[f"{name}-max"] = float(max(first, last, counts.get(f"{name}-max", 0)))
-    return found
+        values[f"{name}-avg"] = (first + last) / 2
+        values[f"{name}-max"] = float(max(first, last, counts.get(f"{name}-max", 0)))
+    return values

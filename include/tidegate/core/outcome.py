@@ -60,7 +60,7 @@ class Outcome:
         self._quarantined: list[tuple[int, str]] = []
 
     def emit(self, entry: Entry, value: Any, timestamp: int, at: int, waited: bool, reason: str) -> None:
-        """Let a value out; None is a deletion."""
+        """Emit a value, None for a deletion; `at`: epoch ms, when it happened. Numbered within its key."""
         ordinal = self._ordinals.get(entry.key, 0)
         self._ordinals[entry.key] = ordinal + 1
         start, end = entry.window or (None, None)
@@ -81,7 +81,7 @@ class Outcome:
         return roll_back
 
     def remember(self, entry: Entry, hashed: bool) -> None:
-        """Keep an entry as a state row."""
+        """Write an entry as a state row. `hashed`: what it emitted is a digest, not a value."""
         start, end = entry.window or (None, None)
         self._states.append(
             _State(
@@ -90,7 +90,7 @@ class Outcome:
                 window_end=end,
                 timestamp=entry.timestamp,
                 live=entry.live,
-                held=entry.held,
+                held=entry.accumulator,
                 emitted=None if hashed else entry.emitted,
                 digest=entry.emitted if hashed else None,
                 pending=entry.pending,
@@ -103,14 +103,14 @@ class Outcome:
             )
         )
 
-    def forget(self, entry: Entry) -> None:
-        """Keep that an entry is gone: a state row without a value and without a timer."""
+    def expire(self, entry: Entry) -> None:
+        """Write that an entry has expired: a state row that is not live, without value and timer."""
         start, end = entry.window or (None, None)
         self._states.append(_State(entry.row, start, end, entry.timestamp))
 
-    def trace(self, row: int, fate: str, at: int, told: str) -> None:
-        """Say what became of a record."""
-        self._traces.append(_Trace(row, fate, at, told))
+    def trace(self, row: int, fate: str, at: int, description: str) -> None:
+        """Note what became of a record; `description` is the JSON text of the column `told`."""
+        self._traces.append(_Trace(row, fate, at, description))
 
     def batches(self, counts: Counts) -> Iterator[pa.RecordBatch]:
         """All of it, as rows of the output schema; counts what goes out and what changed."""
@@ -138,10 +138,10 @@ class Outcome:
         rows = len(columns["row"])
         places = pa.array(columns.pop("row"), pa.int64())
         arrays = {name: self._array(name, values) for name, values in columns.items()}
-        taken = {name: self._rows.column(name).take(places) for name in _FROM_ROW}
+        row_columns = {name: self._rows.column(name).take(places) for name in _FROM_ROW}
         if kind == TRACE:
-            taken["timestamp"] = self._rows.column("timestamp").take(places)
-        return fill(self._schema, kind, taken | arrays, rows)
+            row_columns["timestamp"] = self._rows.column("timestamp").take(places)
+        return fill(self._schema, kind, row_columns | arrays, rows)
 
     def _array(self, name: str, values: Any) -> pa.Array:
         if name == "held":

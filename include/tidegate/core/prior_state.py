@@ -82,15 +82,15 @@ def _merged(
         if state.num_rows or rows.num_rows:
             yield state if state.num_rows else rows
         return
-    both = pa.concat_batches([state, rows])
-    merged = both.take(pa.array(np.argsort(both.column("hash").to_numpy(), kind="stable")))
+    combined = pa.concat_batches([state, rows])
+    merged = combined.take(pa.array(np.argsort(combined.column("hash").to_numpy(), kind="stable")))
     if _interleaves(merged, groups):
-        merged = in_order(both, order)
+        merged = in_order(combined, order)
     yield merged
 
 
 def _interleaves(rows: pa.RecordBatch, groups: Sequence[str]) -> bool:
     """Whether two groups share a hash, which is rare: then the order of hashes does not part them."""
     same_hash = pc.invert(changes(rows.column("hash"), first=True))
-    another = [changes(rows.column(name)) for name in groups]
-    return any(pc.any(pc.and_(same_hash, moved)).as_py() for moved in another)
+    group_changes = [changes(rows.column(name)) for name in groups]
+    return any(pc.any(pc.and_(same_hash, moved)).as_py() for moved in group_changes)

@@ -66,10 +66,10 @@ def pass_through(schema: pa.Schema, rows: pa.RecordBatch, counts: Counts) -> pa.
 
 def with_reasons(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
     """Records with the reason why each is quarantined in its `input`, beside what that holds."""
-    whole = rows.column("input")
-    fields = list(whole.type)
+    inputs = rows.column("input")
+    fields = list(inputs.type)
     parts = [
-        pa.array(reasons, field.type) if field.name == "reason" else pc.struct_field(whole, field.name)
+        pa.array(reasons, field.type) if field.name == "reason" else pc.struct_field(inputs, field.name)
         for field in fields
     ]
     place = rows.schema.get_field_index("input")
@@ -84,14 +84,14 @@ def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBat
     if isinstance(stage.emit, Once):
         return rows, None
     parts = []
-    for look, error in _UNREADABLE:
-        found = look(rows.column("value"))
-        if found is None:
+    for find, error in _UNREADABLE:
+        mask = find(rows.column("value"))
+        if mask is None:
             continue
-        unreadable = rows.filter(pc.fill_null(found, False))
+        unreadable = rows.filter(pc.fill_null(mask, False))
         if stage.on_error == "stop":
             position = [unreadable.column(name)[0].as_py() for name in _COLUMNS[:3]]
             raise at_record(error, stage, position)
         parts.append(with_reasons(unreadable, list(repeat(reason_of(error), unreadable.num_rows))))
-        rows = rows.filter(pc.invert(pc.fill_null(found, False)))
+        rows = rows.filter(pc.invert(pc.fill_null(mask, False)))
     return rows, pa.concat_batches(parts) if parts else None

@@ -75,8 +75,10 @@ BY_KEY = ("hash", "key", "kind", "updated_seq", "topic", "partition", "turn", "p
 BY_PARTITION = ("hash", "topic", "partition", "kind", "updated_seq", "turn", "part")
 
 
-def input_schema(value: pa.DataType, held: pa.DataType, output: pa.DataType, given: pa.DataType) -> pa.Schema:
-    """The schema of what goes in. `value`, `held`, `output`: types of the reduce; `given`: of `input`."""
+def input_schema(
+    value: pa.DataType, accumulator: pa.DataType, output: pa.DataType, input_type: pa.DataType
+) -> pa.Schema:
+    """The schema of what goes in. `value`, `accumulator`, `output`: types of the reduce."""
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
@@ -91,8 +93,8 @@ def input_schema(value: pa.DataType, held: pa.DataType, output: pa.DataType, giv
             pa.field("source", pa.string()),
             pa.field("passes", pa.bool_()),
             pa.field("value", value),
-            pa.field("input", given),
-            pa.field("held", held),
+            pa.field("input", input_type),
+            pa.field("held", accumulator),
             pa.field("emitted", output),
             *ENTRY,
         ]
@@ -105,8 +107,8 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
     Emissions have `value`, `at` (when they happened, epoch ms) and `reason`. A trace has what became of a
     record in `reason`, and in `told` a JSON object: what came, what was known.
     """
-    value, given = rows.field("value").type, rows.field("input").type
-    held, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
+    value, input_type = rows.field("value").type, rows.field("input").type
+    accumulator, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
@@ -121,8 +123,8 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
             pa.field("counts", pa.string()),
             pa.field("told", pa.string()),
             pa.field("value", output),
-            pa.field("input", given),
-            pa.field("held", held),
+            pa.field("input", input_type),
+            pa.field("held", accumulator),
             pa.field("emitted", output),
             *ENTRY,
         ]
@@ -131,9 +133,9 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
 
 def fill(schema: pa.Schema, kind: int, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
     """A batch of `schema` with these columns; every other column is null."""
-    given = {"kind": pa.repeat(pa.scalar(kind, pa.int8()), rows), **columns}
+    filled = {"kind": pa.repeat(pa.scalar(kind, pa.int8()), rows), **columns}
     arrays = [
-        given[field.name].cast(field.type) if field.name in given else pa.nulls(rows, field.type)
+        filled[field.name].cast(field.type) if field.name in filled else pa.nulls(rows, field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

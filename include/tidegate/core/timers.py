@@ -53,8 +53,8 @@ class Timers:
         """When what the entry holds back goes out by itself."""
         return max(entry.due, self._emit.due(entry))
 
-    def first_held(self) -> Entry:
-        """The entry that holds something back and would let it out before the others."""
+    def first_pending(self) -> Entry:
+        """The entry that holds records back and would emit them before all others, by (due, key, window)."""
         passed_over, first = [], None
         while self._heap and (first is None or self._heap[0][:3] <= first[:3]):
             timer = heapq.heappop(self._heap)
@@ -62,10 +62,10 @@ class Timers:
             if entry.due == due:
                 passed_over.append(timer)
                 if entry.pending:
-                    rival = (self.waits_until(entry), key, start, number, entry)
-                    first = rival if first is None else min(first, rival)
-        for each in passed_over:
-            heapq.heappush(self._heap, each)
+                    candidate = (self.waits_until(entry), key, start, number, entry)
+                    first = candidate if first is None else min(first, candidate)
+        for timer in passed_over:
+            heapq.heappush(self._heap, timer)
         self.next_due = self._heap[0][0]
         assert first is not None, "a full buffer holds something"
         return first[-1]

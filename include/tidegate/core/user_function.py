@@ -35,8 +35,8 @@ def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
 
     `digest` None: whichever there is.
     """
-    function, found = _loaded(name)
-    if digest is not None and found != digest:
+    function, loaded_digest = _loaded(name)
+    if digest is not None and loaded_digest != digest:
         raise UserFunctionFailed(
             f"The source of {name} is not that of the function which the batch was planned with",
             "Put that back and run again; or `tidegate doctor PIPELINE --drop-plan`: then the next batch is "

@@ -47,14 +47,16 @@ def expected_batches(events: Iterable[Event], plans: Sequence[Plan]) -> History:
     customers: dict[str, _Customer] = {}
     times: dict[int, int] = {}
     for plan in plans:
-        for each in plan.ranges:
-            time_ms = max(times.get(each.partition, -1), plan.clocks.get((each.topic, each.partition), -1))
-            for event in logs.get(each.partition, [])[each.start : each.end]:
+        for range_ in plan.ranges:
+            time_ms = max(
+                times.get(range_.partition, -1), plan.clocks.get((range_.topic, range_.partition), -1)
+            )
+            for event in logs.get(range_.partition, [])[range_.start : range_.end]:
                 time_ms = _take(customers, event, plan.seq, time_ms)
-            times[each.partition] = time_ms if each.is_cut else max(time_ms, plan.clock_ms)
+            times[range_.partition] = time_ms if range_.is_cut else max(time_ms, plan.clock_ms)
         for customer in customers.values():
             customer.flush(plan.seq, times[customer.partition])
-    return {name: listed(each.batches, each.waiting) for name, each in sorted(customers.items())}
+    return {name: listed(customer.batches, customer.waiting) for name, customer in sorted(customers.items())}
 
 
 def listed(batches: Sequence[Any], waiting: Sequence[Any]) -> list[Any]:
@@ -62,22 +64,24 @@ def listed(batches: Sequence[Any], waiting: Sequence[Any]) -> list[Any]:
     return [*batches, {"batch": None, "events": list(waiting)}] if waiting else list(batches)
 
 
-def faults(found: History, events: Iterable[Event]) -> list[str]:
+def faults(history: History, events: Iterable[Event]) -> list[str]:
     """What is wrong with the batches, whatever the clocks were: events not there once, or too many."""
     sent: dict[str, list[Any]] = {}
     for event in events:
         usable = _usable(event)
         if usable is not None:
             sent.setdefault(usable[0], []).append(usable[1])
-    got = {name: [visit for each in batches for visit in each["events"]] for name, batches in found.items()}
+    got = {
+        name: [visit for batch in batches for visit in batch["events"]] for name, batches in history.items()
+    }
     wrong = [name for name in sorted(sent.keys() | got.keys()) if sent.get(name) != got.get(name)]
-    large = max((len(each["events"]) for batches in found.values() for each in batches), default=0)
-    said = (
+    large = max((len(batch["events"]) for batches in history.values() for batch in batches), default=0)
+    problems = (
         [f"the visits of {len(wrong)} customers are not each there once, in order: {wrong[:3]}"]
         if wrong
         else []
     )
-    return [*said, f"a batch has {large} events"] if large > COUNT else said
+    return [*problems, f"a batch has {large} events"] if large > COUNT else problems
 
 
 def _logs(events: Iterable[Event]) -> dict[int, list[Event]]:

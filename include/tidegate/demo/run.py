@@ -50,7 +50,7 @@ class DemoResult:
     @property
     def equal(self) -> bool:
         """Whether consumers see exactly what they must, of every sample."""
-        return all(each.proof.equal for each in self.samples)
+        return all(result.proof.equal for result in self.samples)
 
 
 def run_demo(home: Path, project: Path, say: Callable[[str], None]) -> DemoResult:
@@ -71,7 +71,9 @@ def run_demo(home: Path, project: Path, say: Callable[[str], None]) -> DemoResul
         app = App.from_environment({**os.environ, **stack.airflow.env})
         waves = [_wave(stack, app, number, say) for number in range(len(WAVES))]
         say("reading the output topic and the table back")
-        return DemoResult(tuple(_result(app, *each) for each in zip(SAMPLES, *waves, strict=True)))
+        return DemoResult(
+            tuple(_result(app, *sample_and_runs) for sample_and_runs in zip(SAMPLES, *waves, strict=True))
+        )
 
 
 def _result(app: App, sample: Sample, *runs: DemoRun) -> SampleResult:
@@ -81,7 +83,9 @@ def _result(app: App, sample: Sample, *runs: DemoRun) -> SampleResult:
 def _wave(stack: Stack, app: App, number: int, say: Callable[[str], None]) -> list[DemoRun]:
     """The events of a wave into Kafka, then a run of each DAG, side by side; in the order of SAMPLES."""
     servers = stack.broker.bootstrap_servers
-    sent = [f"{send(servers, each.topic, each.events(number))} events in {each.topic}" for each in SAMPLES]
+    sent = [
+        f"{send(servers, sample.topic, sample.events(number))} events in {sample.topic}" for sample in SAMPLES
+    ]
     say(f"wave {number + 1}: {', '.join(sent)}; Airflow runs the DAGs")
     run_id = f"demo_wave_{number + 1}"
     began = time.monotonic()

@@ -17,7 +17,7 @@ _ROWS = 'SELECT "customerId", batch, events FROM visitor_batches ORDER BY batch,
 
 def read_batches(app: App, stream: Stream) -> History:
     """Customer -> the batches of its visits, as they are in the table, and what waits in the state."""
-    engine = create_engine(app.settings.sql_url(None))
+    engine = create_engine(app.settings.sql_url())
     batches: History = {}
     with engine.connect() as connection:
         for customer, batch, events in connection.execute(text(_ROWS)):

@@ -12,9 +12,9 @@ def verdict(result: SampleResult) -> str:
     if not proof.equal:
         return _difference(proof)
     if result.sample is AVAILABILITY:
-        records = sum(map(len, proof.found.values()))
+        records = sum(map(len, proof.actual.values()))
         return (
-            f"a read_committed consumer sees {records} records of {len(proof.found)} keys, each key's in "
+            f"a read_committed consumer sees {records} records of {len(proof.actual)} keys, each key's in "
             "order: exactly the availability changes computed from the input on their own."
         )
     return (
@@ -23,23 +23,23 @@ def verdict(result: SampleResult) -> str:
 
 
 def _batches(proof: Proof) -> str:
-    every = [each for batches in proof.found.values() for each in batches]
-    rows = [len(each["events"]) for each in every if each["batch"] is not None]
-    waiting = sum(len(each["events"]) for each in every) - sum(rows)
+    every = [batch for batches in proof.actual.values() for batch in batches]
+    rows = [len(batch["events"]) for batch in every if batch["batch"] is not None]
+    waiting = sum(len(batch["events"]) for batch in every) - sum(rows)
     return (
-        f"the SQL table has {sum(rows)} events of {len(proof.found)} customers in {len(rows)} rows, "
+        f"the SQL table has {sum(rows)} events of {len(proof.actual)} customers in {len(rows)} rows, "
         f"{max(rows, default=0)} at most in one, and {waiting} still wait; each is there once, in order"
     )
 
 
 def _difference(proof: Proof) -> str:
-    keys = proof.expected.keys() | proof.found.keys()
-    wrong = sorted(key for key in keys if proof.expected.get(key) != proof.found.get(key))
-    said = list(proof.faults)
+    keys = proof.expected.keys() | proof.actual.keys()
+    wrong = sorted(key for key in keys if proof.expected.get(key) != proof.actual.get(key))
+    problems = list(proof.faults)
     if wrong:
         key = wrong[0]
-        said.append(
+        problems.append(
             f"{len(wrong)} keys differ, the first is {key}: "
-            f"expected {proof.expected.get(key)}, got {proof.found.get(key)}"
+            f"expected {proof.expected.get(key)}, got {proof.actual.get(key)}"
         )
-    return "; ".join(said)
+    return "; ".join(problems)

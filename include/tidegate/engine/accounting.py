@@ -1,4 +1,4 @@
-"""Every row that came into a step is accounted for: used, quarantined, deduplicated or late."""
+"""Every row that came into a pass is accounted for: used, quarantined, deduplicated or late."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tidegate import core
 from tidegate.engine.reports import Report, SliceReport, TaskReport
-from tidegate.engine.steps import Step
+from tidegate.engine.steps import KernelPass
 from tidegate.errors import CountMismatch
 
 _OF_SOURCE = ("quarantined", "deduplicated", "expired-window-record-drop")
@@ -22,36 +22,36 @@ def stage_counts(reports: Iterable[Report], stages: Sequence[str]) -> dict[str, 
 
 
 def account_for(
-    steps: Sequence[Step], counts: dict[str, core.Counts], reports: Sequence[Report]
+    passes: Sequence[KernelPass], counts: dict[str, core.Counts], reports: Sequence[Report]
 ) -> core.Counts:
-    """The counts of the whole batch. Notes in `counts` the deletions that a step did not get.
+    """The counts of the whole batch. Notes in `counts` the deletions that a pass did not get.
 
     Raises CountMismatch.
     """
     slices = [report for report in reports if isinstance(report, SliceReport)]
     records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
-    whole = core.Counts({"read": records, "exploded": rows - records})
+    batch_counts = core.Counts({"read": records, "exploded": rows - records})
     came_in, deletions = rows - sum(slice_.empty for slice_ in slices), 0
     unkeyed = sum(slice_.unkeyed for slice_ in slices)
-    of_records = steps[: 2 if steps[0].is_deduplication else 1]
-    for step in steps:
-        counted = counts[step.name]
-        bypassing = unkeyed if step.is_deduplication else 0
-        if not step.takes_deletions:
+    of_records = passes[: 2 if passes[0].is_deduplication else 1]
+    for pass_ in passes:
+        counted = counts[pass_.name]
+        bypassing = unkeyed if pass_.is_deduplication else 0
+        if not pass_.takes_deletions:
             counted["tombstones-ignored"] = deletions
             came_in -= deletions
-        _require_equal(step, came_in - bypassing, counted)
-        if step in of_records:
-            whole.include({name: counted[name] for name in _OF_SOURCE})
+        _require_equal(pass_, came_in - bypassing, counted)
+        if pass_ in of_records:
+            batch_counts.include({name: counted[name] for name in _OF_SOURCE})
         came_in = counted["emitted"] + bypassing
         deletions = counted["emitted-tombstones"]
-    return whole
+    return batch_counts
 
 
-def _require_equal(step: Step, came_in: int, counts: core.Counts) -> None:
+def _require_equal(pass_: KernelPass, came_in: int, counts: core.Counts) -> None:
     if came_in != counts.accounted:
         raise CountMismatch(
-            f"{came_in} records came into {step.name}, but {counts.accounted} are accounted for "
+            f"{came_in} records came into {pass_.name}, but {counts.accounted} are accounted for "
             f"({counts['used']} used + {counts['quarantined']} quarantined + {counts['deduplicated']} "
             f"deduplicated + {counts['expired-window-record-drop']} too late)",
             "Run again; if it stays, please report it with the pipeline file.",

@@ -36,13 +36,13 @@ from tidegate.engine.shuffle import REPORT, Slots, arranged, hash_order
 from tidegate.engine.source import Decoding, RecordSource, SliceReader, Times, source_schema
 from tidegate.engine.state import StateFiles, stored_schema
 from tidegate.engine.steps import (
-    Step,
+    KernelPass,
     keeps_input,
     keeps_time,
     packed,
+    passes_of,
     repeated_columns,
     source_keys,
-    steps_of,
     typed,
     unpacked,
 )
@@ -99,7 +99,7 @@ def compute_batch(
 
 
 class Computation:
-    """The steps of one batch as one job, each over the emissions of the one before."""
+    """The passes of one batch as one job, each over the emissions of the one before."""
 
     def __init__(
         self, spark: SparkSession, plan: Plan, pipeline: Pipeline, lake: Lake, before: Before
@@ -111,51 +111,51 @@ class Computation:
         self._pipeline = pipeline
         self._lake = lake
         self._before = before
-        self._steps = steps_of(pipeline)
-        self._keeps_time = keeps_time(self._steps)
+        self._passes = passes_of(pipeline)
+        self._keeps_time = keeps_time(self._passes)
         self._slots = Slots.of_batch(plan.span, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
-        """All steps; what their tasks reported."""
+        """All passes; what their tasks reported."""
         return [from_text(row[REPORT]) for row in self.frame(records, attempt).collect()]
 
     def frame(self, records: RecordSource, attempt: str) -> DataFrame:
-        """All steps, as a frame of reports."""
+        """All passes, as a frame of reports."""
         frame = self._source(records)
         keys = source_keys(self._pipeline, frame)
-        for number in range(len(self._steps)):
-            frame, keys = self._step(number, frame, keys, attempt)
+        for number in range(len(self._passes)):
+            frame, keys = self._apply_pass(number, frame, keys, attempt)
         return frame.select(REPORT)
 
     def outcome(self, attempt: str, reports: Sequence[Report]) -> Computed:
         """The counts, checked, and the list of the files. Raises CountMismatch."""
-        counts = stage_counts(reports, [step.name for step in self._steps])
-        whole = account_for(self._steps, counts, reports)
+        counts = stage_counts(reports, [pass_.name for pass_ in self._passes])
+        batch_counts = account_for(self._passes, counts, reports)
         totals = {
             stage: core.running_totals(counted, self._before.counts.get(stage, {}))
             for stage, counted in counts.items()
         }
         times = {}
         if self._keeps_time:
-            for step in self._steps:
-                start = self._before.times.get(step.name, {})
-                times[step.name] = end_times(step.name, self._reads_source(step), start, reports)
+            for pass_ in self._passes:
+                start = self._before.times.get(pass_.name, {})
+                times[pass_.name] = end_times(pass_.name, self._reads_source(pass_), start, reports)
         files = [
             replace(file, key_types=self._key_types.get(file.stage)) if file.kind == "state" else file
             for report in reports
             if isinstance(report, TaskReport)
             for file in report.files
         ]
-        return Computed({**totals, "": whole}, times, manifest_of(attempt, self._plan.seq, files))
+        return Computed({**totals, "": batch_counts}, times, manifest_of(attempt, self._plan.seq, files))
 
     # the source
 
     def _source(self, records: RecordSource) -> DataFrame:
         """The records of the planned ranges, decoded, exploded and enriched."""
-        plan, source, first = self._plan, self._pipeline.source, self._steps[0]
+        plan, source, first = self._plan, self._pipeline.source, self._passes[0]
         columns = repeated_columns(self._pipeline) if first.is_deduplication else ()
-        decoding = Decoding(record_layout(source), plan.believed_until_ms, keeps_input(self._steps), columns)
+        decoding = Decoding(record_layout(source), plan.believed_until_ms, keeps_input(self._passes), columns)
         schema = source_schema(decoding.decoder().schema, self._keeps_time)
         starts = self._before.times.get(first.name, {})
         parts = [
@@ -171,82 +171,82 @@ class Computation:
         present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
         return enrich(present, self._pipeline, self._spark, self._before.lookups)
 
-    def _reads_source(self, step: Step) -> bool:
+    def _reads_source(self, pass_: KernelPass) -> bool:
         """Whether its records are those of the source: the first stage, and what drops repetitions for it."""
-        stages = [each.name for each in self._steps if not each.is_deduplication]
-        return step.is_deduplication or step.name == stages[0]
+        stages = [stage_pass.name for stage_pass in self._passes if not stage_pass.is_deduplication]
+        return pass_.is_deduplication or pass_.name == stages[0]
 
-    # steps
+    # passes
 
-    def _step(
+    def _apply_pass(
         self, number: int, frame: DataFrame, keys: KeyTypes, attempt: str
     ) -> tuple[DataFrame, KeyTypes]:
-        """One step; gives the frame of the next one, or what the last one's tasks report."""
-        step = self._steps[number]
-        following = self._steps[number + 1] if number + 1 < len(self._steps) else None
-        if step.is_deduplication:
+        """One pass; gives the frame of the next one, or what the last one's tasks report."""
+        pass_ = self._passes[number]
+        following = self._passes[number + 1] if number + 1 < len(self._passes) else None
+        if pass_.is_deduplication:
             frame = packed(frame, repeated_columns(self._pipeline))
         else:
-            require_same_key_types(step.name, self._before.state.get(step.name, ()), keys)
-            self._key_types[step.name] = key_types_text(keys)
-        expressions = [*step.values.values(), *([step.where] if step.where else [])]
+            require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), keys)
+            self._key_types[pass_.name] = key_types_text(keys)
+        expressions = [*pass_.values.values(), *([pass_.where] if pass_.where else [])]
         require_deterministic(frame, expressions, self._pipeline.pipeline)
-        of_source = self._reads_source(step)
+        of_source = self._reads_source(pass_)
         exploded = of_source and self._pipeline.source.explode is not None
         shape = Shape(self._keeps_time, exploded, ranked=not of_source)
-        rows = record_rows(frame, step.values, step.where, step.logic, shape)
-        step = typed(step, to_arrow_schema(rows.schema).field("value").type, keys)
-        task = self._task(step, following, rows, keys, attempt)
-        if step.logic.bound is not None:
+        rows = record_rows(frame, pass_.values, pass_.where, pass_.logic, shape)
+        pass_ = typed(pass_, to_arrow_schema(rows.schema).field("value").type, keys)
+        task = self._task(pass_, following, rows, keys, attempt)
+        if pass_.logic.bound is not None:
             decided = self._bounded(rows, task)
         else:
             decided = self._decided(rows, task, task.output.forwarding.schema)
         if following is None:
             return decided, keys
-        if step.is_deduplication:
+        if pass_.is_deduplication:
             return unpacked(decided), keys
         return self._following_frame(decided, keys, following)
 
     def _task(
-        self, step: Step, following: Step | None, rows: DataFrame, keys: KeyTypes, attempt: str
+        self, pass_: KernelPass, following: KernelPass | None, rows: DataFrame, keys: KeyTypes, attempt: str
     ) -> KernelTask:
-        schema = kernel_schema(rows, step.logic)
-        files = tuple(self._before.state.get(step.name, ()))
-        bounded = step.logic.bound is not None
-        output = self._output(step, following, schema, keys, attempt)
+        schema = kernel_schema(rows, pass_.logic)
+        files = tuple(self._before.state.get(pass_.name, ()))
+        bounded = pass_.logic.bound is not None
+        output = self._output(pass_, following, schema, keys, attempt)
         return KernelTask(
-            step.name,
-            step.logic,
-            self._batch(step),
-            self._reads_source(step),
+            pass_.name,
+            pass_.logic,
+            self._batch(pass_),
+            self._reads_source(pass_),
             schema,
             self._slots,
-            StateFiles(self._lake.store, files, stored_schema(step.logic, schema), schema, bounded),
+            StateFiles(self._lake.store, files, stored_schema(pass_.logic, schema), schema, bounded),
             output,
         )
 
     def _output(
-        self, step: Step, following: Step | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+        self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
     ) -> StageOutput:
         """What is written of a stage's emissions, and where they go."""
         outbox = None
-        if step.stage is not None and step.name in self._pipeline.published_stages:
-            outbox = outbox_format(self._pipeline, step.stage, keys, self._plan)
+        if pass_.stage is not None and pass_.name in self._pipeline.published_stages:
+            outbox = outbox_format(self._pipeline, pass_.stage, keys, self._plan)
         files = AttemptFiles(self._lake, attempt)
-        stored = stored_schema(step.logic, rows)
-        forwarding = self._forwarding(step, following, rows)
-        return WrittenOutput(step.name, self._plan.seq, files, stored, outbox, forwarding)
+        stored = stored_schema(pass_.logic, rows)
+        forwarding = self._forwarding(pass_, following, rows)
+        return WrittenOutput(pass_.name, self._plan.seq, files, stored, outbox, forwarding)
 
-    def _forwarding(self, step: Step, following: Step | None, rows: pa.Schema) -> Forwarding:
+    def _forwarding(self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema) -> Forwarding:
         if following is None:
             return Forwarding(REPORTS_ONLY, False, 1)
-        return Forwarding(forwarded_schema(step.logic, rows), True, self._slots.number)
+        return Forwarding(forwarded_schema(pass_.logic, rows), True, self._slots.number)
 
-    def _batch(self, step: Step) -> core.Batch:
+    def _batch(self, pass_: KernelPass) -> core.Batch:
         """What the kernel has to know of the batch, but for the stream times, which reports bring."""
         plan = self._plan
-        batch = core.Batch(self._before.times.get(step.name, {}), drain=plan.drain)
-        if step.logic.clock == "stream":
+        batch = core.Batch(self._before.times.get(pass_.name, {}), drain=plan.drain)
+        if pass_.logic.clock == "stream":
             return batch
         return replace(
             batch, clock=plan.clock_ms, floor=plan.least_clock, clocks=plan.clocks, cut=plan.cut_partitions
@@ -269,7 +269,7 @@ class Computation:
         return placed.mapInArrow(task, spark_types(schema))
 
     def _following_frame(
-        self, decided: DataFrame, keys: KeyTypes, following: Step
+        self, decided: DataFrame, keys: KeyTypes, following: KernelPass
     ) -> tuple[DataFrame, KeyTypes]:
         """Emissions as the frame of the next stage, in the order of their partition."""
         frame, keys = emission_frame(decided, keys, following.key, following.takes_deletions)

@@ -37,8 +37,8 @@ def canonical_key(parts: Mapping[str, Column]) -> Column:
     """One column: its text; several: a JSON object, in their order, or null when one of them is."""
     if len(parts) == 1:
         return next(iter(parts.values())).cast("string")
-    whole = F.struct(*[part.alias(name) for name, part in parts.items()])
-    return F.when(reduce(and_, (part.isNotNull() for part in parts.values())), to_json(whole))
+    struct = F.struct(*[part.alias(name) for name, part in parts.items()])
+    return F.when(reduce(and_, (part.isNotNull() for part in parts.values())), to_json(struct))
 
 
 def key_columns(keys: KeyTypes) -> dict[str, Column]:
@@ -51,5 +51,5 @@ def key_columns(keys: KeyTypes) -> dict[str, Column]:
     ddl = StructType()
     for name, type_ in keys.items():
         ddl = ddl.add(name, type_)
-    whole = F.from_json("key", ddl, _TIMES)
-    return {name: whole[name] for name in keys}
+    parsed = F.from_json("key", ddl, _TIMES)
+    return {name: parsed[name] for name in keys}

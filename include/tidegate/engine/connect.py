@@ -57,10 +57,10 @@ def connect(url: str, name: str | None = None) -> SparkSession:
     takes no more; SetupFailed when its Spark is of another version, or it lets nobody in.
     """
     _wait_listening(url)
-    if is_kept(url):
+    if names_session(url):
         return _session(url)
     if name is not None:
-        session = _named(url, name)
+        session = _named_session(url, name)
         _answer(url, session.interruptAll)
         return session
     active: SparkSession | None = _connect_session().getActiveSession()
@@ -70,8 +70,8 @@ def connect(url: str, name: str | None = None) -> SparkSession:
     return active
 
 
-def is_kept(url: str) -> bool:
-    """Whether the URL itself names the session; it stays when whoever asked for it is gone."""
+def names_session(url: str) -> bool:
+    """Whether the URL itself names the session; it stays when the process that asked for it has ended."""
     return url.startswith(SCHEME) and _SESSION_ID in url
 
 
@@ -83,11 +83,11 @@ def named_url(url: str, name: str, number: int = 0) -> str:
     """
     base, _, parameters = url.removeprefix(SCHEME).partition("/")
     session_id = uuid5(NAMESPACE_URL, f"tidegate:{name}#{number}")
-    given = [text for text in parameters.split(";") if text]
-    return f"{SCHEME}{base}/;{';'.join([*given, f'{_SESSION_ID}{session_id}'])}"
+    options = [text for text in parameters.split(";") if text]
+    return f"{SCHEME}{base}/;{';'.join([*options, f'{_SESSION_ID}{session_id}'])}"
 
 
-def _named(url: str, name: str) -> SparkSession:
+def _named_session(url: str, name: str) -> SparkSession:
     for number in range(_MOST_CLOSED):
         try:
             return _session(named_url(url, name, number))

@@ -72,7 +72,7 @@ def emission_frame(
 def _unkeyed(key: Column) -> list[Column]:
     """`__reason` and `__input` of an emission whose key is null."""
     unkeyed = key.isNull() & F.col(REPORT).isNull()
-    whole = F.struct(
+    unusable = F.struct(
         F.col("key").cast("binary"),
         to_json("value").cast("binary"),
         F.lit(None).cast("binary"),
@@ -80,5 +80,5 @@ def _unkeyed(key: Column) -> list[Column]:
     )
     return [
         F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),
-        F.when(unkeyed, whole.cast(INPUT)).alias("__input"),
+        F.when(unkeyed, unusable.cast(INPUT)).alias("__input"),
     ]

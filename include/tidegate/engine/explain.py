@@ -17,7 +17,7 @@ from tidegate.engine.errors import translated
 from tidegate.engine.kernel_task import StageOutput
 from tidegate.engine.reports import TraceReport
 from tidegate.engine.source import RecordSource
-from tidegate.engine.steps import Step
+from tidegate.engine.steps import KernelPass
 from tidegate.engine.traced import TracedOutput
 from tidegate.lake.layout import Lake
 from tidegate.ledger.records import Plan
@@ -25,7 +25,7 @@ from tidegate.spec import Pipeline
 from tidegate.spec.kernel import DEDUPLICATION
 
 DEDUPLICATION_NAME = "deduplicate"
-"""What people call the step that drops repeated values."""
+"""What people call the pass that drops repeated values."""
 
 Position = tuple[str, int, int]
 
@@ -87,76 +87,78 @@ class Explanation(Computation):
         super().__init__(spark, plan, pipeline, lake, before)
         self._key = key
         if stage is not None:
-            names = [step.name for step in self._steps]
-            self._steps = self._steps[: names.index(stage) + 1]
+            names = [pass_.name for pass_ in self._passes]
+            self._passes = self._passes[: names.index(stage) + 1]
         # the stages before are computed all the same: the stage asked for reads their emissions
-        self._asked_for = {
-            step.name for step in self._steps if stage is None or step.is_deduplication or step.name == stage
+        self._traced_passes = {
+            pass_.name
+            for pass_ in self._passes
+            if stage is None or pass_.is_deduplication or pass_.name == stage
         }
 
     def events(self, records: RecordSource) -> list[TraceEvent]:
-        """What happened, stage by stage."""
+        """What happened, in the order of the passes; of stages, in the one that was asked for or in all."""
         reports = [report for report in self.run(records, "") if isinstance(report, TraceReport)]
         return [
             event
-            for step in self._steps
-            if step.name in self._asked_for
+            for pass_ in self._passes
+            if pass_.name in self._traced_passes
             for event in _in_order(
-                [row for report in reports if report.stage == step.name for row in report.rows], step
+                [row for report in reports if report.stage == pass_.name for row in report.rows], pass_
             )
         ]
 
-    def _batch(self, step: Step) -> core.Batch:
-        return replace(super()._batch(step), trace=step.name in self._asked_for)
+    def _batch(self, pass_: KernelPass) -> core.Batch:
+        return replace(super()._batch(pass_), trace=pass_.name in self._traced_passes)
 
     def _output(
-        self, step: Step, following: Step | None, rows: pa.Schema, keys: KeyTypes, attempt: str
+        self, pass_: KernelPass, following: KernelPass | None, rows: pa.Schema, keys: KeyTypes, attempt: str
     ) -> StageOutput:
         del keys, attempt
-        forwarding = self._forwarding(step, following, rows)
-        return TracedOutput(step.name, self._key, step.is_deduplication, forwarding)
+        forwarding = self._forwarding(pass_, following, rows)
+        return TracedOutput(pass_.name, self._key, pass_.is_deduplication, forwarding)
 
 
-def _in_order(rows: Sequence[Mapping[str, Any]], step: Step) -> list[TraceEvent]:
+def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[TraceEvent]:
     """Quarantined records, then each emission after the record that its value is from; before all, if an
     earlier batch had that."""
-    unusable = [_quarantined(step, row) for row in rows if row["kind"] == core.QUARANTINED]
-    records = [_record(step, row) for row in rows if row["kind"] == core.TRACE]
+    unusable = [_quarantined(pass_, row) for row in rows if row["kind"] == core.QUARANTINED]
+    records = [_record(pass_, row) for row in rows if row["kind"] == core.TRACE]
     emitted = sorted(
         (row for row in rows if row["kind"] == core.EMISSION), key=lambda row: int(row["ordinal"])
     )
     places = {record.source: place for place, record in enumerate(records)}
     events = list(enumerate(records))
-    events += [(places.get(event.source, -1), event) for event in (_emission(step, row) for row in emitted)]
+    events += [(places.get(event.source, -1), event) for event in (_emission(pass_, row) for row in emitted)]
     return unusable + [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
-def in_words_of_the_file(step: str, key: str, value: Any) -> tuple[str, str, Any]:
+def in_words_of_the_file(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]:
     """Stage, key and value of a record, as a trace has them, in the words of the pipeline file."""
-    if step != DEDUPLICATION:
-        return step, key, value
+    if pass_name != DEDUPLICATION:
+        return pass_name, key, value
     columns = {name: column for name, column in value["frame"].items() if not name.startswith("__")}
     return DEDUPLICATION_NAME, value["frame"]["__key"], columns
 
 
-def _record(step: Step, row: Mapping[str, Any]) -> TraceEvent:
+def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
     trace = json.loads(row["told"])
-    name, _, value = in_words_of_the_file(step.name, "", trace["value"])
+    name, _, value = in_words_of_the_file(pass_.name, "", trace["value"])
     return TraceEvent(
         name, "record", _source(row), row["timestamp"], row["at"], value, row["reason"], trace["known"]
     )
 
 
-def _emission(step: Step, row: Mapping[str, Any]) -> TraceEvent:
+def _emission(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
     window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
     value = None if row["value"] is None else json.loads(row["value"])
     return TraceEvent(
-        step.name, "emission", _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
+        pass_.name, "emission", _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
     )
 
 
-def _quarantined(step: Step, row: Mapping[str, Any]) -> TraceEvent:
-    name = DEDUPLICATION_NAME if step.is_deduplication else step.name
+def _quarantined(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
+    name = DEDUPLICATION_NAME if pass_.is_deduplication else pass_.name
     return TraceEvent(name, "quarantined", _source(row), row["timestamp"], None, row["text"], row["unusable"])
 
 

@@ -17,7 +17,7 @@ from tidegate.lake.writer import RowWriter
 
 @dataclass(frozen=True)
 class AttemptFiles:
-    """Where an attempt's files go."""
+    """Where an attempt's files go: folders of its name, which nothing reads before a manifest names them."""
 
     lake: Lake
     attempt: str
@@ -54,7 +54,7 @@ class Writers:
         self.files = tuple(writer.file for writer in self._writers.values() if writer.file is not None)
 
     def write(self, kind: Kind, rows: pa.RecordBatch) -> None:
-        """Add rows. Raises LakeUnavailable."""
+        """Add rows of a kind; all stages share one quarantine. Raises LakeUnavailable."""
         if kind not in self._writers:
             lake, stage = self._attempt.lake, "" if kind == "quarantine" else self._stage
             folder = lake.files(kind, stage, self._attempt.attempt)

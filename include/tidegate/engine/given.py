@@ -26,20 +26,20 @@ class Cut:
     clocks: tuple[int | None, ...]
 
 
-class GivenInput:
+class CaseInput:
     """Records, numbered 0, 1, 2 … as they are given, and ticks between them.
 
     `ticks`: of each, how many records come before it, and its clock, in epoch ms.
     """
 
-    def __init__(self, steps: Iterable[CaseRecord | Tick]) -> None:
+    def __init__(self, case_inputs: Iterable[CaseRecord | Tick]) -> None:
         self.records: list[CaseRecord] = []
         self.ticks: list[tuple[int, int]] = []
-        for step in steps:
-            if isinstance(step, Tick):
-                self.ticks.append((len(self.records), step.clock_ms))
+        for case_input in case_inputs:
+            if isinstance(case_input, Tick):
+                self.ticks.append((len(self.records), case_input.clock_ms))
             else:
-                self.records.append(step)
+                self.records.append(case_input)
 
     def cut(self, places: Iterable[int]) -> Cut:
         """Batches that end before the records of these numbers, without a clock, and at ticks."""
@@ -77,11 +77,11 @@ class GivenInput:
 
     def _clocks(self) -> Iterator[int | None]:
         """Per record, the clock of the tick that ends its batch; none after the last tick."""
-        done = 0
+        start = 0
         for end, clock in self.ticks:
-            yield from [clock] * (end - done)
-            done = end
-        yield from [None] * (len(self.records) - done)
+            yield from [clock] * (end - start)
+            start = end
+        yield from [None] * (len(self.records) - start)
 
     def _numbered(self, topic: str, partition: int, numbers: Sequence[int]) -> Records:
         """Records with their numbers in place of their offsets."""

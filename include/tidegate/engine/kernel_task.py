@@ -90,7 +90,7 @@ class KernelTask:
                 if decided.num_rows:
                     yield from output.put(decided)
                 yield from bypass.taken()
-        yield from handed_on(reports, output.report(), slot, forwarding)
+        yield from forwarded_reports(reports, output.report(), slot, forwarding)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class MergeTask:
             with self.output.open(slot) as output:
                 for part in numbered_by_key(rows):
                     yield from output.put(part)
-            yield from handed_on(reports, output.report(), slot, self.output.forwarding)
+            yield from forwarded_reports(reports, output.report(), slot, self.output.forwarding)
 
 
 def slot_of_task() -> int:
@@ -117,7 +117,7 @@ def slot_of_task() -> int:
     return int(context.partitionId())
 
 
-def handed_on(
+def forwarded_reports(
     reports: Sequence[Report], own: Report, slot: int, forwarding: Forwarding
 ) -> Iterator[pa.RecordBatch]:
     """A task's own report; and from the first task those that all of them got."""

@@ -36,13 +36,13 @@ _ENTRY = [
 
 @dataclass(frozen=True)
 class DeltaVersion:
-    """A Delta table as of a version."""
+    """A Delta table as of the version that the plan pinned: a retry joins the same rows."""
 
     path: str
     version: int
 
     def open(self, spark: SparkSession) -> DataFrame:
-        """All of its rows. Raises LakeUnavailable."""
+        """All of its rows, read by about one task per million of them. Raises LakeUnavailable."""
         with delta_errors(self.path):
             table = open_table(self.path, self.version)
             files = pa.table(table.get_add_actions(flatten=True))
@@ -172,10 +172,10 @@ def _require_unique(table: DataFrame, lookup: Lookup) -> None:
     """A job of its own."""
     on = [f"__on_{name}" for name in lookup.on]
     complete = table.dropna(subset=on)
-    twice = complete.groupBy(*on).count().where(F.col("count") > 1).limit(1).collect()
-    if twice:
-        value = ", ".join(f"{name} = {twice[0][f'__on_{name}']!r}" for name in lookup.on)
+    duplicates = complete.groupBy(*on).count().where(F.col("count") > 1).limit(1).collect()
+    if duplicates:
+        value = ", ".join(f"{name} = {duplicates[0][f'__on_{name}']!r}" for name in lookup.on)
         raise LookupAmbiguous(
-            f"The table {lookup.table} has {twice[0]['count']} rows with {value}",
+            f"The table {lookup.table} has {duplicates[0]['count']} rows with {value}",
             "Let it have one row for each, or add columns to `on`.",
         )

@@ -70,7 +70,7 @@ class OutboxFormat:
         """
         value = emissions.column(VALUE)
         keys = self.keys.parsed(emissions.column(KEY))
-        made = {
+        computed = {
             KEY_COLUMNS: keys,
             **{
                 payload_column(with_key): json_texts(self._with_key(emissions, keys) if with_key else value)
@@ -80,7 +80,7 @@ class OutboxFormat:
             SEQ: pa.repeat(pa.scalar(self.seq, pa.int64()), emissions.num_rows),
         }
         schema = outbox_schema(value.type, keys.type, self.payloads)
-        columns = [made[name] if name in made else emissions.column(name) for name in schema.names]
+        columns = [computed[name] if name in computed else emissions.column(name) for name in schema.names]
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         return rows, self._refused(rows)
 
@@ -95,13 +95,13 @@ class OutboxFormat:
 
     def _refused(self, rows: pa.RecordBatch) -> pa.StringArray:
         reason = pa.nulls(rows.num_rows, pa.string())
-        beside = pc.add(pc.binary_length(rows.column(KEY)), pc.binary_length(rows.column(SOURCE)))
+        overhead = pc.add(pc.binary_length(rows.column(KEY)), pc.binary_length(rows.column(SOURCE)))
         for treatment, payloads in self.limits.too_large.items():
             lengths = [
-                pc.fill_null(pc.binary_length(rows.column(payload_column(each))), 0)
-                for each in sorted(payloads)
+                pc.fill_null(pc.binary_length(rows.column(payload_column(with_key))), 0)
+                for with_key in sorted(payloads)
             ]
-            sizes = pc.add(beside, pc.max_element_wise(*lengths))
+            sizes = pc.add(overhead, pc.max_element_wise(*lengths))
             if treatment == "halt":
                 _require_small(rows, sizes)
             else:
@@ -126,7 +126,7 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
     too_large: dict[str, frozenset[bool]] = {}
     for rule in rules:
         too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {rule.with_key}
-    topics = sorted({rule.topic for rule in rules} & plan.timestamps.keys())
+    topics = sorted({rule.target for rule in rules} & plan.timestamps.keys())
     columns = StructType([StructField(name, type_) for name, type_ in keys.items()])
     return OutboxFormat(
         KeyColumns(to_arrow_schema(columns)),
@@ -151,9 +151,9 @@ def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArr
 def hops(emissions: pa.RecordBatch) -> pa.StringArray:
     """The chain of positions that an emission comes from, this hop's included."""
     numbers = [emissions.column(name).cast(pa.string()) for name in ("partition", "offset")]
-    here = pc.binary_join_element_wise(emissions.column("topic"), *numbers, "/")
+    hop = pc.binary_join_element_wise(emissions.column("topic"), *numbers, "/")
     chain = emissions.column("source")
-    return pc.if_else(chain.is_null(), here, pc.binary_join_element_wise(chain, here, ";"))
+    return pc.if_else(chain.is_null(), hop, pc.binary_join_element_wise(chain, hop, ";"))
 
 
 def _require_small(rows: pa.RecordBatch, sizes: pa.Int32Array) -> None:

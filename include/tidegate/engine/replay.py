@@ -2,7 +2,7 @@
 
 Records are decoded, and Spark evaluates the expressions, as in production; then the kernel is called
 directly, batch after batch, however the input is cut. Several ways to cut are computed side by side, so that
-Spark is asked once per step of the pipeline.
+Spark is asked once per pass of the pipeline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.engine.arrow_source import spark_types
 from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.emissions import emission_frame, forwarded_schema
 from tidegate.engine.errors import translated
-from tidegate.engine.given import Cut, GivenInput, Span
+from tidegate.engine.given import CaseInput, Cut, Span
 from tidegate.engine.lookups import joined
 from tidegate.engine.replay_outcome import Outcome
 from tidegate.engine.rows import Shape, kernel_schema, record_rows
@@ -31,13 +31,13 @@ from tidegate.engine.session import changed, prepare
 from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.engine.stage_run import StageRun
 from tidegate.engine.steps import (
-    Step,
+    KernelPass,
     keeps_input,
     keeps_time,
     packed,
+    passes_of,
     repeated_columns,
     source_keys,
-    steps_of,
     typed,
 )
 from tidegate.engine.stream_time import StreamTimes
@@ -76,11 +76,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Input:
-    """What a step reads, for all runs in one frame: a row's `__turn` says to which batch of which run it
+    """What a pass reads, for all runs in one frame: a row's `__turn` says to which batch of which run it
     belongs.
 
     `spans`: of each run, the turns of each batch. `arrivals`: what stream time is made of, in columns as the
-    kernel's rows have them, where it is not the rows that are read: records that an earlier step has dropped
+    kernel's rows have them, where it is not the rows that are read: records that an earlier pass has dropped
     are time all the same.
     """
 
@@ -92,12 +92,12 @@ class _Input:
 
 @dataclass(frozen=True)
 class _Decided:
-    """What a step gives: of each run, the emissions of each batch, up to one that failed.
+    """What a pass gives: of each run, the emissions of each batch, up to one that failed.
 
-    `bypassing`: of the step that drops repeated values, those that it does not see.
+    `bypassing`: of the pass that drops repeated values, those that it does not see.
     """
 
-    step: Step
+    kernel_pass: KernelPass
     rows: pa.Schema
     emissions: Sequence[Sequence[pa.Table]]
     bypassing: pa.StructArray
@@ -115,7 +115,7 @@ class Replay:
         self,
         spark: SparkSession,
         pipeline: Pipeline,
-        steps: Sequence[CaseRecord | Tick],
+        case_inputs: Sequence[CaseRecord | Tick],
         tables: Mapping[str, Rows] | None = None,
         trace: bool = False,
     ) -> None:
@@ -123,9 +123,9 @@ class Replay:
         self._pipeline = pipeline
         self._tables = tables or {}
         self._trace = trace
-        self._steps = steps_of(pipeline)
-        self._keeps_time = keeps_time(self._steps)
-        self.input = GivenInput(steps)
+        self._passes = passes_of(pipeline)
+        self._keeps_time = keeps_time(self._passes)
+        self.input = CaseInput(case_inputs)
 
     def run(self, cuts: Sequence[int] = ()) -> Outcome:
         """The outcome when a batch ends before each record number in `cuts`; ticks always end one."""
@@ -138,12 +138,12 @@ class Replay:
         prepare(self._spark, len(self.input.records))
         with translated(self._pipeline), changed(self._spark, _FOR_FEW_ROWS):
             read = self._source([run.cut for run in runs])
-            for step, following in zip(self._steps, [*self._steps[1:], None], strict=True):
-                decided = self._decide(step, read, runs)
+            for pass_, following in zip(self._passes, [*self._passes[1:], None], strict=True):
+                decided = self._decide(pass_, read, runs)
                 if following is None:
                     _finish(runs, decided)
-                elif step.is_deduplication:
-                    read = self._let_through(read, decided)
+                elif pass_.is_deduplication:
+                    read = self._unrepeated(read, decided)
                 else:
                     read = self._following(decided, read.keys, following)
         return [run.outcome for run in runs]
@@ -152,7 +152,7 @@ class Replay:
 
     def _source(self, cuts: Sequence[Cut]) -> _Input:
         """The decoded records, once for each run."""
-        decoded = self.input.decoded(self._pipeline.source, keeps_input(self._steps))
+        decoded = self.input.decoded(self._pipeline.source, keeps_input(self._passes))
         arrivals = _arrivals(decoded)
         if self._keeps_time:
             decoded = decoded.append_column("__time", StreamTimes().advance(arrivals))
@@ -176,8 +176,8 @@ class Replay:
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(rows.num_rows, type_))
         # one, since Spark takes no table without a batch, and reads nothing after a batch without rows
-        one = pa.Table.from_batches([_one_batch(rows)])
-        return self._spark.createDataFrame(one, spark_types(rows.schema))
+        table = pa.Table.from_batches([_one_batch(rows)])
+        return self._spark.createDataFrame(table, spark_types(rows.schema))
 
     def _enriched(self, frame: DataFrame) -> DataFrame:
         for lookup in self._pipeline.lookup:
@@ -195,19 +195,19 @@ class Replay:
         table = pa.table({name: [row.get(name) for row in rows] for name in names})
         return F.broadcast(self._spark.createDataFrame(table))
 
-    # steps
+    # passes
 
-    def _decide(self, step: Step, read: _Input, runs: Sequence[_Run]) -> _Decided:
-        """One step for all runs."""
+    def _decide(self, pass_: KernelPass, read: _Input, runs: Sequence[_Run]) -> _Decided:
+        """One pass for all runs."""
         frame = read.frame
-        if step.is_deduplication:
+        if pass_.is_deduplication:
             frame = packed(frame, repeated_columns(self._pipeline))
         exploded = read.arrivals is not None and self._pipeline.source.explode is not None
         selected = record_rows(
-            frame, step.values, step.where, step.logic, Shape(self._keeps_time, exploded, ranked=True)
+            frame, pass_.values, pass_.where, pass_.logic, Shape(self._keeps_time, exploded, ranked=True)
         )
-        schema = kernel_schema(selected, step.logic)
-        step = typed(step, schema.field("value").type, read.keys)
+        schema = kernel_schema(selected, pass_.logic)
+        pass_ = typed(pass_, schema.field("value").type, read.keys)
         rows = _one_batch(selected.toArrow())
         bypassing = rows.slice(0, 0)
         if "bypasses" in rows.schema.names:
@@ -217,25 +217,25 @@ class Replay:
             )
         rows = complete(rows, schema).sort_by([("turn", "ascending"), ("part", "ascending")])
         emitted = [
-            self._run_step(step, rows, read.arrivals, spans, run)
+            self._run_pass(pass_, rows, read.arrivals, spans, run)
             for spans, run in zip(read.spans, runs, strict=True)
         ]
-        return _Decided(step, schema, emitted, bypassing.column("value"))
+        return _Decided(pass_, schema, emitted, bypassing.column("value"))
 
-    def _run_step(
+    def _run_pass(
         self,
-        step: Step,
+        pass_: KernelPass,
         rows: pa.RecordBatch,
         arrivals: pa.RecordBatch | None,
         spans: Sequence[Span],
         run: _Run,
     ) -> list[pa.Table]:
-        """One run of a step, batch after batch; the emissions of each. Without `arrivals`, the rows are those
+        """One run of a pass, batch after batch; the emissions of each. Without `arrivals`, the rows are those
         that time is made of, and get it here."""
         emitted: list[pa.Table] = []
         if run.outcome.error is not None:
             return emitted
-        stage, times = StageRun(step.logic, rows.schema, self._trace), StreamTimes()
+        stage, times = StageRun(pass_.logic, rows.schema, self._trace), StreamTimes()
         try:
             for span, clock in zip(spans, run.cut.clocks, strict=True):
                 batch = _within(rows, span)
@@ -245,12 +245,12 @@ class Replay:
                 emitted.append(stage.apply(batch, times.now, clock))
         except TidegateError as error:
             run.outcome.error = error
-        run.outcome.include(step.name, stage)
+        run.outcome.include(pass_.name, stage)
         return emitted
 
-    # between steps
+    # between passes
 
-    def _let_through(self, read: _Input, decided: _Decided) -> _Input:
+    def _unrepeated(self, read: _Input, decided: _Decided) -> _Input:
         """The records that repeat none, and those that none can repeat, as they were."""
         values = [chunk for table in decided.emitted for chunk in table["value"].chunks]
         records = pa.chunked_array(
@@ -258,9 +258,9 @@ class Replay:
         )
         return replace(read, frame=self._frame(pa.Table.from_struct_array(records)))
 
-    def _following(self, decided: _Decided, keys: KeyTypes, following: Step) -> _Input:
-        """Emissions as what the next step reads, in the order of their partition."""
-        schema = forwarded_schema(decided.step.logic, decided.rows)
+    def _following(self, decided: _Decided, keys: KeyTypes, following: KernelPass) -> _Input:
+        """Emissions as what the next pass reads, in the order of their partition."""
+        schema = forwarded_schema(decided.kernel_pass.logic, decided.rows)
         ordered = [
             forwarded(part, schema)
             for table in decided.emitted

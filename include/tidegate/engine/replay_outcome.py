@@ -32,12 +32,12 @@ class Emitted:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a record in a step.
+    """What became of a record in a pass.
 
-    `value` is what the step selects of the record; `known` what was known before, as in `TraceEvent`.
+    `value` is what the pass selects of the record; `known` what was known before, as in `TraceEvent`.
     """
 
-    step: str
+    pass_name: str
     key: str
     source: Position
     timestamp: int
@@ -63,10 +63,10 @@ class Outcome:
             emissions.setdefault(emission.key, []).append(emission)
         return emissions
 
-    def include(self, step: str, run: StageRun) -> None:
-        """Add what a step has counted and traced."""
+    def include(self, pass_name: str, run: StageRun) -> None:
+        """Add what a pass has counted and traced."""
         self.counts.include(run.counts)
-        self.fates += [_fate(step, row) for row in run.traces]
+        self.fates += [_fate(pass_name, row) for row in run.traces]
 
     def emit(self, rows: pa.Table) -> None:
         """Add emissions of the last stage, which come as the kernel gives them."""
@@ -82,10 +82,10 @@ class Outcome:
             self.emissions.append(emission)
 
 
-def _fate(step: str, row: Mapping[str, Any]) -> Fate:
+def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:
     trace = json.loads(row["told"])
     return Fate(
-        step,
+        pass_name,
         row["key"],
         _source(row),
         row["timestamp"],

@@ -23,7 +23,7 @@ class SliceReport:
     """What a slice of a topic-partition had.
 
     `records` came from Kafka, `rows` is what explosion made of them, `empty` of these had nothing to explode,
-    and `unkeyed` go past the step that drops repeated records. `time` is the stream time after it; None: time
+    and `unkeyed` go past the pass that drops repeated records. `time` is the stream time after it; None: time
     is not kept.
     """
 
@@ -108,16 +108,16 @@ def split_reports(
     """The reports at the head of a task's rows, and the rows after them: at least one batch of them, which
     may be empty."""
     reports: list[Report] = []
-    rest = iter(batches)
+    remaining = iter(batches)
     last: list[pa.RecordBatch] = []
-    for batch in rest:
+    for batch in remaining:
         texts = batch.column(REPORT)
         leading = batch.num_rows - texts.null_count
         reports += map(from_text, texts.slice(0, leading).to_pylist())
         last = [batch.slice(leading)]
         if leading < batch.num_rows:
             break
-    return reports, chain(last, rest)
+    return reports, chain(last, remaining)
 
 
 def end_times(
@@ -125,7 +125,7 @@ def end_times(
 ) -> dict[tuple[str, int], int]:
     """The stream time of topic-partitions after a stage's records: that from before it, and what reports say.
 
-    Slices tell of the steps that read the source, a `TimeReport` of the later stage that it names.
+    Slices tell of the passes that read the source, a `TimeReport` of the later stage that it names.
     """
     ends = dict(times)
     for report in reports:

@@ -28,7 +28,7 @@ INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["in
 
 @dataclass(frozen=True)
 class Shape:
-    """What the rows of a step have: `timed` their partition's time, `exploded` several parts of one record,
+    """What the rows of a pass have: `timed` their partition's time, `exploded` several parts of one record,
     `ranked` a turn that is not their offset.
     """
 
@@ -47,14 +47,14 @@ def record_rows(
     """
     internals = [name for name in frame.columns if name.startswith("__")]
     selected_names = {name.lower() for name in values}
-    others = [
+    unselected = [
         name for name in frame.columns if not name.startswith("__") and name.lower() not in selected_names
     ]
     selected = frame.select(
         *[name for name in internals if name != "__input"],
         _input(frame, logic).alias("__input"),
         *[F.expr(sql).alias(name) for name, sql in values.items()],
-        *[F.col(f"`{name}`") for name in others],  # the key's columns, which `where` may name
+        *[F.col(f"`{name}`") for name in unselected],  # the key's columns, which `where` may name
     )
     used = F.col("__reason").isNull() & F.col(REPORT).isNull()
     bypasses = "__bypasses" in internals
@@ -83,8 +83,8 @@ def record_rows(
         SLOT,
     )
     # one type for a value, wherever it stands: Arrow takes a column that is never null for another type
-    anything = nullable(rows.schema["value"].dataType)
-    return rows.withColumn("value", F.col("value").cast(anything))
+    nullable_type = nullable(rows.schema["value"].dataType)
+    return rows.withColumn("value", F.col("value").cast(nullable_type))
 
 
 def _passes(where: str) -> Column:
@@ -116,8 +116,10 @@ def key_hash(key: Column, *position: Column) -> Column:
 def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
     """`core.input_schema` for such rows."""
     schema = to_arrow_schema(rows.schema)
-    value, given = schema.field("value").type, schema.field("input").type
-    return core.input_schema(value, logic.reduce.held_type(value), logic.reduce.output_type(value), given)
+    value, input_type = schema.field("value").type, schema.field("input").type
+    return core.input_schema(
+        value, logic.reduce.held_type(value), logic.reduce.output_type(value), input_type
+    )
 
 
 def _input(frame: DataFrame, logic: core.Stage) -> Column:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.engine import connect
 from tidegate.errors import SetupFailed
+from tidegate.extras import check_spark_packages
 from tidegate.local.class_archive import archive_options
 from tidegate.local.java import find_java, java_home
 
@@ -53,8 +54,9 @@ def open_session(
 
     `memory` is the heap of a driver that starts here, such as `2g`; None: Spark's default. `java_options` are
     its JVM's; None: the class archive, where there is one. Raises SetupFailed when Java is missing or does
-    not start, and what `connect` raises.
+    not start, and what `connect` and `check_spark_packages` raise.
     """
+    check_spark_packages()
     if master is not None and master.startswith(connect.SCHEME):
         return connect.connect(master, name)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -104,13 +106,13 @@ class OwnSession:
         """The session. Raises what `open_session` does."""
         is_own = SparkSession.getActiveSession() is None
         session = open_session(self._master, self._memory, name=self._name)
-        self._session = session if is_own and not self._is_kept() else None
+        self._session = session if is_own and not self._stays_on_server() else None
         return session
 
-    def _is_kept(self) -> bool:
+    def _stays_on_server(self) -> bool:
         """Whether a server keeps the session for the next batch."""
         is_named = self._name is not None and self._master.startswith(connect.SCHEME)
-        return is_named or connect.is_kept(self._master)
+        return is_named or connect.names_session(self._master)
 
     def end(self) -> None:
         """Spark is needed no more. Returns at once."""

@@ -42,7 +42,7 @@ class Slots:
         of_cores = min(cores, math.ceil(records / _RECORDS_PER_CORE))
         return Slots(max(of_records, of_cores, math.ceil(state_bytes / _STATE_BYTES), 1))
 
-    def of(self, hash_: Column) -> Column:
+    def slot_of(self, hash_: Column) -> Column:
         """The slot of a hash."""
         upper = F.shiftright(hash_, 32) + F.lit(_HALF).cast("long")
         return F.shiftright(upper * F.lit(self.number).cast("long"), 32).cast("int")
@@ -59,7 +59,7 @@ def arranged(frame: DataFrame, slots: Slots, hash_: Column, order: Sequence[Colu
     """The rows of each slot in one partition, in order. Reports go to the slot that they name, and come
     first: what is ordered by is null there, or the least hash.
     """
-    placed = frame.repartitionById(slots.number, F.coalesce(F.col(SLOT), slots.of(hash_)))
+    placed = frame.repartitionById(slots.number, F.coalesce(F.col(SLOT), slots.slot_of(hash_)))
     return placed.sortWithinPartitions(*order).drop(SLOT)
 
 

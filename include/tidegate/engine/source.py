@@ -66,7 +66,7 @@ class RecordSlice(Protocol):
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """Planned ranges of Kafka's topics."""
+    """Planned ranges of Kafka's topics, read by librdkafka in the workers."""
 
     kafka: KafkaConfig
     ranges: tuple[OffsetRange, ...]
@@ -179,7 +179,7 @@ class _Tally:
             self.before = pa.array(before)
 
     def report(self, slice_: Slice) -> SliceReport:
-        """All of it."""
+        """The counts and the time so far, as the slice's report."""
         return SliceReport(
             slice_.topic,
             slice_.partition,
@@ -202,10 +202,11 @@ def _unkeyed(rows: pa.RecordBatch, columns: Sequence[str]) -> int:
 
 
 def _as(schema: pa.Schema, rows: pa.RecordBatch, before: pa.Int64Array | None) -> pa.RecordBatch:
-    given = dict(zip(rows.schema.names, rows.columns, strict=True))
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     if before is not None:
-        given["__time"] = before
+        columns["__time"] = before
     arrays = [
-        given[field.name] if field.name in given else pa.nulls(rows.num_rows, field.type) for field in schema
+        columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

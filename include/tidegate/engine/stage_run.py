@@ -60,8 +60,8 @@ class StageRun:
         return self._in_order(pa.concat_tables(emitted))
 
     def _with_state(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        both = pa.concat_batches([to_kernel(self._state, self._rows), rows])
-        return both.sort_by([(name, "ascending") for name in core.order(self._logic)])
+        combined = pa.concat_batches([to_kernel(self._state, self._rows), rows])
+        return combined.sort_by([(name, "ascending") for name in core.order(self._logic)])
 
     def _batch(self, times: Times, clock: int | None) -> core.Batch:
         batch = core.Batch(times, trace=self._trace)

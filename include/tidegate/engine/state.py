@@ -30,9 +30,9 @@ def stored_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
 
 def to_stored(states: pa.RecordBatch, schema: pa.Schema, seq: int) -> pa.RecordBatch:
     """State rows that the kernel gave, as files have them."""
-    given = {UPDATED_SEQ: pa.repeat(pa.scalar(seq, pa.int64()), states.num_rows)}
+    added = {UPDATED_SEQ: pa.repeat(pa.scalar(seq, pa.int64()), states.num_rows)}
     arrays = [
-        given[field.name] if field.name in given else states.column(_KERNEL_NAMES.get(field.name, field.name))
+        added[field.name] if field.name in added else states.column(_KERNEL_NAMES.get(field.name, field.name))
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -43,7 +43,7 @@ _STORED_NAMES = {"held": "value"}
 
 
 def to_kernel(states: pa.Table, rows: pa.Schema) -> pa.RecordBatch:
-    """Stored state rows as the kernel takes them."""
+    """Stored state rows in the schema `rows` of the kernel's input; what only records have is null."""
     size = states.num_rows
 
     def column(field: pa.Field) -> pa.Array:
@@ -79,8 +79,10 @@ def _ends(timers: pa.Table, batch: core.Batch) -> pa.ChunkedArray | pa.Int64Scal
     """Per row, the time of its partition at the end of the batch."""
     ends = pa.nulls(timers.num_rows, pa.int64())
     for place, end in batch.ends.items():
-        there = pc.and_(*(pc.equal(timers[name], part) for name, part in zip(PLACE, place, strict=True)))
-        ends = pc.if_else(there, pa.scalar(end, pa.int64()), ends)
+        in_partition = pc.and_(
+            *(pc.equal(timers[name], part) for name, part in zip(PLACE, place, strict=True))
+        )
+        ends = pc.if_else(in_partition, pa.scalar(end, pa.int64()), ends)
     return pc.fill_null(ends, pa.scalar(batch.least_end, pa.int64()))
 
 
@@ -102,7 +104,7 @@ class StateFiles:
 
 
 class StoredState:
-    """`core.PriorState` out of files."""
+    """`core.PriorState` out of files, a row group of each at a time. Use it as a context manager."""
 
     def __init__(self, reader: StateReader, rows: pa.Schema, last_hash: int) -> None:
         self._reader = reader

@@ -20,10 +20,10 @@ from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stag
 
 
 @dataclass(frozen=True)
-class Step:
+class KernelPass:
     """One pass through the kernel. `values` and `where` are Spark SQL; `key` regroups what comes in.
 
-    `takes_deletions`: those of the step before reach it, see `Pipeline.takes_deletions`.
+    `takes_deletions`: those of the pass before reach it, see `Pipeline.takes_deletions`.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Step:
         return self.stage is None
 
 
-def steps_of(pipeline: Pipeline) -> list[Step]:
-    """The steps, in order."""
+def passes_of(pipeline: Pipeline) -> list[KernelPass]:
+    """The passes, in order: one that drops repeated values, where the source asks for it, then each stage."""
     once = deduplication_stage(pipeline)
-    first = [] if once is None else [Step(DEDUPLICATION, once, {"frame": "`__packed`"})]
+    first = [] if once is None else [KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"})]
     return first + [
-        Step(
+        KernelPass(
             stage.name,
             kernel_stage(pipeline, stage),
             stage.values,
@@ -58,20 +58,20 @@ def steps_of(pipeline: Pipeline) -> list[Step]:
     ]
 
 
-def typed(step: Step, value: pa.DataType, keys: KeyTypes) -> Step:
-    """The step over the types that its rows' `value` and its key have. Raises ConditionFailed."""
+def typed(pass_: KernelPass, value: pa.DataType, keys: KeyTypes) -> KernelPass:
+    """The pass over the types that its rows' `value` and its key have. Raises ConditionFailed."""
     of_key = {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
-    return replace(step, logic=over_types(step.logic, step.logic.reduce.output_type(value), of_key))
+    return replace(pass_, logic=over_types(pass_.logic, pass_.logic.reduce.output_type(value), of_key))
 
 
-def keeps_time(steps: Sequence[Step]) -> bool:
+def keeps_time(passes: Sequence[KernelPass]) -> bool:
     """Whether stream time matters: to a stage, to the order between stages, or to what expires."""
-    return len(steps) > 1 or any(step.stage is not None and step.stage.timed for step in steps)
+    return len(passes) > 1 or any(pass_.stage is not None and pass_.stage.timed for pass_ in passes)
 
 
-def keeps_input(steps: Sequence[Step]) -> bool:
+def keeps_input(passes: Sequence[KernelPass]) -> bool:
     """Whether the first stage may put a record aside, which travels whole then."""
-    first = next(step for step in steps if step.stage is not None)
+    first = next(pass_ for pass_ in passes if pass_.stage is not None)
     return first.logic.on_error == "quarantine"
 
 
@@ -94,17 +94,17 @@ def _bypasses(columns: Sequence[str]) -> Column:
 
 
 def packed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Records as values of the step that drops repeated ones: keyed by `columns`, each whole in `__packed`.
+    """Records as values of the pass that drops repeated ones: keyed by `columns`, each whole in `__packed`.
 
-    `__bypasses` are those that none can repeat, and that step does not see.
+    `__bypasses` are those that none can repeat, and that pass does not see.
     """
     key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
     names = [name for name in frame.columns if name not in (REPORT, SLOT)]
-    whole = F.struct(*[F.col(f"`{name}`") for name in names])
+    record = F.struct(*[F.col(f"`{name}`") for name in names])
     keyed = F.col("__reason").isNull() & F.col(REPORT).isNull()
     return (
         frame.withColumn("__bypasses", _bypasses(columns))
-        .withColumn("__packed", whole)
+        .withColumn("__packed", record)
         .withColumn("__key", F.when(keyed & ~F.col("__bypasses"), key))
         .drop("__hash")
     )

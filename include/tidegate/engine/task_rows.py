@@ -34,9 +34,9 @@ def complete(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Bypass:
-    """Records that no other can repeat go past the step that drops repeated ones.
+    """Records that no other can repeat go past the pass that drops repeated ones.
 
-    They are those with `bypasses`; as emissions in `schema` they go on beside what that step lets through.
+    They are those with `bypasses`; as emissions in `schema` they go on beside what that pass lets through.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -70,10 +70,10 @@ def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def quarantine_rows(rows: pa.RecordBatch, given: pa.StructArray, seq: int) -> pa.RecordBatch:
-    """Unusable input, whole, as quarantine keeps it. `given` is its `input`."""
+def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:
+    """Unusable input, whole, as quarantine keeps it. `inputs` is its `input`."""
     columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
-    columns |= {name: pc.struct_field(given, name) for name in ("key", "value", "headers", "reason")}
+    columns |= {name: pc.struct_field(inputs, name) for name in ("key", "value", "headers", "reason")}
     columns["headers"] = unpack_headers(columns["headers"])
     return pa.RecordBatch.from_pydict(columns | {"seq": pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)})
 

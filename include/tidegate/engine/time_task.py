@@ -58,7 +58,11 @@ class TimeTask:
 
 
 class Clock:
-    """Turns and times of one topic-partition after the other."""
+    """Turns and times of one topic-partition after the other.
+
+    `starts`: the stream time (epoch ms) of each before the batch, -1 where none stands; `times`: after the
+    rows that came so far. Turns count from 1 in each.
+    """
 
     def __init__(self, starts: Mapping[Place, int]) -> None:
         self._starts = starts
@@ -67,7 +71,7 @@ class Clock:
         self.times: dict[Place, int] = {}
 
     def timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of one topic-partition."""
+        """Rows of one topic-partition, which come in order, with `__turn` and `__time` set."""
         place = (rows.column("__topic")[0].as_py(), rows.column("__partition")[0].as_py())
         if place != self._place:
             self._place, self._turn = place, 0

@@ -54,7 +54,7 @@ class TracedOutput:
 
 
 class TracedTask:
-    """A `TaskOutput`."""
+    """A `TaskOutput` that writes nothing: what concerns the key goes into its report, the rest nowhere."""
 
     def __init__(self, output: TracedOutput, slot: int) -> None:
         self._output = output
@@ -102,8 +102,8 @@ class TracedTask:
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
     """A row without bytes, which JSON does not have."""
-    whole = row.pop("input", None)
-    if whole is not None:
-        text = whole["value"]
-        row |= {"unusable": whole["reason"], "text": None if text is None else text.decode(errors="replace")}
+    record = row.pop("input", None)
+    if record is not None:
+        text = record["value"]
+        row |= {"unusable": record["reason"], "text": None if text is None else text.decode(errors="replace")}
     return row

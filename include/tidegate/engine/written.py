@@ -42,7 +42,9 @@ class WrittenOutput:
 
 
 class WrittenTask:
-    """A `TaskOutput`. Raises RecordTooLarge, LakeUnavailable."""
+    """A `TaskOutput` that writes state, outbox and quarantine, and counts. Use it as a context manager: after
+    an error it reports no files. Raises RecordTooLarge, LakeUnavailable.
+    """
 
     def __init__(self, output: WrittenOutput, slot: int) -> None:
         self._output = output
@@ -103,7 +105,7 @@ class WrittenTask:
         for reason in pc.value_counts(refused.drop_null()).to_pylist():
             self._counts[COUNTED[reason["values"]]] += reason["counts"]
         is_refused = refused.is_valid()
-        given = refused_input(rows.filter(is_refused), refused.filter(is_refused))
-        unusable = quarantine_rows(emissions.filter(is_refused), given, self._output.seq)
+        inputs = refused_input(rows.filter(is_refused), refused.filter(is_refused))
+        unusable = quarantine_rows(emissions.filter(is_refused), inputs, self._output.seq)
         self._writers.write("quarantine", unusable)
         return rows.filter(pc.invert(is_refused))

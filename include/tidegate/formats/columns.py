@@ -40,7 +40,7 @@ class ColumnBuilder:
         self.faults: dict[int, str] = {}
 
     def structs(self, values: Sequence[Any], type_: pa.StructType, path: str, rows: Rows) -> pa.StructArray:
-        """Objects as structs."""
+        """Objects as structs, null where an object is; `path`: of the value in the record, for faults."""
         is_null = [value is None for value in values]
         objects = [_ABSENT if value is None else value for value in values] if any(is_null) else values
         columns = [

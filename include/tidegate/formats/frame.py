@@ -105,7 +105,7 @@ class FrameDecoder:
         """The chains, each of the newest of a record's headers, and which cannot be used."""
         if not any(headers):
             return pa.nulls(len(headers), pa.string()), pa.repeat(False, len(headers))
-        texts, not_text = texts_of([_chain(each or ()) for each in headers])
+        texts, not_text = texts_of([_chain(record_headers or ()) for record_headers in headers])
         unrooted = _mask(not_text, len(headers))
         if self._layout.rooted:
             rooted = pc.fill_null(pc.match_substring_regex(texts, _CHAIN), True)
@@ -114,8 +114,8 @@ class FrameDecoder:
 
     def _exploded(self, rows: pa.RecordBatch, values: Sequence[bytes | None]) -> Iterator[pa.RecordBatch]:
         if self._layout.explode is None:
-            whole = rows.append_column(PART, pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows))
-            yield whole.append_column(EMPTY, pa.repeat(False, rows.num_rows))
+            unexploded = rows.append_column(PART, pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows))
+            yield unexploded.append_column(EMPTY, pa.repeat(False, rows.num_rows))
             return
         sizes = pc.fill_null(pc.binary_length(pa.array(values, pa.binary())), 0)
         for piece in explode(rows, self._layout.explode, sizes):
@@ -143,8 +143,8 @@ class FrameDecoder:
             EMPTY: pc.and_(usable, rows.column(EMPTY)),
         }
         if usable.false_count:
-            kept = pc.if_else(usable, pa.array(np.arange(len(usable))), None)
-            columns |= {name: columns[name].take(kept) for name in self._layout.columns.names}
+            usable_rows = pc.if_else(usable, pa.array(np.arange(len(usable))), None)
+            columns |= {name: columns[name].take(usable_rows) for name in self._layout.columns.names}
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
@@ -199,16 +199,16 @@ class FrameDecoder:
         """The records of unusable rows, or of all."""
         if not self._keeps_input and reason.null_count == len(reason):
             return pa.nulls(len(reason), INPUT)
-        wanted = pa.repeat(True, len(reason)) if self._keeps_input else reason.is_valid()
-        places = rows.column("__record").filter(wanted).to_pylist()
+        selected = pa.repeat(True, len(reason)) if self._keeps_input else reason.is_valid()
+        places = rows.column("__record").filter(selected).to_pylist()
         fields = [
             pa.array([source[place] for place in places], field.type)
             for source, field in zip((records.keys, records.values), INPUT, strict=False)
         ]
         headers = pa.array([pack_headers(records.headers[place]) for place in places], pa.binary())
-        whole = pa.StructArray.from_arrays([*fields, headers, reason.filter(wanted)], fields=list(INPUT))
-        counted = np.cumsum(wanted.to_numpy(zero_copy_only=False)) - 1
-        return whole.take(pc.if_else(wanted, pa.array(counted), None))
+        inputs = pa.StructArray.from_arrays([*fields, headers, reason.filter(selected)], fields=list(INPUT))
+        counted = np.cumsum(selected.to_numpy(zero_copy_only=False)) - 1
+        return inputs.take(pc.if_else(selected, pa.array(counted), None))
 
 
 def _decoder(layout: RecordLayout) -> Decoder:
@@ -247,8 +247,8 @@ def _hashes(
     """By what rows are placed: the key's hash; rows without a key are spread by their position."""
     if not keys.null_count:
         return key_hashes(keys)
-    lost = keys.is_null()
-    topic, *numbers = (part.filter(lost) for part in (topic, partition, offset))
+    keyless = keys.is_null()
+    topic, *numbers = (part.filter(keyless) for part in (topic, partition, offset))
     positions = pc.binary_join_element_wise(topic, *(number.cast(pa.string()) for number in numbers), "/")
     of_positions = pc.max_element_wise(key_hashes(positions), LEAST_HASH + 1)
-    return pc.replace_with_mask(key_hashes(keys), lost, of_positions)
+    return pc.replace_with_mask(key_hashes(keys), keyless, of_positions)

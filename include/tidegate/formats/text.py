@@ -17,9 +17,9 @@ class StringDecoder:
     schema = pa.schema([pa.field("value", pa.string())])
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Text for each value that is UTF-8."""
+        """Text for each value that is UTF-8; the others are null, with a reason."""
         texts, not_text = texts_of(values)
-        return Decoded(_whole(texts, self.schema), dict.fromkeys(not_text, malformed(NOT_UTF8)))
+        return Decoded(_as_struct(texts, self.schema), dict.fromkeys(not_text, malformed(NOT_UTF8)))
 
 
 class BytesDecoder:
@@ -29,7 +29,7 @@ class BytesDecoder:
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The values themselves; none is unusable."""
-        return Decoded(_whole(pa.array(values, pa.binary()), self.schema))
+        return Decoded(_as_struct(pa.array(values, pa.binary()), self.schema))
 
 
 def texts_of(values: Sequence[bytes | None]) -> tuple[pa.StringArray, list[int]]:
@@ -41,8 +41,8 @@ def texts_of(values: Sequence[bytes | None]) -> tuple[pa.StringArray, list[int]]
         return pa.array(values, pa.binary()).cast(pa.string()), []
     except pa.ArrowInvalid:
         texts = [value if value is None or _is_utf8(value) else None for value in values]
-        lost = [row for row, value in enumerate(values) if value is not None and texts[row] is None]
-        return pa.array(texts, pa.binary()).cast(pa.string()), lost
+        not_text = [row for row, value in enumerate(values) if value is not None and texts[row] is None]
+        return pa.array(texts, pa.binary()).cast(pa.string()), not_text
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -53,5 +53,5 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def _whole(column: pa.Array, schema: pa.Schema) -> pa.StructArray:
+def _as_struct(column: pa.Array, schema: pa.Schema) -> pa.StructArray:
     return pa.StructArray.from_arrays([column], fields=list(schema), mask=column.is_null())

@@ -1,18 +1,54 @@
 """What only looks, and prints nothing: what streams hold and sent, how a batch went; what is wrong."""
 
+from tidegate.inspect.catalog import CatalogEntry, catalog_entries
+from tidegate.inspect.generations import (
+    NO_WINDOW,
+    Difference,
+    GenerationDifference,
+    SinkDifference,
+    compare_generations,
+)
+from tidegate.inspect.lag import Lags
+from tidegate.inspect.overview import (
+    StreamDetails,
+    StreamOverview,
+    details,
+    overviews,
+    samples_of,
+    stage_metrics,
+)
+from tidegate.inspect.problems import failing, open_problems
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state
 from tidegate.inspect.sinks import check_sinks, sink_warnings
 from tidegate.inspect.verify import damaged_files
-from tidegate.ledger.report import BatchReport, batch_report, lag
+from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, batch_report, lag
 
 __all__ = [
+    "NO_WINDOW",
     "BatchReport",
+    "CatalogEntry",
+    "HistoryEntry",
+    "Lags",
+    "StreamDetails",
+    "StreamOverview",
+    "batch_history",
+    "Difference",
+    "GenerationDifference",
+    "SinkDifference",
     "batch_report",
+    "catalog_entries",
     "check_sinks",
+    "compare_generations",
     "damaged_files",
+    "details",
+    "failing",
     "lag",
+    "open_problems",
+    "overviews",
     "read_emissions",
     "read_quarantine",
     "read_state",
+    "samples_of",
     "sink_warnings",
+    "stage_metrics",
 ]

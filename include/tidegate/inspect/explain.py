@@ -55,17 +55,17 @@ def explain(
     for plan in plans:
         _require_stage(planned_pipeline(plan), plan, stage)
         _require_records(app, plan)
-    found = []
+    explanations = []
     for plan in plans:
         with needed_by(batch_named(stream, plan.seq)):
-            found.append(_explained(app, plan, key, open_session, offsets, stage))
-    if not any(each.events or each.changed for each in found):
+            explanations.append(_explained(app, plan, key, open_session, offsets, stage))
+    if not any(explanation.events or explanation.changed for explanation in explanations):
         raise SettingsInvalid(
             f"{stream} knows nothing of the key {key!r}: no record of it came in, and it has no state",
             f"Write it as `tidegate state {stream.pipeline}` does{_example(app, stream, plans[-1])}, or name "
             "another batch.",
         )
-    return found
+    return explanations
 
 
 def _plans(app: App, stream: Stream, seq: int | None, offsets: OffsetRange | None) -> list[Plan]:
@@ -74,13 +74,13 @@ def _plans(app: App, stream: Stream, seq: int | None, offsets: OffsetRange | Non
         raise SettingsInvalid(f"{stream} has no committed batch", f"Run one: tidegate run {stream.pipeline}.")
     if offsets is not None:
         return _plans_of(app, stream, offsets)
-    wanted = head.seq if seq is None else seq
-    plan = app.ledger.plan(stream, wanted) if 0 < wanted <= head.seq else None
-    if plan is None and 0 < wanted <= head.seq:
-        raise _removed(stream, wanted)
+    requested = head.seq if seq is None else seq
+    plan = app.ledger.plan(stream, requested) if 0 < requested <= head.seq else None
+    if plan is None and 0 < requested <= head.seq:
+        raise _removed(stream, requested)
     if plan is None:
         raise SettingsInvalid(
-            f"Batch {wanted} of {stream} is not committed", f"Name one from 1 to {head.seq}."
+            f"Batch {requested} of {stream} is not committed", f"Name one from 1 to {head.seq}."
         )
     return [plan]
 
@@ -88,23 +88,23 @@ def _plans(app: App, stream: Stream, seq: int | None, offsets: OffsetRange | Non
 def _plans_of(app: App, stream: Stream, offsets: OffsetRange) -> list[Plan]:
     """The batches that read some of the offsets, oldest first. Looks through the plans, newest first."""
     head = app.ledger.head(stream)
-    found: list[Plan] = []
+    plans: list[Plan] = []
     covered: list[OffsetRange] = []
     for seq in range(head.seq, 0, -1):
         plan = app.ledger.plan(stream, seq)
         if plan is None:
-            if not found:
+            if not plans:
                 raise _removed(stream, seq)
             break
-        mine = [each for each in plan.ranges if _same_place(each, offsets)]
-        covered += mine
-        if any(each.start < offsets.end and offsets.start < each.end for each in mine):
-            found.insert(0, plan)
-        if any(each.start <= offsets.start for each in mine):
+        ranges = [range_ for range_ in plan.ranges if _same_partition(range_, offsets)]
+        covered += ranges
+        if any(range_.start < offsets.end and offsets.start < range_.end for range_ in ranges):
+            plans.insert(0, plan)
+        if any(range_.start <= offsets.start for range_ in ranges):
             break
-    if not found:
+    if not plans:
         raise SettingsInvalid(_outside(stream, offsets, covered), "Correct --offsets; see `tidegate status`.")
-    return found
+    return plans
 
 
 def _removed(stream: Stream, seq: int) -> StateGivenUp:
@@ -116,15 +116,15 @@ def _removed(stream: Stream, seq: int) -> StateGivenUp:
     )
 
 
-def _same_place(one: OffsetRange, other: OffsetRange) -> bool:
-    return (one.topic, one.partition) == (other.topic, other.partition)
+def _same_partition(left: OffsetRange, right: OffsetRange) -> bool:
+    return (left.topic, left.partition) == (right.topic, right.partition)
 
 
 def _outside(stream: Stream, offsets: OffsetRange, covered: Sequence[OffsetRange]) -> str:
     place = f"{offsets.topic}[{offsets.partition}]"
     if not covered:
         return f"{stream} never read {place}"
-    first, end = min(each.start for each in covered), max(each.end for each in covered)
+    first, end = min(range_.start for range_ in covered), max(range_.end for range_ in covered)
     if offsets.start >= end:
         return (
             f"Offset {offsets.start} of {place} is in no committed batch: {stream} has read up to {end - 1}"
@@ -135,7 +135,7 @@ def _outside(stream: Stream, offsets: OffsetRange, covered: Sequence[OffsetRange
 
 
 def _require_stage(pipeline: Pipeline, plan: Plan, stage: str | None) -> None:
-    names = [each.name for each in pipeline.stages]
+    names = [spec_stage.name for spec_stage in pipeline.stages]
     if stage is not None and stage not in names:
         raise SettingsInvalid(
             f"Batch {plan.seq} of {plan.stream} has no stage {stage}", f"Its stages are: {', '.join(names)}."
@@ -144,23 +144,23 @@ def _require_stage(pipeline: Pipeline, plan: Plan, stage: str | None) -> None:
 
 def _require_records(app: App, plan: Plan) -> None:
     """All records that the batch read must still be there, in the same topics. Raises OffsetsLost."""
-    read = [each for each in plan.ranges if each.span]
-    with app.log() as log:
-        views = {topic: log.view(topic) for topic in {each.topic for each in read}}
+    read = [range_ for range_ in plan.ranges if range_.span]
+    with app.log(planned_pipeline(plan).source.connection) as log:
+        views = {topic: log.view(topic) for topic in {range_.topic for range_ in read}}
         epoch_ends = log.epoch_ends(planned_epochs(plan))
-    for each in read:
-        view = views[each.topic]
-        if plan.topic_ids.get(each.topic) not in (None, view.topic_id):
-            why = f"the topic {each.topic} was deleted and created again"
-        elif view.starts.get(each.partition, each.end) > each.start:
-            why = f"{each.topic}[{each.partition}] begins at offset {view.starts[each.partition]} now"
-        elif is_truncated(each, epoch_ends):
-            why = f"{each.topic}[{each.partition}] was truncated, and has grown again"
+    for range_ in read:
+        view = views[range_.topic]
+        if plan.topic_ids.get(range_.topic) not in (None, view.topic_id):
+            why = f"the topic {range_.topic} was deleted and created again"
+        elif view.starts.get(range_.partition, range_.end) > range_.start:
+            why = f"{range_.topic}[{range_.partition}] begins at offset {view.starts[range_.partition]} now"
+        elif is_truncated(range_, epoch_ends):
+            why = f"{range_.topic}[{range_.partition}] was truncated, and has grown again"
         else:
             continue
         raise OffsetsLost(
-            f"Kafka no longer has the records of batch {plan.seq} ({each.topic}[{each.partition}] offsets "
-            f"{each.start} to {each.end - 1}): {why}",
+            f"Kafka no longer has the records of batch {plan.seq} ({range_.topic}[{range_.partition}] "
+            f"offsets {range_.start} to {range_.end - 1}): {why}",
             f"What it decided is still there: tidegate emissions {plan.stream.pipeline} --batch {plan.seq}, "
             f"tidegate state {plan.stream.pipeline} --as-of {plan.seq}.",
         )
@@ -184,7 +184,7 @@ def _explained(
         open_session(),
         plan,
         pipeline,
-        KafkaSource(app.settings.require_kafka(), plan.ranges),
+        KafkaSource(app.settings.kafka(pipeline.source.connection), plan.ranges),
         app.lake(plan.stream),
         left_before(app, app.ledger, plan),
         stage,
@@ -202,22 +202,24 @@ def _within(offsets: OffsetRange, event: TraceEvent) -> bool:
 def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, key: str) -> tuple[int, ...]:
     """The batches that changed the key's state, in one stage or in any: all whose changelogs are kept, and of
     those before them the last."""
-    manifests, store, found = _kept_manifests(app, stream), app.lake(stream).store, set[int]()
-    for each in pipeline.stages:
-        is_bounded = kernel_stage(pipeline, each).bound is not None
-        for manifest in manifests if stage in (None, each.name) else ():
-            files = manifest.of("state", each.name)
+    manifests, store, seqs = _readable_manifests(app, stream), app.lake(stream).store, set[int]()
+    for spec_stage in pipeline.stages:
+        is_bounded = kernel_stage(pipeline, spec_stage).bound is not None
+        for manifest in manifests if stage in (None, spec_stage.name) else ():
+            files = manifest.of("state", spec_stage.name)
             if files:
-                found.update(read_key(store, files, key, is_bounded)["updated_seq"].to_pylist())
-    return tuple(sorted(found))
+                seqs.update(read_key(store, files, key, is_bounded)["updated_seq"].to_pylist())
+    return tuple(sorted(seqs))
 
 
-def _kept_manifests(app: App, stream: Stream) -> list[Manifest]:
+def _readable_manifests(app: App, stream: Stream) -> list[Manifest]:
     """The oldest state that can be read, and the changelogs since."""
-    given_up = [each.seq for each in app.ledger.snapshots(stream) if each.given_up_at is not None]
+    given_up = [snapshot.seq for snapshot in app.ledger.snapshots(stream) if snapshot.given_up_at is not None]
     oldest = max(given_up, default=0)
     base = app.ledger.state_manifests(stream, oldest) if oldest else []
-    return read_manifests(app, stream, [*base, *(each for _, each in app.ledger.committed(stream, oldest))])
+    return read_manifests(
+        app, stream, [*base, *(manifest for _, manifest in app.ledger.committed(stream, oldest))]
+    )
 
 
 def _example(app: App, stream: Stream, plan: Plan) -> str:

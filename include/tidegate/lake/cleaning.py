@@ -45,23 +45,23 @@ def unread_files(
     """
     needed = {file.path for snapshot in snapshots for file in snapshot.files}
     reading = {snapshot.name for snapshot in snapshots}
-    named: dict[str, Collection[str]] = {}
+    named_paths: dict[str, Collection[str]] = {}
     for file in files:
         folder, _, base_name = file.path.rpartition("/")
         name = folder.rpartition("/")[-1]
         if file.path in needed or file.changed_at > until or Name.parse(name) is None:
             continue
-        found = standing(name)
-        if found is Standing.DEAD:
+        status = standing(name)
+        if status is Standing.DEAD:
             yield file
-        if found in (Standing.COMMITTED, Standing.SUPERSEDED):
-            if name not in named:
-                named[name] = () if name in reading else _named(manifest(name), found)
-            if base_name != MANIFEST and file.path not in named[name]:
+        if status in (Standing.COMMITTED, Standing.SUPERSEDED):
+            if name not in named_paths:
+                named_paths[name] = () if name in reading else _named_files(manifest(name), status)
+            if base_name != MANIFEST and file.path not in named_paths[name]:
                 yield file
 
 
-def _named(manifest: Manifest, standing: Standing) -> frozenset[str]:
+def _named_files(manifest: Manifest, standing: Standing) -> frozenset[str]:
     """The files that are read through a batch's manifest."""
     state_too = standing is Standing.COMMITTED
     return frozenset(file.path for file in manifest.files if state_too or file.kind != "state")

@@ -17,13 +17,14 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from tidegate.core.gone import forgets_the_gone
+from tidegate.core.gone import live_rows_suffice
 from tidegate.core.stage import Stage
 from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
 from tidegate.lake.datafile import stored_schema
 from tidegate.lake.layout import Name
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
+from tidegate.lake.schema import UPDATED_SEQ
 from tidegate.lake.state import StateReader
 from tidegate.lake.store import Store
 from tidegate.lake.writer import ROW_GROUP_ROWS, RowWriter
@@ -36,17 +37,17 @@ ROWS_PER_FILE = 1_000_000
 @dataclass(frozen=True)
 class FoldRule:
     """How a stage's rows are folded. `by_place`: an entry is a topic-partition's, as in a bounded stage.
-    `forgets`: rows that are not live may be left out where nothing older is read.
+    `live_rows_suffice`: rows that are not live may be left out where nothing older is read.
     """
 
     by_place: bool
-    forgets: bool
+    live_rows_suffice: bool
 
     @classmethod
-    def of(cls, logics: Sequence[Stage]) -> FoldRule:
+    def for_stages(cls, logics: Sequence[Stage]) -> FoldRule:
         """The rule for rows that a stage wrote as it was in each of these pipelines."""
         bounded = any(logic.bound is not None for logic in logics)
-        return cls(bounded, all(forgets_the_gone(logic) for logic in logics))
+        return cls(bounded, all(live_rows_suffice(logic) for logic in logics))
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _compacted(store: Store, folder: str, files: Sequence[DataFile], rule: FoldR
     older = len(runs) - newest_runs_to_fold(runs)
     untouched = [file for run in runs[:older] for file in run.files]
     folded = [file for run in runs[older:] for file in run.files]
-    if older == len(runs) - 1 and not (rule.forgets and older == 0):
+    if older == len(runs) - 1 and not (rule.live_rows_suffice and older == 0):
         return untouched + folded
     return [*untouched, *fold(store, folder, folded, rule, is_whole=older == 0)]
 
@@ -145,11 +146,17 @@ def newest_runs_to_fold(runs: Sequence[Run]) -> int:
 
 
 def fold(
-    store: Store, folder: str, files: Sequence[DataFile], rule: FoldRule, is_whole: bool
+    store: Store,
+    folder: str,
+    files: Sequence[DataFile],
+    rule: FoldRule,
+    is_whole: bool,
+    seq: int | None = None,
 ) -> tuple[DataFile, ...]:
     """The newest row of each entry in these files of one stage, in new files of `folder`.
 
-    `is_whole`: nothing older is read beside them, so that rows may be forgotten. Holds a row group of each
+    `is_whole`: nothing older is read beside them, so that rows may be forgotten. `seq`: the batch that all of
+    them are of from now on, another generation's; None: each stays of its own. Holds a row group of each
     file at a time. Raises LakeDamaged, LakeUnavailable.
     """
     with failpoint("compact.read"):
@@ -157,7 +164,8 @@ def fold(
     folded: list[DataFile] = []
     key_types = next((file.key_types for file in reversed(files) if file.key_types is not None), None)
     with StateReader(store, files, schema, by_place=rule.by_place) as state:
-        rows = state.scan(live_only=is_whole and rule.forgets)
+        scanned = state.scan(live_only=is_whole and rule.live_rows_suffice)
+        rows = scanned if seq is None else (_of_batch(part, seq) for part in scanned)
         while part := next(rows, None):
             writer = RowWriter(store, f"{folder}/{len(folded):05d}.parquet", "state", files[0].stage)
             with failpoint("compact.write"), writer:
@@ -167,6 +175,11 @@ def fold(
             assert writer.file is not None, "a scan gives no table without rows"
             folded.append(replace(writer.file, key_types=key_types))
     return tuple(folded)
+
+
+def _of_batch(rows: pa.Table, seq: int) -> pa.Table:
+    column = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
+    return rows.set_column(rows.column_names.index(UPDATED_SEQ), UPDATED_SEQ, column)
 
 
 def _write(writer: RowWriter, rows: pa.Table) -> int:

@@ -46,10 +46,10 @@ class Name:
     @classmethod
     def parse(cls, text: str) -> Name | None:
         """The inverse of `attempt_name` and `snapshot_name`; None for what is neither."""
-        found = _NAME.fullmatch(text)
-        if found is None or bool(found["snapshot"]) == bool(found["epoch"]):
+        match = _NAME.fullmatch(text)
+        if match is None or bool(match["snapshot"]) == bool(match["epoch"]):
             return None
-        return cls(int(found["seq"]), int(found["epoch"]) if found["epoch"] else None)
+        return cls(int(match["seq"]), int(match["epoch"]) if match["epoch"] else None)
 
 
 @dataclass(frozen=True)

@@ -88,15 +88,15 @@ def read_manifest(store: Store, path: str, written: Written) -> Manifest:
             path, f"it has {len(content)} bytes, which are not the {written.bytes} that were written"
         )
     document = json.loads(content)
-    found = document.pop("format")
-    if found < FORMAT:
+    format_ = document.pop("format")
+    if format_ < FORMAT:
         raise LakeDamaged(
-            f"The manifest {path} is of a tidegate from before the first release (format {found})",
+            f"The manifest {path} is of a tidegate from before the first release (format {format_})",
             "Raise `generation` in the pipeline file: it starts with a state of its own.",
         )
-    if found != FORMAT:
+    if format_ != FORMAT:
         raise LakeDamaged(
-            f"The manifest {path} has format {found}; this tidegate reads {FORMAT}",
+            f"The manifest {path} has format {format_}; this tidegate reads {FORMAT}",
             "Use the version of tidegate that wrote it, or a newer one.",
         )
     return Manifest(document["name"], document["seq"], tuple(DataFile(**file) for file in document["files"]))

@@ -75,9 +75,9 @@ def _newest_among(rows: pa.Table, candidates: RowNumbers, entry: Sequence[str]) 
     same = np.ones(len(candidates) - 1, bool)
     for name in entry:
         column = compared[name].take(by_age).combine_chunks()
-        here, following = column.slice(0, len(same)), column.slice(1)
-        equal = pc.fill_null(pc.equal(here, following), False)
-        both_null = pc.and_(here.is_null(), following.is_null())
+        preceding, following = column.slice(0, len(same)), column.slice(1)
+        equal = pc.fill_null(pc.equal(preceding, following), False)
+        both_null = pc.and_(preceding.is_null(), following.is_null())
         same &= pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
     newest: RowNumbers = candidates[by_age.to_numpy()[np.append(~same, True)]]
     return newest
@@ -102,9 +102,9 @@ def _conformed_column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if not pa.types.is_struct(field.type):
         return _conformed_values(field.name, stored, field.type)
     column = stored.combine_chunks()
-    lost = {part.name for part in column.type} - {part.name for part in field.type}
-    if lost:
-        raise column_changed(min(lost), column.type.field(min(lost)).type, "gone")
+    dropped = {part.name for part in column.type} - {part.name for part in field.type}
+    if dropped:
+        raise column_changed(min(dropped), column.type.field(min(dropped)).type, "gone")
     parts = [
         _conformed_values(part.name, pc.struct_field(column, part.name), part.type)
         if column.type.get_field_index(part.name) >= 0

@@ -74,11 +74,11 @@ class StateReader:
             if len(hashes) > MOST_DUE_ROWS:
                 up_to = int(hashes[MOST_DUE_ROWS])
             fired.append(hashes)
-        together = np.sort(np.concatenate([np.empty(0, np.int64), *fired]))
-        together = together[together <= up_to]
-        if len(together) <= MOST_DUE_ROWS:
+        due_hashes = np.sort(np.concatenate([np.empty(0, np.int64), *fired]))
+        due_hashes = due_hashes[due_hashes <= up_to]
+        if len(due_hashes) <= MOST_DUE_ROWS:
             return up_to
-        return max(int(together[MOST_DUE_ROWS]) - 1, int(together[0]))
+        return max(int(due_hashes[MOST_DUE_ROWS]) - 1, int(due_hashes[0]))
 
     def take(self, hashes: Hashes, up_to: int = GREATEST_HASH) -> pa.Table:
         """The newest rows of entries up to the hash `up_to`, but not of what was gone through before.

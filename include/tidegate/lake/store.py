@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import from_url
 from pyarrow.fs import (
     AwsStandardS3RetryStrategy,
     FileSelector,
@@ -200,6 +197,10 @@ class Store:
         return True
 
     def _put_object(self, path: str, content: bytes) -> bool:
+        import obstore  # late: who has the lake on a disk need not install it
+        from obstore.exceptions import AlreadyExistsError, BaseError
+        from obstore.store import from_url
+
         try:
             objects = from_url(
                 self.root,

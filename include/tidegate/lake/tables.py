@@ -60,7 +60,7 @@ class TableChange:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A table as it is at one instant."""
+    """A table at one version of its log: what a change is decided on. `folder` is where it is in the lake."""
 
     folder: str
     delta: DeltaTable
@@ -194,21 +194,21 @@ class SharedTable:
 
     def _require_ours(self, table: DeltaTable) -> None:
         metadata = table.metadata()
-        found = metadata.configuration.get(_FORMAT)
-        if found == FORMAT:
+        format_ = metadata.configuration.get(_FORMAT)
+        if format_ == FORMAT:
             return
         if metadata.partition_columns == ["attempt"]:
             raise LakeDamaged(
                 f"The table {self.folder} is of a tidegate from before the first release",
                 "Set TIDEGATE_LAKE to a new place.",
             )
-        if found is None:
+        if format_ is None:
             raise LakeDamaged(
                 f"The table {self.folder} was not made by tidegate",
                 "Move it away, or set TIDEGATE_LAKE to a new place.",
             )
         raise LakeDamaged(
-            f"The table {self.folder} has format {found}; this tidegate writes {FORMAT}",
+            f"The table {self.folder} has format {format_}; this tidegate writes {FORMAT}",
             "Use the version of tidegate that made it, or a newer one.",
         )
 

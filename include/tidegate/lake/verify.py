@@ -14,19 +14,19 @@ def verify(store: Store, files: Sequence[DataFile]) -> list[LakeDamaged]:
 
     Raises LakeUnavailable.
     """
-    found = []
+    damages = []
     for file in files:
         try:
             require_unchanged(store, file)
         except LakeDamaged as error:
-            found.append(error)
-    return found
+            damages.append(error)
+    return damages
 
 
 def require_unchanged(store: Store, file: DataFile) -> None:
     """Raises LakeDamaged when the file is missing, short or changed; LakeUnavailable if it cannot be read."""
-    found = store.digest(file.path)
-    if found.bytes != file.bytes:
-        raise damaged(file.path, f"it has {found.bytes} bytes of {file.bytes}")
-    if found != Written(file.bytes, file.digest):
+    actual = store.digest(file.path)
+    if actual.bytes != file.bytes:
+        raise damaged(file.path, f"it has {actual.bytes} bytes of {file.bytes}")
+    if actual != Written(file.bytes, file.digest):
         raise damaged(file.path, "its content has another digest")

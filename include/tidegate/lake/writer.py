@@ -61,7 +61,10 @@ class RowWriter:
             )
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows, all of one schema. Raises LakeUnavailable."""
+        """Add rows, all of one schema. They are gathered into row groups of 32,768 rows or 16 MiB.
+
+        Raises LakeUnavailable.
+        """
         if not rows.num_rows:
             return
         self._gathered.append(rows)

@@ -1,13 +1,17 @@
 """Plans, heads, leases, progress and metrics, in a SQL database."""
 
+from tidegate.ledger.database import migrate_database
 from tidegate.ledger.ledger import Ledger, lease_held
+from tidegate.ledger.promotions import Charge, Promotion, Span
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import (
     Attempt,
+    BatchFacts,
     Clocks,
     Failure,
     Head,
     KnownNames,
+    LastPlanned,
     Lease,
     ManifestRef,
     OffsetRange,
@@ -17,6 +21,7 @@ from tidegate.ledger.records import (
     Run,
     Snapshot,
     Stream,
+    StreamStatus,
     Times,
 )
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
@@ -24,10 +29,13 @@ from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 __all__ = [
     "LEASE_SECONDS",
     "Attempt",
+    "BatchFacts",
+    "Charge",
     "Clocks",
     "Failure",
     "Head",
     "KnownNames",
+    "LastPlanned",
     "Lease",
     "LeasedLedger",
     "Ledger",
@@ -37,9 +45,13 @@ __all__ = [
     "Offsets",
     "Plan",
     "PlannedSpec",
+    "Promotion",
     "Run",
     "Snapshot",
+    "Span",
     "Stream",
+    "StreamStatus",
     "Times",
     "lease_held",
+    "migrate_database",
 ]

@@ -1,4 +1,4 @@
-"""Opening the ledger's database: SQLite or PostgreSQL, at the newest schema."""
+"""Opening the ledger's database, SQLite or PostgreSQL: for work, for reading, and for its migration."""
 
 from __future__ import annotations
 
@@ -9,50 +9,107 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
-from tidegate.failpoints import failpoint
+from tidegate.ledger.migration import migrate, require_current, schema_revision
+from tidegate.ledger.schema import metadata
 from tidegate.postgres import connect_options
 
-SCHEMA_REVISION = "0010"
-_OLDEST_REVISION = "0010"
 _BUSY_TIMEOUT_MS = 30_000
 _AT_LEAST_DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
 """For one transaction. `local` is durable on the server itself; replicas are the operator's business."""
+_NO_PRIVILEGE = "42501"
 _READ_ONLY = "25006"  # a server that has just become a replica
 
 
 def open_database(url: str) -> Engine:
-    """An engine on the ledger, migrated to `SCHEMA_REVISION`.
+    """An engine on the ledger for whoever runs batches. An empty database gets its tables.
 
     Raises SettingsInvalid for an unusable URL and for a ledger of another version of tidegate,
     LedgerUnavailable when the database does not answer.
     """
+    engine = _engine(url)
+    _make_folder(engine)
+    with answering(_name(engine)):
+        revision = schema_revision(for_reading(engine))
+        if revision is None:
+            migrate(engine)
+        else:
+            require_current(engine, revision)
+    return engine
+
+
+def open_for_reading(url: str) -> Engine:
+    """The same for who only looks: nothing is written.
+
+    Where there is no ledger yet, it is an empty one in memory.
+    """
+    engine = _engine(url)
+    with answering(_name(engine)):
+        revision = None if _is_absent(engine) else schema_revision(for_reading(engine))
+        if revision is None:
+            return _empty_in_memory()
+        require_current(engine, revision)
+    return engine
+
+
+def migrate_database(url: str) -> tuple[str | None, str]:
+    """Bring the ledger to this version's schema; an empty database gets its tables.
+
+    Returns the revision before (None: there were no tables) and after. Raises as `open_database` does.
+    """
+    engine = _engine(url)
+    _make_folder(engine)
+    with answering(_name(engine)):
+        return migrate(engine)
+
+
+def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
-        if parsed.get_backend_name() == "sqlite" and parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         engine = create_engine(parsed, pool_pre_ping=True, connect_args=connect_options(parsed))
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise SettingsInvalid(
             "TIDEGATE_LEDGER is not a database URL",
             "Write sqlite:///path/to/ledger.db or postgresql+psycopg://user@host/database.",
         ) from error
-    except OSError as error:
-        raise LedgerUnavailable(
-            f"The ledger's folder cannot be made: {error}", "Make it writable, or set TIDEGATE_LEDGER."
-        ) from error
     if engine.dialect.name == "sqlite":
         _make_sqlite_transactional(engine)
     if engine.dialect.name == "postgresql":
         _make_postgresql_durable(engine)
-    with answering(engine.url.render_as_string(hide_password=True)):
-        _migrate(engine)
     return engine
+
+
+def _make_folder(engine: Engine) -> None:
+    """SQLite makes the file, but not its folder."""
+    try:
+        if engine.dialect.name == "sqlite" and engine.url.database:
+            Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerUnavailable(
+            f"The ledger's folder cannot be made: {error}", "Make it writable, or set TIDEGATE_LEDGER."
+        ) from error
+
+
+def _is_absent(engine: Engine) -> bool:
+    """Whether there is no file, which SQLite would make for whoever asks."""
+    is_file = engine.dialect.name == "sqlite" and bool(engine.url.database)
+    return is_file and not Path(str(engine.url.database)).exists()
+
+
+def _empty_in_memory() -> Engine:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    _make_sqlite_transactional(engine)
+    metadata.create_all(engine)
+    return engine
+
+
+def _name(engine: Engine) -> str:
+    return engine.url.render_as_string(hide_password=True)
 
 
 @contextmanager
@@ -61,7 +118,14 @@ def answering(name: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        is_read_only = getattr(error.orig, "sqlstate", None) == _READ_ONLY
+        state = getattr(error.orig, "sqlstate", None)
+        if state == _NO_PRIVILEGE:
+            raise SettingsInvalid(
+                f"The user of the ledger {name} may not do that: {str(error.orig).splitlines()[0]}",
+                "Tables are made by their owner, with `tidegate migrate`. What each user needs stands in "
+                "docs/postgresql.md.",
+            ) from error
+        is_read_only = state == _READ_ONLY
         if not (isinstance(error, OperationalError) or error.connection_invalidated or is_read_only):
             raise
         raise LedgerUnavailable(
@@ -131,48 +195,3 @@ def _write_ahead(connection: Any) -> None:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-
-
-def _migrate(engine: Engine) -> None:
-    with for_reading(engine).connect() as connection:
-        revision = _revision(connection)
-    if revision == SCHEMA_REVISION:
-        return
-    if revision is not None:
-        _require_known(engine, revision)
-    # Imported late: only the first use of a database needs it.
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    with engine.connect() as connection, connection.begin() as transaction:
-        if engine.dialect.name == "postgresql":
-            # Two first users at once: the second waits here and finds the work done.
-            connection.execute(text("SELECT pg_advisory_xact_lock(745369)"))
-        config.attributes["connection"] = connection
-        command.upgrade(config, SCHEMA_REVISION)
-        with failpoint("ledger.migrate"):
-            transaction.commit()
-
-
-def _require_known(engine: Engine, revision: str) -> None:
-    """A ledger of an unknown schema is never taken for an empty one. Raises SettingsInvalid."""
-    name = engine.url.render_as_string(hide_password=True)
-    if revision < _OLDEST_REVISION:
-        raise SettingsInvalid(
-            f"The ledger {name} is of a tidegate from before the first release (schema {revision})",
-            "It cannot be converted. Set TIDEGATE_LEDGER and TIDEGATE_LAKE to new places, and raise "
-            "`generation` of pipelines that have published.",
-        )
-    if revision > SCHEMA_REVISION:
-        raise SettingsInvalid(
-            f"The ledger {name} has schema {revision}; this tidegate reads {SCHEMA_REVISION}",
-            "Use the version of tidegate that last wrote to it, or a newer one.",
-        )
-
-
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("tidegate_schema"):
-        return None
-    return connection.execute(text("SELECT version_num FROM tidegate_schema")).scalar()

@@ -6,8 +6,10 @@ from sqlalchemy import Connection, Select, and_, delete, func, select
 
 from tidegate.ledger import schema
 from tidegate.ledger.records import Stream
-from tidegate.ledger.rows import of
+from tidegate.ledger.rows import charge_in, of, promotions_of
 
+_ANY = 2**62
+"""Later than any batch."""
 _WITH_THE_PLAN = (schema.attempts, schema.failures, schema.metrics, schema.publications, schema.plans)
 
 
@@ -15,9 +17,10 @@ def remove_batches(connection: Connection, stream: Stream, before: int, most: in
     """Remove plan, attempts, failures, metrics and publications of at most `most` batches, the oldest first.
 
     Only of batches before `before`, and before the newest state that was given up: nobody can read or compute
-    from what they were. Of all batches, commit and run are kept. Returns how many batches were removed.
+    from what they were; and none that may still have to go out. Of all batches, commit and run are kept.
+    Returns how many batches were removed.
     """
-    end = min(before, _newest_given_up(connection, stream))
+    end = min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
     seqs = list(connection.execute(_removable(stream, end).limit(most)).scalars())
     for table in _WITH_THE_PLAN if seqs else ():
         connection.execute(delete(table).where(of(table, stream), table.c.seq.in_(seqs)))
@@ -28,9 +31,26 @@ def remove_batches(connection: Connection, stream: Stream, before: int, most: in
 
 def count_removable(connection: Connection, stream: Stream, before: int) -> int:
     """How many batches `remove_batches` would remove in the end."""
-    end = min(before, _newest_given_up(connection, stream))
+    end = min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
     batches = _removable(stream, end).subquery()
     return connection.execute(select(func.count()).select_from(batches)).scalar_one()
+
+
+def newest_publication(connection: Connection, stream: Stream) -> int:
+    """The newest batch that a sink has; 0 if none."""
+    table = schema.publications
+    query = select(func.max(table.c.seq)).where(of(table, stream))
+    return connection.execute(query).scalar() or 0
+
+
+def _first_to_go_out(connection: Connection, stream: Stream) -> int:
+    """The first batch that is not known to be out, and may have to go out: now, or after a promotion."""
+    charge = charge_in(connection.execute(promotions_of(stream.pipeline)))
+    if charge.withholds(stream.generation):
+        return charge.released(stream.generation) + 1
+    if charge.promotions:
+        return max(newest_publication(connection, stream), charge.promotions[-1].first_seq)
+    return _ANY
 
 
 def _newest_given_up(connection: Connection, stream: Stream) -> int:

@@ -11,13 +11,14 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.errors import LeaseHeld
+from tidegate.errors import Halted, LeaseHeld, SettingsInvalid
 from tidegate.ledger import schema
-from tidegate.ledger.database import open_database
+from tidegate.ledger.database import open_database, open_for_reading
 from tidegate.ledger.history import remove_batches
+from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Lease, Snapshot, Stream
-from tidegate.ledger.rows import manifest_out, of
+from tidegate.ledger.rows import charge_in, manifest_out, of, promotions_of
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 
@@ -26,14 +27,19 @@ class Ledger(LedgerReader):
 
     @classmethod
     def open(cls, url: str) -> Ledger:
-        """The ledger at a SQLAlchemy URL, created or migrated when needed."""
+        """The ledger at a SQLAlchemy URL; an empty database gets its tables."""
         return cls(open_database(url))
+
+    @classmethod
+    def open_for_reading(cls, url: str) -> Ledger:
+        """The ledger at a SQLAlchemy URL as it is; an empty one where there is none. Nothing is written."""
+        return cls(open_for_reading(url))
 
     def acquire(self, stream: Stream, holder: str) -> LeasedLedger:
         """Take the lease and raise the epoch: from here on every earlier holder is fenced.
 
         The same holder (a retry of its run) takes over at once; another waits until the lease ends.
-        Raises LeaseHeld.
+        Raises LeaseHeld; Halted where the generation was dropped.
         """
         table = schema.heads
         with self._writing("acquire") as connection:
@@ -41,6 +47,8 @@ class Ledger(LedgerReader):
             if row is None:
                 _create_head(connection, stream)
                 row = connection.execute(select(table).where(of(table, stream))).one()
+            if row.dropped_at is not None:
+                raise dropped(stream)
             taken = connection.execute(
                 update(table)
                 .where(of(table, stream), table.c.epoch == row.epoch, self._free_for(holder))
@@ -49,6 +57,30 @@ class Ledger(LedgerReader):
         if taken.rowcount != 1:
             raise lease_held(stream, row.holder)
         return LeasedLedger(self._engine, self._now, Lease(stream, holder, row.epoch + 1))
+
+    def open_generation(self, stream: Stream, in_charge: int) -> None:
+        """Make a generation beside the one in charge of its pipeline, which is `in_charge` from now on where
+        nothing was ever promoted.
+
+        Raises SettingsInvalid where the ledger has such a generation, also a dropped one, or the one in
+        charge is another by now.
+        """
+        run_id = f"new__{stream.generation}"
+        first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, self._now())
+        refused = SettingsInvalid(
+            f"{stream} cannot be made: the ledger has that generation, or another one than {in_charge} is in "
+            "charge",
+            "`tidegate generation list` shows them all. Write a number that was never used into the file.",
+        )
+        try:
+            with self._writing("open_generation") as connection:
+                charge = charge_in(connection.execute(promotions_of(stream.pipeline)))
+                if charge.generation not in (None, in_charge) or not _create_head(connection, stream):
+                    raise refused
+                if not charge.promotions:
+                    connection.execute(insert(schema.promotions).values(vars(first)))
+        except IntegrityError as error:
+            raise refused from error
 
     def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
         """Note a snapshot whose files are complete, if the newest is still the one that it was made from.
@@ -94,8 +126,19 @@ def lease_held(stream: Stream, holder: str | None) -> LeaseHeld:
     )
 
 
-def _create_head(connection: Connection, stream: Stream) -> None:
-    """The stream's first row. Two first runs at once: the second one's insert waits, then is ignored."""
+def dropped(stream: Stream) -> Halted:
+    """What whoever wants to work on a dropped generation is told."""
+    return Halted(
+        f"{stream} was dropped (tidegate generation drop): its state and its progress are gone for good",
+        "Write a number that was never used as `generation` into its pipeline file, or remove the file.",
+    )
+
+
+def _create_head(connection: Connection, stream: Stream) -> bool:
+    """The stream's first row. Two first runs at once: the second one's insert waits, then is ignored.
+
+    False where the row is there already.
+    """
     row = {"pipeline": stream.pipeline, "generation": stream.generation, "epoch": 0, "seq": 0}
     try:
         with connection.begin_nested():
@@ -105,4 +148,5 @@ def _create_head(connection: Connection, stream: Stream) -> None:
                 )
             )
     except IntegrityError:
-        return
+        return False
+    return True

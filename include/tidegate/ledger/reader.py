@@ -7,27 +7,42 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, and_, func, select
+from sqlalchemy import Connection, Engine, Row, and_, func, select
 
 from tidegate.errors import StateGivenUp
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
+from tidegate.ledger.batches import failing_streams, newest_batches, plans_with_pipelines, stream_statuses
 from tidegate.ledger.database import answering, for_reading
-from tidegate.ledger.history import count_removable
+from tidegate.ledger.history import count_removable, newest_publication
+from tidegate.ledger.promotions import Charge
 from tidegate.ledger.records import (
     Attempt,
+    BatchFacts,
     Failure,
     Head,
     KnownNames,
+    LastPlanned,
     ManifestRef,
     Plan,
     PlannedSpec,
     Run,
     Snapshot,
     Stream,
+    StreamStatus,
     Times,
 )
-from tidegate.ledger.rows import attempt_in, failure_in, head_in, manifest_in, of, plan_in, snapshot_in
+from tidegate.ledger.rows import (
+    attempt_in,
+    charge_in,
+    failure_in,
+    head_in,
+    manifest_in,
+    of,
+    plan_in,
+    promotions_of,
+    snapshot_in,
+)
 
 NO_LEASE_SECONDS = 3600.0
 """A lease that ends later than this was taken by a clock that has jumped: nobody has to wait for it."""
@@ -58,14 +73,38 @@ class LedgerReader:
             yield connection
 
     def streams(self) -> list[Stream]:
-        """Every pipeline and generation that was ever planned."""
+        """Every pipeline and generation that was ever planned, and is not dropped."""
+        table = schema.heads
+        query = select(table.c.pipeline, table.c.generation).where(table.c.dropped_at.is_(None))
         with self._transaction("streams") as connection:
-            rows = connection.execute(
-                select(schema.heads.c.pipeline, schema.heads.c.generation).order_by(
-                    schema.heads.c.pipeline, schema.heads.c.generation
-                )
-            )
+            rows = connection.execute(query.order_by(table.c.pipeline, table.c.generation))
             return [Stream(row.pipeline, row.generation) for row in rows]
+
+    def is_dropped(self, stream: Stream) -> bool:
+        """Whether a generation was given up for good."""
+        table = schema.heads
+        query = select(table.c.dropped_at).where(of(table, stream))
+        with self._transaction("is_dropped") as connection:
+            return connection.execute(query).scalar() is not None
+
+    def origin(self, stream: Stream) -> tuple[Stream, int] | None:
+        """Whose state a generation began with, and after which batch of it; None: it began empty."""
+        table = schema.heads
+        query = select(table.c.origin_generation, table.c.origin_seq).where(of(table, stream))
+        with self._transaction("origin") as connection:
+            row = connection.execute(query).first()
+        if row is None or row.origin_generation is None:
+            return None
+        return Stream(stream.pipeline, row.origin_generation), row.origin_seq
+
+    def charge(self, pipeline: str) -> Charge:
+        """Which generation of a pipeline is in charge, and was.
+
+        Ask it after the head: whether a committed batch goes out never changes but by a promotion, and of
+        those that happened before its commit this one knows.
+        """
+        with self._transaction("charge") as connection:
+            return charge_in(connection.execute(promotions_of(pipeline)))
 
     def head(self, stream: Stream) -> Head:
         """The last committed batch."""
@@ -79,14 +118,32 @@ class LedgerReader:
         """Who holds a lease that others have to wait for, if anyone."""
         with self._transaction("lease_holder") as connection:
             row = connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
-        if row is None or row.holder is None:
+        return self._holder_in(row) if row is not None else None
+
+    def _holder_in(self, row: Row[Any]) -> str | None:
+        if row.holder is None:
             return None
         seconds_left = row.lease_until - self._now()
         return str(row.holder) if 0 < seconds_left <= NO_LEASE_SECONDS else None
 
+    def stream_statuses(self, streams: Sequence[Stream]) -> list[StreamStatus]:
+        """How these streams stand now, in the same order; nothing of one that was never planned."""
+        with self._transaction("stream_statuses") as connection:
+            return stream_statuses(connection, streams, self._holder_in)
+
+    def batches(self, stream: Stream, before: int | None = None, limit: int = 50) -> list[BatchFacts]:
+        """At most `limit` batches before batch `before` (None: from the newest on), the newest first."""
+        with self._transaction("batches") as connection:
+            return newest_batches(connection, stream, before, limit)
+
+    def failing_streams(self) -> dict[Stream, list[Failure]]:
+        """The failures that were noted of each head and of the batch after it; they may be past."""
+        with self._transaction("failing_streams") as connection:
+            return failing_streams(connection)
+
     def plan(self, stream: Stream, seq: int) -> Plan | None:
         """The plan of a batch."""
-        query = _plans_with_pipelines().where(of(schema.plans, stream), schema.plans.c.seq == seq)
+        query = plans_with_pipelines().where(of(schema.plans, stream), schema.plans.c.seq == seq)
         with self._transaction("plan") as connection:
             row = connection.execute(query).first()
         return plan_in(stream, row) if row else None
@@ -186,6 +243,14 @@ class LedgerReader:
             rows = connection.execute(query.where(of(pipelines, stream)).order_by(used.c.seq))
             return [PlannedSpec(row.text, row.compiled) for row in rows]
 
+    def last_planned(self, stream: Stream) -> LastPlanned | None:
+        """The newest planned batch, committed or not, and its pipeline file; None before the first."""
+        plans = schema.plans
+        query = plans_with_pipelines().where(of(plans, stream)).order_by(plans.c.seq.desc()).limit(1)
+        with self._transaction("plan") as connection:
+            row = connection.execute(query).first()
+        return LastPlanned(row.seq, row.run_id, row.planned_at, row.spec_text or "") if row else None
+
     def known_names(self, stream: Stream) -> KnownNames:
         """Whose files count, read at once."""
         commits, attempts = schema.commits, schema.attempts
@@ -216,6 +281,14 @@ class LedgerReader:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {row.sink: row.records for row in rows}
 
+    def newest_publication(self, stream: Stream) -> int:
+        """The newest batch that a sink has, were it with no record of it; 0 if none.
+
+        The batches before it that go out are out: they are published one after the other.
+        """
+        with self._transaction("newest_publication") as connection:
+            return newest_publication(connection, stream)
+
     def last_published(self, stream: Stream, sink: str) -> int:
         """The newest batch of which a sink, or a part of one, got something; 0 if none."""
         table = schema.sink_heads
@@ -242,18 +315,6 @@ class LedgerReader:
         with self._transaction("metrics") as connection:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {(row.stage, row.name): row.value for row in rows}
-
-
-def _plans_with_pipelines() -> Select[Any]:
-    """Plans, each with text and compiled form of its pipeline; null where the ledger has lost them."""
-    plans, pipelines = schema.plans, schema.pipelines
-    same = and_(
-        pipelines.c.pipeline == plans.c.pipeline,
-        pipelines.c.generation == plans.c.generation,
-        pipelines.c.hash == plans.c.spec_hash,
-    )
-    texts = pipelines.c.text.label("spec_text"), pipelines.c.compiled.label("spec_compiled")
-    return select(plans, *texts).select_from(plans.outerjoin(pipelines, same))
 
 
 def _snapshots(connection: Connection, stream: Stream) -> list[Snapshot]:

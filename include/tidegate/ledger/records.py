@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Offsets = Mapping[tuple[str, int], int]
@@ -34,7 +34,8 @@ class OffsetRange:
     """Records of a topic-partition from `start` (inclusive) to `end` (exclusive).
 
     `end_epoch` is the leader epoch of the record before `end`; None where there is none, or nobody tells.
-    `is_cut`: records of the batch's interval lie from `end` on, and are left to a later batch.
+    `is_cut`: records of the batch's interval lie from `end` on, and are left to a later batch; `interval_end`
+    (exclusive) is how far they go. None: nothing is left, or nobody noted it.
     """
 
     topic: str
@@ -43,6 +44,14 @@ class OffsetRange:
     end: int
     end_epoch: int | None = None
     is_cut: bool = False
+    interval_end: int | None = None
+
+    def cut(self, end: int) -> OffsetRange:
+        """The range up to `end` at most, and never less than nothing. What it leaves is of its interval."""
+        end = max(self.start, end)
+        if end >= self.end:
+            return self
+        return replace(self, end=end, is_cut=True, interval_end=self.interval_end or self.end)
 
     @property
     def span(self) -> int:
@@ -61,6 +70,18 @@ class PlannedSpec:
     def hash(self) -> str:
         """SHA-256 of both, in hex."""
         return hashlib.sha256(f"{self.compiled}\n{self.text}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LastPlanned:
+    """The newest batch that was planned of a stream, by which run, when (epoch seconds), and the text of the
+    pipeline's file at that time.
+    """
+
+    seq: int
+    run_id: str
+    planned_at: float
+    text: str
 
 
 @dataclass(frozen=True)
@@ -126,6 +147,13 @@ class Plan:
         return frozenset((each.topic, each.partition) for each in self.ranges if each.is_cut)
 
     @property
+    def interval_ends(self) -> dict[tuple[str, int], int] | None:
+        """Where the batch's interval ends; None where that was not noted of a partition that is cut."""
+        if any(each.is_cut and each.interval_end is None for each in self.ranges):
+            return None
+        return {(each.topic, each.partition): each.interval_end or each.end for each in self.ranges}
+
+    @property
     def least_clock(self) -> int:
         """The clock before this batch of partitions that it does not know."""
         return min(self.clocks.values(), default=-1)
@@ -160,6 +188,19 @@ class Head:
         """
         least = min(self.clocks.values(), default=-1)
         return {at: self.clocks.get(at, least) for at in partitions}
+
+    def unread_of(self, other: Head) -> dict[tuple[str, int], int]:
+        """Where another generation is further in what both read: partition -> offsets that are missing here.
+
+        A topic that was created anew in between is another one. Empty: this one has caught up.
+        """
+        shared = {topic for topic, id_ in other.topic_ids.items() if self.topic_ids.get(topic) == id_}
+        behind = {
+            place: offset - self.offsets.get(place, 0)
+            for place, offset in other.offsets.items()
+            if place[0] in shared
+        }
+        return {place: missing for place, missing in behind.items() if missing > 0}
 
 
 @dataclass(frozen=True)
@@ -263,3 +304,46 @@ class Run:
     run_id: str
     seq: int | None
     note: str = ""
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """All that the ledger has of a batch; times in epoch seconds.
+
+    Of a batch that is not decided `committed_at` is None. Of one that has left the ledger but for its commit
+    and its run, `plan` is None. `metrics` are those of the whole batch, `publications` sink -> records of the
+    sinks that have all of it, `failure` the last one that was noted: the batch may have gone through since.
+    """
+
+    stream: Stream
+    seq: int
+    run_id: str | None
+    plan: Plan | None
+    planned_at: float | None
+    attempt: Attempt | None
+    committed_at: float | None
+    metrics: Mapping[str, float]
+    publications: Mapping[str, int]
+    failure: Failure | None
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """How a stream stands now.
+
+    `holder` has the lease, None: nobody. `committed_at` (epoch seconds) is of the head; `newest_ms` (epoch
+    ms) the timestamp of the newest record that was read. `open_seq` is the batch that is planned and not
+    decided, planned at `planned_at` (epoch seconds).
+    """
+
+    head: Head
+    holder: str | None
+    committed_at: float | None
+    newest_ms: int | None
+    open_seq: int | None
+    planned_at: float | None
+
+    @property
+    def stream(self) -> Stream:
+        """Whose standing it is."""
+        return self.head.stream

@@ -1,4 +1,4 @@
-"""How a batch went, and how far a stream is behind, by what the ledger has."""
+"""How batches went, and how far a stream is behind, by what the ledger has."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Head, Offsets, Plan, Stream
+from tidegate.ledger.records import Attempt, BatchFacts, Failure, Head, Offsets, Plan, Stream
 from tidegate.spec.document import stage_names
+
+STEPS = ("plan", "compute", "validate", "commit", "publish")
+"""The steps of a batch, in their order."""
+
+SUPPRESSED = ("idempotent-update-skip", "intermediate-result-suppression", "filtered")
+"""Values that a stage had and did not emit: unchanged, replaced while they waited, refused by `where`."""
+
+QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp")
+"""What is counted under these names is in quarantine."""
+
+_SECONDS = "seconds."
 
 
 @dataclass(frozen=True)
@@ -15,7 +26,7 @@ class BatchReport:
     """A batch as it went: its plan, counts, seconds per step, and the sinks that have it.
 
     `counts` is the batch in short: what became of the records that came in (first stage) and what went out
-    (last stage). `stages` has all that each stage counted.
+    (last stage). `stages` has all that each stage counted. `passed_quality` is None where nobody has checked.
     """
 
     plan: Plan
@@ -23,6 +34,7 @@ class BatchReport:
     seconds: dict[str, float]
     published: dict[str, int]
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
+    passed_quality: bool | None = None
 
     @property
     def held_back(self) -> dict[str, int]:
@@ -30,22 +42,83 @@ class BatchReport:
         name = "suppression-buffer-records"
         return {stage: int(counts[name]) for stage, counts in self.stages.items() if name in counts}
 
+    @property
+    def quarantined(self) -> int:
+        """Records, and emissions that a sink would refuse, in quarantine."""
+        return int(sum(self.counts.get(name, 0) for name in QUARANTINED))
+
+    @property
+    def suppressed(self) -> int:
+        """Values that the stages had and did not emit, of all stages together."""
+        return int(sum(counts.get(name, 0) for counts in self.stages.values() for name in SUPPRESSED))
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """A batch among others. Times in epoch ms; `committed_at_ms` is None before it is decided.
+
+    `report` is None, and so is `planned_at_ms`, of a batch that has left the ledger but for its commit and
+    its run. `failure` is the last one that was noted; where the batch went through all the same, a later try
+    did. `run_id` is of the run that planned it.
+    """
+
+    stream: Stream
+    seq: int
+    run_id: str | None
+    planned_at_ms: int | None
+    committed_at_ms: int | None
+    report: BatchReport | None
+    failure: Failure | None
+
 
 def batch_report(ledger: LedgerReader, stream: Stream, seq: int) -> BatchReport | None:
     """How a batch went, or None when it was never planned."""
     plan = ledger.plan(stream, seq)
     if plan is None:
         return None
-    attempt = ledger.attempt(stream, seq)
-    seconds = {
-        name.removeprefix("seconds."): value
-        for (_, name), value in ledger.metrics(stream, seq).items()
-        if name.startswith("seconds.")
-    }
-    names = stage_names(plan.spec_compiled, f"batch {seq} of {stream}")
+    metrics = {name: value for (_, name), value in ledger.metrics(stream, seq).items()}
+    return _report(plan, ledger.attempt(stream, seq), metrics, ledger.publications(stream, seq))
+
+
+def batch_history(
+    ledger: LedgerReader, stream: Stream, before: int | None = None, limit: int = 50
+) -> list[HistoryEntry]:
+    """At most `limit` batches before batch `before` (None: from the newest on), the newest first.
+
+    What is planned and not decided is one of them. Raises PlanUnreadable, Halted.
+    """
+    return [_entry(facts) for facts in ledger.batches(stream, before, limit)]
+
+
+def _entry(facts: BatchFacts) -> HistoryEntry:
+    plan = facts.plan
+    return HistoryEntry(
+        stream=facts.stream,
+        seq=facts.seq,
+        run_id=facts.run_id,
+        planned_at_ms=_ms(facts.planned_at),
+        committed_at_ms=_ms(facts.committed_at),
+        report=_report(plan, facts.attempt, facts.metrics, facts.publications) if plan is not None else None,
+        failure=facts.failure,
+    )
+
+
+def _report(
+    plan: Plan, attempt: Attempt | None, metrics: Mapping[str, float], published: Mapping[str, int]
+) -> BatchReport:
+    names = stage_names(plan.spec_compiled, f"batch {plan.seq} of {plan.stream}")
     stages = {name: dict(attempt.stage_counts(name)) for name in names} if attempt else {}
-    counts = _in_short(stages, attempt.stage_counts("")) if attempt else {}
-    return BatchReport(plan, counts, seconds, ledger.publications(stream, seq), stages)
+    quality = metrics.get("quality.passed")
+    return BatchReport(
+        plan=plan,
+        counts=_in_short(stages, attempt.stage_counts("")) if attempt else {},
+        seconds={
+            name.removeprefix(_SECONDS): value for name, value in metrics.items() if name.startswith(_SECONDS)
+        },
+        published=dict(published),
+        stages=stages,
+        passed_quality=None if quality is None else bool(quality),
+    )
 
 
 def _in_short(stages: dict[str, dict[str, float]], whole: Mapping[str, float]) -> dict[str, float]:
@@ -55,6 +128,13 @@ def _in_short(stages: dict[str, dict[str, float]], whole: Mapping[str, float]) -
     return came_in | went_out | dict(whole)
 
 
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
 def lag(head: Head, stable_ends: Offsets) -> int:
     """Offsets that are there to be read and are not read yet."""
     return sum(max(0, end - head.offsets.get(at, 0)) for at, end in stable_ends.items())
+
+
+__all__ = ["STEPS", "BatchReport", "HistoryEntry", "batch_history", "batch_report", "lag"]

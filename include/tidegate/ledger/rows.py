@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Row, Table, and_
+from sqlalchemy import Row, Select, Table, and_, select
 
 from tidegate.errors import Halted
+from tidegate.ledger import schema
+from tidegate.ledger.promotions import Charge, Promotion
 from tidegate.ledger.records import (
     Attempt,
     Failure,
@@ -112,6 +114,17 @@ def manifest_out(manifest: ManifestRef, name: str = "name") -> dict[str, Any]:
 def snapshot_in(stream: Stream, row: Row[Any]) -> Snapshot:
     """A snapshot."""
     return Snapshot(stream, row.seq, manifest_in(row), row.made_at, row.given_up_at)
+
+
+def promotions_of(pipeline: str) -> Select[Any]:
+    """The rows that `charge_in` takes."""
+    table = schema.promotions
+    return select(table).where(table.c.pipeline == pipeline).order_by(table.c.number)
+
+
+def charge_in(rows: Iterable[Row[Any]]) -> Charge:
+    """A pipeline's promotions."""
+    return Charge(tuple(Promotion(**row._mapping) for row in rows))
 
 
 def failure_in(stream: Stream, row: Row[Any]) -> Failure:

@@ -52,6 +52,22 @@ heads = _table(
     Column("topic_ids", JSON, nullable=False),
     Column("epochs", JSON, nullable=False),
     Column("clocks", JSON, nullable=False),  # applied to each partition so far
+    Column("dropped_at", Float),  # since when the generation is given up; its number is never used again
+    Column("origin_generation", Integer),  # whose state it began with, after which batch
+    Column("origin_seq", BigInteger),
+)
+# Which generation of a pipeline is in charge: the newest row says. Whoever adds the next number has decided.
+promotions = Table(
+    "tidegate_promotions",
+    metadata,
+    Column("pipeline", String(200), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("generation", Integer, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("replaced_seq", BigInteger, nullable=False),
+    Column("is_net", Boolean, nullable=False),
+    Column("run_id", String(300), nullable=False),
+    Column("decided_at", Float, nullable=False),
 )
 plans = _table(
     "plans",

@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Engine, Table, and_, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.errors import Fenced, TidegateError
+from tidegate.errors import Fenced, Halted, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
+from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Clocks, Head, Lease, OffsetRange, Plan, PlannedSpec, Run
+from tidegate.ledger.records import Attempt, Clocks, Head, Lease, OffsetRange, Plan, PlannedSpec, Run, Stream
 from tidegate.ledger.rows import (
     attempt_out,
+    charge_in,
     head_in,
     manifest_out,
     of,
     partitions_out,
     plan_out,
+    promotions_of,
     spec_out,
     storable,
 )
 
 LEASE_SECONDS = 120.0
+DecidedBatch: TypeAlias = tuple[Plan, Attempt]
+"""A batch that was computed by other means than its plan: what its attempt has is its result."""
+_OF_BATCHES = tuple(
+    table for table in schema.metadata.tables.values() if table not in (schema.heads, schema.promotions)
+)
 
 
 class LeasedLedger(LedgerReader):
@@ -92,26 +100,93 @@ class LeasedLedger(LedgerReader):
 
     def commit(self, plan: Plan, attempt: Attempt) -> None:
         """Decide the batch: the head moves from `seq - 1` to `seq`; Fenced if a newer lease exists."""
-        table = schema.heads
         with self._writing("commit") as connection:
-            before = self._head(connection)
-            moved = connection.execute(
-                update(table)
-                .where(self._is_current(), table.c.seq == plan.seq - 1)
-                .values(
-                    seq=plan.seq,
-                    offsets=partitions_out({**before.offsets, **plan.ends}),
-                    topic_ids=dict(plan.topic_ids),
-                    epochs=partitions_out(plan.epochs_after(before)),
-                    clocks=partitions_out(plan.clocks_after),
+            self._commit(connection, plan, attempt)
+
+    def promote(self, promotion: Promotion, replaced: Lease, net: DecidedBatch | None = None) -> None:
+        """Put this stream's generation in charge of its pipeline, in the place of that of `replaced`.
+
+        One transaction. It holds only while both leases do, the replaced generation's head is the one that
+        the promotion names, and no other promotion has its number; else Fenced. `net`: the batch with what
+        changes for consumers, which is planned, computed and committed in the same transaction.
+        """
+        heads, row = schema.heads, vars(promotion) | {"decided_at": self._now()}
+        both = sorted((self.lease, replaced), key=lambda lease: lease.stream.generation)
+        try:
+            with self._writing("promote") as connection:
+                for lease in both:  # always in one order, so that two promotions never wait for one another
+                    until = {"lease_until": self._now() + LEASE_SECONDS}
+                    if connection.execute(update(heads).where(_is_of(lease)).values(until)).rowcount != 1:
+                        raise self._lost()
+                ended = select(heads.c.seq).where(of(heads, replaced.stream))
+                if connection.execute(ended).scalar_one() != promotion.replaced_seq:
+                    raise self._lost()
+                if net is not None:
+                    self._add_decided(connection, net)
+                with failpoint("ledger.promote.noted"):
+                    connection.execute(insert(schema.promotions).values(row))
+        except IntegrityError as error:
+            raise self._lost() from error
+
+    def begin_from(self, batch: DecidedBatch, origin: Stream, origin_seq: int) -> None:
+        """Let a generation that has no batch yet begin with another's state after a batch of it: `batch`, the
+        first one, has that state, and emits nothing.
+        """
+        begun = {"origin_generation": origin.generation, "origin_seq": origin_seq}
+        with self._fenced("begin_from") as connection:
+            connection.execute(update(schema.heads).where(self._is_current()).values(begun))
+            self._add_decided(connection, batch)
+
+    def drop(self) -> None:
+        """Forget the generation. Only that there was one stays, so that nobody uses its number again. This
+        lease, too, is over.
+
+        Raises Halted where it is in charge.
+        """
+        nothing = {"seq": 0, "offsets": {}, "topic_ids": {}, "epochs": {}, "clocks": {}}
+        with self._fenced("drop") as connection:
+            charge = charge_in(connection.execute(promotions_of(self.stream.pipeline)))
+            if charge.generation in (None, self.stream.generation):
+                raise Halted(
+                    f"{self.stream} publishes, so it is not dropped",
+                    "Promote another generation first: `tidegate generation list` shows them all.",
                 )
+            for table in _OF_BATCHES:
+                connection.execute(delete(table).where(of(table, self.stream)))
+            ended = {"epoch": self.lease.epoch + 1, "holder": None, "lease_until": None}
+            values = nothing | ended | {"dropped_at": self._now()}
+            connection.execute(update(schema.heads).where(self._is_current()).values(values))
+
+    def _add_decided(self, connection: Connection, batch: DecidedBatch) -> None:
+        """A batch from plan to commit at once, which nothing is computed of."""
+        plan, attempt = batch
+        self._keep_spec(connection, plan.spec)
+        planned = self._key(**plan_out(plan), planned_at=self._now())
+        connection.execute(insert(schema.plans).values(planned))
+        connection.execute(insert(schema.runs).values(self._key(run_id=plan.run_id, seq=plan.seq, note="")))
+        computed = self._key(**attempt_out(attempt), epoch=self.lease.epoch, computed_at=self._now())
+        connection.execute(insert(schema.attempts).values(computed))
+        self._commit(connection, plan, attempt)
+
+    def _commit(self, connection: Connection, plan: Plan, attempt: Attempt) -> None:
+        table, before = schema.heads, self._head(connection)
+        moved = connection.execute(
+            update(table)
+            .where(self._is_current(), table.c.seq == plan.seq - 1)
+            .values(
+                seq=plan.seq,
+                offsets=partitions_out({**before.offsets, **plan.ends}),
+                topic_ids=dict(plan.topic_ids),
+                epochs=partitions_out(plan.epochs_after(before)),
+                clocks=partitions_out(plan.clocks_after),
             )
-            if moved.rowcount != 1:
-                raise self._lost()
-            files = manifest_out(attempt.manifest, "attempt")
-            decided = self._key(seq=plan.seq, committed_at=self._now(), **files)
-            with failpoint("ledger.commit.noted"):
-                connection.execute(insert(schema.commits).values(decided))
+        )
+        if moved.rowcount != 1:
+            raise self._lost()
+        files = manifest_out(attempt.manifest, "attempt")
+        decided = self._key(seq=plan.seq, committed_at=self._now(), **files)
+        with failpoint("ledger.commit.noted"):
+            connection.execute(insert(schema.commits).values(decided))
 
     def drop_plan(self) -> int | None:
         """Forget the undecided batch, so that the next run plans anew. Returns its seq, or None.
@@ -211,7 +286,7 @@ class LeasedLedger(LedgerReader):
         return {"pipeline": self.stream.pipeline, "generation": self.stream.generation, **columns}
 
     def _is_current(self) -> Any:
-        return and_(of(schema.heads, self.stream), schema.heads.c.epoch == self.lease.epoch)
+        return _is_of(self.lease)
 
     @contextmanager
     def _fenced(self, name: str) -> Iterator[Connection]:
@@ -235,6 +310,11 @@ class LeasedLedger(LedgerReader):
             f"{self.stream} was taken over from {lease.holder}, epoch {lease.epoch}, by a newer try",
             "Nothing was written; the newer try goes on.",
         )
+
+
+def _is_of(lease: Lease) -> Any:
+    """The condition that a head's row has no newer epoch than a lease."""
+    return and_(of(schema.heads, lease.stream), schema.heads.c.epoch == lease.epoch)
 
 
 def _replace(connection: Connection, table: Table, where: Any, rows: list[dict[str, Any]]) -> None:

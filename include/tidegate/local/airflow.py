@@ -76,6 +76,8 @@ class AirflowStack(AirflowClient):
         self._dags_folder = dags_folder
         self._plugins_folder = plugins_folder or home / "airflow" / "plugins"
         self.env = dict(env or {})
+        self.python = sys.executable
+        """The Python in whose environment this Airflow is installed."""
         self._port = port
         self._process: Supervised | None = None
         self._secret = secrets.token_urlsafe(64)
@@ -103,7 +105,7 @@ class AirflowStack(AirflowClient):
         self._port = claim_port(self._port, "TIDEGATE_AIRFLOW_PORT") if self._port else free_port()
         self.url, self._token = f"http://127.0.0.1:{self._port}", ""
         self._started_at = datetime.now(timezone.utc)
-        command = [sys.executable, "-m", "airflow", "standalone"]
+        command = [self.python, "-m", "airflow", "standalone"]
         self._process = Supervised("Airflow", command, self.log, self.environment(), _GRACE_S)
         self._process.start()
 
@@ -162,6 +164,6 @@ class AirflowStack(AirflowClient):
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join([str(Path(self.python).parent), os.environ.get("PATH", os.defpath)]),
         }
         return {**inherited, **_SETTINGS, **own, **self.env}

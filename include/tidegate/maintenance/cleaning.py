@@ -72,21 +72,21 @@ def _unread(app: App, stream: Stream, until: float) -> list[Listed]:
     given up that was marked so by then."""
     lake = app.lake(stream)
     listed = lake.store.listed(lake.base)
-    known = app.ledger.known_names(stream)  # after the look: of what was there it knows all that ever counts
-    oldest = oldest_readable(known.snapshots, until)
-    snapshots = [made.manifest for made in known.snapshots if made.seq >= oldest]
-    batches = {committed.name: committed for committed in known.committed.values()}
+    names = app.ledger.known_names(stream)  # after the look: of what was there it knows all that ever counts
+    oldest = oldest_readable(names.snapshots, until)
+    snapshots = [snapshot.manifest for snapshot in names.snapshots if snapshot.seq >= oldest]
+    batches = {committed.name: committed for committed in names.committed.values()}
 
     def manifest(name: str) -> Manifest:
         return app.manifest(stream, batches[name])
 
     reading = read_manifests(app, stream, snapshots)
-    return list(unread_files(listed, standing_in(known, oldest), manifest, reading, until))
+    return list(unread_files(listed, standing_in(names, oldest), manifest, reading, until))
 
 
-def standing_in(known: KnownNames, oldest: int) -> Callable[[str], Standing]:
+def standing_in(names: KnownNames, oldest: int) -> Callable[[str], Standing]:
     """What becomes of the files of a name, where the state before that of batch `oldest` is read no more."""
-    snapshots = {made.name: made.seq for made in known.snapshots}
+    snapshots = {snapshot.name: snapshot.seq for snapshot in names.snapshots}
     newest = max(snapshots.values(), default=0)
 
     def of_snapshot(text: str, seq: int) -> Standing:
@@ -95,10 +95,10 @@ def standing_in(known: KnownNames, oldest: int) -> Callable[[str], Standing]:
         return Standing.DEAD if seq <= newest else Standing.PENDING  # the ledger notes no older ones
 
     def of_attempt(text: str, seq: int, epoch: int) -> Standing:
-        if seq > known.head:
-            never = epoch < known.epoch and text not in known.computed
+        if seq > names.head:
+            never = epoch < names.epoch and text not in names.computed
             return Standing.DEAD if never else Standing.PENDING
-        committed = known.committed.get(seq)
+        committed = names.committed.get(seq)
         if committed is None or committed.name != text:
             return Standing.DEAD
         return Standing.SUPERSEDED if seq <= oldest else Standing.COMMITTED
@@ -111,7 +111,7 @@ def standing_in(known: KnownNames, oldest: int) -> Callable[[str], Standing]:
     return standing
 
 
-def oldest_kept(app: App, stream: Stream, now: float) -> int:
+def oldest_needed(app: App, stream: Stream, now: float) -> int:
     """The oldest batch of which the state must be kept: for time travel, as the head, or for an open plan."""
     travel = max(app.settings.time_travel, _PLANNING)
     needed = [app.ledger.head_at(stream, now - travel.total_seconds()), *_pinned(app, stream)]
@@ -128,16 +128,16 @@ def _pinned(app: App, stream: Stream) -> Iterator[int]:
 
 def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int | None, str]:
     """Mark the newest snapshot that all that must be kept can be read through."""
-    kept = oldest_kept(app, stream, now)
-    usable = [made for made in app.ledger.snapshots(stream) if made.seq <= kept]
+    oldest = oldest_needed(app, stream, now)
+    usable = [snapshot for snapshot in app.ledger.snapshots(stream) if snapshot.seq <= oldest]
     if not usable or usable[-1].given_up_at is not None:
         return None, ""
     seq = usable[-1].seq
     if not dry_run:
         try:
-            with leased(app.ledger, stream, HOLDER) as held:
-                held.give_up(seq)
-                held.release()
+            with leased(app.ledger, stream, HOLDER) as lease:
+                lease.give_up(seq)
+                lease.release()
         except LeaseHeld:
             return None, "a run is at work: old state is given up the next time"
     return seq, ""

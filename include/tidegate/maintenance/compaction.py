@@ -87,7 +87,7 @@ def _folded(app: App, stream: Stream, head: int, manifests: Sequence[Manifest]) 
     lake, name = app.lake(stream), snapshot_name(head)
     target = SnapshotTarget(name, head, lambda stage: lake.files("state", stage, name))
     stages = state_stages(planned_pipelines(app.ledger, stream))
-    rules = {stage: FoldRule.of(logics) for stage, logics in stages.items()}
+    rules = {stage: FoldRule.for_stages(logics) for stage, logics in stages.items()}
     return compact(lake.store, target, _state_of(manifests), rules)
 
 

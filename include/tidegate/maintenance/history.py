@@ -34,4 +34,7 @@ def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dr
 def oldest_readable(snapshots: Iterable[Snapshot], until: float) -> int:
     """The batch before whose state nothing is read any more, since it was given up at `until` (epoch seconds)
     or earlier; 0: all is."""
-    return max((made.seq for made in snapshots if made.given_up_at and made.given_up_at <= until), default=0)
+    return max(
+        (snapshot.seq for snapshot in snapshots if snapshot.given_up_at and snapshot.given_up_at <= until),
+        default=0,
+    )

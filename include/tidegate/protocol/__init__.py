@@ -2,7 +2,10 @@
 
 from tidegate.protocol.commit import check_source, commit_batch
 from tidegate.protocol.compute import check_still_there, compute_batch
-from tidegate.protocol.connections import sql_connections
+from tidegate.protocol.connections import connections
+from tidegate.protocol.cover import batches_of_run, has_more_batches, noted_batches, run_of_batch
+from tidegate.protocol.drop import drop_generation
+from tidegate.protocol.dry_run import describe_next_batch
 from tidegate.protocol.edits import require_compatible
 from tidegate.protocol.generations import (
     finish_orphaned_streams,
@@ -11,34 +14,58 @@ from tidegate.protocol.generations import (
     streams_of_broken_files,
     streams_without_file,
 )
-from tidegate.protocol.plan import Outcome, Trigger, draft, plan_batch
+from tidegate.protocol.last_good import broken_stream, explain_broken_file
+from tidegate.protocol.origin import begin_from
+from tidegate.protocol.plan import Outcome, draft, plan_batch
+from tidegate.protocol.promotion import (
+    Promoted,
+    open_generation,
+    previous_stream,
+    promote,
+    require_generation,
+)
 from tidegate.protocol.publish import publish_batch
 from tidegate.protocol.reconcile import check_progress, reconcile
 from tidegate.protocol.run import preloading_quality, run_batch
 from tidegate.protocol.stalled import stalled_transactions
+from tidegate.protocol.trigger import Trigger
 from tidegate.protocol.unfinished import Unfinished, unfinished_batches
 from tidegate.protocol.validate import validate_batch
 
 __all__ = [
     "Outcome",
+    "Promoted",
     "Trigger",
     "Unfinished",
+    "begin_from",
+    "batches_of_run",
+    "broken_stream",
     "check_progress",
     "check_source",
     "check_still_there",
     "commit_batch",
     "compute_batch",
+    "connections",
     "draft",
+    "drop_generation",
     "finish_orphaned_streams",
+    "open_generation",
+    "describe_next_batch",
+    "explain_broken_file",
+    "has_more_batches",
+    "noted_batches",
     "orphaned_batches",
     "orphaned_streams",
     "plan_batch",
     "preloading_quality",
+    "previous_stream",
+    "promote",
     "publish_batch",
     "reconcile",
     "require_compatible",
+    "require_generation",
     "run_batch",
-    "sql_connections",
+    "run_of_batch",
     "stalled_transactions",
     "streams_of_broken_files",
     "streams_without_file",

@@ -6,6 +6,7 @@ from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
 from tidegate.errors import Halted
 from tidegate.ledger import Plan
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.identity import check_still_the_same
 
 
@@ -39,5 +40,5 @@ def check_source(app: App, plan: Plan) -> None:
     BrokerUnavailable.
     """
     if plan.span:
-        with app.log() as log:
+        with app.log(planned_pipeline(plan).source.connection) as log:
             check_still_the_same(log, plan)

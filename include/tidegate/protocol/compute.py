@@ -61,7 +61,7 @@ def check_still_there(app: App, plan: Plan) -> None:
     """
     topics = sorted({each.topic for each in plan.ranges if each.span})
     if topics:
-        with app.log() as log:
+        with app.log(planned_pipeline(plan).source.connection) as log:
             check_planned(plan, [log.view(topic) for topic in topics])
             check_ends_are_there(plan, log.epoch_ends(planned_epochs(plan)))
 

@@ -117,7 +117,10 @@ def _recreated(topic: str, known: str, topic_id: str) -> str:
 
 
 def _new_generation(stream: Stream) -> str:
-    return f"Raise `generation` of {stream.pipeline} to read the new topic with a new state."
+    return (
+        f"Raise `generation` of {stream.pipeline} to read the new topic with a new state. If the source's "
+        "connection leads to another Kafka than before, correct that instead."
+    )
 
 
 def _truncated(at: Partition, offset: int, epoch: int, now: EpochEnd) -> str:

@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> dict[str, Any]:
     """What each lookup's table is now, by its text in the pipeline file: see `ledger.Plan.lookups`.
 
-    `before`: the same of the batch before this one; no older generation of a pipeline is read than there.
+    `before`: the same of the batch before this one; no older generation of a pipeline is read than there, but
+    where a promotion says so.
     Raises LookupMissing, LakeUnavailable, and PipelineInvalid where a lookup does not fit a state's entries.
     """
     return {
@@ -93,8 +94,7 @@ def _pinned_stage(
 ) -> dict[str, Any]:
     assert lookup.state is not None, "only asked for states"
     pipeline, stage = lookup.state
-    oldest = before.get("generation", 0)
-    streams = [each for each in ledger.streams() if each.pipeline == pipeline and each.generation >= oldest]
+    streams = _readable(ledger, pipeline, before.get("generation", 0))
     heads = [head for head in map(ledger.head, streams) if head.seq]
     if not heads:
         raise LookupMissing(
@@ -113,27 +113,29 @@ def _pinned_stage(
     }
 
 
+def _readable(ledger: LedgerReader, pipeline: str, oldest: int) -> list[Stream]:
+    """The generations whose state may be looked up: the one in charge, also after it was another; where
+    nothing was ever promoted, those from `oldest` on.
+    """
+    in_charge = ledger.charge(pipeline).generation
+    if in_charge is not None:
+        return [Stream(pipeline, in_charge)]
+    return [
+        stream for stream in ledger.streams() if stream.pipeline == pipeline and stream.generation >= oldest
+    ]
+
+
 def _caught_up(heads: Sequence[Head], table: str) -> Head:
     """The newest generation that has read all that the older ones have: another's state is still partial."""
     newest_first = sorted(heads, key=lambda head: head.stream.generation, reverse=True)
     for number, head in enumerate(newest_first):
-        ahead = [older for older in newest_first[number + 1 :] if not _has_read_all(head, older)]
+        ahead = [older for older in newest_first[number + 1 :] if head.unread_of(older)]
         if not ahead:
             return head
         logger.info(
             "The lookup %s does not read %s yet: it is behind %s", table, head.stream, ahead[0].stream
         )
     raise AssertionError("the oldest one is behind nobody")
-
-
-def _has_read_all(newer: Head, older: Head) -> bool:
-    """Of what both read: a topic that was recreated in between is another one."""
-    shared = {topic for topic, id_ in older.topic_ids.items() if newer.topic_ids.get(topic) == id_}
-    return all(
-        newer.offsets.get(place, -1) >= offset
-        for place, offset in older.offsets.items()
-        if place[0] in shared
-    )
 
 
 def _stage(ledger: LedgerReader, head: Head, name: str, table: str) -> Stage:

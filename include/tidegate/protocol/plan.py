@@ -8,46 +8,25 @@ from dataclasses import dataclass
 
 from tidegate.app.lease import leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
-from tidegate.broker.log import KafkaLog, TopicView
-from tidegate.core import FUTURE_MS
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
+from tidegate.protocol.covered import describe_cover
 from tidegate.protocol.edits import head_plan, require_compatible
 from tidegate.protocol.generations import finish_orphaned_streams
 from tidegate.protocol.identity import check_head_epochs, with_epochs
+from tidegate.protocol.instants import check_partitions, first_starts, interval_ends
 from tidegate.protocol.lookups import pinned_lookups
 from tidegate.protocol.publish import publish_decided
-from tidegate.protocol.ranges import plan_ranges, standing_still
+from tidegate.protocol.ranges import limit_ends, limit_span, plan_ranges, standing_still
 from tidegate.protocol.stalled import stalled_in
+from tidegate.protocol.trigger import Trigger
 from tidegate.sinks.port import TimestampBounds
-from tidegate.spec import Pipeline, Source, compile_pipeline, with_digests
+from tidegate.spec import Pipeline, compile_pipeline, with_digests
 
 logger = logging.getLogger(__name__)
 
 _HELD = ("held", "suppression-buffer-records")
 """Counts of a stage, of which either says how many keys it holds something back for."""
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """Why a batch runs, and when. Instants are epoch ms.
-
-    `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
-    trigger itself was. `interval_end_ms` null reads all that is there. With `drain`, nothing is read and
-    what the stages hold back goes out. `backfill` says that it is one of many intervals of the past.
-    """
-
-    run_id: str
-    clock_ms: int
-    interval_end_ms: int | None = None
-    now_ms: int | None = None
-    drain: bool = False
-    backfill: bool = False
-
-    @property
-    def believed_until_ms(self) -> int:
-        """A record from later than this is a mistake, and not just one that a later interval will read."""
-        return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
 
 
 @dataclass(frozen=True)
@@ -69,7 +48,7 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     if known is not None:
         return _found_again(app, pipeline, known)
     finish_orphaned_streams(app, pipeline, trigger.run_id)
-    with leased(app.ledger, stream, trigger.run_id) as held, app.one_connection():
+    with leased(app.ledger, stream, trigger.run_id) as held, app.clusters:
         publish_decided(app, held)
         waiting = held.open_plan(stream)
         if waiting is not None:
@@ -89,7 +68,7 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
     _log_what_is_unusual(head, plan, found)
     has_work = plan.span > 0 or head.seq == 0 or trigger.drain
     if not has_work and not clock_may_fire(pipeline, plan, held.attempt(plan.stream, head.seq)):
-        note = f"nothing new to read: batches up to {head.seq} cover all records before the interval's end"
+        note = describe_cover(app, pipeline, head, trigger)
         return _no_batch(held, trigger, note, plan.clocks_after)
     _check_direction(held, plan, trigger)
     held.add_plan(plan)
@@ -178,30 +157,33 @@ def _log_what_is_unusual(head: Head, plan: Plan, found: _Found | None) -> None:
 
 
 def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
-    with app.log() as log:
+    with app.log(pipeline.source.connection) as log:
         views = [log.view(topic) for topic in pipeline.source.topics]
-        first = _first_starts(log, views, pipeline.source) if head.seq == 0 else {}
-        upper = None
-        if trigger.interval_end_ms is not None:
-            upper = _offsets_at(
-                log, views, trigger.interval_end_ms, believed_until_ms=trigger.believed_until_ms
-            )
-        ranges = plan_ranges(head, views, first, upper, pipeline.source.max_records)
+        first = first_starts(log, views, pipeline.source) if head.seq == 0 else {}
+        most = trigger.most_records(pipeline.source.max_records)
+        upper = interval_ends(log, views, trigger)
+        if trigger.until_offsets is None:
+            ranges = plan_ranges(head, views, first, upper, most)
+        else:
+            check_partitions(views, trigger.until_offsets)
+            ranges = limit_ends(plan_ranges(head, views, first, upper, None), trigger.until_offsets)
+            ranges = limit_span(ranges, most)
         check_head_epochs(log, head, views)
         ranges = with_epochs(log, views, ranges)
         stalled = stalled_in(log, views)
     ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
     waiting = sum(max(0, ends[each.topic, each.partition] - each.start) for each in ranges)
     topic_ids = {**head.topic_ids, **{view.topic: view.topic_id for view in views}}
+    for sink in app.sinks(head.stream, pipeline):
+        sink.check_source(topic_ids)
     return _Found(ranges, topic_ids, waiting, stalled)
 
 
 def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bool:
-    """Whether the clock alone can let something out: a stage runs by it, and something is held back.
-
-    It is applied to partitions that are not cut. `before`: of the batch before this one.
+    """Whether the clock alone can let something out: a stage runs by it, something is held back, and in a
+    partition that is not cut it is later than it was. `before`: of the batch before this one.
     """
-    if all(each.is_cut for each in plan.ranges) or not any(
+    if plan.clocks_after == plan.clocks or not any(
         stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
     ):
         return False
@@ -241,29 +223,3 @@ def _no_batch(held: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | 
     held.add_run(Run(trigger.run_id, None, note), clocks)
     held.release()
     return Outcome(None, note)
-
-
-def _first_starts(log: KafkaLog, views: list[TopicView], source: Source) -> dict[tuple[str, int], int]:
-    """Where the very first batch starts, as the pipeline file says."""
-    if source.start == "earliest":
-        return {}
-    latest = {(view.topic, p): end for view in views for p, end in view.stable_ends.items()}
-    return latest if source.start == "latest" else latest | _offsets_at(log, views, source.start)
-
-
-def _offsets_at(
-    log: KafkaLog, views: list[TopicView], timestamp_ms: int, believed_until_ms: int | None = None
-) -> dict[tuple[str, int], int]:
-    """Where an instant falls in each partition. Only a hint: timestamps need not rise with offsets.
-
-    A record from after `believed_until_ms` does not count: it would hold back all that comes after it
-    until its time has come. It is read, and quarantined.
-    """
-    return {
-        (view.topic, partition): offset
-        for view in views
-        for partition, (offset, at_ms) in log.offsets_at(
-            view.topic, sorted(view.starts), timestamp_ms
-        ).items()
-        if believed_until_ms is None or at_ms <= believed_until_ms
-    }

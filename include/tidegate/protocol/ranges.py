@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
 
 from tidegate.broker.log import TopicView
 from tidegate.errors import LogTruncated, OffsetsLost
@@ -31,9 +30,9 @@ def plan_ranges(
             start = head.offsets.get(at, first_starts.get(at, view.starts[partition]))
             check_kept(head, view, partition, start)
             interval_end = min((upper or {}).get(at, view.ends[partition]), view.ends[partition])
-            end = max(start, min(view.stable_ends[partition], interval_end))
-            ranges.append(OffsetRange(view.topic, partition, start, end, is_cut=end < interval_end))
-    return tuple(ranges) if max_records is None else limit_span(ranges, max_records)
+            interval = OffsetRange(view.topic, partition, start, max(start, interval_end))
+            ranges.append(interval.cut(view.stable_ends[partition]))
+    return limit_span(ranges, max_records)
 
 
 def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetRange, ...]:
@@ -83,10 +82,15 @@ def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
             )
 
 
-def limit_span(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
-    """Cut the ranges' ends so that all together span at most `most` offsets, each by its share."""
+def limit_ends(ranges: Sequence[OffsetRange], ends: Ends) -> tuple[OffsetRange, ...]:
+    """Cut the ranges at these offsets; where none is given, nothing is read."""
+    return tuple(each.cut(ends.get((each.topic, each.partition), each.start)) for each in ranges)
+
+
+def limit_span(ranges: Sequence[OffsetRange], most: int | None) -> tuple[OffsetRange, ...]:
+    """Cut the ranges so that all together span at most `most` offsets (None: any), each by its share."""
     total = sum(each.span for each in ranges)
-    if total <= most:
+    if most is None or total <= most:
         return tuple(ranges)
     allowed = [each.span * most // total for each in ranges]
     spare = most - sum(allowed)
@@ -94,7 +98,4 @@ def limit_span(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, .
         extra = min(spare, each.span - allowed[index], 1)
         allowed[index] += extra
         spare -= extra
-    return tuple(
-        replace(each, end=each.start + span, is_cut=each.is_cut or span < each.span)
-        for each, span in zip(ranges, allowed, strict=True)
-    )
+    return tuple(each.cut(each.start + span) for each, span in zip(ranges, allowed, strict=True))

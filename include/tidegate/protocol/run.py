@@ -12,8 +12,9 @@ from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.commit import commit_batch
 from tidegate.protocol.compute import compute_batch
-from tidegate.protocol.plan import Outcome, Trigger, plan_batch
+from tidegate.protocol.plan import Outcome, plan_batch
 from tidegate.protocol.publish import publish_batch
+from tidegate.protocol.trigger import Trigger
 from tidegate.protocol.validate import validate_batch
 from tidegate.spec import Pipeline
 

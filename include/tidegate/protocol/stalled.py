@@ -19,7 +19,7 @@ def stalled_transactions(app: App, pipeline: Pipeline) -> list[str]:
 
     One that no coordinator knows counts as such. Raises TopicMissing, BrokerUnavailable.
     """
-    with app.log() as log:
+    with app.log(pipeline.source.connection) as log:
         return stalled_in(log, [log.view(topic) for topic in pipeline.source.topics])
 
 

@@ -40,7 +40,7 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
     with leased_for(app.ledger, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
-        with failpoint("validate.sinks"), app.one_connection():
+        with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
             passed, found = _check(app, plan, pipeline, attempt)

@@ -28,15 +28,15 @@ TimestampBounds: TypeAlias = tuple[int | None, int | None]
 class SinkContext:
     """What the sinks of a stream work with.
 
-    `log` gives Kafka's logs, and raises SettingsInvalid. `read_outbox` gives what a stage sends out in one
-    attempt of a batch, and raises LakeDamaged, LakeUnavailable.
+    `log` gives the logs of a Kafka cluster by its name, and raises SettingsInvalid. `read_outbox` gives what
+    a stage sends out in one attempt of a batch, and raises LakeDamaged, LakeUnavailable.
     """
 
     settings: Settings
     ledger: LedgerReader
     stream: Stream
     lake: Lake
-    log: Callable[[], KafkaLog]
+    log: Callable[[str | None], KafkaLog]
     read_outbox: Callable[[Plan, Stage, Attempt], Outbox]
 
 
@@ -78,6 +78,12 @@ class OpenSink(ABC, Generic[Declared]):
         """Find what would keep a batch from being published, before one is planned, without asking the sink.
 
         Raises SettingsInvalid, SinkRefused.
+        """
+
+    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+        """Find out whether it goes to a topic that the pipeline reads: `topic_ids` are those of its source.
+
+        Raises SinkRefused, TopicMissing, …Unavailable.
         """
 
     def check_target(self) -> None:
@@ -130,12 +136,15 @@ class OpenSink(ABC, Generic[Declared]):
         return f"{self.name}: what it holds and how far it is cannot be lost apart from one another."
 
     def published(self, seq: int) -> tuple[OpenSink[Declared], Outbox] | None:
-        """What a committed batch had for it, and the sink as it was declared then; None if that was nothing.
+        """What a committed batch had for it, and the sink as it was declared then; None if that was nothing,
+        or is withheld from it.
 
         Raises Halted for a batch that may have had something for it, and of which the ledger keeps no more
         than its commit.
         """
         ledger, stream = self.context.ledger, self.context.stream
+        if not ledger.charge(stream.pipeline).goes_out(stream.generation, seq):
+            return None
         plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
         if plan is None or attempt is None:
             self._require_nothing_published(seq)

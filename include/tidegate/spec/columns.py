@@ -103,11 +103,11 @@ def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:
     return tuple(Column(name=name, type=parsed.text) for name, parsed in fields), faults
 
 
-def _has_other_keys(of: Type) -> bool:
+def _has_other_keys(type_: Type) -> bool:
     """Whether a map in it has keys that JSON cannot have."""
-    if of.kind == "map" and of.parts[0].text != "string":
+    if type_.kind == "map" and type_.parts[0].text != "string":
         return True
-    return any(map(_has_other_keys, (*of.parts, *(inner for _, inner in of.fields))))
+    return any(map(_has_other_keys, (*type_.parts, *(inner for _, inner in type_.fields))))
 
 
 def parse_type(text: str) -> Type:
@@ -124,12 +124,12 @@ def _tokens(text: str) -> Iterator[str]:
     at = 0
     end = len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at)
-        if not found:
-            bad = text[at:].strip()[:1]
-            raise BadType(Fault(f"{bad!r} does not belong here", "Put unusual names into backticks."))
-        yield found.group().strip()
-        at = found.end()
+        match = _TOKEN.match(text, at)
+        if not match:
+            character = text[at:].strip()[:1]
+            raise BadType(Fault(f"{character!r} does not belong here", "Put unusual names into backticks."))
+        yield match.group().strip()
+        at = match.end()
 
 
 @dataclass
@@ -151,8 +151,10 @@ class _Parser:
 
     def expect(self, mark: str, after: str) -> None:
         if self.next != mark:
-            found = f"not `{self.next}`" if self.next else "but the text ends"
-            raise BadType(Fault(f"after `{after}` comes `{mark}`, {found}", "Write `name type, name type`."))
+            instead = f"not `{self.next}`" if self.next else "but the text ends"
+            raise BadType(
+                Fault(f"after `{after}` comes `{mark}`, {instead}", "Write `name type, name type`.")
+            )
         self.at += 1
 
     def expect_end(self) -> None:
@@ -180,8 +182,8 @@ class _Parser:
     def name(self) -> str:
         token = self.take()
         if not token or token in "<>(),:":
-            found = f"before `{token}`" if token else "at the end"
-            raise BadType(Fault(f"a column's name is missing {found}", "Write `name type, name type`."))
+            place = f"before `{token}`" if token else "at the end"
+            raise BadType(Fault(f"a column's name is missing {place}", "Write `name type, name type`."))
         name = token[1:-1].replace("``", "`") if token.startswith("`") else token
         try:
             return check_column(name)
@@ -245,15 +247,15 @@ class _Parser:
 
     def unknown(self, kind: str, name: str) -> Type:
         """Says why, and reads on behind it where that can be done."""
-        of = f" of `{name}`" if name else ""
+        of_column = f" of `{name}`" if name else ""
         if not kind or kind in "<>(),:":
-            raise BadType(Fault(f"the type{of} is missing", "Write `name type, name type`."))
+            raise BadType(Fault(f"the type{of_column} is missing", "Write `name type, name type`."))
         self.skip_parameters()
         if kind in REFUSED:
             why, fix = REFUSED[kind]
-            self.faults.append(Fault(f"the type{of}, `{kind}`, {why}", fix))
+            self.faults.append(Fault(f"the type{of_column}, `{kind}`, {why}", fix))
         else:
-            self.faults.append(Fault(f"the type{of}, `{kind}`, is unknown", _known_type(kind)))
+            self.faults.append(Fault(f"the type{of_column}, `{kind}`, is unknown", _type_advice(kind)))
         return Type(kind, kind)
 
     def skip_parameters(self) -> None:
@@ -264,11 +266,11 @@ class _Parser:
                 pass
 
 
-def _known_type(kind: str) -> str:
-    if other := _ELSEWHERE.get(kind):
-        return f"Did you mean `{other}`?"
-    known = [*_PLAIN, "decimal", *NESTED]
-    return did_you_mean(kind, [*SCALARS, *DECIMALS, *NESTED], f"Use one of {listed(known)}.")
+def _type_advice(kind: str) -> str:
+    if spark_type := _ELSEWHERE.get(kind):
+        return f"Did you mean `{spark_type}`?"
+    normal_forms = [*_PLAIN, "decimal", *NESTED]
+    return did_you_mean(kind, [*SCALARS, *DECIMALS, *NESTED], f"Use one of {listed(normal_forms)}.")
 
 
 def _plain(name: str) -> str:

@@ -68,6 +68,7 @@ def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
     new = {sink.name: after.stage_of(sink).name for sink in after.sinks}
     functions = python_functions(before), python_functions(after)
     return [
+        *_elsewhere(before.source, after.source),
         *(
             f"The function {name} has changed: it decides with each key's next record"
             for name in functions[0].keys() & functions[1].keys()
@@ -81,6 +82,14 @@ def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
             if old[name] != new[name]
         ),
     ]
+
+
+def _elsewhere(before: Source, after: Source) -> Iterator[str]:
+    if before.connection != after.connection:
+        yield (
+            f"The source is read by the connection {after.connection or 'without a name'} from now on: its "
+            "topics' ids say whether they are the same"
+        )
 
 
 def _in_source(before: Source, after: Source) -> Iterator[Change]:
@@ -99,7 +108,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     yield from _if_changed("source.deduplicate", before.deduplicate, after.deduplicate, why)
     types = _column_types(before), _column_types(after)
     for name in sorted({*_identities(before)} & {*_identities(after)}):
-        old, new = (known[name] for known in types)
+        old, new = (columns[name] for columns in types)
         if old.text != new.text and not {old.kind, new.kind} <= INTEGERS.keys():
             why = "keys would be written in another way"
             yield _change(f"source.columns.{name}", old.text, new.text, why)
@@ -216,7 +225,7 @@ def _aggregate(aggregate: Aggregate) -> str:
 
 
 def _by_name(aggregates: tuple[Aggregate, ...]) -> dict[str, str]:
-    return {each.name: f"{each.function}({each.argument or '*'})" for each in aggregates}
+    return {aggregate.name: f"{aggregate.function}({aggregate.argument or '*'})" for aggregate in aggregates}
 
 
 def _words(text: str | None) -> list[str] | None:
@@ -233,10 +242,10 @@ def _if_changed(field: str, before: Any, after: Any, why: str) -> Iterator[Chang
 
 
 def _change(field: str, before: Any, after: Any, why: str) -> Change:
-    return Change(field, _shown(before), _shown(after), why)
+    return Change(field, _as_text(before), _as_text(after), why)
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return "not there"
     if isinstance(value, str):

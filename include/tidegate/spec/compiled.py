@@ -50,8 +50,9 @@ _AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]
 
 
 def compile_pipeline(pipeline: Pipeline) -> str:
-    """The compiled form, in the newest format. It has all of the pipeline but its text."""
-    written = {name: getattr(pipeline, name) for name in Written.model_fields}
+    """The compiled form, in the newest format. It has all of the pipeline but its text, and what only tells
+    when and where its tasks run."""
+    written = {name: getattr(pipeline, name) for name in _names(Written)}
     return write_document(
         {"is": Written.__name__, "of": {name: _dumped(value) for name, value in written.items()}}
     )
@@ -77,11 +78,22 @@ def _read_2(text: str, body: Any) -> Pipeline:
 
 
 def _read_3(text: str, body: Any) -> Pipeline:
+    sinks = [_with_connection(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
+    changed = {"source": _with_connection(body["of"]["source"]), "sinks": sinks}
+    return _read_4(text, {**body, "of": {**body["of"], **changed}})
+
+
+def _with_connection(part: Any) -> Any:
+    """There was one cluster."""
+    return {**part, "of": {"connection": None, **part["of"]}}
+
+
+def _read_4(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
 
 
-_READERS = (_read_1, _read_2, _read_3)
+_READERS = (_read_1, _read_2, _read_3, _read_4)
 """One for each format, from the first."""
 
 
@@ -108,25 +120,28 @@ def _loaded(value: Any) -> Any:
     if tag in _AS_TEXT:
         return _AS_TEXT[tag][2](content)
     loaded = {name: _loaded(item) for name, item in content.items()}
-    return loaded if tag == "map" else _made(_BY_NAME[tag], loaded)
+    return loaded if tag == "map" else _built(_BY_NAME[tag], loaded)
 
 
-def _made(part: type[Any], values: dict[str, Any]) -> Any:
+def _built(part: type[Any], values: dict[str, Any]) -> Any:
     """The part, with nothing checked but that it has all of its fields, and no others."""
     names = _names(part)
     if set(values) != set(names):
         raise ValueError(f"{part.__name__} has {sorted(values)} and not {sorted(names)}")
     if is_dataclass(part):
         return part(**values)
-    made = part.model_construct(**{name: values[name] for name in part.model_fields})
+    model = part.model_construct(**{name: values[name] for name in part.model_fields if name in values})
     for name in part.__private_attributes__:
-        setattr(made, name, values[name])
-    return made
+        setattr(model, name, values[name])
+    return model
 
 
 def _names(part: type[Any]) -> tuple[str, ...]:
-    """Its fields, and what it keeps beside them: a stage's parsed condition, and the types of its values."""
+    """Its fields, but for those that no plan keeps, and what it has beside them: a stage's parsed condition,
+    and the types of its values.
+    """
     if is_dataclass(part):
         return tuple(field.name for field in fields(part))
     assert issubclass(part, BaseModel), f"{part.__name__} is a part of the grammar"
-    return (*part.model_fields, *part.__private_attributes__)
+    kept = (name for name, field in part.model_fields.items() if not field.exclude)
+    return (*kept, *part.__private_attributes__)

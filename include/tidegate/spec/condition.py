@@ -52,7 +52,7 @@ _LOOSE = (
     exp.Escape,
     exp.Not,
 )
-_TIGHT = (*(each for each in _LOOSE if each is not exp.Not), *_ARITHMETIC, exp.Neg)
+_TIGHT = (*(kind for kind in _LOOSE if kind is not exp.Not), *_ARITHMETIC, exp.Neg)
 _CASTS = {exp.DType.TEXT: "string", exp.DType.BIGINT: "bigint", exp.DType.DOUBLE: "double"}
 _CASTS |= {exp.DType.BOOLEAN: "boolean", exp.DType.INT: "int", exp.DType.SMALLINT: "smallint"}
 _CASTS |= {exp.DType.TINYINT: "tinyint"}
@@ -80,15 +80,15 @@ OFFER = (
 
 
 def parse_condition(
-    text: str, known: Known | None, keys: Known | None = None
+    text: str, columns: Known | None, keys: Known | None = None
 ) -> tuple[Condition | None, list[Fault]]:
-    """The condition, or all that is wrong with it. `known` as for `check_expression`.
+    """The condition, or all that is wrong with it. `columns` as for `check_expression`.
 
     `keys` are the columns of the key, all of them, which it may name, too.
     """
-    if faults := check_expression(text, None if known is None else {**(keys or {}), **known}):
+    if faults := check_expression(text, None if columns is None else {**(keys or {}), **columns}):
         return None, faults
-    reader = _Reader(known, keys or {})
+    reader = _Reader(columns, keys or {})
     words, _ = lexis.split(text)
     names, _ = lexis.calls(words)
     tree = parse(text)
@@ -102,26 +102,26 @@ def parse_condition(
     return Condition(text, result), []
 
 
-def read_condition(written: Any, known: Known | None, keys: Known | None = None) -> Condition:
+def read_condition(written: Any, columns: Known | None, keys: Known | None = None) -> Condition:
     """The condition that is written, or the mistakes in it as pydantic's error."""
     if not isinstance(written, str):
         raise PydanticKnownError("string_type")
-    condition, faults = parse_condition(written, known, keys)
+    condition, faults = parse_condition(written, columns, keys)
     if condition is None:
         raise as_mistake(faults)
     return condition
 
 
-def read_expression(text: str, known: Known | None) -> Typed | None:
+def read_expression(text: str, columns: Known | None) -> Typed | None:
     """An expression that `check_expression` accepts, with its type; None where a condition cannot have it."""
-    reader = _Reader(known, {})
+    reader = _Reader(columns, {})
     expression = reader.read(parse(text))
     return None if reader.faults else expression
 
 
-def expression_type(text: str, known: Known | None) -> Type | None:
+def expression_type(text: str, columns: Known | None) -> Type | None:
     """The type of an expression that `check_expression` accepts, where it can be told without Spark."""
-    expression = read_expression(text, known)
+    expression = read_expression(text, columns)
     return None if expression is None or expression.type == NULL else expression.type
 
 
@@ -138,8 +138,8 @@ def _has_other_parentheses(words: list[lexis.Word], names: list[lexis.Word], tre
 class _Reader:
     """One walk over a tree. What cannot be read is a fault, and a null of unknown type in the result."""
 
-    def __init__(self, known: Known | None, keys: Known) -> None:
-        self.known = known
+    def __init__(self, columns: Known | None, keys: Known) -> None:
+        self.columns = columns
         self.keys = keys
         self.faults: list[Fault] = []
         self.depth = 0
@@ -154,7 +154,7 @@ class _Reader:
         return operand.tree
 
     def read(self, node: exp.Expr) -> Typed:
-        """A part of the tree."""
+        """A part of the tree with its type; a fault, and a null without type, where it cannot be had."""
         self.depth += 1
         try:
             if self.depth > MAX_DEPTH:
@@ -171,8 +171,10 @@ class _Reader:
         raise Unfitting(message, fix)
 
     def _read(self, node: exp.Expr) -> Typed:
-        if strange := [name for name, value in node.args.items() if value and name not in _PARTS]:
-            return self.refuse(f"a condition cannot have this ({type(node).__name__.lower()}, {strange[0]})")
+        if unknown_parts := [name for name, value in node.args.items() if value and name not in _PARTS]:
+            return self.refuse(
+                f"a condition cannot have this ({type(node).__name__.lower()}, {unknown_parts[0]})"
+            )
         if isinstance(node, _TIGHT):
             self._require_parentheses(node)
         for kinds, read in _READERS:
@@ -198,7 +200,7 @@ class _Reader:
             return functions.field(self.read(node.this), node.expression.name)
         if not isinstance(column, exp.Column):
             return self.refuse("a field is taken out of what is not a column")
-        return types.column(path_of(column), self.known, self.keys)
+        return types.column(path_of(column), self.columns, self.keys)
 
     def constant(self, node: exp.Literal | exp.Boolean | exp.Null) -> Typed:
         if isinstance(node, exp.Null):
@@ -245,7 +247,7 @@ class _Reader:
 
     def connected(self, node: exp.Connector) -> Typed:
         name = "and" if isinstance(node, exp.And) else "or"
-        operands = [self.boolean(each, f"a side of `{name}`") for each in node.flatten()]
+        operands = [self.boolean(side, f"a side of `{name}`") for side in node.flatten()]
         return Typed((name, *operands), BOOLEAN)
 
     def negation(self, node: exp.Not) -> Typed:
@@ -343,7 +345,7 @@ class _Reader:
             return self.refuse(f"a condition cannot call `{name}`")
         if name == "regexp_like" and len(node.expressions) == 2:
             return self.matched(self.read(node.expressions[0]), node.expressions[1])
-        operands = [self.read(each) for each in node.expressions]
+        operands = [self.read(argument) for argument in node.expressions]
         functions.require_number_of_arguments(name, len(operands))
         if name == "if":
             return types.choice([self.boolean(node.expressions[0], "what `if` tests")], operands[1:])

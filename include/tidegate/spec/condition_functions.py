@@ -28,7 +28,7 @@ from tidegate.spec.kinds import (
     digits,
     fitted,
     group,
-    named,
+    integer_constant,
     united,
 )
 
@@ -71,12 +71,12 @@ NAMES = tuple(sorted(_NUMBERS))
 """Every function that a condition may call, besides `cast`."""
 
 
-def require_number_of_arguments(name: str, found: int) -> None:
+def require_number_of_arguments(name: str, count: int) -> None:
     """Raises Unfitting."""
     least, most = _NUMBERS[name]
-    if not least <= found <= most:
-        wanted = str(least) if least == most else f"{least} or more" if most > 2 else f"{least} or {most}"
-        raise Unfitting(f"`{name}` takes {wanted} arguments, not {found}", "Write as many.")
+    if not least <= count <= most:
+        allowed = str(least) if least == most else f"{least} or more" if most > 2 else f"{least} or {most}"
+        raise Unfitting(f"`{name}` takes {allowed} arguments, not {count}", "Write as many.")
 
 
 def call(name: str, operands: list[Typed]) -> Typed:
@@ -87,7 +87,7 @@ def call(name: str, operands: list[Typed]) -> Typed:
     takes, gives = _PLAIN[name]
     for kind, operand in zip(takes, operands, strict=True):
         _require(name, kind, operand)
-    return fitted(("call", name, *(each.tree for each in operands)), gives or operands[0].type)
+    return fitted(("call", name, *(operand.tree for operand in operands)), gives or operands[0].type)
 
 
 def cast(operand: Typed, to: str) -> Typed:
@@ -105,17 +105,17 @@ def cast(operand: Typed, to: str) -> Typed:
     if operand.tree[0] == "literal" and group(operand.type) == "number":
         try:
             value = FUNCTIONS[f"to_{to}"](operand.tree[1])
-            return named(value, to) if to in INTEGERS else constant(value)
+            return integer_constant(value, to) if to in INTEGERS else constant(value)
         except Unfit as unfit:
             raise Unfitting(unfit.what, unfit.fix) from None
     return Typed(tree, result)
 
 
-def _narrowed(whole: Typed, to: Type) -> Typed:
-    if whole.tree[0] != "literal" or whole.tree[1] is None:
-        return fitted(whole.tree, to)
+def _narrowed(operand: Typed, to: Type) -> Typed:
+    if operand.tree[0] != "literal" or operand.tree[1] is None:
+        return fitted(operand.tree, to)
     try:
-        return named(fit(whole.tree[1], to.kind), to.kind)
+        return integer_constant(fit(operand.tree[1], to.kind), to.kind)
     except Unfit as unfit:
         raise Unfitting(unfit.what, unfit.fix) from None
 
@@ -149,10 +149,10 @@ def element(outer: Typed, index: Typed) -> Typed:
     if outer.type is not None and outer.type.kind == "map":
         comparable(Typed(("column",), outer.type.parts[0]), index)
         return Typed(("call", "of_key", outer.tree, index.tree), outer.type.parts[1])
-    return _of_array("at", outer, index)
+    return _array_element("at", outer, index)
 
 
-def _of_array(function: str, array: Typed, index: Typed) -> Typed:
+def _array_element(function: str, array: Typed, index: Typed) -> Typed:
     if array.type is not None and array.type.kind != "array":
         fix = "Write `s.field` for a struct's field, `m['key']` for a map's value."
         raise Unfitting(f"an element by its number is taken out of {array.type.text}", fix)
@@ -204,33 +204,33 @@ def _require(name: str, kind: str, operand: Typed) -> None:
 def _concat(operands: list[Typed]) -> Typed:
     for operand in operands:
         _require("concat", "string", operand)
-    return Typed(("call", "concat", *(each.tree for each in operands)), STRING)
+    return Typed(("call", "concat", *(operand.tree for operand in operands)), STRING)
 
 
 def _coalesce(operands: list[Typed]) -> Typed:
-    found, type_ = united(operands)
-    return Typed(("coalesce", *(each.tree for each in found)), type_)
+    alike, type_ = united(operands)
+    return Typed(("coalesce", *(operand.tree for operand in alike)), type_)
 
 
 def _extreme(name: str) -> Callable[[list[Typed]], Typed]:
     def read(operands: list[Typed]) -> Typed:
-        found, type_ = united(operands)
+        alike, type_ = united(operands)
         if group(type_) == "nested":
             raise Unfitting(f"`{name}` takes single values", "Compare fields or elements.")
-        return Typed((name, *(each.tree for each in found)), type_)
+        return Typed((name, *(operand.tree for operand in alike)), type_)
 
     return read
 
 
 def _nullif(operands: list[Typed]) -> Typed:
     comparable(*operands)
-    return Typed(("nullif", *(each.tree for each in operands)), operands[0].type)
+    return Typed(("nullif", *(operand.tree for operand in operands)), operands[0].type)
 
 
 def _nvl2(operands: list[Typed]) -> Typed:
-    found, type_ = united(operands[1:])
-    given = ("not", ("null", operands[0].tree))
-    return Typed(("case", (given, found[0].tree), found[1].tree), type_)
+    alike, type_ = united(operands[1:])
+    not_null = ("not", ("null", operands[0].tree))
+    return Typed(("case", (not_null, alike[0].tree), alike[1].tree), type_)
 
 
 def _isnull(operands: list[Typed]) -> Typed:
@@ -254,12 +254,12 @@ def _substring(operands: list[Typed]) -> Typed:
     _require("substring", "string", operands[0])
     for operand in operands[1:]:
         _require_whole("a text's character", operand)
-    return Typed(("call", "substring", *(each.tree for each in operands)), STRING)
+    return Typed(("call", "substring", *(operand.tree for operand in operands)), STRING)
 
 
 def _element(name: str) -> Callable[[list[Typed]], Typed]:
     """`get`, `element_at` and `try_element_at`, of arrays."""
-    return lambda operands: _of_array(name, *operands)
+    return lambda operands: _array_element(name, *operands)
 
 
 def _round(operands: list[Typed]) -> Typed:
@@ -272,12 +272,12 @@ def _round(operands: list[Typed]) -> Typed:
     type_ = operands[0].type
     if type_ and type_.kind == "decimal":
         size, scale = digits(operands[0])
-        kept = max(0, min(scale, places or 0))
-        type_ = decimal(min(38, size - scale + 1 + kept), kept)
-    return fitted(("call", "round", *(each.tree for each in operands)), type_)
+        new_scale = max(0, min(scale, places or 0))
+        type_ = decimal(min(38, size - scale + 1 + new_scale), new_scale)
+    return fitted(("call", "round", *(operand.tree for operand in operands)), type_)
 
 
-def _whole(name: str) -> Callable[[list[Typed]], Typed]:
+def _integral(name: str) -> Callable[[list[Typed]], Typed]:
     """`floor` and `ceil`: bigint, but of decimals a decimal."""
 
     def read(operands: list[Typed]) -> Typed:
@@ -306,6 +306,6 @@ _OWN: dict[str, Callable[[list[Typed]], Typed]] = {
     "round": _round,
     "substring": _substring,
     **{name: _element(name) for name in ("get", "element_at", "try_element_at")},
-    "floor": _whole("floor"),
-    "ceil": _whole("ceil"),
+    "floor": _integral("floor"),
+    "ceil": _integral("ceil"),
 }

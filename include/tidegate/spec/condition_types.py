@@ -23,7 +23,7 @@ from tidegate.spec.kinds import (
     constant,
     fitted,
     group,
-    named,
+    integer_constant,
     united,
 )
 from tidegate.spec.sql import column_type
@@ -35,15 +35,15 @@ _CAST = "to_"
 _ELEMENTS = ("at", "of_key")
 
 
-def typed_condition(tree: Tree, known: Known, keys: Known) -> Tree:
+def typed_condition(tree: Tree, columns: Known, keys: Known) -> Tree:
     """The tree of a condition over these types of columns, and of the key's. Raises Unfitting."""
-    return _Types(known, keys).boolean(tree, "the condition").tree
+    return _Types(columns, keys).boolean(tree, "the condition").tree
 
 
-def column(path: list[str], known: Known | None, keys: Known) -> Typed:
+def column(path: list[str], columns: Known | None, keys: Known) -> Typed:
     """A column or field, of the value or else of the key. Raises Unfitting."""
-    names, type_ = column_type(path, known)
-    if len(names) == 1 and (key := _key(names[0], known, keys)) is not None:
+    names, type_ = column_type(path, columns)
+    if len(names) == 1 and (key := _key(names[0], columns, keys)) is not None:
         return key
     return Typed(("column", *names), None if type_ and type_.kind == "any" else type_)
 
@@ -89,10 +89,10 @@ def require_text(operand: Typed, name: str) -> None:
         raise Unfitting(what, "Compare it with `=`.")
 
 
-def _key(name: str, known: Known | None, keys: Known) -> Typed | None:
+def _key(name: str, columns: Known | None, keys: Known) -> Typed | None:
     """A column of the key, out of the key itself; None where it is a column of the value."""
     key = next((key for key in keys if key.lower() == name.lower()), None)
-    if key is None or name.lower() in {column.lower() for column in known or ()}:
+    if key is None or name.lower() in {column.lower() for column in columns or ()}:
         return None
     type_ = keys[key]
     if type_ is not None and type_.kind not in KEY_KINDS:
@@ -103,30 +103,30 @@ def _key(name: str, known: Known | None, keys: Known) -> Typed | None:
 class _Types:
     """One walk over a tree."""
 
-    def __init__(self, known: Known, keys: Known) -> None:
-        self._known = known
+    def __init__(self, columns: Known, keys: Known) -> None:
+        self._columns = columns
         self._keys = keys
 
-    def of(self, tree: Tree) -> Typed:
+    def typed(self, tree: Tree) -> Typed:
         """A part of the tree, with its type."""
         operation, *operands = tree
         return OPERATIONS[operation](self, *operands)
 
     def boolean(self, tree: Tree, whose: str) -> Typed:
-        operand = self.of(tree)
+        operand = self.typed(tree)
         require_boolean(operand, whose)
         return operand
 
     # leaves
 
     def literal(self, value: Any, kind: str | None = None) -> Typed:
-        return constant(value) if kind is None else named(value, kind)
+        return constant(value) if kind is None else integer_constant(value, kind)
 
     def column(self, *path: str) -> Typed:
-        lowered = {name.lower() for name in (*self._known, *self._keys)}
+        lowered = {name.lower() for name in (*self._columns, *self._keys)}
         if path[0].lower() not in lowered:
             raise Unfitting(f"the column `{path[0]}` does not exist", "Name a column that is emitted.")
-        return column(list(path), self._known, self._keys)
+        return column(list(path), self._columns, self._keys)
 
     def key(self, name: str | None, _: str) -> Typed:
         name = next(iter(self._keys), None) if name is None else name
@@ -139,18 +139,18 @@ class _Types:
 
     def fit(self, kind: str, tree: Tree) -> Typed:
         is_cast = tree[:2] == ("call", f"{_CAST}bigint")
-        return functions.cast(self.of(tree[2]), kind) if is_cast else self.of(tree)
+        return functions.cast(self.typed(tree[2]), kind) if is_cast else self.typed(tree)
 
     # operators
 
     def arithmetic(self, operator: str, left: Tree, right: Tree) -> Typed:
-        return arithmetic(operator, self.of(left), self.of(right))
+        return arithmetic(operator, self.typed(left), self.typed(right))
 
     def compared(self, operator: str, left: Tree, right: Tree) -> Typed:
-        return compared(operator, self.of(left), self.of(right))
+        return compared(operator, self.typed(left), self.typed(right))
 
     def negative(self, tree: Tree) -> Typed:
-        return negated(self.of(tree))
+        return negated(self.typed(tree))
 
     def connected(self, name: str, *trees: Tree) -> Typed:
         operands = [self.boolean(tree, f"a side of `{name}`").tree for tree in trees]
@@ -160,16 +160,16 @@ class _Types:
         return Typed(("not", self.boolean(tree, "what `not` stands before").tree), BOOLEAN)
 
     def null(self, tree: Tree) -> Typed:
-        return Typed(("null", self.of(tree).tree), BOOLEAN)
+        return Typed(("null", self.typed(tree).tree), BOOLEAN)
 
-    def is_(self, tree: Tree, wanted: bool) -> Typed:
-        return Typed(("is", self.boolean(tree, "what stands before `is`").tree, wanted), BOOLEAN)
+    def is_(self, tree: Tree, truth: bool) -> Typed:
+        return Typed(("is", self.boolean(tree, "what stands before `is`").tree, truth), BOOLEAN)
 
     def contained(self, *trees: Tree) -> Typed:
-        return contained([self.of(tree) for tree in trees])
+        return contained([self.typed(tree) for tree in trees])
 
     def pattern(self, name: str, tree: Tree, *pattern: str) -> Typed:
-        operand = self.of(tree)
+        operand = self.typed(tree)
         require_text(operand, name)
         return Typed((name, operand.tree, *pattern), BOOLEAN)
 
@@ -178,25 +178,27 @@ class _Types:
     def case(self, *branches: Tree) -> Typed:
         *pairs, otherwise = branches
         conditions = [self.boolean(condition, "what `when` stands before").tree for condition, _ in pairs]
-        return choice(conditions, [self.of(result) for result in (*(pair[1] for pair in pairs), otherwise)])
+        return choice(
+            conditions, [self.typed(result) for result in (*(pair[1] for pair in pairs), otherwise)]
+        )
 
     def field(self, tree: Tree, name: str) -> Typed:
-        return functions.field(self.of(tree), name)
+        return functions.field(self.typed(tree), name)
 
     def function(self, name: str, *trees: Tree) -> Typed:
-        return functions.call(name, [self.of(tree) for tree in trees])
+        return functions.call(name, [self.typed(tree) for tree in trees])
 
     def call(self, name: str, *trees: Tree) -> Typed:
         if name == "widened":
-            return self.of(trees[0])
+            return self.typed(trees[0])
         if name.startswith(_CAST):
-            return functions.cast(self.of(trees[0]), name.removeprefix(_CAST))
+            return functions.cast(self.typed(trees[0]), name.removeprefix(_CAST))
         if name in _ELEMENTS:
-            return functions.element(self.of(trees[0]), self.of(trees[1]))
+            return functions.element(self.typed(trees[0]), self.typed(trees[1]))
         return self.function(name, *trees)
 
 
-def _named(method: Callable[..., Typed], operation: str) -> Callable[..., Typed]:
+def _operation(method: Callable[..., Typed], operation: str) -> Callable[..., Typed]:
     """A method that several operations share, and which is told which of them it is."""
     return lambda types, *operands: method(types, operation, *operands)
 
@@ -206,11 +208,11 @@ OPERATIONS: dict[str, Callable[..., Typed]] = {
     "column": _Types.column,
     "key": _Types.key,
     "fit": _Types.fit,
-    **{name: _named(_Types.arithmetic, name) for name in _ARITHMETIC},
-    **{name: _named(_Types.compared, name) for name in _COMPARISONS},
-    **{name: _named(_Types.connected, name) for name in ("and", "or")},
-    **{name: _named(_Types.pattern, name) for name in ("like", "rlike")},
-    **{name: _named(_Types.function, name) for name in _FUNCTIONS},
+    **{name: _operation(_Types.arithmetic, name) for name in _ARITHMETIC},
+    **{name: _operation(_Types.compared, name) for name in _COMPARISONS},
+    **{name: _operation(_Types.connected, name) for name in ("and", "or")},
+    **{name: _operation(_Types.pattern, name) for name in ("like", "rlike")},
+    **{name: _operation(_Types.function, name) for name in _FUNCTIONS},
     "negative": _Types.negative,
     "not": _Types.negation,
     "null": _Types.null,

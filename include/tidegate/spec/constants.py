@@ -33,38 +33,38 @@ _CONSTANT_CALLS = (
 """Functions that are useful on constants, and cannot make a text of them."""
 
 
-def faults(tree: exp.Expr, known: Known) -> list[Fault]:
+def faults(tree: exp.Expr, columns: Known) -> list[Fault]:
     """Every constant in the expression that could mean another thing at another time."""
-    texts = (_moving_text(node, known) for node in tree.walk(bfs=False))
+    texts = (_moving_text(node, columns) for node in tree.walk(bfs=False))
     return [*_computed(tree), *filter(None, texts)]
 
 
-def _moving_text(node: exp.Expr, known: Known) -> Fault | None:
+def _moving_text(node: exp.Expr, columns: Known) -> Fault | None:
     if not (isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string)):
         return None
     text = _ESCAPE.sub(_unescaped, str(node.this)).strip("".join(map(chr, range(33))))
-    if not _MOVING.fullmatch(text) or _stays_text(node, known):
+    if not _MOVING.fullmatch(text) or _stays_text(node, columns):
         return None
     fix = "Use a timestamp that is in the record; to compare text, compare it with a `string` column."
     return Fault(f"Spark reads {text!r} off the machine's clock where it needs a time", fix)
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescaped(match: re.Match[str]) -> str:
     """One escape in a text, as Spark reads it."""
-    short, long, octal, other = found.groups()
+    short, long, octal, character = match.groups()
     if short or long:
         code = int(short or long, 16)
         return chr(code) if code <= 0x10FFFF else ""
-    return chr(int(octal, 8)) if octal else _CONTROLS.get(other, other)
+    return chr(int(octal, 8)) if octal else _CONTROLS.get(character, character)
 
 
-def _stays_text(node: exp.Expr, known: Known) -> bool:
+def _stays_text(node: exp.Expr, columns: Known) -> bool:
     """Compared with a text column, or a result of a CASE that depends on the record and gives only texts."""
     parent = node.parent
     if isinstance(parent, _COMPARED):
-        return _is_text(parent.right if node.arg_key == "this" else parent.left, known)
+        return _is_text(parent.right if node.arg_key == "this" else parent.left, columns)
     if isinstance(parent, exp.In):
-        return node.arg_key == "expressions" and _is_text(parent.this, known)
+        return node.arg_key == "expressions" and _is_text(parent.this, columns)
     case = parent.parent if isinstance(parent, exp.If) and node.arg_key == "true" else parent
     if not isinstance(case, exp.Case) or (case is parent and node.arg_key != "default"):
         return False
@@ -72,10 +72,10 @@ def _stays_text(node: exp.Expr, known: Known) -> bool:
     return case.find(exp.Column) is not None and all(r is None or r.is_string for r in results)
 
 
-def _is_text(node: exp.Expr, known: Known) -> bool:
+def _is_text(node: exp.Expr, columns: Known) -> bool:
     if not isinstance(node, exp.Column) or len(node.parts) > 1 or isinstance(node.parent, exp.Dot):
         return False
-    types = {name.lower(): type_ for name, type_ in known.items()}
+    types = {name.lower(): type_ for name, type_ in columns.items()}
     type_ = types.get(node.name.lower())
     return type_ is not None and type_.kind == "string"
 

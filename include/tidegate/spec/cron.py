@@ -29,10 +29,10 @@ def cron_mistake(text: str) -> str | None:
         return f"a schedule has 5 fields, this has {len(parts)}"
     values: list[set[int]] = []
     for (name, least, most, words), part in zip(_FIELDS, parts, strict=True):
-        found = _numbers(part.lower(), least, most, words)
-        if found is None:
+        numbers = _numbers(part.lower(), least, most, words)
+        if numbers is None:
             return f"{part!r} cannot be the {name} ({least} to {most})"
-        values.append(found)
+        values.append(numbers)
     if parts[4] == "*" and min(values[2]) > max(_LONGEST.get(month, 31) for month in values[3]):
         return "that day does not exist in that month"
     return None
@@ -42,23 +42,23 @@ def _numbers(text: str, least: int, most: int, words: tuple[str, ...]) -> set[in
     """The numbers that a field stands for; None when it cannot be read."""
     result: set[int] = set()
     for part in text.split(","):
-        found = _PART.fullmatch(part)
-        if not found:
+        match = _PART.fullmatch(part)
+        if not match:
             return None
-        first, last = (least, most) if found["all"] else _range(found, least, most, words)
-        step = int(found["step"] or 1)
+        first, last = (least, most) if match["all"] else _range(match, least, most, words)
+        step = int(match["step"] or 1)
         if not least <= first <= last <= most or not 1 <= step <= most:
             return None
         result.update(range(first, last + 1, step))
     return result
 
 
-def _range(found: re.Match[str], least: int, most: int, words: tuple[str, ...]) -> tuple[int, int]:
+def _range(match: re.Match[str], least: int, most: int, words: tuple[str, ...]) -> tuple[int, int]:
     """First and last number of `a`, `a-b` or `a/step`; out of range when not a number or known word."""
-    first = _number(found["first"], least, words)
-    if found["last"]:
-        return first, _number(found["last"], least, words)
-    return first, most if found["step"] else first
+    first = _number(match["first"], least, words)
+    if match["last"]:
+        return first, _number(match["last"], least, words)
+    return first, most if match["step"] else first
 
 
 def _number(text: str, least: int, words: tuple[str, ...]) -> int:

@@ -1,6 +1,6 @@
 """The compiled form of a pipeline as a document: its format, and its stages' names, without the grammar.
 
-`{"format": 3, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
+`{"format": 4, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
 `{"is": its class, "of": its fields}`. What the parts are is known to `tidegate.spec.compiled`.
 """
 
@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from tidegate import __version__
 from tidegate.errors import PlanUnreadable
 
-FORMAT = 3
-"""The version of the form that is written. 1 was before `tasks`, 2 before the types of a stage's values."""
+FORMAT = 4
+"""The version of the form that is written. 1 was before `tasks`, 2 before the types of a stage's values, 3
+before the connections of Kafka."""
 
 Read = TypeVar("Read")
 
@@ -49,6 +50,16 @@ def read_document(compiled: str, whose: str, readers: Mapping[Any, Callable[[Any
 def stage_names(compiled: str, whose: str) -> list[str]:
     """The names of a compiled pipeline's stages, in their order. Raises PlanUnreadable."""
     return read_document(compiled, whose, dict.fromkeys(range(1, FORMAT + 1), _stage_names))
+
+
+def source_connection(compiled: str, whose: str) -> str | None:
+    """The name of the Kafka connection of a compiled pipeline's source. Raises PlanUnreadable."""
+    return read_document(compiled, whose, dict.fromkeys(range(1, FORMAT + 1), _source_connection))
+
+
+def _source_connection(body: Any) -> str | None:
+    name: str | None = body["of"]["source"]["of"].get("connection")
+    return name
 
 
 def _stage_names(body: Any) -> list[str]:

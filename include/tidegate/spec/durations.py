@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from tidegate.spec.mistakes import mistake, shown
 
@@ -44,7 +44,9 @@ def _positive(milliseconds: int) -> int:
     return milliseconds
 
 
-Grace = Annotated[int, BeforeValidator(_read)]
+_WRITTEN = WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,15}(ms|s|m|h|d)$"})
+
+Grace = Annotated[int, BeforeValidator(_read), _WRITTEN]
 """Milliseconds, 0 or more."""
-Duration = Annotated[int, BeforeValidator(_read), AfterValidator(_positive)]
+Duration = Annotated[int, BeforeValidator(_read), AfterValidator(_positive), _WRITTEN]
 """Milliseconds, more than 0."""

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, InstanceOf, PrivateAttr, Tag
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    InstanceOf,
+    PrivateAttr,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic import ValidationInfo as Info
 
 from tidegate.core.condition import Condition
@@ -94,13 +102,16 @@ def _filled_mapping(within: dict[str, Amount]) -> dict[str, Amount]:
     return within
 
 
+Tolerance = Annotated[
+    Amount, BeforeValidator(_read_amount), WithJsonSchema({"type": ["number", "string"], "minimum": 0})
+]
+
+
 class Within(Model):
     """Near enough in these columns, and exactly the same in the others."""
 
     within: Annotated[
-        dict[
-            Annotated[str, AfterValidator(_compared_number)], Annotated[Amount, BeforeValidator(_read_amount)]
-        ],
+        dict[Annotated[str, AfterValidator(_compared_number)], Tolerance],
         AfterValidator(_filled_mapping),
     ]
 
@@ -108,7 +119,9 @@ class Within(Model):
 class SqlEqual(Model):
     """The same when a condition over `old.x` and `new.x` is true."""
 
-    sql: Annotated[InstanceOf[Condition], BeforeValidator(_over_old_and_new)]
+    sql: Annotated[
+        InstanceOf[Condition], BeforeValidator(_over_old_and_new), WithJsonSchema({"type": "string"})
+    ]
 
 
 class PythonEqual(Model):

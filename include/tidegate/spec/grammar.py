@@ -15,8 +15,13 @@ EXAMPLES = {
     "pipeline": "pipeline: availability",
     "generation": "generation: 1",
     "schedule": 'schedule: "*/5 * * * *"',
+    "timezone": "timezone: Europe/Berlin",
+    "start_date": "start_date: 2026-01-31",
+    "catchup": "catchup: true",
+    "deadline": "deadline: 30m",
     "tasks": "tasks: one",
     "source": "source: {topics: [stock], format: json, columns: …}",
+    "source.connection": "connection: shop",
     "source.topics": "topics: [stock]",
     "source.format": "format: json",
     "source.columns": 'columns: "storeId string, id bigint, quantity int"',
@@ -83,6 +88,26 @@ EXAMPLES = {
     "quality": "quality: {suite: availability, on_failure: stop}",
     "quality.suite": "suite: availability",
     "quality.on_failure": "on_failure: stop",
+    "airflow": "airflow: {owner: shop, pool: spark, retries: 5}",
+    "airflow.owner": "owner: shop",
+    "airflow.tags": "tags: [shop, stock]",
+    "airflow.pool": "pool: spark",
+    "airflow.queue": "queue: spark",
+    "airflow.retries": "retries: 5",
+    "airflow.retry_delay": "retry_delay: 30s",
+    "airflow.task_timeout": "task_timeout: 30m",
+    "airflow.run_timeout": "run_timeout: 1h",
+    "airflow.on_task_failure": 'on_task_failure: "shop.alerts:page"',
+    "airflow.on_task_retry": 'on_task_retry: "shop.alerts:note"',
+    "airflow.on_run_failure": 'on_run_failure: "shop.alerts:page"',
+    "airflow.on_run_success": 'on_run_success: "shop.alerts:note"',
+    "airflow.spark": "spark: {driver_memory: 2g, executor_memory: 4g, executors: 4}",
+    "airflow.spark.connection": "connection: spark_large",
+    "airflow.spark.driver_memory": "driver_memory: 2g",
+    "airflow.spark.executor_memory": "executor_memory: 4g",
+    "airflow.spark.executor_cores": "executor_cores: 2",
+    "airflow.spark.executors": "executors: 4",
+    "airflow.spark.conf": "conf: {spark.executor.memoryOverhead: 1g}",
 }
 """Every field of the grammar that is built, by its generic path, and how it is written."""
 
@@ -177,6 +202,14 @@ PIPELINE = Grammar(
         "stages.*.emit.equal": ("within", "sql", "python"),
         "sinks.*": ("kind",),
     },
-    free=("stages.*.select", "stages.*.reduce", "stages.*.emit.equal.within"),
+    free=("stages.*.select", "stages.*.reduce", "stages.*.emit.equal.within", "airflow.spark.conf"),
     others=tuple(row.path for row in NOT_BUILT),
 )
+
+DEFAULTS = Grammar(
+    examples={"dag_id_prefix": "dag_id_prefix: shop_"}
+    | {path: example for path, example in EXAMPLES.items() if path.split(".")[0] == "airflow"},
+    choices={},
+    free=("airflow.spark.conf",),
+)
+"""That of `defaults.yaml`."""

@@ -66,7 +66,7 @@ def constant(value: Any) -> Typed:
     return Typed(("literal", value), _type_of(value))
 
 
-def named(value: int, kind: str) -> Typed:
+def integer_constant(value: int, kind: str) -> Typed:
     """A whole number of a type that it was cast to: the tree names that, where the value does not tell it."""
     type_ = Type(kind, kind)
     return Typed(("literal", value) if _type_of(value) == type_ else ("literal", value, kind), type_)
@@ -87,42 +87,44 @@ def _type_of(value: Any) -> Type:
 
 
 def comparable(left: Typed, right: Typed) -> tuple[Typed, Typed]:
-    """Both as they are compared. Raises Unfitting."""
-    found = {group(each.type): each for each in (left, right) if group(each.type)}
-    if "nested" in found:
-        what = found["nested"].type
+    """Both as they are compared: as doubles where one has a floating point. Raises Unfitting for two kinds,
+    nested values, and decimals of which no type of 38 digits holds both.
+    """
+    by_group = {group(operand.type): operand for operand in (left, right) if group(operand.type)}
+    if "nested" in by_group:
+        what = by_group["nested"].type
         raise Unfitting(f"{what and what.text} is compared as a whole", "Compare its fields or elements.")
-    if len(found) > 1:
-        first, second = (each.type.text for each in found.values() if each.type)
+    if len(by_group) > 1:
+        first, second = (operand.type.text for operand in by_group.values() if operand.type)
         fix = "Compare numbers with numbers, texts with texts; `cast(x as bigint)` makes one of the other."
         raise Unfitting(f"{first} and {second} are compared", fix)
-    if "number" in found and _floating([left, right]):
+    if "number" in by_group and _floating([left, right]):
         return _as_double(left), _as_double(right)
-    if "number" in found:
+    if "number" in by_group:
         _common_number([left, right])
     return left, right
 
 
 def united(operands: list[Typed]) -> tuple[list[Typed], Type | None]:
     """Values of which one is the result, and its type: all doubles if one of them is. Raises Unfitting."""
-    groups = {group(each.type): each.type for each in operands if group(each.type)}
+    groups = {group(operand.type): operand.type for operand in operands if group(operand.type)}
     if len(groups) > 1:
         texts = [type_.text for type_ in groups.values() if type_]
         raise Unfitting(f"the result is either {' or '.join(texts)}", "Make all results of one type.")
-    known = [each for each in operands if each.type is None or each.type.kind != "void"]
-    if not known:
+    non_null = [operand for operand in operands if operand.type is None or operand.type.kind != "void"]
+    if not non_null:
         return operands, NULL
-    if "number" in groups and (floating := _floating(known)):
-        return [each if each.type == NULL else _as_double(each) for each in operands], floating
-    if any(group(each.type) is None for each in known):
+    if "number" in groups and (floating := _floating(non_null)):
+        return [operand if operand.type == NULL else _as_double(operand) for operand in operands], floating
+    if any(group(operand.type) is None for operand in non_null):
         return operands, None
-    return operands, _common_number(known) if "number" in groups else known[0].type
+    return operands, _common_number(non_null) if "number" in groups else non_null[0].type
 
 
 def arithmetic(operator: str, left: Typed, right: Typed) -> Typed:
     """`+ - * / %` over two numbers. Raises Unfitting."""
-    for each in (left, right):
-        _require_number(each, operator)
+    for operand in (left, right):
+        _require_number(operand, operator)
     if operator == "/":
         return _division(left, right)
     if operator == "div":
@@ -150,17 +152,17 @@ def digits(number: Typed) -> tuple[int, int]:
         return len(str(abs(number.tree[1]))), 0
     if number.type.kind in INTEGERS:
         return INTEGERS[number.type.kind], 0
-    whole, scale = number.type.text.removeprefix("decimal(").removesuffix(")").split(",")
-    return int(whole), int(scale)
+    precision, scale = number.type.text.removeprefix("decimal(").removesuffix(")").split(",")
+    return int(precision), int(scale)
 
 
-def _kind(each: Typed) -> str:
-    return each.type.kind if each.type else "any"
+def _kind(operand: Typed) -> str:
+    return operand.type.kind if operand.type else "any"
 
 
 def _floating(operands: list[Typed]) -> Type | None:
     """What numbers are together when one has a floating point; float beside what is not known stays float."""
-    kinds = {_kind(each) for each in operands}
+    kinds = {_kind(operand) for operand in operands}
     if "double" in kinds or ("float" in kinds and kinds - {"float", "any", "void"}):
         return DOUBLE
     return FLOAT if "float" in kinds else None
@@ -202,26 +204,26 @@ def _whole_division(left: Typed, right: Typed) -> Typed:
 
 def _decimal_result(operator: str, left: tuple[int, int], right: tuple[int, int]) -> Type:
     """Spark's type of the result, unless it would round."""
-    whole, scale = max(left[0] - left[1], right[0] - right[1]) + 1, max(left[1], right[1])
+    integral, scale = max(left[0] - left[1], right[0] - right[1]) + 1, max(left[1], right[1])
     if operator == "*":
-        whole, scale = left[0] - left[1] + right[0] - right[1] + 1, left[1] + right[1]
+        integral, scale = left[0] - left[1] + right[0] - right[1] + 1, left[1] + right[1]
     elif operator == "%":
-        whole = min(left[0] - left[1], right[0] - right[1])
-    if whole + scale > _MAX_DIGITS and max(_MAX_DIGITS - whole, min(scale, 6)) < scale:
+        integral = min(left[0] - left[1], right[0] - right[1])
+    if integral + scale > _MAX_DIGITS and max(_MAX_DIGITS - integral, min(scale, 6)) < scale:
         fix = "Write `cast(x as double)`."
         raise Unfitting(f"`{operator}` gives decimals of more than {_MAX_DIGITS} digits", fix)
-    return decimal(min(whole + scale, _MAX_DIGITS), scale)
+    return decimal(min(integral + scale, _MAX_DIGITS), scale)
 
 
 def _common_number(operands: Iterable[Typed]) -> Type | None:
     """The widest of them. Raises Unfitting where decimals are too wide for one type."""
-    known = [each for each in operands if group(each.type) == "number"]
-    kinds = {_kind(each) for each in known}
+    numbers = [number for number in operands if group(number.type) == "number"]
+    kinds = {_kind(number) for number in numbers}
     if "decimal" not in kinds:
-        return max((each.type for each in known if each.type), key=lambda type_: INTEGERS[type_.kind])
-    sizes = [digits(each) for each in known]
-    whole, scale = max(size - scale for size, scale in sizes), max(scale for _, scale in sizes)
-    if whole + scale > _MAX_DIGITS:
+        return max((number.type for number in numbers if number.type), key=lambda type_: INTEGERS[type_.kind])
+    sizes = [digits(number) for number in numbers]
+    integral, scale = max(size - scale for size, scale in sizes), max(scale for _, scale in sizes)
+    if integral + scale > _MAX_DIGITS:
         fix = "Write `cast(x as double)`."
         raise Unfitting(f"decimals meet of which no type of {_MAX_DIGITS} digits holds all", fix)
-    return decimal(whole + scale, scale)
+    return decimal(integral + scale, scale)

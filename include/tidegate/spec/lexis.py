@@ -71,12 +71,12 @@ def split(text: str) -> tuple[list[Word], list[Fault]]:
     words: list[Word] = []
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None or found.lastgroup == "comment":
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup == "comment":
             return [], [_unusable(text, at)]
-        if found.lastgroup != "space":
-            words.append(Word(str(found.lastgroup), found.group(), at, found.end()))
-        at = found.end()
+        if match.lastgroup != "space":
+            words.append(Word(str(match.lastgroup), match.group(), at, match.end()))
+        at = match.end()
     faults = [Fault(*_REFUSED_SYMBOLS[word.text]) for word in words if word.text in _REFUSED_SYMBOLS]
     return words, faults
 
@@ -96,14 +96,14 @@ def _unusable_whole(text: str) -> Fault | None:
 
 def _unusable(text: str, at: int) -> Fault:
     """Why the text cannot be split at this place."""
-    here = text[at]
+    character = text[at]
     if text.startswith(("--", "/*"), at):
         return Fault("comments and hints are not allowed", "Put the comment above it, with `#`.")
-    if here in "'\"`":
-        return Fault(f"the quote {here} is never closed", "Close it, or put a backslash before it.")
-    if here in _UNUSABLE:
-        return Fault(*_UNUSABLE[here])
-    return Fault(f"{here!r} cannot stand outside of quotes", "Put unusual column names into backticks.")
+    if character in "'\"`":
+        return Fault(f"the quote {character} is never closed", "Close it, or put a backslash before it.")
+    if character in _UNUSABLE:
+        return Fault(*_UNUSABLE[character])
+    return Fault(f"{character!r} cannot stand outside of quotes", "Put unusual column names into backticks.")
 
 
 def string_value(literal: str) -> str:
@@ -115,36 +115,36 @@ def string_value(literal: str) -> str:
     return read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    short, long, octal, other = found.groups()
+def _unescaped(match: re.Match[str]) -> str:
+    short, long, octal, character = match.groups()
     if short or long:
         code = int(short or long, 16)
         return chr(code) if code <= 0x10FFFF else ""
     if octal:
         return chr(int(octal, 8))
-    return found[0] if other in "%_" else _CONTROLS.get(other, other)
+    return match[0] if character in "%_" else _CONTROLS.get(character, character)
 
 
 def types(words: list[Word]) -> list[range]:
     """Where types are written: in each `cast(… as TYPE)`, the positions of the words of TYPE."""
-    found = []
+    spans = []
     for at, word in enumerate(words[:-1]):
         if word.says("cast", "try_cast") and words[at + 1].says("("):
             start, end = _type_in(words, at + 2)
-            found.append(range(start, end))
-    return found
+            spans.append(range(start, end))
+    return spans
 
 
 def _type_in(words: list[Word], at: int) -> tuple[int, int]:
     """From behind the `as` of a cast to its closing parenthesis."""
     depth, start = 1, len(words)
-    for here in range(at, len(words)):
-        word = words[here]
+    for position in range(at, len(words)):
+        word = words[position]
         depth += word.says("(", "[") - word.says(")", "]")
         if depth == 1 and word.says("as") and start == len(words):
-            start = here + 1
+            start = position + 1
         if depth == 0:
-            return min(start, here), here
+            return min(start, position), position
     return len(words), len(words)
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from tidegate.errors import PipelineInvalid, Problem
+from tidegate.spec.folder import pipeline_files
 from tidegate.spec.grammar import not_built
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.scope import Scope
 from tidegate.spec.told import tell
 from tidegate.spec.tree import Tree, read, read_text, unlocated
 
-_NAMES = re.compile(r"""^(pipeline|generation):[ \t]*["']?(\w+)""", re.MULTILINE)
+_PIPELINE = re.compile(r"""^pipeline:[ \t]*["']?(\w+)""", re.MULTILINE)
 
 
 def load_pipeline(path: Path) -> Pipeline:
@@ -40,7 +42,7 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
     """
     found: dict[Path, Pipeline] = {}
     errors = []
-    for path in sorted(folder.glob("*.yaml")):
+    for path in pipeline_files(folder):
         try:
             found[path] = load_pipeline(path)
         except PipelineInvalid as error:
@@ -50,19 +52,28 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
     return accepted, [*errors, *refused.values()]
 
 
-def stream_in_broken_file(file: str) -> tuple[str, int | None] | None:
-    """Pipeline and generation that a file names, which has mistakes and may be no YAML at all.
+def load_pipeline_of_folder(path: Path) -> Pipeline:
+    """The pipeline in a file of a folder, if `load_pipelines` accepts it there. Raises PipelineInvalid.
 
-    The generation is None where that cannot be told; so is the answer where the file names no pipeline.
+    Of the others it reads those only that have the pipeline's name, or that of one whose state it looks up.
     """
-    try:
-        lines = dict(reversed(_NAMES.findall(read_text(Path(file)))))
-    except PipelineInvalid:
-        return None
-    generation = lines.get("generation", "1").replace("_", "")
-    if "pipeline" not in lines:
-        return None
-    return lines["pipeline"], int(generation) if generation.isdecimal() else None
+    pipeline = load_pipeline(path)
+    names = {pipeline.pipeline, *(lookup.state[0] for lookup in pipeline.lookup if lookup.state)}
+    pipelines = {path: pipeline}
+    for other in sorted(path.parent.glob("*.yaml")):
+        with suppress(PipelineInvalid):
+            if other != path and _may_be_of(read_text(other), names):
+                pipelines[other] = load_pipeline(other)
+    refusal = dict(_refused(pipelines)).get(path)
+    if refusal is not None:
+        raise refusal
+    return pipeline
+
+
+def _may_be_of(text: str, names: Container[str]) -> bool:
+    """Whether a file's text is of one of these pipelines; where that is not plain to see, it may be."""
+    match = _PIPELINE.search(text)
+    return match is None or match[1] in names
 
 
 def _refused(found: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvalid]]:

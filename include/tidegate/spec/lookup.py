@@ -24,8 +24,8 @@ _PATH = re.compile(
 
 
 def _check_table(table: str, info: Info) -> str:
-    if (found := _STATE.fullmatch(table)) is not None:
-        if found["pipeline"] == scope_of(info).pipeline:
+    if (match := _STATE.fullmatch(table)) is not None:
+        if match["pipeline"] == scope_of(info).pipeline:
             fix = "Use a second stage: it reads what the first one emits."
             raise mistake(f"`{table}` is the state of this pipeline itself", fix)
         return table
@@ -39,17 +39,17 @@ def _check_table(table: str, info: Info) -> str:
 
 
 def _check_on(name: str, info: Info) -> str:
-    known = scope_of(info).columns
-    if known is None:
+    columns = scope_of(info).columns
+    if columns is None:
         return name
     if name == KEY:
-        if KEY in known:
+        if KEY in columns:
             fix = "Use another column of the record."
             raise mistake("`key` is a column of the source, but means the record's key here", fix)
         return name
-    if name not in known:
-        raise mistake(f"the column `{name}` does not exist", among(name, [KEY, *known]))
-    type_ = known[name]
+    if name not in columns:
+        raise mistake(f"the column `{name}` does not exist", among(name, [KEY, *columns]))
+    type_ = columns[name]
     if type_ is not None and group(type_) == "nested":
         raise mistake(f"`{name}` is {type_.text}, and not a single value", "Look up by single values.")
     return name
@@ -57,10 +57,10 @@ def _check_on(name: str, info: Info) -> str:
 
 def _note_column(name: str, info: Info) -> str:
     scope = scope_of(info)
-    taken = {each.lower(): each for each in (*(scope.columns or ()), *scope.lookups)}
+    taken = {column.lower(): column for column in (*(scope.columns or ()), *scope.lookups)}
     if name.lower() in taken:
-        other = taken[name.lower()]
-        whose = "another lookup's" if other in scope.lookups else "the source's"
+        taken_name = taken[name.lower()]
+        whose = "another lookup's" if taken_name in scope.lookups else "the source's"
         raise mistake(f"`{name}` is {whose} column already", "Take it from one place only.")
     scope.lookups[name] = None
     return name
@@ -89,8 +89,8 @@ class Lookup(Model):
     @property
     def state(self) -> tuple[str, str] | None:
         """Pipeline and stage whose state is looked up; None for a Delta table."""
-        found = _STATE.fullmatch(self.table)
-        return (found["pipeline"], found["stage"]) if found else None
+        match = _STATE.fullmatch(self.table)
+        return (match["pipeline"], match["stage"]) if match else None
 
     def state_mistake(self, stage: Stage) -> tuple[str, str] | None:
         """What is wrong, and the fix, where `on` does not name one entry of the state of the stage that is
@@ -111,7 +111,7 @@ class Lookup(Model):
                 "without a window follow in that pipeline (`reduce: latest`), and look that one up."
             )
             return what, fix
-        named = [name for name in WINDOW_COLUMNS if name in (*self.on, *self.columns)]
-        if named and not windowed:
-            return f"`{self.table}` has no windows, and so no `{named[0]}`", "Leave it out."
+        window_columns = [name for name in WINDOW_COLUMNS if name in (*self.on, *self.columns)]
+        if window_columns and not windowed:
+            return f"`{self.table}` has no windows, and so no `{window_columns[0]}`", "Leave it out."
         return None

@@ -82,6 +82,18 @@ def check_connection(name: str) -> str:
     raise mistake("that is not a connection's name", fix)
 
 
+def check_kafka_connection(name: str) -> str:
+    """The same, of Kafka."""
+    if _CONNECTION.fullmatch(name) and name != "port":  # TIDEGATE_KAFKA_PORT is that of a local broker
+        return name
+    fix = (
+        "Write a name such as `reports`: lower-case letters, digits and _, and not `port`. Where its brokers "
+        "are does not stand here, but in the environment as TIDEGATE_KAFKA_REPORTS, or in Airflow's "
+        "connection `tidegate_kafka_reports`."
+    )
+    raise mistake("that is not a connection's name", fix)
+
+
 def check_column(name: str) -> str:
     """A name that JSON, Spark and Delta all can hold. Two underscores begin tidegate's own columns."""
     if name.startswith("__"):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, field_validator
 from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
+from tidegate.spec.airflow import AirflowSettings
+from tidegate.spec.connection import Connection
 from tidegate.spec.cron import PRESETS, cron_mistake
+from tidegate.spec.durations import Duration
+from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.scope import Model, filled, scope_of
@@ -32,19 +37,50 @@ def _read_schedule(text: str) -> str:
     return text
 
 
+def _read_start_date(written: Any, info: Info) -> Any:
+    return read_start_date(written, info.data.get("timezone", UTC))
+
+
+def _since_when(catchup: bool, info: Info) -> bool:
+    if catchup and "start_date" in info.data and info.data["start_date"] is None:
+        fix = "Write `start_date: 2026-01-31` beside it: the first interval begins there."
+        raise mistake("`catchup: true` does not say since when", fix)
+    return catchup
+
+
 def _note_name(name: str, info: Info) -> str:
     scope_of(info).pipeline = name
     return name
 
 
-class Written(Model):
-    """A pipeline as it is written."""
+class Scheduling(Model):
+    """Which stream a file is of, and how its batches are started: what a scheduler has to know of it.
+
+    `schedule` is cron in `timezone`. With `catchup`, intervals since `start_date` that have no run yet are
+    made up for, one after the other; without, the newest is enough, since a run reads all that is left.
+    A run that is not through so long after it was queued as `deadline` says is told of.
+
+    What is excluded is of the DAG and not of a batch: plans do not keep it.
+    """
 
     pipeline: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)]
     generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = 1
     schedule: Annotated[str, AfterValidator(_read_schedule)] | None = None
+    timezone: Annotated[str, AfterValidator(check_timezone)] = Field(default=UTC, exclude=True)
+    start_date: Annotated[datetime | None, BeforeValidator(_read_start_date)] = Field(
+        default=None, exclude=True
+    )
+    catchup: Annotated[StrictBool, AfterValidator(_since_when)] = Field(default=False, exclude=True)
+    deadline_ms: Duration | None = Field(alias="deadline", default=None, exclude=True)
     tasks: Literal["five", "one"] = "five"
     """How many tasks of Airflow a batch is: one for each step, or a single one for all of them."""
+
+    airflow: AirflowSettings = Field(default=AirflowSettings(), exclude=True)
+
+
+class Written(Scheduling):
+    """A pipeline as it is written."""
+
     source: Source
     lookup: tuple[Lookup, ...] = ()
     stages: Annotated[tuple[Stage, ...], BeforeValidator(filled)]
@@ -74,6 +110,12 @@ class Pipeline(Written):
     def key_columns(self) -> tuple[str, ...]:
         """The columns that make up the key; none when the record's own key is used."""
         return self.source.key or ()
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """What has to be set for it, each once, the source's first."""
+        of_sinks = [connection for sink in self.sinks for connection in sink.connections]
+        return tuple(dict.fromkeys([self.source.cluster, *of_sinks]))
 
     def stage_of(self, sink: SinkModel) -> Stage:
         """The stage whose emissions a sink gets."""

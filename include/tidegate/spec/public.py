@@ -1,5 +1,6 @@
 """All that `tidegate.spec` has for others."""
 
+from tidegate.spec.airflow import AirflowSettings, SparkPlacement
 from tidegate.spec.cases import (
     Case,
     CaseRecord,
@@ -13,7 +14,9 @@ from tidegate.spec.cases import (
 from tidegate.spec.columns import Column
 from tidegate.spec.compatibility import Change, incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
+from tidegate.spec.connection import Connection
 from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.defaults import Defaults, load_defaults
 from tidegate.spec.emit import (
     Buffer,
     ChangeEmit,
@@ -24,17 +27,19 @@ from tidegate.spec.emit import (
     WindowCloseEmit,
 )
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
+from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
 from tidegate.spec.kernel import deduplication_stage, kernel_stage
+from tidegate.spec.legible import legible_scheduling, stream_in_broken_file
 from tidegate.spec.load import (
     load_pipeline,
+    load_pipeline_of_folder,
     load_pipelines,
     parse_case_pipeline,
     parse_pipeline,
-    stream_in_broken_file,
 )
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
-from tidegate.spec.pipeline import Pipeline, Quality
+from tidegate.spec.pipeline import Pipeline, Quality, Scheduling
 from tidegate.spec.planned import python_functions, with_digests
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
@@ -45,6 +50,7 @@ from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 __all__ = [
     "Pipeline",
+    "Scheduling",
     "Source",
     "Column",
     "DeduplicateColumns",
@@ -67,14 +73,23 @@ __all__ = [
     "Sink",
     "SinkModel",
     "MessageRules",
+    "Connection",
     "KafkaSink",
     "TableSink",
     "SqlSink",
     "Quality",
+    "AirflowSettings",
+    "SparkPlacement",
+    "Defaults",
+    "load_defaults",
+    "DEFAULTS_FILE",
+    "pipeline_files",
     "kernel_stage",
     "deduplication_stage",
     "load_pipeline",
+    "load_pipeline_of_folder",
     "load_pipelines",
+    "legible_scheduling",
     "stream_in_broken_file",
     "parse_pipeline",
     "parse_case_pipeline",

@@ -33,7 +33,7 @@ class Aggregate(Model):
     argument: str | None = None
 
 
-def parse_aggregate(text: str, known: Known | None) -> tuple[tuple[str, str | None], list[Fault]]:
+def parse_aggregate(text: str, columns: Known | None) -> tuple[tuple[str, str | None], list[Fault]]:
     """Function and argument of an aggregate's text, and all that is wrong with it."""
     words, faults = lexis.split(text)
     if not words:
@@ -47,7 +47,7 @@ def parse_aggregate(text: str, known: Known | None) -> tuple[tuple[str, str | No
     if [word.text for word in inside] == ["*"]:
         return (function, None), faults + _count_only(function)
     argument = text[words[1].end : words[end].start].strip()
-    faults += _argument_faults(inside, argument, function, known)
+    faults += _argument_faults(inside, argument, function, columns)
     return (function, argument), faults
 
 
@@ -85,7 +85,7 @@ def _count_only(function: str) -> list[Fault]:
 
 
 def _argument_faults(
-    inside: list[lexis.Word], argument: str, function: str, known: Known | None
+    inside: list[lexis.Word], argument: str, function: str, columns: Known | None
 ) -> list[Fault]:
     if not inside:
         return [Fault(f"`{function}()` is of nothing", _EXAMPLE)]
@@ -93,9 +93,9 @@ def _argument_faults(
         return [_DISTINCT]
     if _has_comma(inside):
         return [Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")]
-    if faults := check_expression(argument, known):
+    if faults := check_expression(argument, columns):
         return faults
-    type_ = expression_type(argument, known)
+    type_ = expression_type(argument, columns)
     if function in ("sum", "avg") and group(type_) not in ("number", None):
         fix = "Give it a number, such as `cast(x as double)` or `if(x, 1, 0)`."
         return [Fault(f"`{function}` is of numbers, not of {type_ and type_.text}", fix)]
@@ -115,9 +115,9 @@ def _has_comma(words: list[lexis.Word]) -> bool:
     return False
 
 
-def result_type(function: str, argument: str | None, known: Known | None) -> Type | None:
+def result_type(function: str, argument: str | None, columns: Known | None) -> Type | None:
     """The type of an aggregate's result, where it can be told without Spark."""
-    type_ = expression_type(argument, known) if argument is not None else BIGINT
+    type_ = expression_type(argument, columns) if argument is not None else BIGINT
     if function == "count":
         return BIGINT
     if function.startswith("collect_"):
@@ -170,12 +170,15 @@ def _resolve(written: str | dict[str, str], info: Info) -> str | tuple[Aggregate
     if taken := [name for name in written if name.lower() in keys]:
         fix = f"Give it another name; the key column `{keys[taken[0].lower()]}` is in the outbox anyway."
         raise mistake(f"`{taken[0]}` is a key column, but is also an aggregate", fix)
-    found = []
+    aggregates = []
     for name, text in written.items():
         (function, argument), _ = parse_aggregate(text, stage.columns)
-        found.append(Aggregate(name=name, function=function, argument=argument))
-    stage.emitted = {each.name: result_type(each.function, each.argument, stage.columns) for each in found}
-    return tuple(found)
+        aggregates.append(Aggregate(name=name, function=function, argument=argument))
+    stage.emitted = {
+        aggregate.name: result_type(aggregate.function, aggregate.argument, stage.columns)
+        for aggregate in aggregates
+    }
+    return tuple(aggregates)
 
 
 _Texts = dict[Annotated[str, AfterValidator(names.check_emitted)], Annotated[str, AfterValidator(_read)]]

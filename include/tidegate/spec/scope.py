@@ -45,13 +45,15 @@ class StageScope:
 class Scope:
     """What is known so far of the file being read. None: not known, because it has mistakes itself.
 
-    `columns` are those of the source; `timestamp` and `key` of the source and all expressions see them with
-    the type of one element where `explode` takes an array apart. `lookups` are those that lookups add.
-    `compared` are those that the `emit` which is being read compares.
+    `connection` and `topics` are where the source is, `columns` those of the source; `timestamp` and `key`
+    of the source and all expressions see them with the type of one element where `explode` takes an array
+    apart. `lookups` are those that lookups add. `compared` are those that the `emit` which is being read
+    compares.
     """
 
     in_case: bool = False
     pipeline: str | None = None
+    connection: str | None = None
     topics: tuple[str, ...] = ()
     columns: Known | None = None
     key: tuple[str, ...] | None = None

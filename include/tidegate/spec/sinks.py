@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, StrictBool
 from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
+from tidegate.spec.connection import Connection
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.scope import Model, StageScope, Topic, scope_of
 
@@ -40,7 +41,9 @@ def _needs_key(with_key: bool, info: Info) -> bool:
 
 
 def _not_a_source(topic: str, info: Info) -> str:
-    if topic in scope_of(info).topics:
+    """By names. Whether two connections are one cluster, the topics' ids tell when a batch is planned."""
+    scope = scope_of(info)
+    if topic in scope.topics and info.data.get("connection", scope.connection) == scope.connection:
         raise mistake(f"`{topic}` is also a source: the pipeline would read itself", "Use another topic.")
     return topic
 
@@ -65,11 +68,11 @@ Treatment = Literal["halt", "quarantine"]
 class MessageRules:
     """What is to be known before a batch is computed of a sink that sends emissions as messages.
 
-    Their text is written beside the columns; those that the sink would refuse are found then. `topic`: by
+    Their text is written beside the columns; those that the sink would refuse are found then. `target`: by
     which a plan has the timestamps that it takes.
     """
 
-    topic: str
+    target: str
     with_key: bool
     too_large: Treatment
     refused_timestamp: Treatment
@@ -92,19 +95,26 @@ class SinkModel(Model):
         return None
 
     @property
-    def connections(self) -> tuple[str | None, ...]:
-        """The SQL connections that have to be set for it, by their names; None is the one without a name."""
+    def connections(self) -> tuple[Connection, ...]:
+        """What has to be set for it."""
         return ()
+
+    @property
+    def is_per_generation(self) -> bool:
+        """Whether each generation has another target by the same name."""
+        return False
 
 
 class KafkaSink(SinkModel):
     """Emissions go to a topic; with `with_key` the key columns are in the value too.
 
+    `connection`: the Kafka cluster, by its name; without one TIDEGATE_KAFKA, whichever the source's is.
     `too_large`: whether an emission that Kafka would not take halts the batch, or is quarantined.
     `refused_timestamp`: the same, for one whose timestamp the topic would not take.
     """
 
     kind: Literal["kafka"]
+    connection: Annotated[str, AfterValidator(names.check_kafka_connection)] | None = None
     topic: Annotated[Topic, AfterValidator(_not_a_source)]
     too_large: Treatment = "halt"
     refused_timestamp: Treatment = "halt"
@@ -112,12 +122,22 @@ class KafkaSink(SinkModel):
     @property
     def name(self) -> str:
         """Unique in the pipeline."""
-        return f"kafka:{self.topic}"
+        return f"kafka:{self.target}"
+
+    @property
+    def target(self) -> str:
+        """The topic, and which cluster's: no topic has a colon in its name."""
+        return f"{self.connection}:{self.topic}" if self.connection else self.topic
 
     @property
     def messages(self) -> MessageRules:
         """It sends the value as JSON text."""
-        return MessageRules(self.topic, self.with_key, self.too_large, self.refused_timestamp)
+        return MessageRules(self.target, self.with_key, self.too_large, self.refused_timestamp)
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """One."""
+        return (Connection("kafka", self.connection),)
 
 
 class TableSink(SinkModel):
@@ -130,6 +150,11 @@ class TableSink(SinkModel):
     def name(self) -> str:
         """Unique in the pipeline."""
         return f"table:{self.path}" if self.path else "table"
+
+    @property
+    def is_per_generation(self) -> bool:
+        """A table without a path is in the generation's own folder."""
+        return self.path is None
 
 
 class SqlSink(SinkModel):
@@ -150,9 +175,9 @@ class SqlSink(SinkModel):
         return f"sql:{self.connection}:{self.table}" if self.connection else f"sql:{self.table}"
 
     @property
-    def connections(self) -> tuple[str | None, ...]:
+    def connections(self) -> tuple[Connection, ...]:
         """One."""
-        return (self.connection,)
+        return (Connection("sql", self.connection),)
 
 
 AnySink = KafkaSink | TableSink | SqlSink

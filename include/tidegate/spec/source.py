@@ -6,10 +6,12 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJsonSchema
 from pydantic import ValidationInfo as Info
 
+from tidegate.spec import names
 from tidegate.spec.columns import Column, parse_columns, parse_type
+from tidegate.spec.connection import Connection
 from tidegate.spec.deduplicate import Deduplicate
 from tidegate.spec.keys import check_key
 from tidegate.spec.mistakes import as_mistake, listed, mistake, shown
@@ -100,6 +102,11 @@ def _known_time(name: str, info: Info) -> str:
     return name
 
 
+def _note_connection(name: str | None, info: Info) -> str | None:
+    scope_of(info).connection = name
+    return name
+
+
 def _note_topics(topics: tuple[str, ...], info: Info) -> tuple[str, ...]:
     scope_of(info).topics = topics
     return topics
@@ -118,13 +125,37 @@ def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None
 Topics = Annotated[
     tuple[Topic, ...], BeforeValidator(filled), AfterValidator(distinct), AfterValidator(_note_topics)
 ]
-Columns = Annotated[tuple[Column, ...], BeforeValidator(_read_columns), AfterValidator(_note_columns)]
+Columns = Annotated[
+    tuple[Column, ...],
+    BeforeValidator(_read_columns),
+    AfterValidator(_note_columns),
+    WithJsonSchema({"type": ["string", "null"]}),
+]
+Start = Annotated[
+    Literal["earliest", "latest"] | int,
+    BeforeValidator(_read_start),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["earliest", "latest"]},
+                {"type": "integer"},
+                {"pattern": r"^\d{4}-\d\d-\d\d[T ]"},
+            ]
+        }
+    ),
+]
 
 
 class Source(Model):
     """Which records are read, and what they are made of. `explode` names an array column: inside of `key`,
-    `timestamp`, `deduplicate` and the stages' expressions that column is one of its elements."""
+    `timestamp`, `deduplicate` and the stages' expressions that column is one of its elements.
 
+    `connection`: the Kafka cluster that it is in, by its name; where that is, is never in the file.
+    """
+
+    connection: Annotated[
+        Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
+    ] = None
     topics: Topics
     format: Literal["json", "string", "bytes"]
     columns: Columns = Field(default=None)  # type: ignore[arg-type]  # resolved while reading
@@ -137,4 +168,9 @@ class Source(Model):
     timestamp: Annotated[str, AfterValidator(_known_time)] = "record"
     deduplicate: Deduplicate = "offset"
     max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = None
-    start: Annotated[Literal["earliest", "latest"] | int, BeforeValidator(_read_start)] = "earliest"
+    start: Start = "earliest"
+
+    @property
+    def cluster(self) -> Connection:
+        """The Kafka cluster that it is in."""
+        return Connection("kafka", self.connection)

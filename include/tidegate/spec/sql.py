@@ -67,10 +67,10 @@ _UNITS = (
 )
 
 
-def check_expression(text: str, known: Known | None) -> list[Fault]:
+def check_expression(text: str, columns: Known | None) -> list[Fault]:
     """All that is wrong with one expression; empty when Spark may run it.
 
-    `known` are the columns that it may name; None when they could not be read (then any name will do).
+    `columns` are those that it may name; None when they could not be read (then any name will do).
     """
     words, faults = lexis.split(text)
     if not words:
@@ -79,7 +79,7 @@ def check_expression(text: str, known: Known | None) -> list[Fault]:
     faults += [*qualified, *_types(text, words), *_refusals(names)]
     try:
         tree = _parse(text, words, names)
-        return faults + _inside(tree, names, known, constants_too=not faults)
+        return faults + _inside(tree, names, columns, constants_too=not faults)
     except (sqlglot.errors.SqlglotError, _Unclear) as error:
         # what is refused by name often does not parse either: that would say the same twice
         return faults or [_unparsed(error)]
@@ -159,7 +159,9 @@ def _unparsed(error: Exception) -> Fault:
     return Fault(str(error).partition("\n")[0] or "it cannot be read", fix)
 
 
-def _inside(tree: exp.Expr, names: list[lexis.Word], known: Known | None, constants_too: bool) -> list[Fault]:
+def _inside(
+    tree: exp.Expr, names: list[lexis.Word], columns: Known | None, constants_too: bool
+) -> list[Fault]:
     """What is wrong with the parts. A call that is refused by name is not refused again as a constant."""
     nodes = list(tree.walk(bfs=False, prune=lambda node: isinstance(node, exp.DataType)))
     if faults := [fault for node in nodes for fault in _structure(node)]:
@@ -167,8 +169,8 @@ def _inside(tree: exp.Expr, names: list[lexis.Word], known: Known | None, consta
     casts = sum(name.says("cast", "try_cast") for name in names)
     if sum(isinstance(node, _CALLS) for node in nodes) != len(names) - casts:
         raise _Unclear("it can be read in two ways")
-    columns = (_column(node, known) for node in nodes if isinstance(node, exp.Column))
-    return [*filter(None, columns), *(constants.faults(tree, known or {}) if constants_too else ())]
+    column_faults = (_column(node, columns) for node in nodes if isinstance(node, exp.Column))
+    return [*filter(None, column_faults), *(constants.faults(tree, columns or {}) if constants_too else ())]
 
 
 # structure
@@ -205,26 +207,26 @@ def _placed(node: exp.Identifier) -> bool:
     for kind, place in _PLACES:
         if isinstance(parent, kind) and place in (None, node.arg_key):
             return True
-    around = node.find_ancestor(exp.Lambda)
-    while around is not None:
-        if any(variable.name.lower() == node.name.lower() for variable in around.expressions):
+    enclosing = node.find_ancestor(exp.Lambda)
+    while enclosing is not None:
+        if any(variable.name.lower() == node.name.lower() for variable in enclosing.expressions):
             return True
-        around = around.find_ancestor(exp.Lambda)
+        enclosing = enclosing.find_ancestor(exp.Lambda)
     return False
 
 
 # columns
 
 
-def _column(node: exp.Column, known: Known | None) -> Fault | None:
+def _column(node: exp.Column, columns: Known | None) -> Fault | None:
     """The column must be known, and so must the fields that are taken out of it."""
     path = path_of(node)
-    if known is None or _is_unit(node):
+    if columns is None or _is_unit(node):
         return None
-    if path[0].lower() not in {name.lower() for name in known}:
-        return _unknown_column(path[0], known)
+    if path[0].lower() not in {name.lower() for name in columns}:
+        return _unknown_column(path[0], columns)
     for size in range(2, len(path) + 1):
-        outer = column_type(path[: size - 1], known)[1]
+        outer = column_type(path[: size - 1], columns)[1]
         if outer is not None and _field(outer, path[size - 1]) is None:
             name = path[size - 1]
             fix = did_you_mean(name, [field for field, _ in outer.fields], f"It is {outer.text}.")
@@ -232,14 +234,14 @@ def _column(node: exp.Column, known: Known | None) -> Fault | None:
     return None
 
 
-def column_type(path: list[str], known: Known | None) -> tuple[list[str], Type | None]:
+def column_type(path: list[str], columns: Known | None) -> tuple[list[str], Type | None]:
     """A column or field that exists: its name as it was declared, and its type where that is known."""
-    declared = {name.lower(): name for name in known or ()}
+    declared = {name.lower(): name for name in columns or ()}
     name = declared.get(path[0].lower(), path[0])
-    names, type_ = [name], known.get(name) if known else None
+    names, type_ = [name], columns.get(name) if columns else None
     for field in path[1:]:
-        found = {each.lower(): each for each, _ in type_.fields} if type_ else {}
-        names.append(found.get(field.lower(), field))
+        fields = {field_name.lower(): field_name for field_name, _ in type_.fields} if type_ else {}
+        names.append(fields.get(field.lower(), field))
         type_ = _field(type_, field) if type_ else None
     return names, type_
 
@@ -247,10 +249,10 @@ def column_type(path: list[str], known: Known | None) -> tuple[list[str], Type |
 def path_of(node: exp.Column) -> list[str]:
     """`a.b.c` as a list, however deep."""
     path = [part.name for part in node.parts]
-    here: exp.Expr = node
-    while isinstance(here.parent, exp.Dot) and here.arg_key == "this":
-        here = here.parent
-        path.append(here.expression.name)
+    outer: exp.Expr = node
+    while isinstance(outer.parent, exp.Dot) and outer.arg_key == "this":
+        outer = outer.parent
+        path.append(outer.expression.name)
     return path
 
 
@@ -278,9 +280,9 @@ def _is_unit(node: exp.Column) -> bool:
     )
 
 
-def _unknown_column(name: str, known: Known) -> Fault:
+def _unknown_column(name: str, columns: Known) -> Fault:
     group = classified().get(name.lower())
     if group and group.name in ("clock", "environment"):
         return Fault(f"`{name}` {group.why}", group.fix)
-    fix = did_you_mean(name, known, f"The columns are {listed(known)}." if known else "")
+    fix = did_you_mean(name, columns, f"The columns are {listed(columns)}." if columns else "")
     return Fault(f"the column `{name}` does not exist", fix)

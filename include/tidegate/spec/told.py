@@ -34,9 +34,12 @@ def tell(
     problems = []
     for details in error.errors(include_url=False):
         route = _route(details, grammar)
-        if any(route[: len(other)] == other for other in elsewhere):
+        if any(route[: len(covered)] == covered for covered in elsewhere):
             continue
-        problems += [tree.problem(route, *each) for each in _words(details, route, tree.data, grammar)]
+        problems += [
+            tree.problem(route, *message_and_fix)
+            for message_and_fix in _words(details, route, tree.data, grammar)
+        ]
     return problems
 
 
@@ -65,10 +68,10 @@ def _words(details: ErrorDetails, route: Route, data: Any, grammar: Grammar) -> 
         return [_not_one_of(details, context)]
     example = grammar.example(route)
     fix = f"Write for example `{example}`." if example else f"Known are {listed(grammar.fields(''))}."
-    return [(_plainly(details, route), fix)]
+    return [(_message(details, route), fix)]
 
 
-def _plainly(details: ErrorDetails, route: Route) -> str:
+def _message(details: ErrorDetails, route: Route) -> str:
     kind, written = details["type"], shown(details["input"])
     if kind in ("missing", "union_tag_not_found"):
         return f"`{route[-1]}` is missing"
@@ -82,13 +85,13 @@ def _plainly(details: ErrorDetails, route: Route) -> str:
 def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
     """A field that is not known here: misspelt, out of place, or of another choice."""
     parent, name = grammar.generic(route[:-1]), str(route[-1])
-    known = grammar.fields(parent)
-    if name in known and parent in grammar.choices:
-        around = _at(data, route[:-1])
-        chooser = next((each for each in grammar.choices[parent] if each in around), name)
-        return f"`{name}` does not go with `{chooser}: {around.get(chooser)}`", "Leave it out."
+    fields = grammar.fields(parent)
+    if name in fields and parent in grammar.choices:
+        mapping = _at(data, route[:-1])
+        chooser = next((field for field in grammar.choices[parent] if field in mapping), name)
+        return f"`{name}` does not go with `{chooser}: {mapping.get(chooser)}`", "Leave it out."
     place = f" in `{route[-2]}`" if len(route) > 1 and isinstance(route[-2], str) else ""
-    fix = did_you_mean(name, known, f"Known are {listed(known)}." if known else "Leave it out.")
+    fix = did_you_mean(name, fields, f"Known are {listed(fields)}." if fields else "Leave it out.")
     return f"unknown field `{name}`{place}", fix
 
 
@@ -96,9 +99,9 @@ def _not_one_of(details: ErrorDetails, context: dict[str, Any]) -> tuple[str, st
     """A word out of a few, which pydantic gives as a text: `'json', 'string' or 'bytes'`."""
     written = context.get("tag", details["input"])
     expected = str(context.get("expected_tags", context.get("expected")))
-    known = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
-    choices = f"Write {listed(known)}." if len(known) == 1 else f"Write one of {listed(known)}."
-    return f"{shown(written)} is not known", did_you_mean(str(written), known, choices)
+    allowed = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
+    choices = f"Write {listed(allowed)}." if len(allowed) == 1 else f"Write one of {listed(allowed)}."
+    return f"{shown(written)} is not known", did_you_mean(str(written), allowed, choices)
 
 
 def _at(data: Any, route: Route) -> Any:

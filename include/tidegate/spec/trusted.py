@@ -19,7 +19,7 @@ def check_function(name: str) -> str:
     if not found:
         raise mistake(f"{name!r} does not name a function", "Write `module:function`: `shop.compare:same`.")
     module = found["module"]
-    if not _is_trusted(module):
+    if not is_trusted(module):
         fix = f"Whoever runs tidegate has to list it in the environment: `{VARIABLE}={module},…`."
         raise mistake(f"the module `{module}` may not be called", fix)
     return name
@@ -29,14 +29,15 @@ def require_trusted(names: Iterable[str]) -> None:
     """Of functions that were planned with: whether they may still be called. Raises UserFunctionFailed."""
     for name in names:
         module = name.partition(":")[0]
-        if not _is_trusted(module):
+        if not is_trusted(module):
             raise UserFunctionFailed(
                 f"The function {name}, which the batch was planned with, may not be called any more",
                 f"List `{module}` in {VARIABLE} again, or tidegate doctor PIPELINE --drop-plan.",
             )
 
 
-def _is_trusted(module: str) -> bool:
+def is_trusted(module: str) -> bool:
+    """Whether a module, or a package around it, is listed."""
     trusted = {name.strip() for name in os.environ.get(VARIABLE, "").split(",")}
     parts = module.split(".")
     return any(".".join(parts[:size]) in trusted for size in range(1, len(parts) + 1))

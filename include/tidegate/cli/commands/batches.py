@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.options import as_json, clock, until
+from tidegate.cli.options import as_json, clock, pipeline_argument, pipeline_names, until
 
 
 @click.command()
@@ -21,7 +21,7 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("pipeline")
+@pipeline_argument
 @until
 @click.option("--estimate", is_flag=True, help="Also how large each stage's state is, and can become.")
 @as_json
@@ -33,7 +33,7 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
 
 
 @click.command()
-@click.argument("pipeline")
+@pipeline_argument
 @clock
 @until
 @click.option("--run-id", help="A name; running it again goes on with the same batch.")
@@ -48,7 +48,7 @@ def run(
 
 
 @click.command()
-@click.argument("pipeline")
+@pipeline_argument
 @clock
 @as_json
 def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
@@ -68,7 +68,7 @@ def status(as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("pipelines", nargs=-1)
+@click.argument("pipelines", nargs=-1, shell_complete=pipeline_names)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, do nothing.")
 @as_json
 def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:

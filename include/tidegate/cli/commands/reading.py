@@ -1,4 +1,4 @@
-"""state, emissions, quarantine, explain: what batches have left, and why."""
+"""history, state, emissions, quarantine, explain: how batches went, what they have left, and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from tidegate.cli.options import as_json, batch, generation, of_stream, stage
+from tidegate.cli.options import as_json, batch, generation, of_stream, pipeline_argument, stage
+
+
+@click.command()
+@of_stream
+@click.option("--before", type=int, help="Only batches before this one.")
+def history(before: int | None, **common: Any) -> None:
+    """Show the batches of PIPELINE, the newest first: counts, seconds per step, and what failed."""
+    from tidegate.cli import history
+
+    history.history(before, **common)
 
 
 @click.command()
@@ -43,7 +53,7 @@ def quarantine(batch: int | None, **common: Any) -> None:
 
 
 @click.command()
-@click.argument("pipeline")
+@pipeline_argument
 @click.argument("key")
 @click.option("--batch", type=int, help="This batch; default: the newest.")
 @click.option(

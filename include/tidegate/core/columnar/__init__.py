@@ -1,9 +1,9 @@
 """The kernel on whole columns, where that says the same as record by record (`folding`), only sooner.
 
 Some stages are decided so altogether. Of others only plain keys are: those with a repetition, or whatever
-else a way does not know (its `special` says what) go record by record; where a buffer is bounded, so do the
-others of their partition, which share it. Tests hold the two against each other, and both against a model
-that shares nothing with them.
+else a column kernel does not know (its `special` says what), go record by record; where a buffer is bounded,
+so do the others of their partition, which share it. Tests hold the two against each other, and both against a
+model that shares nothing with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.core.grouping import group_ends
 from tidegate.core.ordering import in_order
 from tidegate.core.stage import Batch, Stage, groups
 
-Way = Callable[[Stage, Batch, pa.Schema, pa.RecordBatch, Counts], Iterator[pa.RecordBatch]]
+ColumnKernel = Callable[[Stage, Batch, pa.Schema, pa.RecordBatch, Counts], Iterator[pa.RecordBatch]]
 """Decides rows of whole keys: gives emissions and state, sorted by hash."""
 
 
@@ -45,7 +45,7 @@ class _PlainKeys(Protocol):
 _OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held, windowed)
 
 
-def way(stage: Stage, batch: Batch, value: pa.StructType) -> Way | None:
+def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKernel | None:
     """How a stage decides its rows on columns; None: it cannot. `value`: the records' columns."""
     if latest.suits(stage, batch, value):
         return latest.fold_columns

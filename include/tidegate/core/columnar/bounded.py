@@ -50,9 +50,9 @@ def suits(bound: Bound) -> bool:
 
 def overfull(bound: Bound, keys: Keys) -> Mask:
     """The rows of partitions of which state has more than there may be: the bound was a larger one."""
-    held = np.bincount(keys.line, keys.begun())
-    found: Mask = (held > _most(bound))[keys.line]
-    return found
+    pending = np.bincount(keys.line, keys.begun())
+    rows: Mask = (pending > _max_records(bound))[keys.line]
+    return rows
 
 
 def require_room(bound: Bound, keys: Keys, first: Ints, step: Ints, counts: Counts) -> None:
@@ -61,9 +61,9 @@ def require_room(bound: Bound, keys: Keys, first: Ints, step: Ints, counts: Coun
     `first`, `step`: the first row of each holding, and the step in which its timer fires.
     """
     occupancy = _Occupancy(keys, first, step)
-    above = occupancy.lines_above(_most(bound))
+    above = occupancy.lines_above(_max_records(bound))
     if above.any():
-        raise buffer_full(bound, _most(bound) + 1)
+        raise buffer_full(bound, _max_records(bound) + 1)
     counts.include({_PEAK: occupancy.peak(~above)})
 
 
@@ -73,19 +73,19 @@ def within(bound: Bound, keys: Keys, natural: Natural, first: Ints, counts: Coun
         require_room(bound, keys, first, natural.step[first], counts)
         return Holdings(first, natural.end[first], np.full(len(first), -1))
     occupancy = _Occupancy(keys, first, natural.step[first])
-    above = occupancy.lines_above(_most(bound))
+    above = occupancy.lines_above(_max_records(bound))
     line = keys.line[first]
     roomy = first[~above[line]]
     counts.include({_PEAK: occupancy.peak(~above)})
     parts = [Holdings(roomy, natural.end[roomy], np.full(len(roomy), -1))]
     for number in np.flatnonzero(above).tolist():
-        partition = _Partition(keys, natural, first[line == number], _most(bound))
+        partition = _Partition(keys, natural, first[line == number], _max_records(bound))
         parts.append(partition.holdings())
         counts.include({_PEAK: partition.peak})
     return _key_by_key(parts)
 
 
-def _most(bound: Bound) -> int:
+def _max_records(bound: Bound) -> int:
     assert bound.max_records is not None
     return bound.max_records
 
@@ -143,7 +143,7 @@ class _Partition:
         of_keys = first[np.diff(keys.number[first], prepend=-1) != 0] - low
         self._begins: list[int] = [*place[of_keys].tolist(), self._rows]  # the last is beyond all records
         heapify(self._begins)
-        self._held: list[tuple[int, int]] = []
+        self._pending: list[tuple[int, int]] = []
         """Due time and first row, whose order is that of the keys."""
         self._holdings: list[int] = []
         """Of one after the other: the first row, the row after the last, the evictor's row or -1."""
@@ -151,34 +151,34 @@ class _Partition:
 
     def holdings(self) -> Holdings:
         """All of them, in the order in which they end."""
-        begins, held, due, step = self._begins, self._held, self._due, self._step
+        begins, pending, due, step = self._begins, self._pending, self._due, self._step
         while True:
-            while held and step[held[0][1]] <= 2 * begins[0]:
+            while pending and step[pending[0][1]] <= 2 * begins[0]:
                 self._fire()
             place = heappop(begins)
             if place == self._rows:
                 break
             row = self._row[place]
-            heappush(held, (due[row], row))
-            if len(held) > self._most:
+            heappush(pending, (due[row], row))
+            if len(pending) > self._most:
                 self._relieve(place)
-            elif len(held) > self.peak:
-                self.peak = len(held)
+            elif len(pending) > self.peak:
+                self.peak = len(pending)
         first, end, evictor = np.array(self._holdings, np.int64).reshape(-1, 3).T
         return Holdings(first + self._low, end + self._low, np.where(evictor < 0, -1, evictor + self._low))
 
     def _fire(self) -> None:
         """The next timer fires."""
-        row = heappop(self._held)[1]
+        row = heappop(self._pending)[1]
         self._release(row, self._end[row], -1)
 
     def _relieve(self, place: int) -> None:
         """After a record that is too much, let out what its time has reached, or else what is due first."""
-        self.peak = len(self._held)
-        while self._step[self._held[0][1]] <= 2 * place + 1:
+        self.peak = len(self._pending)
+        while self._step[self._pending[0][1]] <= 2 * place + 1:
             self._fire()
-        if len(self._held) > self._most:
-            row = heappop(self._held)[1]
+        if len(self._pending) > self._most:
+            row = heappop(self._pending)[1]
             self._release(row, self._row_after(place, row), self._row[place])
 
     def _row_after(self, place: int, row: int) -> int:

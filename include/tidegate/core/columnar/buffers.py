@@ -106,25 +106,25 @@ def _chained(stage: Stage, keys: Keys, timer: _Timers, count: Ints, counts: Coun
 
 def _first_rows(keys: Keys, end: Ints) -> Ints:
     """Each buffer of a key begins where the one before it ends."""
-    nothing = keys.is_state[keys.first] & ~keys.begun()[keys.first]
+    is_empty = keys.is_state[keys.first] & ~keys.begun()[keys.first]
     firsts: list[int] = []
     ends = end.tolist()
-    for row, key_end in zip((keys.first + nothing).tolist(), keys.end.tolist(), strict=True):
+    for row, key_end in zip((keys.first + is_empty).tolist(), keys.end.tolist(), strict=True):
         while row < key_end:
             firsts.append(row)
             row = ends[row]
     return np.array(firsts, np.int64)
 
 
-def batch_ends(batch: Batch, rows: pa.RecordBatch, row: Ints, asked: Mask) -> Ints:
+def batch_ends(batch: Batch, rows: pa.RecordBatch, row: Ints, requested: Mask) -> Ints:
     """The time of rows' partitions at the end of the batch; where it is not asked for, the least."""
     ends = np.full(len(row), batch.least_end)
     if batch.ends:
-        places = pa.array(row[asked])
+        places = pa.array(row[requested])
         homes = zip(
             rows.column("topic").take(places).to_pylist(),
             rows.column("partition").take(places).to_pylist(),
             strict=True,
         )
-        ends[asked] = [batch.ends.get(home, batch.least_end) for home in homes]
+        ends[requested] = [batch.ends.get(home, batch.least_end) for home in homes]
     return ends

@@ -14,7 +14,10 @@ from tidegate.core.reduce.collect import EVENTS, events_overhead
 
 
 class Newest:
-    """The value of the last row, and its timestamp."""
+    """The value of the last row, and its timestamp.
+
+    A buffer is the rows from `first` to before `end`, all of one key; arguments have one element per buffer.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._timestamp = keys.timestamp
@@ -36,25 +39,30 @@ class Newest:
 
 
 class Events:
-    """All rows' events, and the largest timestamp. A state row has those that it holds."""
+    """All rows' events, and the largest timestamp: one event for a record, for a state row those in `held`.
+
+    A buffer is the rows from `first` to before `end`, all of one key; arguments have one element per buffer.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._timestamp = np.append(keys.timestamp, 0)
         lengths = np.ones(len(keys.is_state), np.int64)
         self._events = keys.rows.column("value")
         if keys.is_state.any():
-            held = pc.struct_field(keys.rows.column("held"), EVENTS)
-            lengths = np.where(keys.is_state, pc.fill_null(pc.list_value_length(held), 0).to_numpy(), 1)
-            self._events = self._in_row_order(keys, held, lengths)
+            state_events = pc.struct_field(keys.rows.column("held"), EVENTS)
+            lengths = np.where(
+                keys.is_state, pc.fill_null(pc.list_value_length(state_events), 0).to_numpy(), 1
+            )
+            self._events = self._in_row_order(keys, state_events, lengths)
         self._start: Ints = np.append(0, np.cumsum(lengths))
 
-    def _in_row_order(self, keys: Keys, held: pa.ListArray, lengths: Ints) -> pa.Array:
+    def _in_row_order(self, keys: Keys, state_events: pa.ListArray, lengths: Ints) -> pa.Array:
         """The pool of events: those of row i come before those of row i + 1."""
         stored = np.repeat(keys.is_state, lengths)
         places = np.empty(len(stored), np.int64)
         places[stored] = len(keys.is_state) + np.arange(stored.sum())
         places[~stored] = np.flatnonzero(~keys.is_state)
-        return pa.concat_arrays([self._events, held.flatten()]).take(pa.array(places))
+        return pa.concat_arrays([self._events, state_events.flatten()]).take(pa.array(places))
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
         """Of the buffers of rows `first` to before `end`."""

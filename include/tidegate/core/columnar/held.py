@@ -37,7 +37,7 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 
 def special(stage: Stage, keys: Keys) -> Iterator[Mask]:
     """The rows whose keys are left to `folding`."""
-    yield from (keys.before_epoch(), ~Times(keys).ascend, _edited(stage, keys), *keys.told_twice(stage))
+    yield from (keys.before_epoch(), ~Times(keys).ascend, _edited(stage, keys), *keys.duplicates(stage))
     if not stage.reduce.takes_nulls:
         yield keys.tombstones()
 
@@ -127,18 +127,18 @@ def _states(
     row, left = keys.end[changed] - 1, buffers.waiting()[changed]
     waits = left >= 0
     first = np.where(waits, buffers.first[left], row)
-    held, timestamp = contents.values(first, row + 1), contents.timestamps(first, row + 1)
+    values, timestamp = contents.values(first, row + 1), contents.timestamps(first, row + 1)
     if stage.emit.empties:
-        held, timestamp = only(held, waits), np.where(waits, timestamp, -1)
+        values, timestamp = only(values, waits), np.where(waits, timestamp, -1)
     size = np.zeros(len(row), np.int64)
-    size[waits] = contents.sizes(held.filter(pa.array(waits)))
+    size[waits] = contents.sizes(values.filter(pa.array(waits)))
     due = np.where(waits, buffers.due[left], NEVER)
     last_emitted = _last_emitted(stage, keys, changed, flush[changed], emitted)
-    live = waits | mask(held.is_valid())
+    live = waits | mask(values.is_valid())
     if "emitted" in last_emitted:
         live |= mask(last_emitted["emitted"].is_valid())
     columns = {
-        "held": held,
+        "held": values,
         "timestamp": timestamp,
         "live": live,
         "pending": np.where(waits, buffers.records[left], 0),

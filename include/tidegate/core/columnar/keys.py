@@ -80,7 +80,7 @@ class Keys:
         """The time of each record's partition with it."""
         return np.maximum(self.before, self.timestamp)
 
-    def of_any(self, rows: Mask) -> Mask:
+    def lines_with(self, rows: Mask) -> Mask:
         """Per row, whether any of its line's rows is one of these."""
         lines = np.zeros(self.line[-1] + 1, np.bool_)
         lines[self.line[rows]] = True
@@ -110,7 +110,7 @@ class Keys:
         follows[self.first] = False
         return self.is_state & follows
 
-    def told_twice(self, stage: Stage) -> Iterator[Mask]:
+    def duplicates(self, stage: Stage) -> Iterator[Mask]:
         """Rows that are not the first to tell of an entry without a window, or of a record."""
         yield self.superseded()
         if stage.deduplicate == "offset":
@@ -158,7 +158,7 @@ def parted(
 
     `rows` are in the order of lines, which `keys` keeps: only within a line it brings rows together.
     """
-    apart = keys.of_any(np.logical_or.reduce(special))
+    apart = keys.lines_with(np.logical_or.reduce(special))
     if not apart.any():
         return rows, rows.slice(0, 0)
     return rows.filter(pa.array(~apart)), rows.filter(pa.array(apart))

@@ -87,9 +87,9 @@ def _goes_out(
         first = pc.indices_nonzero(start).to_pylist()
         return within.leaves_tolerance(stage.emit.equivalence, now, first)
     appears_or_vanishes = pc.xor(now.is_valid(), has_last)
-    both = pc.and_(now.is_valid(), has_last)
+    both_valid = pc.and_(now.is_valid(), has_last)
     differs = any_differs(now.slice(1), now.slice(0, max(len(now) - 1, 0)), stage.emit.equivalence.columns)
-    return pc.or_(appears_or_vanishes, pc.and_(both, after_first(differs, len(now))))
+    return pc.or_(appears_or_vanishes, pc.and_(both_valid, after_first(differs, len(now))))
 
 
 def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -102,9 +102,9 @@ def _newest_state(rows: pa.RecordBatch) -> pa.RecordBatch:
     return _only(rows, pc.invert(superseded))
 
 
-def _only(rows: pa.RecordBatch, wanted: pa.BooleanArray) -> pa.RecordBatch:
+def _only(rows: pa.RecordBatch, selected: pa.BooleanArray) -> pa.RecordBatch:
     """The rows that are wanted; mostly all are, and then nothing is copied."""
-    return rows if pc.all(wanted).as_py() else rows.filter(wanted)
+    return rows if pc.all(selected).as_py() else rows.filter(selected)
 
 
 def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
@@ -112,9 +112,9 @@ def _drop_applied(rows: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
     if not pc.any(state_row).as_py():
         return rows
     state = last_where(state_row, starts(rows.column("key")))
-    kept = _only(rows, pc.or_(state_row, pc.invert(already_applied(rows, state))))
-    counts["deduplicated"] += rows.num_rows - kept.num_rows
-    return kept
+    unapplied = _only(rows, pc.or_(state_row, pc.invert(already_applied(rows, state))))
+    counts["deduplicated"] += rows.num_rows - unapplied.num_rows
+    return unapplied
 
 
 def _candidates(candidates: pa.RecordBatch, start: pa.BooleanArray) -> tuple[pa.StructArray, pa.BooleanArray]:
@@ -175,10 +175,10 @@ def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.Record
 
 def _flushed(rows: pa.RecordBatch, live: pa.BooleanArray) -> dict[str, pa.Array]:
     """What an entry's row tells when nothing is held back. After an exact `change` nobody asks."""
-    nothing = pa.repeat(0, rows.num_rows)
+    zeros = pa.repeat(0, rows.num_rows)
     emitted_ms = pc.if_else(live, rows.column("timestamp"), None)
     waited = pa.repeat(False, rows.num_rows)
-    return {"pending": nothing, "bytes": nothing, "waited": waited, "emitted_timestamp": emitted_ms}
+    return {"pending": zeros, "bytes": zeros, "waited": waited, "emitted_timestamp": emitted_ms}
 
 
 def _states(

@@ -1,4 +1,4 @@
-"""What ways on whole columns give: emissions and state as rows of the output schema, and their counts."""
+"""What kernels on whole columns give: emissions and state as rows of the output schema, and their counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class EmittedRows:
 def emission_rows(
     schema: pa.Schema, keys: Keys, emitted: EmittedRows, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Emissions; one without a value is a deletion."""
+    """Emissions as one batch of `schema`, sorted as `emitted` is; none where that is empty. Counts them.
+
+    A null value is a deletion. `ordinal` counts from 0 within each run of rows of one key.
+    """
     number = len(emitted.row)
     if not number:
         return
@@ -46,16 +49,16 @@ def emission_rows(
     counts["emitted-tombstones"] += emitted.value.null_count
     reason = pa.array(emitted.reason, pa.string())
     counts.include(
-        {"emitted." + each["values"]: each["counts"] for each in pc.value_counts(reason).to_pylist()}
+        {"emitted." + tally["values"]: tally["counts"] for tally in pc.value_counts(reason).to_pylist()}
     )
-    taken = _of_rows(keys, emitted.row)
+    columns = _of_rows(keys, emitted.row)
     if emitted.window is not None:
-        taken |= {"window_start": pa.array(emitted.window[0]), "window_end": pa.array(emitted.window[1])}
-    start = starts(taken["key"])
+        columns |= {"window_start": pa.array(emitted.window[0]), "window_end": pa.array(emitted.window[1])}
+    start = starts(columns["key"])
     yield fill(
         schema,
         EMISSION,
-        taken
+        columns
         | {
             "value": emitted.value,
             "timestamp": pa.array(emitted.timestamp),
@@ -71,17 +74,24 @@ def emission_rows(
 def state_rows(
     schema: pa.Schema, keys: Keys, row: Ints, columns: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """State of entries, each with the row that changed it last; what `columns` do not give, it has not."""
+    """State of entries as one batch of `schema`, none where there are no entries.
+
+    `row`: of each entry the row that changed it last, which has its key and position. What `columns` do not
+    give is null; without them the entry is live, holds nothing back, and `waited` is false.
+    """
     number = len(row)
     if not number:
         return
-    nothing = pa.repeat(pa.scalar(0, pa.int64()), number)
-    told = {"live": pa.repeat(True, number), "waited": pa.repeat(False, number)}
-    given = {
+    zeros = pa.repeat(pa.scalar(0, pa.int64()), number)
+    defaults = {"live": pa.repeat(True, number), "waited": pa.repeat(False, number)}
+    arrays = {
         name: column if isinstance(column, pa.Array) else pa.array(column) for name, column in columns.items()
     }
     yield fill(
-        schema, STATE, _of_rows(keys, row) | {"pending": nothing, "bytes": nothing} | told | given, number
+        schema,
+        STATE,
+        _of_rows(keys, row) | {"pending": zeros, "bytes": zeros} | defaults | arrays,
+        number,
     )
 
 

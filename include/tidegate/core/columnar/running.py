@@ -25,9 +25,9 @@ def _suits(aggregate: Aggregate, value: pa.StructType) -> bool:
     type_ = value.field(aggregate.name).type
     if aggregate.function in ("count", "count_all"):
         return True
-    whole = pa.types.is_integer(type_)
-    return (aggregate.function in ("min", "max") and whole) or (
-        aggregate.function == "sum" and (whole or pa.types.is_float64(type_))
+    is_integer = pa.types.is_integer(type_)
+    return (aggregate.function in ("min", "max") and is_integer) or (
+        aggregate.function == "sum" and (is_integer or pa.types.is_float64(type_))
     )
 
 
@@ -44,7 +44,7 @@ def may_overflow(aggregates: Aggregates, keys: Keys) -> Mask:
 
 
 def folded(aggregates: Aggregates, keys: Keys, type_: pa.StructType) -> pa.StructArray:
-    """The results after each row. Of a state row the argument is what it holds."""
+    """The results after each row, as structs of `type_`; a state row's argument is the stored accumulator."""
     columns = [
         _FUNCTIONS[aggregate.function](aggregate, keys).cast(type_.field(aggregate.name).type)
         for aggregate in aggregates
@@ -58,11 +58,11 @@ Numbers = npt.NDArray[np.generic]
 def _arguments(
     aggregate: Aggregate, keys: Keys, number: Callable[[pa.Array], Numbers]
 ) -> tuple[Numbers, Mask]:
-    """Per row, the record's argument, or what the state row holds; and whether there is one."""
+    """Per row, the record's argument, or the state row's stored accumulator; and whether it has one."""
     argument = pc.struct_field(keys.rows.column("value"), aggregate.name)
-    held = pc.struct_field(keys.rows.column("held"), aggregate.name)
-    numbers = np.where(keys.is_state, number(held), number(argument))
-    return numbers, np.where(keys.is_state, mask(held.is_valid()), mask(argument.is_valid()))
+    stored = pc.struct_field(keys.rows.column("held"), aggregate.name)
+    numbers = np.where(keys.is_state, number(stored), number(argument))
+    return numbers, np.where(keys.is_state, mask(stored.is_valid()), mask(argument.is_valid()))
 
 
 def _running(numbers: Ints, keys: Keys) -> Ints:
@@ -72,22 +72,22 @@ def _running(numbers: Ints, keys: Keys) -> Ints:
     return sums - before[keys.number]
 
 
-def _once_given(result: Numbers, given: Mask, keys: Keys) -> pa.Array:
+def _null_until_argument(result: Numbers, has_argument: Mask, keys: Keys) -> pa.Array:
     """Null before the first argument that is not."""
-    return pa.array(result, mask=_running(given.astype(np.int64), keys) == 0)
+    return pa.array(result, mask=_running(has_argument.astype(np.int64), keys) == 0)
 
 
 def _count(aggregate: Aggregate, keys: Keys) -> pa.Array:
     argument = mask(pc.struct_field(keys.rows.column("value"), aggregate.name).is_valid())
-    held = ints(pc.struct_field(keys.rows.column("held"), aggregate.name))
-    return pa.array(_running(np.where(keys.is_state, held, argument.astype(np.int64)), keys))
+    stored = ints(pc.struct_field(keys.rows.column("held"), aggregate.name))
+    return pa.array(_running(np.where(keys.is_state, stored, argument.astype(np.int64)), keys))
 
 
 def _sum(aggregate: Aggregate, keys: Keys) -> pa.Array:
-    numbers, given = _arguments(aggregate, keys, _sum_argument)
+    numbers, has_argument = _arguments(aggregate, keys, _sum_argument)
     if numbers.dtype == np.int64:
-        return _once_given(_running(numbers.astype(np.int64), keys), given, keys)
-    return _once_given(accumulated(np.add, numbers, keys), given, keys)
+        return _null_until_argument(_running(numbers.astype(np.int64), keys), has_argument, keys)
+    return _null_until_argument(accumulated(np.add, numbers, keys), has_argument, keys)
 
 
 def _sum_argument(column: pa.Array) -> Ints | Floats:
@@ -97,19 +97,23 @@ def _sum_argument(column: pa.Array) -> Ints | Floats:
     return pc.fill_null(column, -0.0).to_numpy()  # type: ignore[no-any-return]
 
 
-def _least(aggregate: Aggregate, keys: Keys) -> pa.Array:
-    numbers, given = _arguments(aggregate, keys, ints)
-    return _once_given(
-        accumulated(np.minimum, np.where(given, numbers, np.iinfo(np.int64).max), keys), given, keys
+def _min(aggregate: Aggregate, keys: Keys) -> pa.Array:
+    numbers, has_argument = _arguments(aggregate, keys, ints)
+    return _null_until_argument(
+        accumulated(np.minimum, np.where(has_argument, numbers, np.iinfo(np.int64).max), keys),
+        has_argument,
+        keys,
     )
 
 
-def _most(aggregate: Aggregate, keys: Keys) -> pa.Array:
-    numbers, given = _arguments(aggregate, keys, ints)
-    return _once_given(
-        accumulated(np.maximum, np.where(given, numbers, np.iinfo(np.int64).min), keys), given, keys
+def _max(aggregate: Aggregate, keys: Keys) -> pa.Array:
+    numbers, has_argument = _arguments(aggregate, keys, ints)
+    return _null_until_argument(
+        accumulated(np.maximum, np.where(has_argument, numbers, np.iinfo(np.int64).min), keys),
+        has_argument,
+        keys,
     )
 
 
-_FUNCTIONS = {"count": _count, "count_all": _count, "sum": _sum, "min": _least, "max": _most}
+_FUNCTIONS = {"count": _count, "count_all": _count, "sum": _sum, "min": _min, "max": _max}
 """What is not here, or of another type, goes record by record (`reduce.functions`)."""

@@ -46,8 +46,11 @@ class Times:
         line = self._keys.line  # that of the rows in their places, too
         steps = np.repeat(line * self._span, 2) + (self.at - self._low)
         clipped = np.clip(due, self._low + 1, self._high + 1) - self._low
-        found = np.searchsorted(steps, line * self._span + clipped)
-        return np.maximum(found, 2 * self._keys.place + 1)
+        place = self._keys.place
+        # in the order of places a query is found near the one before: several times as fast in a long array
+        queries = np.empty_like(clipped)
+        queries[place] = line * self._span + clipped
+        return np.maximum(np.searchsorted(steps, queries)[place], 2 * place + 1)
 
     def row_at(self, step: Ints) -> Ints:
         """Per row, the first row of its key, or else of the next one, that comes after the step."""

@@ -26,17 +26,17 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     """The rows whose keys are left to `folding`."""
     assert isinstance(stage.reduce, Aggregates)
-    held, emitted = (mask(keys.rows.column(name).is_valid()) for name in ("held", "emitted"))
+    has_value, has_emitted = (mask(keys.rows.column(name).is_valid()) for name in ("held", "emitted"))
     # a value that never went out: of an edited pipeline
-    unsent = keys.is_state & (held != emitted)
+    unsent = keys.is_state & (has_value != has_emitted)
     overflows = running.may_overflow(stage.reduce, keys)
-    return ~keys.at_rest(), unsent, overflows, keys.tombstones(), *keys.told_twice(stage)
+    return ~keys.at_rest(), unsent, overflows, keys.tombstones(), *keys.duplicates(stage)
 
 
 def decide(
     stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
-    """Plain keys: each record is an emission."""
+    """Plain keys: each record emits what its key comes to with it; the last of those is the new state."""
     del batch
     assert isinstance(stage.reduce, Aggregates)
     results = running.folded(stage.reduce, keys, schema.field("held").type)
@@ -54,14 +54,14 @@ def decide(
     yield from emission_rows(schema, keys, emitted, counts)
     last = (keys.end - 1)[~keys.is_state[keys.end - 1]]
     values = results.take(pa.array(last))
-    kept = {
+    columns = {
         "held": values,
         "emitted": values,
         "timestamp": timestamps[last],
         "emitted_timestamp": timestamps[last],
     }
     count_states(keys, last, np.ones(len(last), np.bool_), counts)
-    yield from state_rows(schema, keys, last, kept)
+    yield from state_rows(schema, keys, last, columns)
 
 
 def _first_of_all(keys: Keys) -> Mask:

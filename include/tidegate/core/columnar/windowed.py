@@ -37,7 +37,9 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 
 
 def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
-    """The rows whose keys are left to `folding`."""
+    """The rows whose keys are left to `folding`: of before 1970, of partitions whose time goes back, with
+    state of an edited stage, sums that may overflow, null values, or records that were applied before.
+    """
     assert isinstance(stage.reduce, Aggregates)
     rows = [
         keys.before_epoch(),
@@ -57,9 +59,9 @@ def _edited(window: Tumbling, keys: Keys) -> Mask:
     """State that the stage as it is would not have left: another strategy has, or one of other windows."""
     start, end, due = (ints(keys.rows.column(name)) for name in ("window_start", "window_end", "due_at"))
     natural = (start % window.size_ms == 0) & (end == start + window.size_ms) & (due == end + window.grace_ms)
-    whole = mask(keys.rows.column("held").is_valid()) & (ints(keys.rows.column("pending")) > 0)
+    has_contents = mask(keys.rows.column("held").is_valid()) & (ints(keys.rows.column("pending")) > 0)
     fresh = mask(keys.rows.column("emitted").is_null()) & mask(keys.rows.column("window_start").is_valid())
-    edited: Mask = _open(keys) & ~(natural & whole & fresh)
+    edited: Mask = _open(keys) & ~(natural & has_contents & fresh)
     return edited
 
 
@@ -206,9 +208,9 @@ def _by_window(keys: Keys, start: Ints, counts: Mask) -> Ints:
     number, start, is_state = keys.number[order], start[order], keys.is_state[order]
     follows = (number[1:] == number[:-1]) & (start[1:] == start[:-1]) & is_state[1:]
     superseded = is_state & np.append(follows, False)
-    gone = is_state & ~_open(keys)[order]
-    kept: Ints = order[counts[order] & ~superseded & ~gone]
-    return kept
+    closed = is_state & ~_open(keys)[order]
+    in_order: Ints = order[counts[order] & ~superseded & ~closed]
+    return in_order
 
 
 def _count(windows: _Windows, counts: Counts) -> None:
@@ -233,12 +235,12 @@ def _states(
         """What the state row of each says; 0 if it had none."""
         return np.where(stored, ints(entries.rows.column(name))[entries.first[changed]], 0)
 
-    held = only(results.take(pa.array(row)), waits)
+    values = only(results.take(pa.array(row)), waits)
     size = np.zeros(len(row), np.int64)
-    size[waits] = text_bytes(held.filter(pa.array(waits)))
+    size[waits] = text_bytes(values.filter(pa.array(waits)))
     since = np.where(stored, was("since"), entries.timestamp[entries.first[changed]])
     columns = {
-        "held": held,
+        "held": values,
         "timestamp": windows.timestamp[changed],
         "live": waits,
         "pending": np.where(waits, was("pending") + windows.records[changed], 0),

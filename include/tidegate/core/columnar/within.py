@@ -58,8 +58,8 @@ class _Compared:
         doubles = pc.fill_null(column.cast(pa.float64(), safe=False), math.nan)
         self._near = doubles.to_numpy().tolist()
         compared = {*equivalence.columns, *(tolerance.column for tolerance in equivalence.tolerances)}
-        others = tuple(compared - {self._tolerance.column})
-        differs = any_differs(values.slice(1), values.slice(0, max(len(values) - 1, 0)), others)
+        other_columns = tuple(compared - {self._tolerance.column})
+        differs = any_differs(values.slice(1), values.slice(0, max(len(values) - 1, 0)), other_columns)
         self._run = [0, *np.cumsum(differs.to_numpy(zero_copy_only=False)).tolist()]
 
     @cached_property
@@ -69,7 +69,7 @@ class _Compared:
         )
 
     def mark(self, start: int, end: int, out: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        """Mark a key's rows that go out."""
+        """Set `out` at a key's rows, `start` to before `end`, that go out; `out[start]` if it has a value."""
         near, runs = self._near, self._run
         last, run = start, runs[start]
         out[start] = self._valid[start]

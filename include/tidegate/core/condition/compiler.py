@@ -39,14 +39,14 @@ def like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
     parts = []
     at = 0
     while at < len(pattern):
-        here = pattern[at]
-        if here == escape:
+        character = pattern[at]
+        if character == escape:
             at += 1
             if pattern[at : at + 1] not in ("_", "%", escape):
                 raise ValueError(f"{escape!r} has to stand before `%`, `_` or itself")
             parts.append(re.escape(pattern[at]))
         else:
-            parts.append({"_": ".", "%": ".*"}.get(here, re.escape(here)))
+            parts.append({"_": ".", "%": ".*"}.get(character, re.escape(character)))
         at += 1
     return re.compile("".join(parts), re.DOTALL)
 
@@ -105,9 +105,9 @@ def _field(outer: Any, name: str) -> Any:
     if isinstance(outer, Mapping):
         if name in outer:
             return outer[name]
-        found = [each for each in outer if each.lower() == name.lower()]
-        if len(found) == 1:
-            return outer[found[0]]
+        fields = [field for field in outer if field.lower() == name.lower()]
+        if len(fields) == 1:
+            return outer[fields[0]]
     raise Unfit(f"{outer!r} has no field `{name}`", "Name a field of the struct.")
 
 
@@ -129,7 +129,7 @@ def _strict(operation: Callable[..., Any]) -> Callable[[Part, Part], Part]:
 
 
 def _divisor_first(operation: Callable[[Any, Any], Any]) -> Callable[[Part, Part], Part]:
-    """As Spark does it."""
+    """As Spark does it: where the divisor is null the dividend is not computed, and so cannot fail."""
     swapped = _strict(lambda b, a: operation(a, b))
     return lambda left, right: swapped(right, left)
 
@@ -187,25 +187,25 @@ def _same(left: Part, right: Part) -> Part:
     return part
 
 
-def _is(tree: Tree, wanted: bool) -> Part:
+def _is(tree: Tree, expected: bool) -> Part:
     operand = compiled(tree)
-    return lambda row: (value := operand(row)) is not None and truth(value) is wanted
+    return lambda row: (value := operand(row)) is not None and truth(value) is expected
 
 
 # the others
 
 
-def _in(sought: Part, *items: Part) -> Part:
+def _in(operand: Part, *items: Part) -> Part:
     def part(row: Row) -> bool | None:
-        value = sought(row)
+        value = operand(row)
         if value is None:
             return None
         unknown = False
         for item in items:
-            each = item(row)
-            if each is None:
+            candidate = item(row)
+            if candidate is None:
                 unknown = True
-            elif equal(value, each):
+            elif equal(value, candidate):
                 return True
         return None if unknown else False
 
@@ -259,8 +259,8 @@ def _nullif(left: Part, right: Part) -> Part:
         value = left(row)
         if value is None:
             return None
-        other = right(row)
-        return None if other is not None and equal(value, other) else value
+        excluded = right(row)
+        return None if excluded is not None and equal(value, excluded) else value
 
     return part
 
@@ -270,9 +270,9 @@ def _extreme(better: Callable[[Any, Any], bool]) -> Callable[..., Part]:
 
     def build(*operands: Part) -> Part:
         def part(row: Row) -> Any:
-            found = [value for operand in operands if (value := operand(row)) is not None]
+            present = [value for operand in operands if (value := operand(row)) is not None]
             best = None
-            for value in values.unified(found):
+            for value in values.unified(present):
                 best = value if best is None or better(value, best) else best
             return best
 
@@ -296,10 +296,10 @@ def _call(name: str, *trees: Tree) -> Part:
     function = FUNCTIONS[name]
     operands = [compiled(tree) for tree in trees]
     if len(operands) == 1:
-        only = operands[0]
+        argument = operands[0]
         if name == "isnan":
-            return lambda row: False if (value := only(row)) is None else function(value)
-        return lambda row: None if (value := only(row)) is None else function(value)
+            return lambda row: False if (value := argument(row)) is None else function(value)
+        return lambda row: None if (value := argument(row)) is None else function(value)
 
     def part(row: Row) -> Any:
         arguments = []

@@ -71,10 +71,10 @@ def to_double(value: Any) -> float:
     stripped = value.strip(_BLANKS)
     if stripped.lower() in _NAMED:
         return _NAMED[stripped.lower()]
-    found = _FRACTION.fullmatch(stripped)
-    if not found:
+    match = _FRACTION.fullmatch(stripped)
+    if not match:
         raise _not_a(value, "number")
-    return float(found[1])
+    return float(match[1])
 
 
 def to_boolean(value: Any) -> bool:
@@ -157,10 +157,10 @@ def _concat(*parts: Any) -> str:
 
 def _substring(value: Any, start: Any, length: Any = 2**31 - 1) -> str:
     """By characters, from 1 on, or from the end where `start` is below 0."""
-    whole = text(value)
-    first = start - 1 if start > 0 else len(whole) + start if start < 0 else 0
+    characters = text(value)
+    first = start - 1 if start > 0 else len(characters) + start if start < 0 else 0
     last = min(first + length, 2**31 - 1)
-    return whole[max(first, 0) : max(last, 0)] if last > first else ""
+    return characters[max(first, 0) : max(last, 0)] if last > first else ""
 
 
 def _size(value: Any) -> int:
@@ -208,9 +208,9 @@ def _of_key(entries: Any, key: Any) -> Any:
 def _array_contains(array: Any, value: Any) -> bool | None:
     if not isinstance(array, (list, tuple)):
         raise Unfit(f"{array!r} is not an array", "Write `x in (…)`, or `contains(x, y)` for a text.")
-    if any(each is not None and equal(each, value) for each in array):
+    if any(element is not None and equal(element, value) for element in array):
         return True
-    return None if any(each is None for each in array) else False
+    return None if any(element is None for element in array) else False
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

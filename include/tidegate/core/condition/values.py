@@ -56,11 +56,11 @@ def truth(value: Any) -> bool:
 
 def matched(left: Any, right: Any) -> tuple[Any, Any]:
     """Two values of one type, if they can be compared."""
-    kind, other = type(left), type(right)
-    if kind is other and (kind in _SINGLE or kind in _NUMBERS):
+    left_kind, right_kind = type(left), type(right)
+    if left_kind is right_kind and (left_kind in _SINGLE or left_kind in _NUMBERS):
         return left, right
-    if kind in _NUMBERS and other in _NUMBERS:
-        return (float(left), float(right)) if float in (kind, other) else (left, right)
+    if left_kind in _NUMBERS and right_kind in _NUMBERS:
+        return (float(left), float(right)) if float in (left_kind, right_kind) else (left, right)
     fix = "Compare single values of one kind: numbers with numbers, texts with texts."
     raise Unfit(f"{left!r} and {right!r} cannot be compared", fix)
 

@@ -24,7 +24,9 @@ class Change(Emit):
     forgets_suppressed: ClassVar[bool] = True
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """When it is not the same."""
+        """`new`, `changed` or `deleted` where the value is not the last emitted one; else `heartbeat` where
+        that went out long enough ago, or None.
+        """
         if now is None or entry.emitted is None:
             return first_seen(entry, now)
         last = entry.emitted_timestamp or 0

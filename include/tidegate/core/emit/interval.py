@@ -18,7 +18,7 @@ class Interval(Emit):
     timer_reason: ClassVar[str] = "interval"
 
     def due_since(self, since: Time) -> Time:
-        """The next multiple."""
+        """The first multiple of `every_ms` that is greater, also than a multiple."""
         return (since // self.every_ms + 1) * self.every_ms
 
     def due(self, entry: Entry) -> int:

@@ -24,7 +24,7 @@ class Once(Emit):
     suppressed: ClassVar[str] = "repeated"
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """Only when nothing is remembered, or that was too long ago."""
+        """`new` where the key is not remembered, or went out `keep_ms` or more before; else None."""
         over = entry.emitted is None or timestamp >= (entry.emitted_timestamp or 0) + self.keep_ms
         return "new" if over else None
 

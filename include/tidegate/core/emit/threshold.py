@@ -45,7 +45,7 @@ class Threshold(Emit):
         return self.since == "last_flush"
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """Full by count, or by size."""
+        """`count` or `bytes` where the record has filled what gathers; `entry` counts it already."""
         if self.count is not None and entry.pending >= self.count:
             return "count"
         if self.max_bytes is None:

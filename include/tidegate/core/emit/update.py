@@ -14,5 +14,5 @@ class Update(Emit):
     """Every value goes out; a deletion only of a key that consumers have seen."""
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """Always."""
+        """`new`, `changed` or `deleted`; None only for the deletion of what consumers never saw."""
         return first_seen(entry, now)

@@ -17,33 +17,40 @@ from tidegate.core.reduce.latest import Latest
 
 
 class Values(Protocol):
-    """The values of one Arrow batch of rows. `held` and `output` references: None stands for nothing."""
+    """The values of one Arrow batch of rows.
+
+    An accumulator is what the records of an entry are folded into; an output is what would go out of it. Both
+    are references that only the unit itself can read, and None stands for nothing. `row` counts from 0.
+    """
 
     null: Sequence[bool]
     """Per row, whether its value is null."""
 
-    def fold(self, held: Any, row: int) -> Any:
-        """What is held with the row's record folded in. Raises RecordFailed, and leaves `held` as it was."""
+    def fold(self, accumulator: Any, row: int) -> Any:
+        """The accumulator with the row's record folded in, in place or anew; None begins one.
+
+        Raises RecordFailed, and leaves `accumulator` as it was.
+        """
         ...
 
-    def output(self, held: Any) -> Any:
-        """What would go out; does not change when `held` is folded on."""
+    def output(self, accumulator: Any) -> Any:
+        """What would go out; does not change when `accumulator` is folded on."""
         ...
 
     def merge(self, older: Any, newer: Any) -> Any:
-        """What two sessions hold together."""
+        """The accumulator of two sessions that become one; may raise RecordFailed, as `fold` does."""
         ...
 
-    def mark(self, held: Any) -> Any:
-        """What `undo` needs, however `held` is folded on."""
+    def mark(self, accumulator: Any) -> Any:
+        """What `undo` needs, however `accumulator` is folded on. Costs the same, however large that is."""
         ...
 
     def undo(self, mark: Any) -> Any:
-        """What was held when the mark was made."""
+        """The accumulator as it was when the mark was made."""
         ...
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """What a state row holds, and what it last emitted."""
+        """(accumulator, last output) of a state row."""
         ...
 
     def field(self, name: str) -> Callable[[Any], Any]:
@@ -54,25 +61,25 @@ class Values(Protocol):
         """The type of one column of an output."""
         ...
 
-    def size(self, held: Any) -> int:
-        """Bytes of what is held, as the JSON text that would go out."""
+    def size(self, accumulator: Any) -> int:
+        """Bytes (UTF-8) of the accumulator, as the JSON text that would go out; 0 for None."""
         ...
 
     def event_size(self, row: int) -> int:
-        """Bytes of the row's own value as JSON text."""
+        """Bytes (UTF-8) of the row's own value as JSON text."""
         ...
 
-    def held_array(self, held: Sequence[Any]) -> pa.Array:
-        """As a column `held`."""
+    def held_array(self, accumulators: Sequence[Any]) -> pa.Array:
+        """As the column `held` of state rows, of the type `Reduce.held_type`."""
         ...
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
-        """As a column `value` or `emitted`."""
+        """As a column `value` or `emitted`, of the type `Reduce.output_type`."""
         ...
 
 
 class Reduce(Protocol):
-    """A way to fold."""
+    """A way to fold records into a value: settings, which `bind` makes `Values` of for each Arrow batch."""
 
     @property
     def takes_nulls(self) -> bool:
@@ -80,7 +87,7 @@ class Reduce(Protocol):
         ...
 
     def held_type(self, value: pa.DataType) -> pa.DataType:
-        """The type of what is held, for records with these columns."""
+        """The type of the column `held`, for records with these columns."""
         ...
 
     def output_type(self, value: pa.DataType) -> pa.DataType:

@@ -25,73 +25,83 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Aggregates:
-    """Several, side by side."""
+    """Several aggregates over one record's columns, side by side; each ignores null arguments by itself."""
 
-    of: tuple[Aggregate, ...]
+    aggregates: tuple[Aggregate, ...]
     takes_nulls: bool = False
 
     def held_type(self, value: pa.DataType) -> pa.DataType:
         """What each function needs to go on."""
-        return pa.struct([(each.name, FUNCTIONS[each.function].held(value[each.name])) for each in self])
+        return pa.struct(
+            [
+                (aggregate.name, FUNCTIONS[aggregate.function].accumulator_type(value[aggregate.name]))
+                for aggregate in self
+            ]
+        )
 
     def output_type(self, value: pa.DataType) -> pa.DataType:
         """What each function comes to."""
-        return pa.struct([(each.name, FUNCTIONS[each.function].gives(value[each.name])) for each in self])
+        return pa.struct(
+            [
+                (aggregate.name, FUNCTIONS[aggregate.function].result_type(value[aggregate.name]))
+                for aggregate in self
+            ]
+        )
 
     def bind(self, rows: pa.RecordBatch) -> AggregateValues:
         """The values of these rows."""
         return AggregateValues(self, rows)
 
     def __iter__(self) -> Any:
-        return iter(self.of)
+        return iter(self.aggregates)
 
 
 class AggregateValues:
-    """Held is a list with an accumulator per aggregate; an output is a tuple of their results."""
+    """An accumulator is a list with a part per aggregate, in order; an output, a tuple of their results."""
 
     def __init__(self, aggregates: Aggregates, rows: pa.RecordBatch) -> None:
         value = rows.column("value")
         self._rows = rows
-        self._names = [each.name for each in aggregates]
-        self._functions = [FUNCTIONS[each.function] for each in aggregates]
+        self._names = [aggregate.name for aggregate in aggregates]
+        self._functions = [FUNCTIONS[aggregate.function] for aggregate in aggregates]
         self._held_type = aggregates.held_type(value.type)
         self._output_type = aggregates.output_type(value.type)
         self._text = encoder(self._output_type)
         self._finished = all(function.finishes_as_it_is for function in self._functions)
         self.null = value.is_null().to_pylist()
         columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
-        self._labels = [f"`{each.name}`, {each.function}(…)," for each in aggregates]
+        self._labels = [f"`{aggregate.name}`, {aggregate.function}(…)," for aggregate in aggregates]
         fits = [f.fits(value.type[name]) for f, name in zip(self._functions, self._names, strict=True)]
-        steps = list(enumerate(zip(self._functions, columns, fits, strict=True)))
-        self._steps = [(at, function.fold, column) for at, (function, column, test) in steps if test is None]
+        folds = list(enumerate(zip(self._functions, columns, fits, strict=True)))
+        self._folds = [(at, function.fold, column) for at, (function, column, test) in folds if test is None]
         self._limited = [
-            (at, function.fold, column, test) for at, (function, column, test) in steps if test is not None
+            (at, function.fold, column, test) for at, (function, column, test) in folds if test is not None
         ]
 
-    def fold(self, held: Any, row: int) -> Any:
+    def fold(self, accumulator: Any, row: int) -> Any:
         """One record more. Raises RecordFailed where a number becomes too large; then nothing has changed."""
-        if held is None:
-            held = [function.start() for function in self._functions]
+        if accumulator is None:
+            accumulator = [function.start() for function in self._functions]
         if self._limited:
-            self._fold_limited(held, row)
-        for at, fold, column in self._steps:
+            self._fold_limited(accumulator, row)
+        for at, fold, column in self._folds:
             argument = column[row]
             if argument is not None:
-                held[at] = fold(held[at], argument)
-        return held
+                accumulator[at] = fold(accumulator[at], argument)
+        return accumulator
 
-    def _fold_limited(self, held: Any, row: int) -> None:
+    def _fold_limited(self, accumulator: Any, row: int) -> None:
         """The functions whose results may not fit. They are replaced together, once all of them do."""
         folded = []
         for at, fold, column, fits in self._limited:
             argument = column[row]
             if argument is not None:
-                part = fold(held[at], argument)
+                part = fold(accumulator[at], argument)
                 if not fits(part):
                     raise self._too_large(at)
                 folded.append((at, part))
         for at, part in folded:
-            held[at] = part
+            accumulator[at] = part
 
     def _too_large(self, at: int) -> RecordFailed:
         return RecordFailed(
@@ -99,13 +109,13 @@ class AggregateValues:
             "Give it `cast(x as double)` or fewer digits, or keep such values out of it with `case`.",
         )
 
-    def output(self, held: Any) -> Any:
+    def output(self, accumulator: Any) -> Any:
         """The results so far."""
-        if held is None:
+        if accumulator is None:
             return None
         if self._finished:
-            return tuple(held)
-        return tuple([f.finish(part) for f, part in zip(self._functions, held, strict=True)])
+            return tuple(accumulator)
+        return tuple([f.finish(part) for f, part in zip(self._functions, accumulator, strict=True)])
 
     def merge(self, older: Any, newer: Any) -> Any:
         """The older session's records come first. Raises RecordFailed as `fold` does."""
@@ -117,31 +127,33 @@ class AggregateValues:
                 raise self._too_large(at)
         return merged
 
-    def mark(self, held: Any) -> Any:
+    def mark(self, accumulator: Any) -> Any:
         """The accumulators; of those that grow in place, lists and sets, their lengths."""
-        if held is None:
+        if accumulator is None:
             return None
-        return held, [(part, len(part) if isinstance(part, (list, dict)) else None) for part in held]
+        return accumulator, [
+            (part, len(part) if isinstance(part, (list, dict)) else None) for part in accumulator
+        ]
 
     def undo(self, mark: Any) -> Any:
-        """The accumulators as they were."""
+        """The accumulator as it was, in the same list; what lists and sets have got since is taken off."""
         if mark is None:
             return None
-        held, parts = mark
+        accumulator, parts = mark
         for part, length in parts:
             while length is not None and len(part) > length:
                 part.pop() if isinstance(part, list) else part.popitem()  # the newest, of either
-        held[:] = [part for part, _ in parts]
-        return held
+        accumulator[:] = [part for part, _ in parts]
+        return accumulator
 
     def restore(self, row: int) -> tuple[Any, Any]:
         """The accumulators of a state row, and the results that it last emitted."""
-        held = self._rows.column("held")[row].as_py()
+        accumulator = self._rows.column("held")[row].as_py()
         emitted = self._rows.column("emitted")[row].as_py()
         return (
             None
-            if held is None
-            else [f.load(held[n]) for f, n in zip(self._functions, self._names, strict=True)],
+            if accumulator is None
+            else [f.load(accumulator[n]) for f, n in zip(self._functions, self._names, strict=True)],
             None if emitted is None else tuple([emitted[name] for name in self._names]),
         )
 
@@ -153,21 +165,23 @@ class AggregateValues:
         """The type of one result."""
         return self._output_type.field(name).type
 
-    def size(self, held: Any) -> int:
+    def size(self, accumulator: Any) -> int:
         """Bytes of the results' JSON text."""
-        output = self.output(held)
+        output = self.output(accumulator)
         return 0 if output is None else len(self._text(dict(zip(self._names, output, strict=True))).encode())
 
     def event_size(self, row: int) -> int:
         """Bytes of the row's own arguments as JSON text."""
         return len(encoder(self._rows.column("value").type)(self._rows.column("value")[row].as_py()).encode())
 
-    def held_array(self, held: Sequence[Any]) -> pa.Array:
+    def held_array(self, accumulators: Sequence[Any]) -> pa.Array:
         """As a column."""
         return self._struct(
             [
-                None if each is None else [f.dump(p) for f, p in zip(self._functions, each, strict=True)]
-                for each in held
+                None
+                if accumulator is None
+                else [f.dump(p) for f, p in zip(self._functions, accumulator, strict=True)]
+                for accumulator in accumulators
             ],
             self._held_type,
         )

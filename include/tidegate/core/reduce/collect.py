@@ -17,7 +17,7 @@ EVENTS = "events"
 
 @dataclass(frozen=True)
 class Collect:
-    """`{"events": [...]}`; what has gone out is not held any more."""
+    """`{"events": [...]}`, in the order of the records; a flush removes what it emits."""
 
     takes_nulls: bool = False
 
@@ -51,35 +51,35 @@ class CollectValues:
         self._pool = pa.concat_arrays([values, events.flatten()]) if any(lengths) else values
         self._text = encoder(values.type)
 
-    def fold(self, held: Any, row: int) -> Any:
+    def fold(self, accumulator: Any, row: int) -> Any:
         """One event more."""
-        if held is None:
+        if accumulator is None:
             return [row]
-        held.append(row)
-        return held
+        accumulator.append(row)
+        return accumulator
 
-    def output(self, held: Any) -> Any:
+    def output(self, accumulator: Any) -> Any:
         """All of them. Nothing is folded into a list that went out."""
-        return held
+        return accumulator
 
     def merge(self, older: Any, newer: Any) -> Any:
         """The older session's first."""
         return (older or []) + (newer or []) or None
 
-    def mark(self, held: Any) -> Any:
+    def mark(self, accumulator: Any) -> Any:
         """The list, and its length."""
-        return None if held is None else (held, len(held))
+        return None if accumulator is None else (accumulator, len(accumulator))
 
     def undo(self, mark: Any) -> Any:
         """The list, as long as it was: it only grows."""
         if mark is None:
             return None
-        held, length = mark
-        del held[length:]
-        return held
+        accumulator, length = mark
+        del accumulator[length:]
+        return accumulator
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """What the state row holds. What went out are events, not a value to be compared with."""
+        """The places of the stored events; no last output, since nothing is compared with events."""
         return list(range(self._ends[row], self._ends[row + 1])) or None, None
 
     def field(self, name: str) -> Callable[[Any], Any]:
@@ -92,20 +92,24 @@ class CollectValues:
         assert name == EVENTS, name
         return pa.list_(self._pool.type)
 
-    def size(self, held: Any) -> int:
+    def size(self, accumulator: Any) -> int:
         """Bytes of the events' JSON text, brackets and commas included."""
-        return 0 if held is None else sum(map(self.event_size, held)) + events_overhead(len(held))
+        return (
+            0
+            if accumulator is None
+            else sum(map(self.event_size, accumulator)) + events_overhead(len(accumulator))
+        )
 
     def event_size(self, row: int) -> int:
         """Bytes of one event's JSON text."""
         return len(self._text(self._pool[row].as_py()).encode())
 
-    def held_array(self, held: Sequence[Any]) -> pa.Array:
+    def held_array(self, accumulators: Sequence[Any]) -> pa.Array:
         """As a column."""
-        ends = list(accumulate((len(each or ()) for each in held), initial=0))
-        places = pa.array([place for each in held for place in each or ()], pa.int64())
+        ends = list(accumulate((len(accumulator or ()) for accumulator in accumulators), initial=0))
+        places = pa.array([place for accumulator in accumulators for place in accumulator or ()], pa.int64())
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), self._pool.take(places))
-        empty = pa.array([each is None for each in held], pa.bool_())
+        empty = pa.array([accumulator is None for accumulator in accumulators], pa.bool_())
         return pa.StructArray.from_arrays([lists], names=[EVENTS], mask=empty)
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:

@@ -37,8 +37,8 @@ class Function:
 
     fold: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
-    held: Callable[[pa.Field], pa.DataType]
-    gives: Callable[[pa.Field], pa.DataType]
+    accumulator_type: Callable[[pa.Field], pa.DataType]
+    result_type: Callable[[pa.Field], pa.DataType]
     start: Callable[[], Any] = lambda: None
     finish: Callable[[Any], Any] = _same
     dump: Callable[[Any], Any] = _same
@@ -93,12 +93,12 @@ def _average_fits(argument: pa.Field) -> Callable[[Any], bool] | None:
     if total_fits is None:
         return None
     if fits is None:
-        return lambda held: total_fits(held[0])
-    return lambda held: total_fits(held[0]) and fits(_average(held))
+        return lambda accumulator: total_fits(accumulator[0])
+    return lambda accumulator: total_fits(accumulator[0]) and fits(_average(accumulator))
 
 
-def _average(held: Any) -> Any:
-    total, count = held
+def _average(accumulator: Any) -> Any:
+    total, count = accumulator
     if not count:
         return None
     if not isinstance(total, decimal.Decimal):
@@ -116,23 +116,23 @@ def _average_type(argument: pa.Field) -> pa.DataType:
     return pa.decimal128(min(38, type_.precision + 4), scale)
 
 
-def _average_held(argument: pa.Field) -> pa.DataType:
+def _average_accumulator(argument: pa.Field) -> pa.DataType:
     return pa.struct([("sum", _sum_type(argument)), ("count", pa.int64())])
 
 
 # min, max: as in Spark, NaN is larger than every number
 
 
-def _larger(held: Any, value: Any) -> Any:
-    if held is None or value != value:
+def _larger(accumulator: Any, value: Any) -> Any:
+    if accumulator is None or value != value:
         return value
-    return held if held != held or held >= value else value
+    return accumulator if accumulator != accumulator or accumulator >= value else value
 
 
-def _smaller(held: Any, value: Any) -> Any:
-    if held is None or held != held:
+def _smaller(accumulator: Any, value: Any) -> Any:
+    if accumulator is None or accumulator != accumulator:
         return value
-    return held if value != value or held <= value else value
+    return accumulator if value != value or accumulator <= value else value
 
 
 def _either(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -142,42 +142,42 @@ def _either(pick: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 # first, last, collected
 
 
-def _first(held: Any, value: Any) -> Any:
-    return value if held is None else held
+def _first(accumulator: Any, value: Any) -> Any:
+    return value if accumulator is None else accumulator
 
 
-def _last(held: Any, value: Any) -> Any:
+def _last(accumulator: Any, value: Any) -> Any:
     return value
 
 
-def _append(held: list[Any], value: Any) -> list[Any]:
-    held.append(value)
-    return held
+def _append(accumulator: list[Any], value: Any) -> list[Any]:
+    accumulator.append(value)
+    return accumulator
 
 
 Distinct = dict[Hashable, Any]
 """Values by their identity, in the order in which each first came."""
 
 
-def _add(held: Distinct, value: Any) -> Distinct:
-    held.setdefault(identity(value), value)
-    return held
+def _add(accumulator: Distinct, value: Any) -> Distinct:
+    accumulator.setdefault(identity(value), value)
+    return accumulator
 
 
 def _distinct(values: Iterable[Any]) -> Distinct:
     return functools.reduce(_add, values, {})
 
 
-def _values(held: Distinct) -> list[Any]:
-    return list(held.values())
+def _values(accumulator: Distinct) -> list[Any]:
+    return list(accumulator.values())
 
 
 def _list_type(argument: pa.Field) -> pa.DataType:
     return pa.list_(argument.type)
 
 
-def _count(held: int, _: Any) -> int:
-    return held + 1
+def _count(accumulator: int, _: Any) -> int:
+    return accumulator + 1
 
 
 def _int64(_: pa.Field) -> pa.DataType:
@@ -191,14 +191,14 @@ FUNCTIONS = {
     "count": _counted,
     "sum": Function(_sum, _merged_sum, _sum_type, _sum_type, fits=_sum_fits),
     "avg": Function(
-        fold=lambda held, value: (_sum(held[0], value), held[1] + 1),
+        fold=lambda accumulator, value: (_sum(accumulator[0], value), accumulator[1] + 1),
         merge=lambda a, b: (_merged_sum(a[0], b[0]), a[1] + b[1]),
-        held=_average_held,
-        gives=_average_type,
+        accumulator_type=_average_accumulator,
+        result_type=_average_type,
         start=lambda: (None, 0),
         finish=_average,
-        dump=lambda held: {"sum": held[0], "count": held[1]},
-        load=lambda held: (held["sum"], held["count"]),
+        dump=lambda accumulator: {"sum": accumulator[0], "count": accumulator[1]},
+        load=lambda accumulator: (accumulator["sum"], accumulator["count"]),
         fits=_average_fits,
     ),
     "min": Function(_smaller, _either(_smaller), _same_type, _same_type),
@@ -211,8 +211,8 @@ FUNCTIONS = {
     "collect_set": Function(
         fold=_add,
         merge=lambda older, newer: functools.reduce(_add, newer.values(), dict(older)),
-        held=_list_type,
-        gives=_list_type,
+        accumulator_type=_list_type,
+        result_type=_list_type,
         start=dict,
         finish=_values,
         dump=_values,

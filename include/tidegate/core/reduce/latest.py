@@ -15,7 +15,8 @@ from tidegate.core.rows import STATE
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest record's columns; a null value deletes."""
+    """The newest record's columns; a null value deletes the key. The accumulator is the value's place in a
+    pool, so that values stay in Arrow."""
 
     takes_nulls: bool = True
 
@@ -41,34 +42,34 @@ class LatestValues:
         state = pc.equal(rows.column("kind"), STATE)
         self._pool = rows.column("value")
         if pc.any(state).as_py():
-            held = pc.if_else(state, rows.column("held"), rows.column("value"))
-            self._pool = pa.concat_arrays([held, rows.column("emitted")])
+            values = pc.if_else(state, rows.column("held"), rows.column("value"))
+            self._pool = pa.concat_arrays([values, rows.column("emitted")])
         self.null = self._pool.is_null().to_pylist()
         self._columns: dict[str, list[Any]] = {}
         self._text = encoder(self._pool.type)
 
-    def fold(self, held: Any, row: int) -> Any:
+    def fold(self, accumulator: Any, row: int) -> Any:
         """The row's own value."""
         return None if self.null[row] else row
 
-    def output(self, held: Any) -> Any:
+    def output(self, accumulator: Any) -> Any:
         """The same."""
-        return held
+        return accumulator
 
     def merge(self, older: Any, newer: Any) -> Any:
         """The later session's."""
         return older if newer is None else newer
 
-    def mark(self, held: Any) -> Any:
+    def mark(self, accumulator: Any) -> Any:
         """A reference is never changed."""
-        return held
+        return accumulator
 
     def undo(self, mark: Any) -> Any:
         """The reference."""
         return mark
 
     def restore(self, row: int) -> tuple[Any, Any]:
-        """What the state row holds, and what it last emitted."""
+        """The places of the state row's value, and of what it last emitted."""
         emitted = row + self._rows
         return (None if self.null[row] else row), (None if self.null[emitted] else emitted)
 
@@ -82,17 +83,17 @@ class LatestValues:
         """The type of one column."""
         return self._pool.type.field(name).type
 
-    def size(self, held: Any) -> int:
+    def size(self, accumulator: Any) -> int:
         """Bytes of the value's JSON text."""
-        return 0 if held is None else len(self._text(self._pool[held].as_py()).encode())
+        return 0 if accumulator is None else len(self._text(self._pool[accumulator].as_py()).encode())
 
     def event_size(self, row: int) -> int:
         """The same, of the row's own value."""
         return self.size(None if self.null[row] else row)
 
-    def held_array(self, held: Sequence[Any]) -> pa.Array:
+    def held_array(self, accumulators: Sequence[Any]) -> pa.Array:
         """As a column."""
-        return self._pool.take(pa.array(held, pa.int64()))
+        return self._pool.take(pa.array(accumulators, pa.int64()))
 
     def output_array(self, outputs: Sequence[Any]) -> pa.Array:
         """As a column."""

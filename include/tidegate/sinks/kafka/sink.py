@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
+from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import Progress
 from tidegate.broker.publisher import KafkaPublisher
-from tidegate.errors import ProgressLost, SettingsInvalid, TopicRecreated
+from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.sinks.kafka.limits import narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
@@ -28,6 +29,22 @@ class OpenTopic(OpenSink[KafkaSink]):
     is_reconcilable = True
     takes_statement = True
 
+    def check_settings(self) -> None:
+        """Its cluster is set."""
+        self.context.settings.kafka(self.declared.connection)
+
+    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+        """Names may be the same in two clusters, and two connections may go to one. Asks only where the name
+        is the same.
+        """
+        topic = self.declared.topic
+        if topic in topic_ids and self._topic_id() == topic_ids[topic]:
+            raise SinkRefused(
+                f"The topic {topic} of sink {self.name} is the one that the pipeline reads: its source's "
+                "connection goes to the same cluster",
+                "Use another topic, or correct one of the connections.",
+            )
+
     def check_target(self) -> None:
         """The topic is the one that was first published to."""
         self._require_same_topic()
@@ -36,16 +53,16 @@ class OpenTopic(OpenSink[KafkaSink]):
         """Asks the topic only where the sink quarantines what it would refuse."""
         if self.declared.refused_timestamp != "quarantine":
             return {}
-        with self.context.log() as log:
+        with self.log() as log:
             limits = log.timestamp_limits(self.declared.topic)
-        return {self.declared.topic: timestamp_bounds(limits)}
+        return {self.declared.target: timestamp_bounds(limits)}
 
     def warnings(self) -> Iterator[str]:
         """Where the topic takes less than a batch may send, or fewer timestamps than Kafka's topics do; where
         a threshold lets more gather than it takes.
         """
         topic = self.declared.topic
-        with self.context.log() as log:
+        with self.log() as log:
             largest, limits = log.largest_bytes(topic), log.timestamp_limits(topic)
         sentences = (
             narrow_timestamps(topic, limits),
@@ -56,7 +73,7 @@ class OpenTopic(OpenSink[KafkaSink]):
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Find an emission whose timestamp the topic would refuse now."""
-        with self.context.log() as log:
+        with self.log() as log:
             limits = log.timestamp_limits(self.declared.topic)
         check_timestamps(self.declared, outbox, limits)
 
@@ -127,19 +144,27 @@ class OpenTopic(OpenSink[KafkaSink]):
         Raises TopicMissing, TopicRecreated, BrokerUnavailable.
         """
         topic, stream = self.declared.topic, self.context.stream
-        with self.context.log() as log:
-            identity = log.topic_id(topic)
+        identity = self._topic_id()
         known = self.context.ledger.sink_identity(stream, self.name)
         if known is not None and known != identity:
             raise TopicRecreated(
                 f"The output topic {topic} was deleted and created again (id {known} is now {identity})",
-                f"Raise `generation` of {stream.pipeline}: it fills the new topic from the start.",
+                f"Raise `generation` of {stream.pipeline}: it fills the new topic from the start. If the "
+                "sink's connection leads to another Kafka than before, correct that instead.",
             )
         return identity
 
+    def _topic_id(self) -> str:
+        with self.log() as log:
+            return log.topic_id(self.declared.topic)
+
+    def log(self) -> KafkaLog:
+        """The logs of its cluster. Raises SettingsInvalid."""
+        return self.context.log(self.declared.connection)
+
     def _publisher(self) -> KafkaPublisher:
         """What sends to the topic. Makes the topic of progress records if there is none."""
-        with self.context.log() as log:
+        with self.log() as log:
             log.ensure_progress_topic()
             return KafkaPublisher(log, self.shard, self.declared.topic)
 

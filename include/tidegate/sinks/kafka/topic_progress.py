@@ -35,7 +35,7 @@ def find_progress(sink: OpenSink[KafkaSink]) -> Progress:
 
 def _shown_by_topic(sink: OpenSink[KafkaSink]) -> Progress:
     ledger, stream, topic = sink.context.ledger, sink.context.stream, sink.declared.topic
-    log = sink.context.log()
+    log = sink.context.log(sink.declared.connection)
     _check_rivals(sink)
     last = ledger.last_published(stream, sink.name)
     with log:
@@ -94,15 +94,15 @@ def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
 def _check_rivals(sink: OpenSink[KafkaSink]) -> None:
     """Another stream that sends what it makes of the same source to the same topic makes it Unclear."""
     ledger, stream = sink.context.ledger, sink.context.stream
-    source = ledger.head(stream).topic_ids
+    source, topic = ledger.head(stream).topic_ids, ledger.sink_identity(stream, sink.name)
     for other in ledger.streams():
         head = ledger.head(other)
         plan = ledger.plan(other, head.seq)
         if other == stream or plan is None or set(source).isdisjoint(head.topic_ids):
             continue
         try:
-            messages = [rival.messages for rival in planned_pipeline(plan).sinks]
+            rivals = [rival.name for rival in planned_pipeline(plan).sinks if rival.messages is not None]
         except PlanUnreadable as error:
             raise Unclear(f"whether {other} sends there too cannot be read from the ledger") from error
-        if any(rules.topic == sink.declared.topic for rules in messages if rules is not None):
+        if any(ledger.sink_identity(other, rival) == topic for rival in rivals):
             raise Unclear(f"{other} sends there too, and its messages look the same")

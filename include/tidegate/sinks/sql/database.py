@@ -11,6 +11,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError, OperationalError
 
 from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.extras import missing_extra
 from tidegate.failpoints import failpoint
 from tidegate.postgres import connect_options
 
@@ -74,11 +75,11 @@ class Database:
         except TidegateError:
             raise
         except DBAPIError as error:
-            said = self._said(error)
+            message = self._message(error)
             if _passes(error):
-                raise SinkUnavailable(f"The database in {self.variable} fails: {said}", _FIX) from None
+                raise SinkUnavailable(f"The database in {self.variable} fails: {message}", _FIX) from None
             raise SinkRefused(
-                f"The database in {self.variable} refuses the emissions: {said}",
+                f"The database in {self.variable} refuses the emissions: {message}",
                 "Correct its tables, rules or rights, then run again: nothing of the batch is in it yet.",
             ) from None
         except (IdentifierError, UnicodeError) as error:
@@ -95,17 +96,17 @@ class Database:
             if not _passes(error):
                 raise
             raise OutcomeUnknown(
-                f"The database in {self.variable} did not confirm a commit: {self._said(error)}",
+                f"The database in {self.variable} did not confirm a commit: {self._message(error)}",
                 "Run again: it reads the progress row and goes on from what is true.",
             ) from None
 
-    def _said(self, error: DBAPIError) -> str:
+    def _message(self, error: DBAPIError) -> str:
         """The first line of what the driver said, which may repeat its options: without secrets."""
         lines = str(error.orig).strip().splitlines()
-        said = lines[0] if lines else type(error.orig).__name__
+        message = lines[0] if lines else type(error.orig).__name__
         for secret in filter(None, self._secrets):
-            said = said.replace(secret, "***")
-        return said[:300]
+            message = message.replace(secret, "***")
+        return message[:300]
 
 
 def _parsed(url: str, variable: str) -> URL:
@@ -134,6 +135,8 @@ def _engine(url: URL, variable: str, wait_s: float) -> Engine:
         engine = create_engine(
             url, poolclass=NullPool, connect_args=_options(url, wait_s), hide_parameters=True
         )
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or _not_a_url(variable) from None
     except (ArgumentError, NoSuchModuleError, ImportError):
         raise _not_a_url(variable) from None
     if engine.dialect.name == "sqlite":

@@ -108,7 +108,7 @@ class Layout:
         check_names(target, [part.name for part in self.parts])
         key, *rest = target.own_columns
         names = [key, *(part.name for part in self.parts), *rest]
-        types = {name: made() for name, made in target.own_columns.items()}
+        types = {name: make() for name, make in target.own_columns.items()}
         types |= {part.name: _sql_type(part.type) for part in self.parts}
         self.keys = {name: f"c{number}" for number, name in enumerate(names)}
         self.table = Table(
@@ -144,11 +144,11 @@ class Layout:
 def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
     """Key columns first. One that is also emitted is there once, as key: that it has in a deletion too."""
     structs = [KEY_COLUMNS, VALUE] if target.with_key else [VALUE]
-    found: dict[str, Part] = {}
+    parts: dict[str, Part] = {}
     for struct in structs:
         for field in outbox.field(struct).type:
-            found.setdefault(field.name, Part(struct, field.name, field.type))
-    return list(found.values())
+            parts.setdefault(field.name, Part(struct, field.name, field.type))
+    return list(parts.values())
 
 
 def check_names(target: Target, emitted: Sequence[str]) -> None:
@@ -209,4 +209,4 @@ def _sql_type(type_: pa.DataType) -> TypeEngine[Any]:
         return Numeric(type_.precision, type_.scale).with_variant(exact, "sqlite")
     if pa.types.is_timestamp(type_):
         return DateTime(timezone=type_.tz is not None)
-    return next((made() for is_one, made in _TYPES if is_one(type_)), Text())
+    return next((make() for matches, make in _TYPES if matches(type_)), Text())

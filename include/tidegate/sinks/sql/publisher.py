@@ -49,7 +49,11 @@ class Shard:
 
 
 class SqlPublisher:
-    """Publishes a stream's batches to one table."""
+    """Publishes a stream's batches to one table, in the order of their numbers, each in one transaction.
+
+    The order in it: progress row (compare-and-set), rows, the count of rows. So whoever is fenced has written
+    nothing, and a batch is never there in part.
+    """
 
     def __init__(self, database: Database, shard: Shard, layout: Layout) -> None:
         self._database = database
@@ -70,21 +74,21 @@ class SqlPublisher:
         """
         self._prepare(last_published)
         with self._database.transaction() as connection:
-            found, whose = self._progress(connection)
-            self._check(found, whose, seq, attempt, last_published)
-            if found == seq:
+            newest, newest_attempt = self._progress(connection)
+            self._check(newest, newest_attempt, seq, attempt, last_published)
+            if newest == seq:
                 return 0
             with failpoint("sql.advance"):
-                self._advance(connection, found, seq, attempt)
+                self._advance(connection, newest, seq, attempt)
             sent = 0
             for chunk in emissions:
                 rows = self._layout.rows(chunk, self._shard.stream, seq, sent)
                 with failpoint("sql.write"):
                     write(connection, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
                 sent += len(rows)
-            mine = progress.c.shard == self._shard.name
+            own_row = progress.c.shard == self._shard.name
             with failpoint("sql.count"):
-                connection.execute(update(progress).where(mine).values(rows=sent))
+                connection.execute(update(progress).where(own_row).values(rows=sent))
         return sent
 
     def progress(self) -> int:
@@ -93,18 +97,18 @@ class SqlPublisher:
         Raises ProgressUnreadable.
         """
         with self._database.transaction() as connection:
-            there = inspect(connection).has_table(progress.name)
-            return (self._progress(connection)[0] or 0) if there else 0
+            has_progress_table = inspect(connection).has_table(progress.name)
+            return (self._progress(connection)[0] or 0) if has_progress_table else 0
 
     def check(self, last_published: int, head: int) -> None:
         """Raises ProgressLost where the database does not have all that the ledger knows, Fenced where it has
         batches that come after the ledger's head, and ProgressUnreadable.
         """
-        found = self.progress()
-        if found < last_published:
-            raise self._lost(f"the progress row says batch {found}", last_published)
-        if found > head:
-            raise self._ahead(head, f"batch {found}")
+        newest = self.progress()
+        if newest < last_published:
+            raise self._lost(f"the progress row says batch {newest}", last_published)
+        if newest > head:
+            raise self._ahead(head, f"batch {newest}")
         with self._database.transaction() as connection:
             if not exists(connection, self._layout):
                 raise self._lost(f"the table {self._layout.target.table} does not exist", last_published)
@@ -120,11 +124,11 @@ class SqlPublisher:
             lock_for_changes(connection)
             progress.create(connection, checkfirst=True)
             self._progress(connection)
-            found = self._newest_batch(connection)
+            newest = self._newest_batch(connection)
             connection.execute(delete(progress).where(progress.c.shard == self._shard.name))
-            if found:
-                self._advance(connection, None, found, attempt=None)
-        return found
+            if newest:
+                self._advance(connection, None, newest, attempt=None)
+        return newest
 
     def _newest_batch(self, connection: Connection) -> int:
         if not exists(connection, self._layout):
@@ -146,8 +150,8 @@ class SqlPublisher:
 
         All columns that there are, since another tidegate may have other ones. Raises ProgressUnreadable.
         """
-        mine = progress.c.shard == self._shard.name
-        everything: Select[Any] = select(literal_column("*")).select_from(progress).where(mine)
+        own_row = progress.c.shard == self._shard.name
+        everything: Select[Any] = select(literal_column("*")).select_from(progress).where(own_row)
         with failpoint("sql.read_progress"):
             result = connection.execute(everything)
             columns, row = result.keys(), result.mappings().first()
@@ -160,15 +164,15 @@ class SqlPublisher:
         return row["seq"], row["attempt"]
 
     def _check(
-        self, found: int | None, whose: str | None, seq: int, attempt: str, last_published: int
+        self, newest: int | None, newest_attempt: str | None, seq: int, attempt: str, last_published: int
     ) -> None:
-        if (found or 0) < last_published:
-            says = "there is no progress row" if found is None else f"the progress row says batch {found}"
+        if (newest or 0) < last_published:
+            says = "there is no progress row" if newest is None else f"the progress row says batch {newest}"
             raise self._lost(says, last_published)
-        if found is not None and found > seq:
-            raise self._ahead(seq, f"batch {found}")
-        if found == seq and whose not in (None, attempt):
-            raise self._ahead(seq, f"attempt {whose} of it")
+        if newest is not None and newest > seq:
+            raise self._ahead(seq, f"batch {newest}")
+        if newest == seq and newest_attempt not in (None, attempt):
+            raise self._ahead(seq, f"attempt {newest_attempt} of it")
 
     def _ahead(self, seq: int, says: str) -> Fenced:
         return Fenced(
@@ -184,26 +188,26 @@ class SqlPublisher:
             f"tidegate doctor {self._shard.pipeline} --reconcile",
         )
 
-    def _unreadable(self, what: str, found: int | None) -> ProgressUnreadable:
+    def _unreadable(self, what: str, format_: int | None) -> ProgressUnreadable:
         return ProgressUnreadable.of_format(
             f"{what} in the database in {self._database.variable}",
-            found,
+            format_,
             FORMAT,
             f"Run: DROP TABLE {progress.name}; then let tidegate find out from each pipeline's tables what "
             f"is in them: tidegate doctor {self._shard.pipeline} --reconcile",
         )
 
-    def _advance(self, connection: Connection, found: int | None, seq: int, attempt: str | None) -> None:
-        """Compare-and-set: from what was found to `seq`. Waits for whoever else is about to do the same."""
+    def _advance(self, connection: Connection, previous: int | None, seq: int, attempt: str | None) -> None:
+        """Compare-and-set: from `previous` to `seq`. Waits for whoever else is about to do the same."""
         now = func.current_timestamp()
         values = {"format": FORMAT, "seq": seq, "attempt": attempt, "rows": 0, "updated_at": now}
         try:
-            if found is None:
+            if previous is None:
                 connection.execute(insert(progress).values(shard=self._shard.name, **values))
                 return
         except IntegrityError:
             raise self._fenced(seq) from None
-        was = and_(progress.c.shard == self._shard.name, progress.c.seq == found)
+        was = and_(progress.c.shard == self._shard.name, progress.c.seq == previous)
         if connection.execute(update(progress).where(was).values(values)).rowcount != 1:
             raise self._fenced(seq)
 

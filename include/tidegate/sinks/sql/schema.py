@@ -61,8 +61,8 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
         layout.table.create(connection)
         return
     target = layout.target
-    there = {column["name"] for column in inspect(connection).get_columns(target.name, target.schema)}
-    missing = [column for column in layout.table.columns if column.name not in there]
+    existing = {column["name"] for column in inspect(connection).get_columns(target.name, target.schema)}
+    missing = [column for column in layout.table.columns if column.name not in existing]
     _check_key(connection, layout, missing)
     if missing:
         from tidegate.sinks.sql.extend import add_columns  # late: Alembic, which few batches need
@@ -92,20 +92,20 @@ def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[
 def _unique(inspector: Inspector, target: Target) -> Iterator[Sequence[str | None]]:
     yield inspector.get_pk_constraint(target.name, target.schema)["constrained_columns"]
     unique = inspector.get_unique_constraints(target.name, target.schema)
-    yield from (each["column_names"] for each in unique)
+    yield from (constraint["column_names"] for constraint in unique)
     indexes = inspector.get_indexes(target.name, target.schema)
-    yield from (each["column_names"] for each in indexes if each["unique"])
+    yield from (index["column_names"] for index in indexes if index["unique"])
 
 
 def check_emissions(dialect: str, layout: Layout, emissions: Iterable[pa.RecordBatch]) -> None:
     """Find what the database could not hold, before the batch is decided. Raises SinkRefused."""
     if dialect == "postgresql":
         _check_names(layout)
-    for each in emissions:
-        for name, values in _columns(layout, each):
+    for chunk in emissions:
+        for name, values in _columns(layout, chunk):
             _check_values(dialect, layout, name, values)
         if dialect == "postgresql" and layout.target.mode == "upsert":
-            longest = pc.max(pc.binary_length(each.column(KEY))).as_py() or 0
+            longest = pc.max(pc.binary_length(chunk.column(KEY))).as_py() or 0
             if longest > _INDEXED_BYTES:
                 raise _refused(layout, f"a key has {longest} bytes; {_INDEXED_BYTES} are possible")
 

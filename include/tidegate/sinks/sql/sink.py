@@ -5,14 +5,13 @@ transaction as the rows.
 from __future__ import annotations
 
 from tidegate.ledger import LeasedLedger
-from tidegate.settings import sql_variable
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target, check_names
 from tidegate.sinks.sql.publisher import Shard, SqlPublisher
 from tidegate.sinks.sql.schema import check_emissions
-from tidegate.spec import SqlSink
+from tidegate.spec import Connection, SqlSink
 
 
 class OpenSqlTable(OpenSink[SqlSink]):
@@ -74,7 +73,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     @property
     def _variable(self) -> str:
-        return sql_variable(self.declared.connection)
+        return Connection("sql", self.declared.connection).variable
 
     def _url(self) -> str:
         return self.context.settings.sql_url(self.declared.connection)

@@ -20,26 +20,31 @@ def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: 
         _execute(connection, insert(layout.table), rows)
         return
     key = [layout.keys[name] for name in layout.target.key]
-    newest = {tuple(row[each] for each in key): (row, gone) for row, gone in zip(rows, deleted, strict=True)}
-    there = [row for row, gone in newest.values() if not gone]
+    newest = {
+        tuple(row[column] for column in key): (row, is_deleted)
+        for row, is_deleted in zip(rows, deleted, strict=True)
+    }
+    live = [row for row, is_deleted in newest.values() if not is_deleted]
     replaces = connection.dialect.name not in _INSERT
-    leave = [row for row, gone in newest.values() if gone or replaces]
-    _execute(connection, _delete(layout, key), [{f"of_{each}": row[each] for each in key} for row in leave])
-    _execute(connection, insert(layout.table) if replaces else _upsert(connection, layout, key), there)
+    removed = [row for row, is_deleted in newest.values() if is_deleted or replaces]
+    _execute(
+        connection, _delete(layout, key), [{f"of_{column}": row[column] for column in key} for row in removed]
+    )
+    _execute(connection, insert(layout.table) if replaces else _upsert(connection, layout, key), live)
 
 
 def _upsert(connection: Connection, layout: Layout, key: Sequence[str]) -> Any:
     statement = _INSERT[connection.dialect.name](layout.table)
     changed = {name: statement.excluded[name] for name in layout.keys.values() if name not in key}
     return statement.on_conflict_do_update(
-        index_elements=[layout.table.c[each] for each in key], set_=changed
+        index_elements=[layout.table.c[column] for column in key], set_=changed
     )
 
 
 def _delete(layout: Layout, key: Sequence[str]) -> Any:
     # not `c0`, which would be taken for the column itself
     return delete(layout.table).where(
-        and_(*(layout.table.c[each] == bindparam(f"of_{each}") for each in key))
+        and_(*(layout.table.c[column] == bindparam(f"of_{column}") for column in key))
     )
 
 

@@ -40,19 +40,19 @@ def append_batch(
         )
     with delta_errors(path), failpoint("table.read_progress"):
         table = open_table(path)
-        found = _progress(table, path, application)
-    if found < last_published:
+        newest = _progress(table, path, application)
+    if newest < last_published:
         raise ProgressLost(
             f"The table {path} is not what batch {last_published} of {application} was published to: "
-            f"it says batch {found}",
+            f"it says batch {newest}",
             "Restore it; or raise `generation`: it fills the table from the start.",
         )
-    if found > seq:
+    if newest > seq:
         raise Fenced(
-            f"{application} is at batch {seq}, but batch {found} is in {path} already",
+            f"{application} is at batch {seq}, but batch {newest} is in {path} already",
             f"{SINK_IS_AHEAD}.",
         )
-    if found == seq:
+    if newest == seq:
         return
     mark = CommitProperties(app_transactions=[Transaction(application, seq)])
     try:
@@ -72,8 +72,8 @@ def _progress(table: DeltaTable, path: str, application: str) -> int:
     first. Raises ProgressUnreadable.
     """
     format_ = table.metadata().configuration.get(_FORMAT)
-    found = table.transaction_version(application)
-    if format_ is None and found is None:
+    newest = table.transaction_version(application)
+    if format_ is None and newest is None:
         table.alter.set_table_properties(_PROPERTIES, raise_if_not_exists=False)
     elif format_ != str(FORMAT):
         raise ProgressUnreadable.of_format(
@@ -82,4 +82,4 @@ def _progress(table: DeltaTable, path: str, application: str) -> int:
             FORMAT,
             "Name another path, and raise `generation`: it fills the table from the start.",
         )
-    return found or 0
+    return newest or 0

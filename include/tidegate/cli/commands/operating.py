@@ -1,14 +1,14 @@
-"""doctor."""
+"""doctor, migrate: what an operator needs now and then."""
 
 from __future__ import annotations
 
 import click
 
-from tidegate.cli.options import as_json
+from tidegate.cli.options import as_json, pipeline_names
 
 
 @click.command()
-@click.argument("pipeline", required=False)
+@click.argument("pipeline", required=False, shell_complete=pipeline_names)
 @click.option("--accept-gap", is_flag=True, help="Go on past offsets of PIPELINE that Kafka has deleted.")
 @click.option(
     "--drop-plan", is_flag=True, help="Forget PIPELINE's planned, uncommitted batch; the next run plans anew."
@@ -48,3 +48,15 @@ def doctor(
     from tidegate.cli import doctor
 
     doctor.doctor(pipeline, accept_gap, drop_plan, reconcile, said, deep, generation, as_json)
+
+
+@click.command()
+@as_json
+def migrate(as_json: bool) -> None:
+    """Bring the ledger to the schema of this version of tidegate; a database without tables gets them.
+
+    Run it as the database's owner, when nothing of the version before is at work any more.
+    """
+    from tidegate.cli import migrate
+
+    migrate.migrate(as_json)

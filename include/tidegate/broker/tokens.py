@@ -1,0 +1,112 @@
+"""Tokens for OAUTHBEARER: a Python function gives them, and both clients are given the same ones.
+
+The function is `module:function` and like the `oauth_cb` of confluent-kafka: it takes one text, the property
+`sasl.oauthbearer.config`, and returns (token, epoch seconds at which it expires), or (…, principal,
+extensions: a dict) more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+from tidegate.broker.properties import CALLBACK
+from tidegate.errors import BrokerUnavailable, SettingsInvalid
+
+_USED_UP = 0.8
+"""Of a token's life, after which the next one is asked for: as librdkafka and Java have it."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, until when it is good (epoch seconds), and what goes with it."""
+
+    text: str = field(repr=False)
+    expires: float
+    principal: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class TokenSource:
+    """The tokens of a function, each used until most of its life is over."""
+
+    def __init__(self, function: str, config: str) -> None:
+        self._function = function
+        self._config = config
+        self._lock = Lock()
+        self._token: Token | None = None
+        self._renewed_after = 0.0
+
+    def token(self) -> Token:
+        """A token that is good for a while. Raises SettingsInvalid for a function that there is not, or that
+        gives something else; BrokerUnavailable where it fails.
+        """
+        with self._lock:
+            if self._token is None or time.time() > self._renewed_after:
+                began = time.time()
+                self._token = self._next()
+                self._renewed_after = began + _USED_UP * (self._token.expires - began)
+            return self._token
+
+    def for_librdkafka(self, _: str) -> tuple[str, float, str, dict[str, str]]:
+        """As confluent-kafka's `oauth_cb` returns it."""
+        token = self.token()
+        return token.text, token.expires, token.principal, dict(token.extensions)
+
+    def for_python(self) -> Any:
+        """As kafka-python wants it."""
+        from kafka.net.sasl.oauth import AbstractTokenProvider  # late: Spark's workers do without that client
+
+        source = self
+
+        class Provider(AbstractTokenProvider):  # type: ignore[misc]  # it is not typed
+            def token(self) -> str:
+                return source.token().text
+
+            def extensions(self) -> dict[str, str]:
+                return dict(source.token().extensions)
+
+        return Provider()
+
+    def _next(self) -> Token:
+        function = self._resolved()
+        try:
+            answer = function(self._config)
+        except Exception as error:
+            # Its text may hold what the function was given: it is not repeated, here or in the cause.
+            raise BrokerUnavailable(
+                f"{self._function}, which gives tokens for Kafka, failed: {type(error).__name__}",
+                "Check who gives the tokens, and call the function by hand; then run again, nothing is lost.",
+            ) from None
+        return self._parsed(answer)
+
+    def _resolved(self) -> Any:
+        module, _, name = self._function.partition(":")
+        try:
+            return getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise SettingsInvalid(
+                f"There is no function {self._function}, which is to give tokens for Kafka: {error}",
+                f"Correct {CALLBACK}. The module has to be where Python finds it, on Spark's workers, too.",
+            ) from error
+
+    def _parsed(self, answer: Any) -> Token:
+        match answer:
+            case (str(text), int() | float() as expires, *others) if text and expires > time.time():
+                principal, extensions, *_ = (*others, None, None)
+                return Token(text, float(expires), principal or "", extensions or {})
+        raise SettingsInvalid(
+            f"The function {self._function} gave no token that is still good",
+            "It has to return (token, epoch seconds at which it expires), as `oauth_cb` of confluent-kafka.",
+        )
+
+
+@lru_cache
+def token_source(function: str, config: str) -> TokenSource:
+    """The one of this process: clients that come and go share its token."""
+    return TokenSource(function, config)

@@ -1,0 +1,100 @@
+"""history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from tidegate.cli.reading import open_stream
+from tidegate.cli.show import show
+from tidegate.inspect import BatchReport, HistoryEntry, batch_history
+from tidegate.ledger import LedgerReader, Stream
+from tidegate.ledger.report import STEPS
+
+_PAGE = 500
+"""Batches that are read at once, however many are asked for."""
+
+
+def history(before: int | None, pipeline: str, generation: int | None, limit: int, as_json: bool) -> None:
+    """Show the batches of PIPELINE, the newest first: counts, seconds per step, and what failed."""
+    app, stream = open_stream(pipeline, generation)
+    entries = _entries(app.ledger, stream, before, limit)
+    rows = [history_object(entry) if as_json else _row(entry) for entry in entries]
+    show(
+        rows,
+        as_json,
+        f"Batches of {stream}; seconds: {', '.join(STEPS)}",
+        empty=f"No batch of {stream} was planned yet.",
+    )
+
+
+def _entries(ledger: LedgerReader, stream: Stream, before: int | None, limit: int) -> Iterator[HistoryEntry]:
+    """`limit` 0: all of them."""
+    left = limit
+    while entries := batch_history(ledger, stream, before, min(left, _PAGE) if limit else _PAGE):
+        yield from entries
+        left, before = left - len(entries), entries[-1].seq
+        if limit and left <= 0:
+            return
+
+
+def history_object(entry: HistoryEntry) -> dict[str, Any]:
+    """A batch for programs: instants in epoch ms, counts by metric name, seconds by step, records by sink."""
+    report, failure = entry.report, entry.failure
+    return {
+        "batch": entry.seq,
+        "run": entry.run_id,
+        "clock_ms": report.plan.clock_ms if report else None,
+        "planned_at_ms": entry.planned_at_ms,
+        "committed_at_ms": entry.committed_at_ms,
+        "offsets": report.plan.span if report else None,
+        "counts": report.counts if report else {},
+        "suppressed": report.suppressed if report else None,
+        "stages": report.stages if report else {},
+        "seconds": report.seconds if report else {},
+        "passed_quality": report.passed_quality if report else None,
+        "published": report.published if report else {},
+        "failure": {
+            "step": failure.step,
+            "error": failure.error,
+            "what": failure.what,
+            "fix": failure.fix,
+            "at_ms": failure.at_ms,
+        }
+        if failure
+        else None,
+    }
+
+
+def _row(entry: HistoryEntry) -> dict[str, Any]:
+    """A batch for people."""
+    report = entry.report
+    return {
+        "batch": entry.seq,
+        "run": entry.run_id,
+        "clock": _instant(report.plan.clock_ms if report else None),
+        "committed": _instant(entry.committed_at_ms),
+        **(_numbers(report) if report else dict.fromkeys(_NUMBERS)),
+        "failed": f"{entry.failure.step}: {entry.failure.error}" if entry.failure else "",
+    }
+
+
+def _numbers(report: BatchReport) -> dict[str, str]:
+    counts = report.counts
+    seconds = (f"{report.seconds[step]:.1f}" if step in report.seconds else "-" for step in STEPS)
+    numbers = (
+        *(counts.get("read", 0), counts.get("emitted", 0), report.suppressed),
+        *(report.quarantined, sum(report.published.values())),
+    )
+    return dict(zip(_NUMBERS, [*(f"{number:.0f}" for number in numbers), " ".join(seconds)], strict=True))
+
+
+_NUMBERS = ("read", "emitted", "suppressed", "quarantined", "published", "seconds")
+
+
+def _instant(epoch_ms: int | None) -> str | None:
+    """ISO 8601, to the second, UTC."""
+    if epoch_ms is None:
+        return None
+    return datetime.fromtimestamp(epoch_ms / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

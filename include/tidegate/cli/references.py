@@ -1,0 +1,91 @@
+"""What pipeline files name, and is not there: suites, pipelines and tables of lookups, modules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tidegate.errors import Problem, UserFunctionFailed
+from tidegate.settings import Settings
+from tidegate.spec import Lookup, Pipeline, python_functions, with_digests
+from tidegate.spec.mistakes import did_you_mean, listed
+from tidegate.spec.tree import Route, Tree, read
+
+Found = tuple[Route, str, str]
+"""Where in the file, what is missing, and the remedy."""
+
+
+def missing_references(
+    pipeline: Pipeline, file: Path, known: Mapping[str, list[Pipeline]], settings: Settings
+) -> list[Problem]:
+    """What a file names that is not there. `known`: pipeline -> its generations, of all files; none where its
+    file has mistakes.
+
+    A lookup's table in an object store, and what Airflow's connections hold, only `doctor` looks for.
+    """
+    found = [
+        *missing_suite(pipeline, settings.expectations),
+        *_missing_lookups(pipeline, known),
+        *_missing_functions(pipeline),
+    ]
+    if not found:
+        return []
+    tree: Tree = read(pipeline.text, str(file))
+    return [tree.problem(*each) for each in found]
+
+
+def unset_connections(pipeline: Pipeline, settings: Settings) -> list[str]:
+    """The variables of SQL sinks' databases and of named Kafka clusters that are not set here; under Airflow
+    its connections set them.
+    """
+    named = [connection for connection in pipeline.connections if connection.kind == "sql" or connection.name]
+    return sorted(connection.variable for connection in named if not settings.has(connection))
+
+
+def missing_suite(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
+    """Its quality suite, if that is not in the folder, or is no JSON."""
+    if pipeline.quality is None:
+        return
+    at, path = ("quality", "suite"), folder / f"{pipeline.quality.suite}.json"
+    if not path.is_file():
+        others = sorted(other.stem for other in folder.glob("*.json"))
+        otherwise = f"Write it; {folder} has {listed(others) or 'none'}."
+        yield at, f"the suite {path} does not exist", did_you_mean(pipeline.quality.suite, others, otherwise)
+        return
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        yield at, f"the suite {path} cannot be read: {error}", "Correct the file."
+
+
+def _missing_lookups(pipeline: Pipeline, known: Mapping[str, list[Pipeline]]) -> Iterator[Found]:
+    for number, lookup in enumerate(pipeline.lookup):
+        at: Route = ("lookup", number, "table")
+        if lookup.state is not None:
+            yield from ((at, *each) for each in _missing_state(lookup, known))
+        elif lookup.table.startswith("/") and not Path(lookup.table, "_delta_log").is_dir():
+            yield at, f"there is no Delta table at {lookup.table}", "Write it first, or correct its path."
+
+
+def _missing_state(lookup: Lookup, known: Mapping[str, list[Pipeline]]) -> Iterator[tuple[str, str]]:
+    assert lookup.state is not None, "only asked for states"
+    name, stage = lookup.state
+    if name not in known:
+        otherwise = f"The pipelines are {listed(sorted(known))}."
+        yield f"no file has the pipeline `{name}`", did_you_mean(name, known, otherwise)
+        return
+    stages = list(dict.fromkeys(each.name for pipeline in known[name] for each in pipeline.stages))
+    if known[name] and stage not in stages:
+        otherwise = f"Its stages are {listed(stages)}."
+        yield f"the pipeline `{name}` has no stage `{stage}`", did_you_mean(stage, stages, otherwise)
+
+
+def _missing_functions(pipeline: Pipeline) -> Iterator[Found]:
+    for number, stage in enumerate(pipeline.stages):
+        alone = pipeline.model_copy(update={"stages": (stage,)})
+        if python_functions(alone):
+            try:
+                with_digests(alone)
+            except UserFunctionFailed as error:
+                yield ("stages", number, "emit", "equal", "python"), error.what, error.fix

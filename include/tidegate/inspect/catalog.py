@@ -1,0 +1,95 @@
+"""Which pipelines there are: those of the folder's files, and generations that only the ledger has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from tidegate.app.root import App, stream_of
+from tidegate.errors import PipelineInvalid, Problem
+from tidegate.ledger import Stream
+from tidegate.spec import Pipeline, load_defaults, load_pipelines, stream_in_broken_file
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """What one DAG is about. `name` is its file's, without .yaml.
+
+    `streams`: first the file's own, then generations of its pipeline that no file has any more; a stream may
+    never have been planned. `pipeline` is None, and `problems` says why, where the file has mistakes; there
+    is neither where no file has a generation of the pipeline, which is then called by the pipeline's name.
+    """
+
+    name: str
+    streams: tuple[Stream, ...]
+    pipeline: Pipeline | None = None
+    problems: tuple[Problem, ...] = ()
+    dag_id_prefix: str = ""
+
+    @property
+    def dag_id(self) -> str:
+        """The id of its DAG in Airflow."""
+        return self.dag_id_prefix + self.name
+
+
+def catalog_entries(app: App) -> list[CatalogEntry]:
+    """All of them, by name. A folder whose files are unchanged is not read again.
+
+    Raises LedgerUnavailable.
+    """
+    folder = app.settings.pipelines
+    stamp = _stamp(folder)
+    entries = _with_orphans(_files(folder, stamp), app.ledger.streams())
+    prefix = _dag_id_prefix(folder, stamp)
+    return [replace(entry, dag_id_prefix=prefix) for entry in entries] if prefix else entries
+
+
+def _with_orphans(files: Iterable[CatalogEntry], streams: Iterable[Stream]) -> list[CatalogEntry]:
+    entries = {entry.name: entry for entry in files}
+    owned = {stream for entry in entries.values() for stream in entry.streams}
+    for stream in streams:
+        if stream in owned:
+            continue
+        owners = [entry.name for entry in entries.values() if _is_of(entry, stream)]
+        if not owners and stream.pipeline not in entries:
+            entries[stream.pipeline] = CatalogEntry(stream.pipeline, (stream,))
+        for name in owners:
+            entries[name] = replace(entries[name], streams=(*entries[name].streams, stream))
+    return sorted(entries.values(), key=lambda entry: entry.name)
+
+
+def _is_of(entry: CatalogEntry, stream: Stream) -> bool:
+    return any(own.pipeline == stream.pipeline for own in entry.streams)
+
+
+def _stamp(folder: Path) -> Stamp:
+    """What changes when a file does."""
+    stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.yaml"))]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+@lru_cache(maxsize=4)
+def _dag_id_prefix(folder: Path, _: Stamp) -> str:
+    """None where the defaults have mistakes: then there is no DAG either."""
+    with suppress(PipelineInvalid):
+        return load_defaults(folder).dag_id_prefix
+    return ""
+
+
+@lru_cache(maxsize=4)
+def _files(folder: Path, _: Stamp) -> tuple[CatalogEntry, ...]:
+    pipelines, errors = load_pipelines(folder)
+    good = [CatalogEntry(name, (stream_of(loaded),), loaded) for name, loaded in pipelines.items()]
+    return (*good, *map(_broken, errors))
+
+
+def _broken(error: PipelineInvalid) -> CatalogEntry:
+    file = error.problems[0].file
+    names = stream_in_broken_file(file)
+    streams = () if names is None else (Stream(names[0], names[1] or 1),)
+    return CatalogEntry(Path(file).stem, streams, problems=tuple(error.problems))

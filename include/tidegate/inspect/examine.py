@@ -1,0 +1,181 @@
+"""Whether streams can go on, and what resolves it where they cannot: what doctor says of pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+
+from tidegate import protocol
+from tidegate.app import App, stream_of
+from tidegate.errors import TidegateError, TopicMissing
+from tidegate.inspect.problems import open_problems
+from tidegate.inspect.sinks import check_sinks, sink_warnings
+from tidegate.inspect.verify import damaged_files
+from tidegate.ledger import Head, Plan, Stream
+from tidegate.spec import Pipeline, with_digests
+
+
+class FindingState(Enum):
+    """What a finding comes to."""
+
+    OK = "ok"
+    WAIT = "wait"
+    """Not wrong, and not done either."""
+    WRONG = "WRONG"
+    """It stays so until somebody acts."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at, what it comes to, and in words what there is, with the command that resolves it."""
+
+    check: str
+    state: FindingState
+    text: str
+
+
+def check(name: str, examine: Callable[[], str]) -> Finding:
+    """What `examine` finds; a TidegateError is what is wrong."""
+    try:
+        return Finding(name, FindingState.OK, examine())
+    except TidegateError as error:
+        return Finding(name, FindingState.WRONG, error_text(error))
+
+
+def error_text(error: TidegateError) -> str:
+    """An error's class and sentences."""
+    return f"{type(error).__name__}: {error}"
+
+
+def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
+    """A pipeline's file, source, sinks and batches. It asks Kafka and the sinks, and writes nothing."""
+    stream, title = stream_of(pipeline), f"pipeline {name}"
+    try:
+        yield Finding(title, FindingState.OK, _dry_run(app, pipeline))
+    except TopicMissing as error:
+        never_planned = app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None
+        if never_planned:
+            yield Finding(title, FindingState.WAIT, f"not started: {error}")
+        else:
+            yield Finding(title, FindingState.WRONG, error_text(error))
+        return
+    except TidegateError as error:
+        yield Finding(title, FindingState.WRONG, error_text(error))
+        yield from _unfinished(app, stream, name, but=type(error).__name__)
+        return
+    yield from _unfinished(app, stream, name)
+    if app.ledger.head(stream).seq:
+        yield check(f"sinks of {name}", partial(_sinks, app, stream))
+    for warning in protocol.stalled_transactions(app, pipeline):
+        yield Finding(f"source of {name}", FindingState.WAIT, warning)
+    for warning in sink_warnings(app, pipeline):
+        yield Finding(f"sinks of {name}", FindingState.WAIT, warning)
+
+
+def examine_orphan(app: App, stream: Stream) -> Iterator[Finding]:
+    """A generation that is only in the ledger: it has no DAG, and no other command tells of it."""
+    name = f"{stream.pipeline}, generation {stream.generation}"
+    head = app.ledger.head(stream).seq
+    text = f"batch {head} is the last, and no pipeline file has it any more"
+    yield Finding(f"pipeline {name}", FindingState.OK, text)
+    try:
+        for batch in protocol.orphaned_batches(app, stream):
+            yield _of_batch(name, batch)
+    except TidegateError as error:
+        yield Finding(f"batches of {name}", FindingState.WRONG, error_text(error))
+
+
+def examine_broken(app: App, stream: Stream, file: str) -> Iterator[Finding]:
+    """A generation that is left to its own file, which has a mistake."""
+    name = f"{stream.pipeline}, generation {stream.generation}"
+    head = app.ledger.head(stream).seq
+    text = f"batch {head} is the last, and its file {file} has a mistake: it goes on when that is corrected"
+    yield Finding(f"pipeline {name}", FindingState.WAIT, text)
+    yield from _unfinished(app, stream, name)
+
+
+def examine_files(app: App, stream: Stream) -> Iterator[Finding]:
+    """Every byte of the files that a stream's next batches need."""
+    name = f"files of {stream.pipeline}, generation {stream.generation}"
+    try:
+        number, damaged = damaged_files(app, stream)
+    except TidegateError as error:
+        yield Finding(name, FindingState.WRONG, error_text(error))
+        return
+    for damage in damaged:
+        yield Finding(name, FindingState.WRONG, error_text(damage))
+    if not damaged:
+        yield Finding(name, FindingState.OK, f"{number} files are as they were written")
+
+
+def examine_progress_topics(app: App, pipelines: Iterable[Pipeline]) -> Iterator[Finding]:
+    """What is not good about the topics of progress records, of which each cluster with a sink has one;
+    nothing if all is, or no broker is set.
+    """
+    sinks = [sink for pipeline in pipelines for sink in pipeline.sinks]
+    for cluster in sorted({cluster for sink in sinks for cluster in sink.connections}, key=str):
+        if cluster.kind == "kafka" and app.settings.has(cluster):
+            yield from _progress_topic(app, cluster.name)
+
+
+def _progress_topic(app: App, connection: str | None) -> Iterator[Finding]:
+    title = f"progress topic of {connection}" if connection else "progress topic"
+    try:
+        with app.log(connection) as log:
+            shortcomings = log.progress_topic_shortcomings()
+    except TidegateError as error:
+        yield Finding(title, FindingState.WRONG, error_text(error))
+        return
+    for shortcoming in shortcomings:
+        yield Finding(title, FindingState.WAIT, shortcoming)
+
+
+def _unfinished(app: App, stream: Stream, name: str, but: str = "") -> Iterator[Finding]:
+    """What keeps a batch from going through, `but` an error that is told already."""
+    for batch in open_problems(app, stream):
+        if not batch.error or batch.error != but:
+            yield _of_batch(name, batch)
+
+
+def _of_batch(name: str, batch: protocol.Unfinished) -> Finding:
+    return Finding(f"batches of {name}", FindingState.WRONG if batch.halts else FindingState.WAIT, batch.told)
+
+
+def _dry_run(app: App, pipeline: Pipeline) -> str:
+    """A dry plan finds what would halt the next run."""
+    check_sinks(app, pipeline)
+    head = app.ledger.head(stream_of(pipeline))
+    waiting = app.ledger.open_plan(head.stream)
+    has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
+    if waiting and has_read:
+        protocol.check_source(app, waiting)
+        protocol.require_compatible(waiting, with_digests(pipeline))
+    draft = protocol.draft(
+        app,
+        pipeline,
+        _after(head, waiting) if waiting and has_read else head,
+        protocol.Trigger("doctor", clock_ms=0),
+    )
+    if waiting and not has_read:
+        protocol.check_still_there(app, waiting)
+    planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
+    is_withheld = app.ledger.charge(head.stream.pipeline).withholds(head.stream.generation)
+    withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
+    return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}{withheld}"
+
+
+def _after(head: Head, plan: Plan) -> Head:
+    """Where the stream will be when a planned batch is through that has read its records already."""
+    return replace(
+        head,
+        offsets={**head.offsets, **plan.ends},
+        topic_ids={**head.topic_ids, **plan.topic_ids},
+        epochs=plan.epochs_after(head),
+    )
+
+
+def _sinks(app: App, stream: Stream) -> str:
+    protocol.check_progress(app, stream)
+    return "they know what was published to them"

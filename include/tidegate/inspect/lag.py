@@ -1,0 +1,64 @@
+"""How far streams are behind what Kafka has now, asked once for all of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidegate.broker.log import KafkaLog
+from tidegate.errors import TidegateError
+from tidegate.ledger import Head, Offsets, Stream
+from tidegate.ledger.report import lag
+from tidegate.settings import Settings
+
+TIMEOUT_MS = 2_000
+"""How long somebody who looks at a page waits for a broker that does not answer."""
+
+
+@dataclass(frozen=True)
+class Lags:
+    """What Kafka has now of each stream's topics. `error` says why that is not known of some, or of all: they
+    have no ends, and their lag is None.
+    """
+
+    stable_ends: Mapping[Stream, Offsets] = field(default_factory=dict)
+    error: TidegateError | None = None
+
+    def ends_of(self, head: Head) -> Offsets:
+        """Up to where the topics of a stream can be read."""
+        return self.stable_ends.get(head.stream, {})
+
+    def of(self, head: Head) -> int | None:
+        """Offsets that a stream has not read yet; None where nobody knows: before its first batch, without a
+        broker, and where a topic is missing.
+        """
+        ends = self.ends_of(head)
+        if not head.topic_ids or {topic for topic, _ in ends} != set(head.topic_ids):
+            return None
+        return lag(head, ends)
+
+
+def current_lags(
+    settings: Settings, heads: Sequence[tuple[Head, str | None]], timeout_ms: int = TIMEOUT_MS
+) -> Lags:
+    """Up to where the topics of these heads can be read now; each with the connection of its Kafka cluster.
+
+    It raises nothing: see `Lags.error`.
+    """
+    ends: dict[Stream, Offsets] = {}
+    error: TidegateError | None = None
+    by_cluster: dict[str | None, list[Head]] = defaultdict(list)
+    for head, connection in heads:
+        if head.topic_ids:
+            by_cluster[connection].append(head)
+    for connection, members in by_cluster.items():
+        try:
+            with KafkaLog(settings.kafka(connection), timeout_ms) as log:
+                stable_ends = log.stable_ends({topic for head in members for topic in head.topic_ids})
+        except TidegateError as unknown:
+            error = error or unknown
+            continue
+        for head in members:
+            ends[head.stream] = {at: end for at, end in stable_ends.items() if at[0] in head.topic_ids}
+    return Lags(ends, error)

@@ -1,0 +1,123 @@
+"""What a page, or a person, wants to know of a stream at a glance, and in detail."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.app.root import App
+from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
+from tidegate.inspect.lag import Lags, current_lags
+from tidegate.inspect.problems import open_problems
+from tidegate.inspect.samples import QuarantineSample, quarantine_samples
+from tidegate.ledger import Head, Stream, StreamStatus
+from tidegate.ledger.report import HistoryEntry, batch_history
+from tidegate.protocol import Unfinished
+from tidegate.spec.document import source_connection
+
+CHARTED_BATCHES = 100
+SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class StreamOverview:
+    """A stream at a glance. `status` is None, and there is no `last` batch, before the first plan; `lag` is
+    None where nobody knows it; `last` is the newest committed batch.
+    """
+
+    stream: Stream
+    status: StreamStatus | None
+    last: HistoryEntry | None
+    lag: int | None
+    problems: Sequence[Unfinished]
+
+
+@dataclass(frozen=True)
+class StreamDetails:
+    """A stream in detail.
+
+    `recent` are the newest batches, at most CHARTED_BATCHES; `page` those that were asked for; both have the
+    newest first, and `has_more` says whether older ones follow. `metrics` are stage -> metric -> value after
+    the newest committed batch.
+    """
+
+    overview: StreamOverview
+    lags: Lags
+    recent: Sequence[HistoryEntry]
+    page: Sequence[HistoryEntry]
+    has_more: bool
+    metrics: Mapping[str, Mapping[str, float]]
+
+
+def overviews(app: App, streams: Sequence[Stream]) -> tuple[list[StreamOverview], Lags]:
+    """Streams at a glance, in the same order, and what Kafka has of them; it is asked once.
+
+    Raises LedgerUnavailable. A broker that is down is no error: see `Lags.error`.
+    """
+    statuses = {status.stream: status for status in app.ledger.stream_statuses(streams)}
+    heads = [(status.head, _source_cluster(app, status.head)) for status in statuses.values()]
+    lags = current_lags(app.settings, heads)
+    return [_overview(app, stream, statuses.get(stream), lags) for stream in streams], lags
+
+
+def _source_cluster(app: App, head: Head) -> str | None:
+    """The connection of the Kafka cluster that the head's batch has read from."""
+    try:
+        plan = app.ledger.plan(head.stream, head.seq) if head.seq else None
+        return source_connection(plan.spec_compiled, str(head.stream)) if plan is not None else None
+    except TidegateError:
+        return None  # which is among the stream's problems
+
+
+def details(app: App, stream: Stream, before: int | None = None, limit: int = 25) -> StreamDetails:
+    """A stream in detail, with at most `limit` batches before batch `before` (None: from the newest on).
+
+    Raises LedgerUnavailable, PlanUnreadable, Halted.
+    """
+    (overview,), lags = overviews(app, [stream])
+    recent = batch_history(app.ledger, stream, limit=max(CHARTED_BATCHES, limit + 1))
+    page = recent if before is None else batch_history(app.ledger, stream, before, limit + 1)
+    return StreamDetails(
+        overview=overview,
+        lags=lags,
+        recent=recent[:CHARTED_BATCHES],
+        page=page[:limit],
+        has_more=len(page) > limit,
+        metrics=stage_metrics(app, stream, overview.last.seq) if overview.last else {},
+    )
+
+
+def stage_metrics(app: App, stream: Stream, seq: int) -> dict[str, dict[str, float]]:
+    """Stage -> metric -> value of a batch; the stage of what is the whole batch's is ''."""
+    by_stage: dict[str, dict[str, float]] = defaultdict(dict)
+    for (stage, name), value in app.ledger.metrics(stream, seq).items():
+        by_stage[stage][name] = value
+    return dict(by_stage)
+
+
+def samples_of(
+    app: App, stream: Stream, entries: Iterable[HistoryEntry], limit: int = SAMPLES
+) -> tuple[list[QuarantineSample], TidegateError | None]:
+    """Quarantined records of these batches, in their order; and why there are none, if the lake does not give
+    them.
+    """
+    counted = [entry for entry in entries if entry.report and entry.report.quarantined]
+    committed = [entry.seq for entry in counted if entry.committed_at_ms is not None]
+    try:
+        attempts = ((seq, app.ledger.attempt(stream, seq)) for seq in committed)
+        manifests = ((seq, attempt.manifest) for seq, attempt in attempts if attempt is not None)
+        return quarantine_samples(app, stream, manifests, limit), None
+    except (LakeDamaged, LakeUnavailable) as error:
+        return [], error
+
+
+def _overview(app: App, stream: Stream, status: StreamStatus | None, lags: Lags) -> StreamOverview:
+    if status is None:
+        return StreamOverview(stream, None, None, None, ())
+    try:
+        entries = batch_history(app.ledger, stream, status.head.seq + 1, limit=1) if status.head.seq else []
+    except TidegateError:
+        entries = []  # which is among its problems
+    last = entries[0] if entries else None
+    return StreamOverview(stream, status, last, lags.of(status.head), open_problems(app, stream))

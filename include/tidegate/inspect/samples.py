@@ -1,0 +1,90 @@
+"""A few quarantined records of a stream, cut to a size that a page can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.root import App
+from tidegate.lake.datafile import data_errors, open_data
+from tidegate.lake.manifest import DataFile
+from tidegate.lake.store import Store
+from tidegate.ledger import ManifestRef, Stream
+
+MAX_CHARACTERS = 300
+_COLUMNS = ("topic", "partition", "offset", "timestamp", "reason", "key", "value")
+
+
+@dataclass(frozen=True)
+class QuarantineSample:
+    """A record, or an emission, that could not be used.
+
+    `key` and `value` are text of at most MAX_CHARACTERS characters, None where there is none; bytes that are
+    no UTF-8 are escaped. `value_size` is the whole value's length: bytes, or characters of a text.
+    """
+
+    seq: int
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    reason: str
+    key: str | None
+    value: str | None
+    value_size: int
+
+
+def quarantine_samples(
+    app: App, stream: Stream, manifests: Iterable[tuple[int, ManifestRef]], limit: int
+) -> list[QuarantineSample]:
+    """The first `limit` rows of these batches' quarantine, batch by batch. No more files are opened than that
+    takes. Raises LakeDamaged, LakeUnavailable.
+    """
+    store, samples = app.lake(stream).store, list[QuarantineSample]()
+    for seq, manifest in manifests:
+        if len(samples) >= limit:
+            break
+        with needed_by(batch_named(stream, seq)):
+            files = app.manifest(stream, manifest).of("quarantine", "")
+            samples += [_sample(seq, row) for row in _first_rows(store, files, limit - len(samples))]
+    return samples
+
+
+def _first_rows(store: Store, files: Sequence[DataFile], limit: int) -> Iterator[dict[str, Any]]:
+    for file in files:
+        if limit <= 0:
+            return
+        with open_data(store, file) as parquet, data_errors(store, file):
+            columns = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(batch_size=limit, columns=columns):
+                rows = batch.slice(0, limit).to_pylist()
+                limit -= len(rows)
+                yield from rows
+                if limit <= 0:
+                    return
+
+
+def _sample(seq: int, row: dict[str, Any]) -> QuarantineSample:
+    value = row.get("value")
+    return QuarantineSample(
+        seq=seq,
+        topic=row["topic"],
+        partition=row["partition"],
+        offset=row["offset"],
+        timestamp_ms=row.get("timestamp"),
+        reason=_cut(row["reason"]) or "",
+        key=_cut(row.get("key")),
+        value=_cut(value),
+        value_size=0 if value is None else len(value),
+    )
+
+
+def _cut(value: str | bytes | None) -> str | None:
+    """Text of a bounded length; what is cut away is never decoded."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        value = value[: 4 * MAX_CHARACTERS].decode(errors="backslashreplace")
+    return value if len(value) <= MAX_CHARACTERS else value[: MAX_CHARACTERS - 1] + "…"

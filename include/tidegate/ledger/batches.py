@@ -1,0 +1,173 @@
+"""Many batches of a stream, and many streams, each in a handful of queries: a page costs no query per row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, Table, and_, or_, select, tuple_
+
+from tidegate.ledger import schema
+from tidegate.ledger.records import Attempt, BatchFacts, Failure, Plan, Stream, StreamStatus
+from tidegate.ledger.rows import attempt_in, failure_in, head_in, of, partitions_in, plan_in
+
+
+def newest_batches(
+    connection: Connection, stream: Stream, before: int | None, limit: int
+) -> list[BatchFacts]:
+    """At most `limit` batches before batch `before` (None: from the newest on), the newest first.
+
+    The batch that is planned and not decided is one of them. Whatever the length of the history is, only
+    rows of these batches are read.
+    """
+    committed = _committed(connection, stream, before, limit)
+    plans = _plans(connection, stream, before, limit)
+    seqs = sorted({*committed, *plans}, reverse=True)[:limit]
+    if not seqs:
+        return []
+    span = (seqs[-1], seqs[0])
+    attempts = _attempts(connection, stream, span, committed)
+    of_batch = schema.metrics.c.stage == ""
+    metrics = _by_batch(_rows(connection, schema.metrics, stream, span, of_batch), "name", "value")
+    publications = _by_batch(_rows(connection, schema.publications, stream, span), "sink", "records")
+    failures = {row.seq: failure_in(stream, row) for row in _rows(connection, schema.failures, stream, span)}
+    runs = {row.seq: str(row.run_id) for row in _rows(connection, schema.runs, stream, span)}
+    facts = []
+    for seq in seqs:
+        plan, planned_at = plans.get(seq, (None, None))
+        facts.append(
+            BatchFacts(
+                stream=stream,
+                seq=seq,
+                run_id=plan.run_id if plan is not None else runs.get(seq),
+                plan=plan,
+                planned_at=planned_at,
+                attempt=attempts.get(seq),
+                committed_at=committed[seq].committed_at if seq in committed else None,
+                metrics=metrics[seq],
+                publications=publications[seq],
+                failure=failures.get(seq),
+            )
+        )
+    return facts
+
+
+def stream_statuses(
+    connection: Connection, streams: Sequence[Stream], holder_in: Callable[[Row[Any]], str | None]
+) -> list[StreamStatus]:
+    """How these streams stand, in the same order; of one that was never planned nothing.
+
+    `holder_in` says of a head's row who holds a lease that others have to wait for.
+    """
+    rows = {_stream(row): row for row in connection.execute(_status_query(streams))}
+    return [_status(rows[stream], holder_in(rows[stream])) for stream in streams if stream in rows]
+
+
+def failing_streams(connection: Connection) -> dict[Stream, list[Failure]]:
+    """The streams with a noted failure of the last committed batch or of the one after it; it may be past."""
+    heads, failures = schema.heads, schema.failures
+    joined = heads.join(failures, _same_stream(heads, failures))
+    query = select(failures).select_from(joined)
+    is_current = or_(failures.c.seq == heads.c.seq, failures.c.seq == heads.c.seq + 1)
+    failures_by_stream: dict[Stream, list[Failure]] = defaultdict(list)
+    for row in connection.execute(query.where(is_current).order_by(failures.c.seq)):
+        failures_by_stream[_stream(row)].append(failure_in(_stream(row), row))
+    return failures_by_stream
+
+
+def plans_with_pipelines() -> Select[Any]:
+    """Plans, each with text and compiled form of its pipeline; null where the ledger has lost them."""
+    plans, pipelines = schema.plans, schema.pipelines
+    same = and_(
+        pipelines.c.pipeline == plans.c.pipeline,
+        pipelines.c.generation == plans.c.generation,
+        pipelines.c.hash == plans.c.spec_hash,
+    )
+    texts = pipelines.c.text.label("spec_text"), pipelines.c.compiled.label("spec_compiled")
+    return select(plans, *texts).select_from(plans.outerjoin(pipelines, same))
+
+
+def _committed(connection: Connection, stream: Stream, before: int | None, limit: int) -> dict[int, Row[Any]]:
+    table = schema.commits
+    return {row.seq: row for row in connection.execute(_newest(select(table), table, stream, before, limit))}
+
+
+def _plans(
+    connection: Connection, stream: Stream, before: int | None, limit: int
+) -> dict[int, tuple[Plan, float]]:
+    """Each plan with the instant (epoch seconds) at which it was written."""
+    rows = connection.execute(_newest(plans_with_pipelines(), schema.plans, stream, before, limit))
+    return {row.seq: (plan_in(stream, row), row.planned_at) for row in rows}
+
+
+def _newest(query: Select[Any], table: Table, stream: Stream, before: int | None, limit: int) -> Select[Any]:
+    query = query.where(of(table, stream)).order_by(table.c.seq.desc()).limit(limit)
+    return query if before is None else query.where(table.c.seq < before)
+
+
+def _attempts(
+    connection: Connection, stream: Stream, span: tuple[int, int], committed: dict[int, Row[Any]]
+) -> dict[int, Attempt]:
+    """Of each batch the committed attempt; before the commit the newest."""
+    attempts: dict[int, Attempt] = {}
+    rows = _rows(connection, schema.attempts, stream, span)
+    for row in sorted(rows, key=lambda row: int(row.epoch)):
+        if row.seq not in committed or committed[row.seq].attempt == row.name:
+            attempts[row.seq] = attempt_in(stream, row)
+    return attempts
+
+
+def _rows(
+    connection: Connection, table: Table, stream: Stream, span: tuple[int, int], *conditions: Any
+) -> Sequence[Row[Any]]:
+    query = select(table).where(of(table, stream), table.c.seq.between(*span), *conditions)
+    return connection.execute(query).all()
+
+
+def _by_batch(rows: Sequence[Row[Any]], name: str, value: str) -> dict[int, dict[str, Any]]:
+    """Batch -> name -> value, of the columns that are called so."""
+    by_batch: dict[int, dict[str, Any]] = defaultdict(dict)
+    for row in rows:
+        by_batch[row.seq][row._mapping[name]] = row._mapping[value]
+    return by_batch
+
+
+def _status_query(streams: Sequence[Stream]) -> Select[Any]:
+    """A row for each stream: head, its commit and attempt, and the plan after it."""
+    heads, commits, attempts, plans = schema.heads, schema.commits, schema.attempts, schema.plans
+    at_head = and_(_same_stream(heads, commits), commits.c.seq == heads.c.seq)
+    computed = and_(
+        _same_stream(heads, attempts), attempts.c.seq == heads.c.seq, attempts.c.name == commits.c.attempt
+    )
+    is_open = and_(_same_stream(heads, plans), plans.c.seq == heads.c.seq + 1)
+    tables = heads.outerjoin(commits, at_head).outerjoin(attempts, computed).outerjoin(plans, is_open)
+    columns = (
+        commits.c.committed_at,
+        attempts.c.times,
+        plans.c.seq.label("open_seq"),
+        plans.c.planned_at,
+    )
+    keys = tuple_(heads.c.pipeline, heads.c.generation)
+    listed = keys.in_([(stream.pipeline, stream.generation) for stream in streams])
+    return select(heads, *columns).select_from(tables).where(listed)
+
+
+def _status(row: Row[Any], holder: str | None) -> StreamStatus:
+    times = [at for stage in (row.times or {}).values() for at in partitions_in(stage).values() if at >= 0]
+    return StreamStatus(
+        head=head_in(_stream(row), row),
+        holder=holder,
+        committed_at=row.committed_at,
+        newest_ms=max(times, default=None),
+        open_seq=row.open_seq,
+        planned_at=row.planned_at,
+    )
+
+
+def _stream(row: Row[Any]) -> Stream:
+    return Stream(row.pipeline, row.generation)
+
+
+def _same_stream(one: Table, other: Table) -> Any:
+    return and_(one.c.pipeline == other.c.pipeline, one.c.generation == other.c.generation)

@@ -1,0 +1,88 @@
+"""The ledger's schema: which one a database has, and how it gets this version's.
+
+A database without tables is an empty ledger. One with an older schema is left as it is by everyone but
+`migrate`: whoever starts a newer tidegate for a look changes nothing under those that are at work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from tidegate.errors import SettingsInvalid
+from tidegate.failpoints import failpoint
+
+SCRIPTS = Path(__file__).parent / "migrations"
+SCHEMA_REVISION = "0011"
+_OLDEST_REVISION = "0010"
+_LOCK = 745369  # an arbitrary number, tidegate's own among PostgreSQL's advisory locks
+
+
+def schema_revision(engine: Engine) -> str | None:
+    """The revision of the database's schema; None: it has no tables yet."""
+    with engine.connect() as connection:
+        return _revision(connection)
+
+
+def migrate(engine: Engine) -> tuple[str | None, str]:
+    """Bring the schema to `SCHEMA_REVISION`, in one transaction; returns the revision before and after.
+
+    Raises SettingsInvalid for a schema that this version does not know.
+    """
+    revision = schema_revision(engine)
+    if revision == SCHEMA_REVISION:
+        return revision, revision
+    if revision is not None:
+        _require_known(engine, revision)
+    # Imported late: only the first use of a database needs it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    with engine.connect() as connection, connection.begin() as transaction:
+        if engine.dialect.name == "postgresql":
+            # Two first users at once: the second waits here and finds the work done.
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, SCHEMA_REVISION)
+        with failpoint("ledger.migrate"):
+            transaction.commit()
+    return revision, SCHEMA_REVISION
+
+
+def require_current(engine: Engine, revision: str) -> None:
+    """Raises SettingsInvalid for a schema that is not this version's, and says what to do about it."""
+    _require_known(engine, revision)
+    if revision != SCHEMA_REVISION:
+        raise SettingsInvalid(
+            f"The ledger {_name(engine)} has schema {revision}; this tidegate needs {SCHEMA_REVISION}",
+            "Let the older tidegate end its work, then run `tidegate migrate`, as the database's owner, or "
+            "trigger the DAG tidegate_maintenance, whose first task does the same.",
+        )
+
+
+def _require_known(engine: Engine, revision: str) -> None:
+    """A ledger of an unknown schema is never taken for an empty one. Raises SettingsInvalid."""
+    if revision < _OLDEST_REVISION:
+        raise SettingsInvalid(
+            f"The ledger {_name(engine)} is of a tidegate from before the first release (schema {revision})",
+            "It cannot be converted. Set TIDEGATE_LEDGER and TIDEGATE_LAKE to new places, and raise "
+            "`generation` of pipelines that have published.",
+        )
+    if revision > SCHEMA_REVISION:
+        raise SettingsInvalid(
+            f"The ledger {_name(engine)} has schema {revision}; this tidegate reads {SCHEMA_REVISION}",
+            "Use the version of tidegate that last wrote to it, or a newer one.",
+        )
+
+
+def _name(engine: Engine) -> str:
+    return engine.url.render_as_string(hide_password=True)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("tidegate_schema"):
+        return None
+    return connection.execute(text("SELECT version_num FROM tidegate_schema")).scalar()

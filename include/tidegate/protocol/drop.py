@@ -1,0 +1,46 @@
+"""A generation is given up for good: first the ledger forgets it, then its files go."""
+
+from __future__ import annotations
+
+from tidegate.app.lease import leased
+from tidegate.app.root import App
+from tidegate.errors import Halted
+from tidegate.failpoints import failpoint
+from tidegate.ledger import Stream
+from tidegate.protocol.promotion import require_generation
+
+
+def drop_generation(app: App, stream: Stream, run_id: str) -> int:
+    """Forget a generation that is not in charge, and remove its files. Returns how many those were.
+
+    What it has published stays where it is, also in a table of its own. One that dies on the way is done
+    again: what the ledger has forgotten, nobody reads. Raises LeaseHeld; Halted where it publishes;
+    SettingsInvalid for one that there never was; LakeUnavailable.
+    """
+    if not app.ledger.is_dropped(stream):
+        _require_droppable(app, stream)
+        with leased(app.ledger, stream, run_id) as lease:
+            lease.drop()
+    return _remove_files(app, stream)
+
+
+def _require_droppable(app: App, stream: Stream) -> None:
+    require_generation(app, stream)
+    pins = [pin for lookups in app.ledger.open_lookups() for pin in lookups.values()]
+    if any(
+        (pin.get("pipeline"), pin.get("generation")) == (stream.pipeline, stream.generation) for pin in pins
+    ):
+        raise Halted(
+            f"A batch of another pipeline is planned that looks up the state of {stream}",
+            "Let it go through, or forget it: tidegate doctor PIPELINE --drop-plan.",
+        )
+
+
+def _remove_files(app: App, stream: Stream) -> int:
+    lake = app.lake(stream)
+    published = f"{lake.base}/published/"
+    files = [file for file in lake.store.listed(lake.base) if not file.path.startswith(published)]
+    for file in files:
+        with failpoint("drop.delete"):
+            lake.store.delete(file.path)
+    return len(files)

@@ -1,0 +1,177 @@
+"""What consumers hold: the newest emission of each key, and window, of many batches.
+
+A generation's outboxes are folded batch by batch, so that memory is needed for keys, not for history. An
+outbox never leaves the lake but by `generation drop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.root import App
+from tidegate.core.json_columns import json_texts
+from tidegate.errors import Halted
+from tidegate.lake.datafile import joined, read_files
+from tidegate.lake.outbox import AT, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
+from tidegate.lake.schema import HASH, KEY
+from tidegate.ledger import Charge, Stream
+from tidegate.ledger.planned import planned_pipelines
+from tidegate.spec import Pipeline
+
+ENTRY = (KEY, *WINDOW)
+"""What tells apart what consumers hold. A window is never null here: NO_WINDOW stands for it."""
+NO_WINDOW = -(2**63)
+TEXT = "text"
+"""The emitted value as JSON text; null for a deletion."""
+CONSUMED = pa.schema(
+    [
+        (HASH, pa.int64()),
+        *((name, pa.string()) for name in (KEY, REASON, SOURCE, TEXT)),
+        *((name, pa.int64()) for name in (*WINDOW, TIMESTAMP, AT)),
+    ]
+)
+"""What is known of an emission, whatever generation it is of."""
+_FOLDED_AT = 500_000
+"""Rows that are gathered before they are folded."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a sink has of one generation: a stage's emissions of the batches `seqs`. `with_key`: see sinks."""
+
+    stream: Stream
+    stage: str
+    with_key: bool
+    seqs: range
+
+
+def own_feeds(app: App, stream: Stream, sink: str, until: int) -> list[Feed]:
+    """What a consumer of nothing but this generation would have of it up to batch `until`: also of the one
+    that it began from. Empty where it does not have the sink. Raises Halted where that cannot be told.
+    """
+    origin = app.ledger.origin(stream)
+    before = own_feeds(app, origin[0], sink, origin[1]) if origin is not None else []
+    return [*before, *_feed(app, stream, sink, range(1, until + 1))]
+
+
+def consumed_feeds(app: App, charge: Charge, pipeline: str, sink: str) -> list[Feed]:
+    """What a sink has got of a pipeline, of one generation after the other.
+
+    From a promotion by net differences on it holds what the generation in charge has, whatever came before.
+    """
+    spans = list(charge.spans())
+    first = max((number for number, span in enumerate(spans) if span.is_net), default=0)
+    feeds: list[Feed] = []
+    for span in spans[first:]:
+        stream = Stream(pipeline, span.generation)
+        if span.is_net:
+            feeds += own_feeds(app, stream, sink, span.seqs.start - 1)
+        feeds += _feed(app, stream, sink, span.seqs)
+    return feeds
+
+
+def _feed(app: App, stream: Stream, sink: str, seqs: range) -> Iterator[Feed]:
+    """Raises Halted for a dropped generation, and for a sink that did not always have the same stage."""
+    if not seqs:
+        return
+    if app.ledger.is_dropped(stream):
+        raise Halted(
+            f"{stream} was dropped, and with it the outboxes that tell what {sink} has of it",
+            "Promote the new generation without --net: its whole stream goes out.",
+        )
+    ways = {_way(pipeline, sink) for pipeline in planned_pipelines(app.ledger, stream)}
+    if len(ways) > 1:
+        raise Halted(
+            f"The sink {sink} was added or changed within {stream}, so what it has cannot be told",
+            "Promote the new generation without --net: its whole stream goes out.",
+        )
+    for way in ways - {None}:
+        assert way is not None
+        yield Feed(stream, *way, seqs)
+
+
+def _way(pipeline: Pipeline, sink: str) -> tuple[str, bool] | None:
+    """The stage that feeds a sink, and whether its messages have the key; None: there is no such sink."""
+    return next(
+        (
+            (pipeline.stage_of(declared).name, declared.with_key)
+            for declared in pipeline.sinks
+            if declared.name == sink
+        ),
+        None,
+    )
+
+
+def consumed(app: App, feeds: Iterable[Feed]) -> pa.Table:
+    """The newest emission of each entry in what was fed, as CONSUMED; deletions, too.
+
+    Raises LakeDamaged, LakeUnavailable.
+    """
+    return _folded(_as_consumed(rows) for feed in feeds for rows in _outboxes(app, feed))
+
+
+def whole_emissions(app: App, feeds: Iterable[Feed]) -> pa.Table:
+    """The same of feeds whose outboxes have the same columns, with all of these and TEXT.
+
+    A table without columns where nothing was emitted. Raises SchemaChanged, too.
+    """
+    return _folded(_with_text(rows) for feed in feeds for rows in _outboxes(app, feed))
+
+
+def emissions_by_reason(app: App, feeds: Iterable[Feed]) -> dict[str, int]:
+    """How many emissions there were, by reason."""
+    numbers: dict[str, int] = {}
+    for feed in feeds:
+        for rows in _outboxes(app, feed, [REASON]):
+            for row in pc.value_counts(rows[REASON]).to_pylist():
+                numbers[row["values"]] = numbers.get(row["values"], 0) + row["counts"]
+    return dict(sorted(numbers.items()))
+
+
+def live(rows: pa.Table) -> pa.Table:
+    """Without the entries whose last emission is a deletion."""
+    return rows.filter(pc.is_valid(rows[TEXT])) if rows.num_columns else rows
+
+
+def _outboxes(app: App, feed: Feed, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Batch by batch, in the order in which a sink gets the emissions."""
+    store = app.lake(feed.stream).store
+    for seq, known in app.ledger.committed(feed.stream, feed.seqs.start - 1):
+        if seq in feed.seqs:
+            with needed_by(batch_named(feed.stream, seq)):
+                files = app.manifest(feed.stream, known).of("outbox", feed.stage)
+                if files:
+                    yield read_files(store, files, columns)
+
+
+def _as_consumed(rows: pa.Table) -> pa.Table:
+    return _with_text(rows).select(CONSUMED.names).cast(CONSUMED)
+
+
+def _with_text(rows: pa.Table) -> pa.Table:
+    rows = rows.combine_chunks().append_column(TEXT, json_texts(rows[VALUE].combine_chunks()))
+    for name in WINDOW:
+        filled = pc.fill_null(rows[name], NO_WINDOW)
+        rows = rows.set_column(rows.column_names.index(name), name, filled)
+    return rows
+
+
+def _folded(tables: Iterable[pa.Table]) -> pa.Table:
+    gathered: list[pa.Table] = []
+    for table in tables:
+        gathered.append(table)
+        if len(gathered) > 1 and sum(part.num_rows for part in gathered[1:]) > _FOLDED_AT:
+            gathered = [_newest(joined(gathered))]
+    return _newest(joined(gathered)) if gathered else pa.table({})
+
+
+def _newest(rows: pa.Table) -> pa.Table:
+    """Of each entry the row that came last."""
+    numbered = rows.select(ENTRY).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by(list(ENTRY)).aggregate([("row", "max")])["row_max"].combine_chunks()
+    return rows.take(last.sort())

@@ -1,0 +1,179 @@
+"""Generations side by side: one is in charge and publishes, the others withhold what they decide.
+
+Promotion is one compare-and-set in the ledger (`LeasedLedger.promote`), made under the leases of both
+generations, and only when all that the one before has decided is out. A publisher of it that sleeps until
+later finds each sink at its last batch, and is fenced there; and what that generation decides afterwards is
+withheld, since its batch comes after the last that the promotion names. What the new one has withheld goes
+out next, by whoever comes first: this process, or the generation's next run.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tidegate.app.lease import leased
+from tidegate.app.root import App, stream_of
+from tidegate.app.tables import catch_up_tables
+from tidegate.errors import Halted, SettingsInvalid
+from tidegate.ledger import Charge, Head, LeasedLedger, Promotion, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.protocol.edits import head_plan
+from tidegate.protocol.generations import streams_without_file
+from tidegate.protocol.net import net_batch
+from tidegate.protocol.publish import lacking_sinks, publish_decided
+from tidegate.spec import Pipeline
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """Which promotion put a generation in charge. `is_new`: this call decided it, and none before."""
+
+    promotion: Promotion
+    is_new: bool
+
+
+def open_generation(app: App, pipeline: Pipeline) -> int:
+    """Make the generation of a pipeline file beside the one in charge, which is returned. It begins empty.
+
+    From the first time on that this is done for a pipeline, only its generation in charge publishes. Raises
+    SettingsInvalid where there is no generation to stand beside, several publish, or the number was used.
+    """
+    stream = stream_of(pipeline)
+    in_charge = _in_charge(app, stream)
+    app.ledger.open_generation(stream, in_charge)
+    return in_charge
+
+
+def promote(
+    app: App, stream: Stream, run_id: str, is_rollback: bool = False, is_net: bool = False
+) -> Promoted:
+    """Put a generation in charge of its pipeline: from then on it publishes, first all that it has withheld.
+
+    `is_net`: in place of that only what differs from what consumers have. One that is in charge already
+    publishes what is left. Going back, a generation may be behind the one that it replaces, unless `is_net`:
+    it goes on where it stopped. Raises LeaseHeld while either generation is worked on;
+    SettingsInvalid, Halted where there is nothing to promote; and what publishing raises: before the decision
+    the generation before stays in charge, after it the next run goes on.
+    """
+    require_generation(app, stream)
+    charge = app.ledger.charge(stream.pipeline)
+    _require_charge(charge, stream)
+    with leased(app.ledger, stream, run_id) as lease, app.clusters:
+        is_new = charge.generation != stream.generation
+        if is_new:
+            _decide(app, lease, charge, run_id, may_be_behind=is_rollback and not is_net, is_net=is_net)
+        publish_decided(app, lease)
+        lease.release()
+    plan = head_plan(app, app.ledger.head(stream))
+    if plan is not None:
+        catch_up_tables(app, stream, [planned_pipeline(plan)])
+    return Promoted(app.ledger.charge(stream.pipeline).promotions[-1], is_new)
+
+
+def previous_stream(app: App, pipeline: str) -> Stream:
+    """The generation that was in charge before. Raises SettingsInvalid where there was none."""
+    charge = app.ledger.charge(pipeline)
+    if charge.previous is None:
+        raise SettingsInvalid(
+            f"No generation of {pipeline} was in charge before", "Nothing was promoted, so nothing goes back."
+        )
+    return Stream(pipeline, charge.previous)
+
+
+def _decide(
+    app: App, lease: LeasedLedger, charge: Charge, run_id: str, *, may_be_behind: bool, is_net: bool
+) -> None:
+    """The switch. `lease`: of the generation that takes charge."""
+    assert charge.generation is not None, "there is one to replace"
+    stream = lease.stream
+    with leased(app.ledger, Stream(stream.pipeline, charge.generation), run_id) as replaced:
+        publish_decided(app, replaced)
+        last, head = replaced.head(replaced.stream), lease.head(stream)
+        _require_ready(app, head, last, may_be_behind)
+        net = net_batch(app, lease, charge, run_id) if is_net else None
+        promotion = Promotion(
+            pipeline=stream.pipeline,
+            number=len(charge.promotions) + 1,
+            generation=stream.generation,
+            first_seq=(head.seq if is_net else charge.released(stream.generation)) + 1,
+            replaced_seq=last.seq,
+            is_net=is_net,
+            run_id=run_id,
+        )
+        lease.promote(promotion, replaced.lease, net)
+        replaced.release()
+    logger.info("%s is in charge, %s no longer", stream, replaced.stream)
+
+
+def _require_ready(app: App, head: Head, replaced: Head, may_be_behind: bool) -> None:
+    """Find what would make consumers wait for a generation, or keep it from publishing, while nothing is
+    decided.
+    """
+    unread = {} if may_be_behind else head.unread_of(replaced)
+    plan = head_plan(app, head)
+    if plan is None:
+        raise Halted(
+            f"{head.stream} has no batch yet", "Run it first: its pipeline file has a DAG of its own."
+        )
+    if unread:
+        (topic, partition), missing = max(unread.items(), key=lambda item: item[1])
+        raise Halted(
+            f"{head.stream} has not read yet what {replaced.stream} has: {sum(unread.values())} offsets, "
+            f"{missing} of them in {topic}[{partition}]",
+            "Run it until it has caught up, then promote it.",
+        )
+    for sink in app.sinks(head.stream, planned_pipeline(plan)):
+        sink.check_settings()
+        sink.check_target()
+
+
+def require_generation(app: App, stream: Stream) -> None:
+    """Raise SettingsInvalid where there is no such generation."""
+    if stream not in app.ledger.streams():
+        raise SettingsInvalid(
+            f"The ledger has no generation {stream.generation} of a pipeline {stream.pipeline}",
+            "`tidegate generation list` shows them all.",
+        )
+
+
+def _require_charge(charge: Charge, stream: Stream) -> None:
+    if charge.generation is None:
+        raise SettingsInvalid(
+            f"Each generation of {stream.pipeline} publishes what it decides: none is in charge",
+            "`tidegate generation new` makes one that withholds it until it is promoted.",
+        )
+
+
+def _in_charge(app: App, stream: Stream) -> int:
+    """The generation that a new one is to stand beside."""
+    others = [
+        other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
+    ]
+    charge = app.ledger.charge(stream.pipeline)
+    if charge.generation is not None:
+        return charge.generation
+    if not others:
+        raise SettingsInvalid(
+            f"No generation of {stream.pipeline} was ever run, so there is none to stand beside",
+            f"Run this one: tidegate run {stream.pipeline}.",
+        )
+    *older, newest = others
+    without_file = streams_without_file(app)
+    still_open = [other for other in older if other not in without_file or _is_unpublished(app, other)]
+    if still_open:
+        raise SettingsInvalid(
+            f"{', '.join(map(str, still_open))} and {newest} publish, and one alone is to be in charge",
+            "Let the older one publish what it has decided, and remove its pipeline file.",
+        )
+    return newest.generation
+
+
+def _is_unpublished(app: App, stream: Stream) -> bool:
+    plan = head_plan(app, app.ledger.head(stream))
+    return plan is not None and bool(lacking_sinks(app, plan))
+
+
+__all__ = ["Promoted", "open_generation", "previous_stream", "promote", "require_generation"]

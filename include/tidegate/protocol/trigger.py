@@ -1,0 +1,47 @@
+"""Why a batch runs, when, and how much of what is there it may read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.core import FUTURE_MS
+
+Offsets = Mapping[tuple[str, int], int]
+"""(topic, partition) -> an offset that is not read any more."""
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Why a batch runs, and when. Instants are epoch ms.
+
+    `clock_ms` is what the batch takes as now; a backfill's lies in the past, so `now_ms` says when the
+    trigger itself was. `interval_end_ms` null reads all that is there, unless an earlier batch of the run has
+    found out how far its interval goes: `interval_ends`. Where the interval begins only matters to whoever is
+    told which batches have read it. With `drain`, nothing is read and what the stages
+    hold back goes out. `backfill` says that it is one of many intervals of the past.
+
+    `until_offsets` and `max_records` let a run read less than its interval: as far as these offsets (nothing
+    of partitions that it does not name), and at most so many. What it leaves is of the interval, and later
+    runs read it: its clock waits there.
+    """
+
+    run_id: str
+    clock_ms: int
+    interval_end_ms: int | None = None
+    now_ms: int | None = None
+    drain: bool = False
+    backfill: bool = False
+    interval_ends: Offsets | None = None
+    until_offsets: Offsets | None = None
+    max_records: int | None = None
+    interval_start_ms: int | None = None
+
+    @property
+    def believed_until_ms(self) -> int:
+        """A record from later than this is a mistake, and not just one that a later interval will read."""
+        return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
+
+    def most_records(self, per_batch: int | None) -> int | None:
+        """How much one batch may read, of a pipeline whose batches read so much; None: any."""
+        return min((most for most in (self.max_records, per_batch) if most is not None), default=None)

@@ -1,0 +1,7 @@
+"""New pipelines: a file, a case that it passes and a suite, from what a user has chosen. No printing."""
+
+from tidegate.scaffold.draft import SINKS, WAYS, Draft
+from tidegate.scaffold.files import pipeline_texts
+from tidegate.scaffold.pipeline import SCHEMA_FILE
+
+__all__ = ["SCHEMA_FILE", "SINKS", "WAYS", "Draft", "pipeline_texts"]

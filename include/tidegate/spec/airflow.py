@@ -1,0 +1,108 @@
+"""`airflow`: how a pipeline's DAG stands in an Airflow: whose it is, where its tasks run, and for how long.
+
+Nothing here changes what a batch means: no plan has it, no state depends on it, and it may be edited at any
+time. What is not said in a pipeline file comes from `defaults.yaml` beside it (see `spec.defaults`), and else
+from Airflow.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, StrictBool, StrictInt
+
+from tidegate.spec.durations import Duration
+from tidegate.spec.mistakes import listed, mistake
+from tidegate.spec.scope import Model, distinct
+from tidegate.spec.trusted import check_function
+
+_NAME = re.compile(r"[^\s].{0,98}[^\s]|[^\s]")
+_MEMORY = re.compile(r"[1-9][0-9]{0,6}[mg]", re.IGNORECASE)
+_CONF_FAMILIES = (
+    *("spark.executor.", "spark.driver.", "spark.cores.", "spark.task.", "spark.memory.", "spark.storage."),
+    *("spark.dynamicAllocation.", "spark.scheduler.", "spark.locality.", "spark.shuffle.", "spark.network."),
+    *("spark.rpc.", "spark.kubernetes.", "spark.yarn.", "spark.ui.", "spark.eventLog.", "spark.local."),
+)
+"""Beginnings of settings that say where and how fast Spark computes, and not what."""
+
+_Block = TypeVar("_Block", bound="Defaulted")
+
+
+def _check_name(name: str) -> str:
+    """Owners, pools, queues, tags and connections: Airflow keeps up to a hundred characters of them."""
+    if _NAME.fullmatch(name) and name.isprintable():
+        return name
+    raise mistake(f"{name!r} is not a name", "Write 1 to 100 characters, without blanks around them.")
+
+
+def _check_memory(text: str) -> str:
+    if _MEMORY.fullmatch(text):
+        return text
+    raise mistake(f"{text!r} is no size of memory", "Write mebibytes or gibibytes: `1500m` or `4g`.")
+
+
+def _check_conf(name: str) -> str:
+    """Only what cannot change a result: all else tidegate sets itself. And nothing that is secret."""
+    if name.startswith(_CONF_FAMILIES):
+        return name
+    known = listed([f"{family}…" for family in _CONF_FAMILIES[:4]])
+    fix = (
+        f"Set where and how fast Spark computes, such as {known}. What expressions mean tidegate sets "
+        "itself; what is secret belongs into the Spark connection."
+    )
+    raise mistake(f"`{name}` is not a setting that a pipeline may give to Spark", fix)
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Memory = Annotated[str, AfterValidator(_check_memory)]
+Function = Annotated[str, AfterValidator(check_function)]
+Number = Annotated[StrictInt, Field(ge=1, lt=2**31)]
+
+
+class Defaulted(Model):
+    """Settings of which some are written, and the others come from elsewhere."""
+
+    def over(self: _Block, defaults: _Block) -> _Block:
+        """These, and where they say nothing the defaults, within mappings, too. A null takes a default back:
+        it is as if neither said anything.
+        """
+        own = {name: _over(getattr(self, name), getattr(defaults, name)) for name in self.model_fields_set}
+        return defaults.model_copy(update=own)
+
+
+def _over(value: Any, default: Any) -> Any:
+    if isinstance(value, Defaulted):
+        return value.over(default)
+    return {**default, **value} if isinstance(value, dict) and isinstance(default, dict) else value
+
+
+class SparkPlacement(Defaulted):
+    """What spark-submit is told of a pipeline's batches. A Spark Connect server has settings of its own:
+    there only `connection` counts.
+    """
+
+    connection: Name | None = None
+    driver_memory: Memory | None = None
+    executor_memory: Memory | None = None
+    executor_cores: Number | None = None
+    executors: Number | None = None
+    conf: dict[Annotated[str, AfterValidator(_check_conf)], str | StrictBool | StrictInt] | None = None
+
+
+class AirflowSettings(Defaulted):
+    """Of a pipeline's DAG and its tasks. Callbacks are `module:function`, and get Airflow's context."""
+
+    owner: Name | None = None
+    tags: Annotated[tuple[Name, ...], AfterValidator(distinct)] = ()
+    pool: Name | None = None
+    queue: Name | None = None
+    retries: Annotated[StrictInt, Field(ge=0, lt=1000)] | None = None
+    retry_delay_ms: Duration | None = Field(alias="retry_delay", default=None)
+    task_timeout_ms: Duration | None = Field(alias="task_timeout", default=None)
+    run_timeout_ms: Duration | None = Field(alias="run_timeout", default=None)
+    on_task_failure: Function | None = None
+    on_task_retry: Function | None = None
+    on_run_failure: Function | None = None
+    on_run_success: Function | None = None
+    spark: SparkPlacement = SparkPlacement()

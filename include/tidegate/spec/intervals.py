@@ -1,0 +1,45 @@
+"""Of a schedule: its time zone, and the day on which its first interval begins."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from tidegate.spec.mistakes import did_you_mean, mistake, shown
+
+UTC = "UTC"
+_DAY_OR_INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?")
+
+
+def check_timezone(name: str) -> str:
+    """A name of the database of time zones."""
+    try:
+        _zone(name)
+    except (KeyError, ValueError, OSError):  # not there, no name at all, a folder of zones
+        otherwise = "Write a name such as `Europe/Berlin`, or `UTC`."
+        raise mistake(
+            f"{name!r} is not a time zone", did_you_mean(name, available_timezones(), otherwise)
+        ) from None
+    return name
+
+
+def read_start_date(written: Any, zone: str) -> datetime | None:
+    """A day, which begins at midnight in that time zone, or an instant with a zone of its own; in UTC."""
+    if written is None:
+        return None
+    is_legible = isinstance(written, str) and _DAY_OR_INSTANT.fullmatch(written)
+    try:
+        start = datetime.fromisoformat(written.replace("Z", "+00:00") if is_legible else "")
+    except ValueError:
+        fix = "Write a day such as `2026-01-31`, or an instant with its zone: `2026-01-31T08:00:00Z`."
+        raise mistake(f"{shown(written)} is not a day to start on", fix) from None
+    if start.tzinfo is None:
+        start = start.replace(tzinfo=_zone(zone))
+    return start.astimezone(timezone.utc)
+
+
+def _zone(name: str) -> tzinfo:
+    """That of UTC without the database, which small machines may not have."""
+    return timezone.utc if name == UTC else ZoneInfo(name)

@@ -1,0 +1,56 @@
+"""The grammar as JSON Schema, for editors: names, types and words. What hangs together, `validate` tells.
+
+Numbers may be texts of digits and underscores: editors read YAML 1.2, which has no `5_000_000`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+import tidegate.spec.public  # noqa: F401  (first: the parts of the grammar are imported in its order)
+from tidegate.spec.defaults import Defaults
+from tidegate.spec.grammar import DEFAULTS, PIPELINE, Grammar
+from tidegate.spec.pipeline import Written
+
+_FILES: Mapping[str, tuple[type[BaseModel], Grammar]] = {
+    "pipeline": (Written, PIPELINE),
+    "defaults": (Defaults, DEFAULTS),
+}
+_DEFINITION = "#/$defs/"
+
+
+def file_schema(kind: str) -> dict[str, Any]:
+    """Of a `pipeline` file, or of the file of `defaults` beside it. Each field says how it is written."""
+    model, grammar = _FILES[kind]
+    schema = model.model_json_schema(schema_generator=_Generator)
+    _describe(schema, (), schema, grammar)
+    return {"$schema": _Generator.schema_dialect, **schema, "title": f"tidegate {kind}"}
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's, with numbers as YAML files here have them, and without a title for each field."""
+
+    def int_schema(self, schema: Any) -> JsonSchemaValue:
+        return {**super().int_schema(schema), "type": ["integer", "string"], "pattern": "^[0-9][0-9_]*$"}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _describe(part: dict[str, Any], route: tuple[str, ...], whole: dict[str, Any], grammar: Grammar) -> None:
+    """Give each field below `part` its example; of a model in several places that of the last one."""
+    if "$ref" in part:
+        _describe(whole["$defs"][part["$ref"].removeprefix(_DEFINITION)], route, whole, grammar)
+    for choice in (*part.get("anyOf", ()), *part.get("oneOf", ())):
+        _describe(choice, route, whole, grammar)
+    if isinstance(part.get("items"), dict):
+        _describe(part["items"], (*route, "*"), whole, grammar)
+    for name, field in part.get("properties", {}).items():
+        example = grammar.examples.get(".".join((*route, name)))
+        if example is not None:
+            field["description"] = f"Such as `{example}`."
+        _describe(field, (*route, name), whole, grammar)

@@ -1,0 +1,78 @@
+"""What a task that has failed for good says: the cause in one sentence, and what to do."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+from tidegate_airflow.connections import export_ledger, own_environment
+
+log = logging.getLogger(__name__)
+
+
+def noted_failure(pipeline: str, generation: int, run_id: str) -> str | None:
+    """What the ledger has noted of the newest batch of a run that failed, with the remedy; None: nothing.
+
+    `run_id`: of the run, or of one of its batches.
+    """
+    from tidegate import protocol
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+
+    stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
+    noted = protocol.noted_batches(ledger, stream, protocol.run_of_batch(run_id))
+    seq = noted[-1].seq if noted else None
+    failure = ledger.failure(stream, seq) if seq is not None else None
+    if failure is None:
+        return None
+    cause = f"Batch {failure.seq} of {stream} failed in {failure.step}: {failure.error}: {failure.what}"
+    return f"{cause.rstrip('.')}. {failure.fix}".rstrip()
+
+
+def log_failure(context: Any, pipeline: str, generation: int) -> None:
+    """Airflow's `on_failure_callback`: one line that says why a task failed, and what to do."""
+    run_id = context["dag_run"].run_id
+    log.error("%s, run %s: %s", context["dag"].dag_id, run_id, failure_message(context, pipeline, generation))
+
+
+@own_environment()
+def log_missed_deadline(context: Any, pipeline: str, generation: int) -> None:
+    """The callback of a pipeline's `deadline`: what a run is doing that is not through in time."""
+    export_ledger()
+    run = context["dag_run"]
+    doing = run_progress(pipeline, generation, run["dag_run_id"])
+    log.error("%s, run %s has missed its deadline. %s", run["dag_id"], run["dag_run_id"], doing)
+
+
+def run_progress(pipeline: str, generation: int, run_id: str) -> str:
+    """How far a run is that has not ended: what its batch failed of, or which that is, or that it waits."""
+    from tidegate import protocol
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+
+    stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
+    noted = protocol.noted_batches(ledger, stream, run_id)
+    if not noted:
+        return "It has planned no batch yet; for what it waits is in the log of its first task."
+    told = noted_failure(pipeline, generation, run_id)
+    return told or f"It works on batch {noted[-1].seq} of {stream}, the {len(noted)}. of the run."
+
+
+def failure_message(context: Any, pipeline: str, generation: int) -> str:
+    """The cause of a task's failure and the remedy, for logs and notifications.
+
+    What the task itself says counts; where that is not one of tidegate's errors (a process was killed, say,
+    or ran out of time), what the ledger knows of the batch.
+    """
+    from tidegate.errors import TidegateError
+
+    error = context.get("exception")
+    if isinstance(error, TidegateError) or isinstance(getattr(error, "__cause__", None), TidegateError):
+        return str(error)
+    told = None
+    # whatever keeps the ledger from being asked, the failure is to be told
+    with suppress(Exception), own_environment():
+        export_ledger()
+        told = noted_failure(pipeline, generation, context["dag_run"].run_id)
+    return told or f"{type(error).__name__}: {error}. The log of the task has more; the next run goes on."

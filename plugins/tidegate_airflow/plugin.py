@@ -1,0 +1,53 @@
+"""What tidegate adds to Airflow's UI: pages on its pipelines, and on each task a link to its batch.
+
+Every component of Airflow loads plugins, so the pages themselves are imported with the first request to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from tidegate_airflow.links import BatchLink, pages_path
+
+NAME = "tidegate"
+Message = MutableMapping[str, Any]
+
+
+class LazyPages:
+    """An ASGI application that is made when it is asked for the first time."""
+
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        await _pages()(scope, receive, send)
+
+
+@cache
+def _pages() -> Any:
+    from tidegate_airflow.ui.app import create_app
+
+    return create_app()
+
+
+class TidegatePlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow is not typed
+    """Pages below /tidegate, an entry for them in the menu "Browse", and the tasks' links."""
+
+    name = NAME
+    fastapi_apps = [{"app": LazyPages(), "url_prefix": f"/{NAME}", "name": NAME}]  # noqa: RUF012  as Airflow has it
+    external_views = [  # noqa: RUF012
+        {
+            "name": "Tidegate",
+            "href": pages_path(),
+            "url_route": NAME,
+            "destination": "nav",
+            "category": "browse",
+        }
+    ]
+    operator_extra_links = [BatchLink()]  # noqa: RUF012

@@ -1,0 +1,176 @@
+"""Why a run of a DAG is there, in the engine's words: its interval, or what a person has asked for.
+
+Whoever triggers a run by hand gets all that is there now. Airflow gives such a run the last complete
+interval of the schedule, which nobody has asked for: it does not count. An interval that a person gave does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import CronDataIntervalTimetable, Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from tidegate_airflow.order import is_backfill
+
+if TYPE_CHECKING:
+    from tidegate.protocol import Trigger
+
+_PARTITION_OFFSETS = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[0-9]+$"},
+    "additionalProperties": {"type": "integer", "minimum": 0},
+}
+_LIMITS = ("until", "until_offsets", "max_records")
+_BY_HAND = ("manual", "operator_triggered")
+
+
+def run_params() -> dict[str, Param]:
+    """The form of a trigger. All that is left as it is: read all that is there now."""
+    return {
+        "until": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Until",
+            description="Read the records from before this instant, which is the batch's clock, too. "
+            "Empty: all that is there now.",
+        ),
+        "until_offsets": Param(
+            None,
+            type=["null", "object"],
+            additionalProperties=_PARTITION_OFFSETS,
+            title="Until offsets",
+            description="Read up to these offsets, which are not read any more, by topic and partition: "
+            '{"stock": {"0": 1200}}. Of partitions that are not named, nothing is read.',
+        ),
+        "max_records": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Maximum records",
+            description="Read at most so many in this run. Later runs read the rest.",
+        ),
+        "drain": Param(
+            False,
+            type="boolean",
+            title="Drain",
+            description="Read nothing, and let out what the stages hold back.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Only show the plan, in the log of the first task. Nothing is written.",
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the parameters of a run say; see `run_params`."""
+
+    until: datetime | None = None
+    until_offsets: Mapping[tuple[str, int], int] | None = None
+    max_records: int | None = None
+    drain: bool = False
+    dry_run: bool = False
+
+
+def read_request(params: Mapping[str, Any]) -> Request:
+    """The request of a run's parameters. Raises AirflowFailException where they are unknown, or do not go
+    together: a mistyped `dry_run` must not read anything.
+    """
+    unknown = sorted(params.keys() - run_params().keys())
+    if unknown:
+        raise AirflowFailException(
+            f"The run was triggered with {', '.join(unknown)}, which tidegate does not know. "
+            f"Known are {', '.join(run_params())}. Nothing was planned."
+        )
+    offsets = params.get("until_offsets")
+    request = Request(
+        until=_instant(params.get("until")),
+        until_offsets=None if offsets is None else _by_partition(offsets),
+        max_records=params.get("max_records"),
+        drain=params.get("drain", False),
+        dry_run=params.get("dry_run", False),
+    )
+    limits = [
+        name for name in ("until", "until_offsets", "max_records") if getattr(request, name) is not None
+    ]
+    if request.drain and limits:
+        raise AirflowFailException(
+            f"The run was triggered with `drain`, which reads nothing, and with {', '.join(limits)}. "
+            "Leave out either. Nothing was planned."
+        )
+    return request
+
+
+def trigger_of(context: Mapping[str, Any]) -> Trigger:
+    """Why and when the batches of a task's run are. Raises AirflowFailException: see `read_request`."""
+    from tidegate.protocol import Trigger
+
+    run, request = context["dag_run"], read_request(context["params"])
+    start, end = interval(run, context["dag"].timetable)
+    clock = end or run.run_after
+    if request.until is not None:
+        start, end, clock = None, request.until, min(request.until, run.run_after)
+    return Trigger(
+        run.run_id,
+        clock_ms=_epoch_ms(clock),
+        interval_end_ms=None if end is None else _epoch_ms(end),
+        now_ms=_epoch_ms(datetime.now(timezone.utc)),
+        drain=request.drain,
+        backfill=is_backfill(run),
+        until_offsets=request.until_offsets,
+        max_records=request.max_records,
+        interval_start_ms=None if start is None else _epoch_ms(start),
+    )
+
+
+def interval(run: Any, timetable: Any) -> tuple[datetime | None, datetime | None]:
+    """What a run (Airflow's `DagRun`) has for its interval; without one, it reads all that is there."""
+    if run.run_type in _BY_HAND and run.data_interval_end is not None and _is_inferred(run, timetable):
+        return None, None
+    return run.data_interval_start, run.data_interval_end
+
+
+def _is_inferred(run: Any, timetable: Any) -> bool:
+    """Whether Airflow has made up the interval of a run by hand, out of its logical date."""
+    if run.data_interval_start == run.data_interval_end:
+        return True  # as of a DAG without a schedule
+    if not isinstance(timetable, CronDataIntervalTimetable) or run.logical_date < run.data_interval_end:
+        return False
+    # only the scheduler's class infers intervals: that of the task SDK has none of this
+    from airflow.timetables.interval import CronDataIntervalTimetable as SchedulersTimetable
+    from pendulum import instance
+
+    schedule = SchedulersTimetable(timetable.expression, timezone=timetable.timezone)
+    inferred = schedule.infer_manual_data_interval(run_after=instance(run.logical_date))
+    return bool(inferred.end == run.data_interval_end)
+
+
+def _instant(written: str | None) -> datetime | None:
+    if written is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(written.replace("Z", "+00:00"))
+    except ValueError:
+        instant = datetime.min
+    if instant.tzinfo is None:
+        raise AirflowFailException(
+            f"`until` is {written!r}, which is no instant with a time zone. "
+            "Write for example 2026-01-31T00:00:00Z. Nothing was planned."
+        )
+    return instant
+
+
+def _by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
+    return {(topic, int(at)): offset for topic, parts in offsets.items() for at, offset in parts.items()}
+
+
+def _epoch_ms(instant: datetime) -> int:
+    return round(instant.timestamp() * 1000)

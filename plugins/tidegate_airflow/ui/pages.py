@@ -1,0 +1,92 @@
+"""Templates to responses. What is shown is escaped; what a browser may load or frame is fixed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tidegate.ledger import Stream
+from tidegate_airflow.links import quoted, root_path
+from tidegate_airflow.ui import text
+
+_FOLDER = Path(__file__).parent / "templates"
+_STYLE = (_FOLDER / "style.css").read_text()
+_SCRIPT = (_FOLDER / "frame.js").read_text()
+
+
+def _digest(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src {_digest(_STYLE)}; script-src {_digest(_SCRIPT)}; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Links:
+    """Paths of pages. `base` is where tidegate's are, `airflow` where Airflow's are."""
+
+    def __init__(self, base: str, airflow: str) -> None:
+        self.base, self.airflow = base, airflow
+
+    @property
+    def index(self) -> str:
+        """All pipelines."""
+        return f"{self.base}/"
+
+    def pipeline(self, dag_id: str, stream: Stream | None = None) -> str:
+        """A pipeline; without a stream in the generation of its file."""
+        generation = f"?generation={stream.generation}" if stream is not None else ""
+        return f"{self.base}/dags/{quoted(dag_id)}{generation}"
+
+    def batch(self, dag_id: str, stream: Stream, seq: int) -> str:
+        """A batch."""
+        return f"{self.base}/dags/{quoted(dag_id)}/batches/{seq}?generation={stream.generation}"
+
+    def check(self, dag_id: str) -> str:
+        """What doctor finds."""
+        return f"{self.base}/dags/{quoted(dag_id)}/check"
+
+    def dag(self, dag_id: str) -> str:
+        """The DAG, in Airflow."""
+        return f"{self.airflow}/dags/{quoted(dag_id)}"
+
+    def run(self, dag_id: str, run_id: str) -> str:
+        """The run, in Airflow."""
+        return f"{self.airflow}/dags/{quoted(dag_id)}/runs/{quoted(run_id)}"
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(_FOLDER),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters.update(
+    number=text.number, size=text.size, seconds=text.seconds, instant=text.instant, age=text.age
+)
+_ENVIRONMENT.globals.update(style=_STYLE, script=_SCRIPT)
+
+
+def links_of(request: Request) -> Links:
+    """The links of a page that is the answer to a request."""
+    return Links(str(request.scope.get("root_path", "")).rstrip("/"), root_path())
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page."""
+    page = _ENVIRONMENT.get_template(template).render(links=links_of(request), **values)
+    return HTMLResponse(page, status, _HEADERS)

@@ -1,0 +1,201 @@
+"""The pages. All of them only read; each one asks Airflow for the login and for the right to read the DAG.
+
+A pipeline's pages need the right to read the DAG's runs; what quotes records, that to read its tasks' logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.responses import RedirectResponse, Response
+
+from tidegate import inspect
+from tidegate.app import App
+from tidegate.inspect import CatalogEntry
+from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
+from tidegate.ledger import Stream
+from tidegate.ledger.report import STEPS
+from tidegate_airflow.ui import access
+from tidegate_airflow.ui.chart import chart_of
+from tidegate_airflow.ui.pages import links_of, render
+from tidegate_airflow.ui.views import IndexRow, PartitionRow, health, partition_rows
+
+PIPELINES_PER_PAGE = 25
+BATCHES_PER_PAGE = 25
+_MOST = 2**62
+
+Generation = Annotated[int | None, Query(ge=0, le=_MOST)]
+router = APIRouter()
+of_dag = APIRouter(
+    prefix="/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
+)
+
+
+@router.get("/")
+def index(
+    request: Request,
+    user: GetUserDep,
+    page: Annotated[int, Query(ge=1, le=_MOST)] = 1,
+    q: Annotated[str, Query(max_length=200)] = "",
+    only: Annotated[str, Query(pattern="^(failing)?$")] = "",
+) -> Response:
+    """The pipelines that the user may read, a page at a time."""
+    app = access.open_app()
+    entries = _readable(app, user)
+    troubled = inspect.failing(app)
+    failing = [entry for entry in entries if entry.problems or troubled.intersection(entry.streams)]
+    shown = [entry for entry in (failing if only else entries) if q.lower() in entry.name.lower()]
+    first = (page - 1) * PIPELINES_PER_PAGE
+    on_page = shown[first : first + PIPELINES_PER_PAGE]
+    rows, lags = _index_rows(access.connected(app, on_page), on_page)
+    return render(
+        request,
+        "index.html",
+        title="Pipelines",
+        rows=rows,
+        lags=lags,
+        total=len(entries),
+        failing=len(failing),
+        shown=len(shown),
+        first=first,
+        page=page,
+        has_more=len(shown) > first + PIPELINES_PER_PAGE,
+        q=q,
+        only=only,
+    )
+
+
+@of_dag.get("")
+def pipeline(
+    request: Request,
+    user: GetUserDep,
+    dag_id: str,
+    generation: Generation = None,
+    before: Annotated[int | None, Query(ge=1, le=_MOST)] = None,
+) -> Response:
+    """A pipeline: how it stands, what went out and what was held back, its batches, its quarantine."""
+    app = access.open_app()
+    entry, reads_logs = _entry(app, dag_id), access.may_read_logs(user, dag_id)
+    if not entry.streams:
+        return render(request, "pipeline.html", title=dag_id, entry=entry, stream=None, reads_logs=reads_logs)
+    stream = _stream(entry, generation)
+    details = inspect.details(access.connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
+    samples, no_samples = inspect.samples_of(app, stream, details.recent) if reads_logs else ([], None)
+    runs = access.existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
+    return render(
+        request,
+        "pipeline.html",
+        title=dag_id,
+        entry=entry,
+        stream=stream,
+        details=details,
+        overview=details.overview,
+        health=health(entry, details.overview),
+        chart=chart_of(details.recent),
+        partitions=partition_rows(details),
+        most_partitions=PartitionRow.MOST,
+        reads_logs=reads_logs,
+        samples=samples,
+        no_samples=no_samples,
+        runs=runs,
+        before=before,
+        steps=STEPS,
+    )
+
+
+@of_dag.get("/batches/{seq}")
+def batch(
+    request: Request, user: GetUserDep, dag_id: str, seq: int, generation: Generation = None
+) -> Response:
+    """A batch: what it read, counted and sent, how long it took, and what failed."""
+    app = access.open_app()
+    stream = _stream(_entry(app, dag_id), generation)
+    entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < _MOST else []
+    if not entries or entries[0].seq != seq:
+        raise HTTPException(404, f"{stream} has no batch {seq}.")
+    (entry,) = entries
+    reads_logs = access.may_read_logs(user, dag_id)
+    samples, no_samples = inspect.samples_of(app, stream, entries, 50) if reads_logs else ([], None)
+    return render(
+        request,
+        "batch.html",
+        title=f"{dag_id}: batch {seq}",
+        dag_id=dag_id,
+        stream=stream,
+        batch=entry,
+        head=app.ledger.head(stream).seq,
+        metrics=inspect.stage_metrics(app, stream, seq),
+        reads_logs=reads_logs,
+        samples=samples,
+        no_samples=no_samples,
+        runs=access.existing_runs(dag_id, [entry.run_id] if entry.run_id else []),
+        steps=STEPS,
+    )
+
+
+@of_dag.get("/check", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))])
+def check(request: Request, dag_id: str) -> Response:
+    """What doctor finds of a pipeline now: it asks Kafka and the sinks, so it may take a while."""
+    app = access.open_app()
+    entry = _entry(app, dag_id)
+    findings = list(_findings(access.connected(app, [entry]), entry))
+    return render(request, "check.html", title=f"{dag_id}: check", dag_id=dag_id, findings=findings)
+
+
+@of_dag.get("/runs/{run_id:path}")
+def run(request: Request, dag_id: str, run_id: str) -> Response:
+    """To the batch of a run of the DAG; without one a page that says why."""
+    app = access.open_app()
+    entry = _entry(app, dag_id)
+    for stream in entry.streams:
+        outcome = app.ledger.run(stream, run_id)
+        if outcome is None:
+            continue
+        if outcome.seq is not None:
+            return RedirectResponse(links_of(request).batch(dag_id, stream, outcome.seq), 303)
+        return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=outcome.note)
+    return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=None)
+
+
+router.include_router(of_dag)
+
+
+def _readable(app: App, user: Any) -> list[CatalogEntry]:
+    entries = inspect.catalog_entries(app)
+    readable = access.readable_dags(user, [entry.dag_id for entry in entries])
+    return [entry for entry in entries if entry.dag_id in readable]
+
+
+def _index_rows(app: App, entries: list[CatalogEntry]) -> tuple[list[IndexRow], inspect.Lags]:
+    streams = [entry.streams[0] for entry in entries if entry.streams]
+    overviews, lags = inspect.overviews(app, streams)
+    by_stream = {overview.stream: overview for overview in overviews}
+    return [IndexRow.of(entry, by_stream) for entry in entries], lags
+
+
+def _findings(app: App, entry: CatalogEntry) -> Iterator[Finding]:
+    if entry.pipeline is not None:
+        yield from examine_pipeline(app, entry.name, entry.pipeline)
+    for problem in entry.problems:
+        yield Finding(f"{entry.name}.yaml", FindingState.WRONG, f"{problem.message}. {problem.fix}")
+    for stream in entry.streams[0 if entry.pipeline is None and not entry.problems else 1 :]:
+        yield from examine_orphan(app, stream)
+
+
+def _entry(app: App, dag_id: str) -> CatalogEntry:
+    for entry in inspect.catalog_entries(app):
+        if entry.dag_id == dag_id:
+            return entry
+    raise HTTPException(404, f"{dag_id} is no pipeline of tidegate.")
+
+
+def _stream(entry: CatalogEntry, generation: int | None) -> Stream:
+    """Only the entry's own streams: the right to read one DAG is none to read another's pipeline."""
+    for stream in entry.streams:
+        if generation in (None, stream.generation):
+            return stream
+    raise HTTPException(404, f"{entry.name} has no generation {generation}.")

@@ -1,0 +1,56 @@
+"""Numbers, sizes and instants as people read them."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+
+NOTHING = "-"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def number(value: float | None) -> str:
+    """`12,345`."""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes as `1.2 MB`."""
+    if value is None:
+        return NOTHING
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def seconds(value: float | None) -> str:
+    """`0.4`."""
+    return NOTHING if value is None else f"{value:,.1f}"
+
+
+def duration(value_s: float | None) -> str:
+    """Seconds in the largest unit of which there are two, such as `90 s` or `36 h`."""
+    if value_s is None:
+        return NOTHING
+    for length, unit in _UNITS:
+        if abs(value_s) >= 2 * length:
+            return f"{value_s / length:,.0f} {unit}"
+    return f"{value_s:,.1f} s"
+
+
+def instant(epoch_ms: float | None) -> str:
+    """`2026-01-31 10:30:00`, UTC."""
+    if epoch_ms is None:
+        return NOTHING
+    try:
+        at = datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)
+    except (ValueError, OverflowError, OSError):  # a record may claim any time
+        return f"{epoch_ms:.0f} ms"
+    return at.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+
+
+def age(epoch_ms: float | None) -> str:
+    """How long ago an instant was; a clock that is ahead makes it no time at all."""
+    return NOTHING if epoch_ms is None else duration(max(0.0, time.time() - epoch_ms / 1000))

@@ -1,0 +1,1 @@
+"""What spark-submit runs. Each file is a program; they are installed as `tidegate_airflow.spark_jobs`."""

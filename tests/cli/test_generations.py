@@ -1,0 +1,117 @@
+"""`tidegate generation`: what a person sees of two generations side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.protocol.two_generations import Beside
+from tidegate.cli import cli
+from tidegate.errors import SettingsInvalid
+from tidegate.spec import load_pipeline
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Beside:
+    beside = Beside(tmp_path)
+    beside.decide(beside.old, 3, [("gone", 1), ("same", 5)])
+    beside.fill([("same", 5)])
+    return beside
+
+
+def run(beside: Beside, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["generation", *arguments], env=beside.old.environment)
+
+
+def rows(beside: Beside, *arguments: str) -> Any:
+    result = run(beside, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_list_says_who_is_in_charge_and_what_goes_out(beside: Beside) -> None:
+    columns = ("generation", "role", "batch", "goes out", "offsets behind", "file")
+    assert [tuple(row[name] for name in columns) for row in rows(beside, "list", "visitors")] == [
+        (1, "in charge", 3, "1-", 0, "visitors"),
+        (2, "withholds", 3, "none", 0, "visitors_g2"),
+    ]
+    rows(beside, "promote", "visitors", "2", "--net")
+    assert [(row["role"], row["goes out"]) for row in rows(beside, "list")] == [
+        ("withholds", "1-3"),
+        ("in charge", "4-"),
+    ]
+
+
+def test_new_copies_the_file_with_the_next_number(beside: Beside) -> None:
+    (made,) = rows(beside, "new", "visitors")
+    assert (made["generation"], made["in charge"], made["from batch"]) == (3, 1, None)
+    copied = load_pipeline(Path(made["file"]))
+    assert (copied.pipeline, copied.generation, Path(made["file"]).name) == (
+        "visitors",
+        3,
+        "visitors_g3.yaml",
+    )
+    assert copied.stages == beside.old.pipeline.stages
+    (again,) = rows(beside, "new", "visitors_g2")
+    assert again["generation"] == 4
+
+
+def test_new_takes_a_file_with_a_number_of_its_own(beside: Beside) -> None:
+    own = beside._beside(7)
+    (made,) = rows(beside, "new", str(own.file))
+    assert (made["generation"], made["file"]) == (7, str(own.file))
+    (filled,) = rows(beside, "new", "visitors_g7", "--from-batch", "2")  # it has no batch yet
+    assert (filled["generation"], filled["from batch"]) == (7, 2)
+    assert beside.old.app.ledger.head(own.stream).seq == 1
+
+
+def test_new_as_of_an_instant_begins_after_the_batch_that_was_the_last_then(beside: Beside) -> None:
+    (made,) = rows(beside, "new", "visitors", "--as-of", "2999-01-01")
+    assert made["from batch"] == 3
+    refused = run(beside, "new", "visitors", "--as-of", "1999-01-01")
+    assert "had no batch yet at 1999-01-01" in refused.output
+    both = run(beside, "new", "visitors", "--as-of", "1999-01-01", "--from-batch", "1")
+    assert (both.exit_code, "give one of them" in both.output) == (2, True)
+
+
+def test_diff_counts_what_would_change_and_shows_examples(beside: Beside) -> None:
+    found = rows(beside, "diff", "visitors", "2")
+    assert (found["old"], found["new"], found["batches"]) == (1, 2, {"old": 3, "new": 3})
+    seconds = next(sink for sink in found["sinks"] if sink["sink"] == "sql:seconds")
+    assert [seconds[name] for name in ("same", "changed", "added", "removed")] == [1, 2, 1, 1]
+    assert seconds["emissions"] == {"old": {"new": 5}, "new": {"new": 5}}
+    assert {"difference": "removed", "key": "gone", "old": '{"m":1}', "new": None} in seconds["examples"]
+    shown = run(beside, "diff", "visitors", "2", "--examples", "1").stdout
+    assert "visitors/2 after batch 3 against visitors/1 after batch 3" in shown
+    assert ("changed" in shown, '{"m":20}' in shown, "gone" in shown) == (True, True, False)
+
+
+def test_promote_rollback_and_drop_say_what_they_did(beside: Beside) -> None:
+    assert (
+        "visitors/2 is in charge: its batches from 1 on go out."
+        in run(beside, "promote", "visitors", "2").stdout
+    )
+    assert "visitors/2 was in charge already" in run(beside, "promote", "visitors", "2").stdout
+    assert (
+        "visitors/1 is in charge: its batches from 4 on go out." in run(beside, "rollback", "visitors").stdout
+    )
+    assert "visitors/2 is dropped, with" in run(beside, "drop", "visitors", "2", "--yes").stdout
+    assert run(beside, "drop", "visitors", "1").exit_code == 1  # nobody said yes
+    assert isinstance(run(beside, "promote", "visitors", "2").exception, SettingsInvalid)
+
+
+def test_nothing_goes_back_where_nothing_was_promoted(beside: Beside) -> None:
+    error = run(beside, "rollback", "visitors").exception
+    assert isinstance(error, SettingsInvalid)
+    assert "No generation of visitors was in charge before" in str(error)
+
+
+def test_status_and_doctor_tell_that_a_generation_withholds(beside: Beside) -> None:
+    status = CliRunner().invoke(cli, ["status", "--json"], env=beside.old.environment)
+    told = {row["generation"]: row["published"] for row in json.loads(status.stdout)}
+    assert told[2] == "withheld"
+    assert "sql:seconds" in told[1]

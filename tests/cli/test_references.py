@@ -1,0 +1,88 @@
+"""`tidegate validate` and `doctor` look for what pipeline files name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import tidegate
+from tests.protocol.committed import Committed
+from tests.spec.files import GOOD, edited
+
+STORES = GOOD.replace("pipeline: levels", "pipeline: stores").replace("suite: availability", "suite: theirs")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A home with a pipeline `stores`, and its suite."""
+    for name in ("pipelines", "expectations"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pipelines" / "stores.yaml").write_text(STORES)
+    (tmp_path / "expectations" / "theirs.json").write_text("{}")
+    return tmp_path
+
+
+def line_of(text: str, part: str) -> int:
+    return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
+
+
+SUITE = ("suite: availability", "suite: {}")
+TABLE = ("lookup: []", "lookup: [{{table: {}, on: [key], columns: [region]}}]")
+FUNCTION = ("equal: exact", 'equal: {{python: "{}"}}')
+
+
+def written(edit: tuple[str, str], name: str) -> str:
+    old, new = edit
+    others = [] if edit == SUITE else [(SUITE[0], SUITE[1].format("theirs"))]
+    return edited((old, new.format(name)), *others)
+
+
+@pytest.mark.parametrize(
+    ("edit", "name", "field", "told"),
+    [
+        (SUITE, "thiers", "quality.suite", "thiers.json does not exist. Did you mean `theirs`?"),
+        (TABLE, "store/levels", "lookup.0.table", "the pipeline `store`. Did you mean `stores`?"),
+        (TABLE, "stores/level", "lookup.0.table", "no stage `level`. Did you mean `levels`?"),
+        (TABLE, "/no/table", "lookup.0.table", "there is no Delta table at /no/table"),
+        (FUNCTION, "no_such.module:same", "stages.0.emit.equal.python", "no_such.module:same"),
+    ],
+)
+def test_validate_tells_what_a_file_names_and_is_not_there(
+    folder: Path, edit: tuple[str, str], name: str, field: str, told: str
+) -> None:
+    text = written(edit, name)
+    (folder / "pipelines" / "p.yaml").write_text(text)
+    for arguments in ((), (str(folder / "pipelines" / "p.yaml"),)):
+        result = tidegate(folder, "validate", "--json", *arguments, TIDEGATE_PYTHON_MODULES="no_such")
+        assert result.returncode == 2
+        (problem,) = json.loads(result.stdout)
+        line = next(number for number, line in enumerate(text.splitlines(), 1) if name in line)
+        assert (problem["field"], problem["line"]) == (field, line)
+        assert told in f"{problem['message']}. {problem['fix']}"
+
+
+def test_what_is_there_is_no_mistake_and_a_database_that_is_not_set_here_is_only_told(folder: Path) -> None:
+    sink = "  - kind: sql\n    table: out\n    connection: reports\nquality:"
+    text = written(TABLE, "stores/levels").replace("quality:", sink)
+    (folder / "pipelines" / "p.yaml").write_text(text)
+    result = tidegate(folder, "validate")
+    assert (result.returncode, result.stdout) == (0, "2 files checked, no mistakes.\n")
+    assert "TIDEGATE_SQL_REPORTS is not set here" in result.stderr.replace("\n", " ")
+    result = tidegate(folder, "validate", TIDEGATE_SQL_REPORTS="sqlite:///x.db")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_lookup_of_a_pipeline_whose_file_has_mistakes_is_none_itself(folder: Path) -> None:
+    (folder / "pipelines" / "p.yaml").write_text(written(TABLE, "stores/levels"))
+    (folder / "pipelines" / "stores.yaml").write_text(STORES + "typo: 1\n")
+    result = tidegate(folder, "validate", "--json")
+    assert [problem["field"] for problem in json.loads(result.stdout)] == ["typo"]
+
+
+def test_doctor_names_a_suite_that_does_not_exist(tmp_path: Path) -> None:
+    committed = Committed(tmp_path, "  - {kind: table}\nquality: {suite: mine}")
+    result = tidegate(tmp_path, "doctor", "--json", **committed.environment)
+    found = [row["found"] for row in json.loads(result.stdout) if row["check"] == "pipeline visitors"]
+    assert any(f"the suite {tmp_path}/expectations/mine.json does not exist" in each for each in found)

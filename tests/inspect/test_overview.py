@@ -1,0 +1,236 @@
+"""What a page shows of streams: at a glance, in detail, with samples of what could not be used."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.seeded import MINUTE, Seeded, unusable
+from tests.world import World
+from tidegate import inspect
+from tidegate.app import App
+from tidegate.errors import BrokerUnavailable, QualityFailed, SettingsInvalid, SinkUnavailable
+from tidegate.inspect import catalog as catalog_module
+from tidegate.inspect.lag import current_lags
+from tidegate.inspect.problems import STALLED_AFTER, stalled_batch
+from tidegate.inspect.samples import MAX_CHARACTERS
+from tidegate.ledger import Stream
+from tidegate.local.processes import free_port
+from tidegate.settings import Settings
+
+AVAILABILITY = Stream("availability", 1)
+
+
+@pytest.fixture
+def seeded(tmp_path: Path) -> Seeded:
+    return Seeded(tmp_path)
+
+
+def test_without_files_and_batches_there_is_nothing(seeded: Seeded) -> None:
+    assert inspect.catalog_entries(seeded.app) == []
+    assert inspect.overviews(seeded.app, [])[0] == []
+
+
+def test_each_file_is_an_entry_by_its_name_with_its_stream(seeded: Seeded) -> None:
+    seeded.add_sample("quiet_users", "users_v2", lambda text: text.replace("generation: 1", "generation: 2"))
+    seeded.add_sample("availability")
+    entries = inspect.catalog_entries(seeded.app)
+    assert [(entry.name, entry.streams) for entry in entries] == [
+        ("availability", (AVAILABILITY,)),
+        ("users_v2", (Stream("quiet_users", 2),)),
+    ]
+
+
+def test_a_generation_without_a_file_goes_with_the_files_of_its_pipeline(seeded: Seeded) -> None:
+    first = seeded.add_sample("availability")
+    seeded.day(first, 1)
+    seeded.add_sample("availability", edit=lambda text: text.replace("generation: 1", "generation: 2"))
+    (entry,) = inspect.catalog_entries(seeded.app)
+    assert entry.streams == (Stream("availability", 2), AVAILABILITY)
+
+
+def test_a_pipeline_without_a_file_is_an_entry_by_its_own_name(seeded: Seeded) -> None:
+    seeded.day(seeded.add_sample("availability"), 1)
+    (seeded.home / "pipelines" / "availability.yaml").unlink()
+    (entry,) = inspect.catalog_entries(seeded.app)
+    assert (entry.name, entry.streams, entry.pipeline) == ("availability", (AVAILABILITY,), None)
+
+
+def test_a_file_with_mistakes_keeps_its_stream_and_says_what_is_wrong(seeded: Seeded) -> None:
+    seeded.day(seeded.add_sample("availability"), 1)
+    path = seeded.home / "pipelines" / "availability.yaml"
+    path.write_text(path.read_text().replace("reduce: latest", "reduce: lastest"))
+    (entry,) = inspect.catalog_entries(seeded.app)
+    assert (entry.streams, entry.pipeline) == ((AVAILABILITY,), None)
+    assert "reduce" in entry.problems[0].field
+
+
+def test_a_folder_is_read_again_only_when_a_file_has_changed(
+    seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded.add_sample("availability")
+    reads: list[Path] = []
+    load = catalog_module.load_pipelines
+
+    def noted(folder: Path) -> Any:
+        reads.append(folder)
+        return load(folder)
+
+    monkeypatch.setattr(catalog_module, "load_pipelines", noted)
+    for _ in range(3):
+        assert len(inspect.catalog_entries(seeded.app)) == 1
+    assert len(reads) == 1
+    seeded.add_sample("quiet_users")
+    assert len(inspect.catalog_entries(seeded.app)) == 2
+    assert len(reads) == 2
+
+
+def test_an_overview_has_the_last_batch_and_no_lag_where_no_broker_is_set(seeded: Seeded) -> None:
+    seeded.day(seeded.add_sample("availability"), 3)
+    never = Stream("never", 1)
+    (first, second), lags = inspect.overviews(seeded.app, [never, AVAILABILITY])
+    assert (first.status, first.last, first.lag) == (None, None, None)
+    assert second.last is not None
+    assert second.last.report is not None
+    assert (second.last.seq, second.last.report.counts["read"]) == (3, 1000)
+    assert second.last.report.suppressed == 1000 - second.last.report.counts["emitted"]
+    assert (second.lag, second.problems) == (None, [])
+    assert isinstance(lags.error, SettingsInvalid)
+
+
+def test_details_have_a_page_of_batches_and_say_whether_more_follow(seeded: Seeded) -> None:
+    seeded.day(seeded.add_sample("availability"), 7)
+    first = inspect.details(seeded.app, AVAILABILITY, limit=3)
+    assert [entry.seq for entry in first.page] == [7, 6, 5]
+    assert (first.has_more, len(first.recent)) == (True, 7)
+    last = inspect.details(seeded.app, AVAILABILITY, before=3, limit=3)
+    assert [entry.seq for entry in last.page] == [2, 1]
+    assert (last.has_more, len(last.recent)) == (False, 7)
+    assert first.metrics["availability"]["state-bytes"] == 24_000 + 300 * 7
+
+
+def test_a_failed_batch_is_a_problem_with_its_remedy_and_its_stream_is_failing(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    seeded.day(pipeline, 1)
+    assert inspect.failing(seeded.app) == set()
+    seeded.fail(pipeline, 2, "validate", QualityFailed("Too many nulls", "Correct the data."))
+    (problem,) = inspect.open_problems(seeded.app, AVAILABILITY)
+    assert problem.halts
+    assert "QualityFailed: Too many nulls. Correct the data." in problem.told
+    assert inspect.failing(seeded.app) == {AVAILABILITY}
+
+
+def test_a_failure_that_is_past_is_none(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    seeded.day(pipeline, 1)
+    held = seeded.lease(pipeline)
+    held.note_failure(1, "publish", SinkUnavailable("It was away", "Start it."))
+    held.release()
+    assert inspect.failing(seeded.app) == set()
+
+
+def test_a_planned_batch_that_nobody_works_on_is_told_after_ten_minutes(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    held = seeded.lease(pipeline)
+    held.add_plan(seeded.plan(pipeline, 1))
+    began, late = seeded.now, seeded.now + STALLED_AFTER.total_seconds()
+    (at_work,) = seeded.app.ledger.stream_statuses([AVAILABILITY])
+    assert list(stalled_batch(at_work, [], late)) == []
+    held.release()
+    (left,) = seeded.app.ledger.stream_statuses([AVAILABILITY])
+    assert list(stalled_batch(left, [], began + MINUTE)) == []
+    (problem,) = stalled_batch(left, [], late)
+    assert problem.told.startswith("batch 1 was planned at 2026-01-01 00:00:00")
+    assert not problem.halts
+
+
+def test_samples_are_cut_whatever_bytes_they_are(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    rows = [unusable(7, b"\xff<script>" + b"x" * 1_000_000), unusable(8, b"{")]
+    seeded.batch(pipeline, 1, {"used": 998}, rows)
+    seeded.batch(pipeline, 2, {"used": 1000})
+    recent = inspect.details(seeded.app, AVAILABILITY).recent
+    (long, short), error = inspect.samples_of(seeded.app, AVAILABILITY, recent)
+    assert error is None
+    assert long.value is not None
+    assert long.value.startswith("\\xff<script>xxx")
+    assert (len(long.value), long.value_size) == (MAX_CHARACTERS, 1_000_009)
+    assert (short.seq, short.offset, short.value, short.key) == (1, 8, "{", "s1")
+
+
+def test_no_more_samples_are_read_than_are_asked_for(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    for seq in (1, 2, 3):
+        seeded.batch(pipeline, seq, {"used": 990}, [unusable(seq * 10 + n, b"{") for n in range(9)])
+    recent = inspect.details(seeded.app, AVAILABILITY).recent
+    samples, _ = inspect.samples_of(seeded.app, AVAILABILITY, recent, limit=12)
+    assert [sample.seq for sample in samples] == [3] * 9 + [2] * 3
+
+
+def test_samples_of_a_lake_that_is_gone_are_a_reason_and_no_error(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    seeded.batch(pipeline, 1, {"used": 999}, [unusable(7, b"{")])
+    for path in (seeded.home / "lake").rglob("*.parquet"):
+        path.unlink()
+    recent = inspect.details(seeded.app, AVAILABILITY).recent
+    samples, error = inspect.samples_of(seeded.app, AVAILABILITY, recent)
+    assert samples == []
+    assert error is not None
+    assert "parquet" in error.what
+
+
+def with_broker(seeded: Seeded, servers: str) -> App:
+    settings = Settings.from_environment({**seeded.environment, "TIDEGATE_KAFKA": servers})
+    return App(settings, seeded.app.ledger)
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Somebody listens there and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("kind", ["refused", "silent"])
+def test_a_broker_that_is_down_costs_seconds_and_only_the_lag(
+    seeded: Seeded, silent_port: int, kind: str
+) -> None:
+    seeded.day(seeded.add_sample("availability"), 1)
+    port = silent_port if kind == "silent" else free_port()
+    began = time.monotonic()
+    (overview,), lags = inspect.overviews(with_broker(seeded, f"127.0.0.1:{port}"), [AVAILABILITY])
+    assert time.monotonic() - began < 10
+    assert isinstance(lags.error, BrokerUnavailable)
+    assert (overview.lag, overview.last is not None) == (None, True)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_lag_is_that_of_now_also_while_nothing_runs(world: World) -> None:
+    world.stock(10, 5, 0)
+    world.run()
+    (before,), _ = inspect.overviews(world.app, [world.stream])
+    assert before.lag == 0
+    world.stock(1, 2, partition=1)
+    (after,), lags = inspect.overviews(world.app, [world.stream])
+    assert (after.lag, lags.error) == (2, None)
+    assert after.status is not None
+    assert lags.ends_of(after.status.head) == {(world.source, 0): 3, (world.source, 1): 2}
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_the_lag_of_a_topic_that_is_gone_is_not_known_and_others_are(world: World) -> None:
+    world.stock(10)
+    world.run()
+    head = world.app.ledger.head(world.stream)
+    world.delete(world.source)
+    lags = current_lags(world.app.settings, [(head, None)])
+    assert (lags.of(head), lags.error) == (None, None)

@@ -1,0 +1,84 @@
+"""What is in the wheel that `make dist` builds, and what it asks for."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from email.parser import Parser
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import tidegate
+from tests.conftest import REPOSITORY
+
+EXTRAS = {"airflow", "spark", "postgres", "quality", "s3"}
+FOLDERS = {
+    "tidegate": REPOSITORY / "include" / "tidegate",
+    "tidegate_airflow": REPOSITORY / "plugins" / "tidegate_airflow",
+    "tidegate_airflow/spark_jobs": REPOSITORY / "spark_jobs",
+    "tidegate/demo/project/dags": REPOSITORY / "dags",
+    "tidegate/demo/project/include/expectations": REPOSITORY / "include" / "expectations",
+    "tidegate/demo/project/include/pipelines": REPOSITORY / "include" / "pipelines",
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(built: tuple[Path, Path]) -> zipfile.ZipFile:
+    return zipfile.ZipFile(built[0])
+
+
+@pytest.fixture(scope="module")
+def requirements(wheel: zipfile.ZipFile) -> list[str]:
+    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    return Parser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist") or []
+
+
+def test_it_has_every_file_of_both_packages_and_what_spark_submit_runs(wheel: zipfile.ZipFile) -> None:
+    files = {
+        f"{package}/{path.relative_to(folder)}"
+        for package, folder in FOLDERS.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files == {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert "tidegate_airflow/spark_jobs/compute.py" in files
+    assert "tidegate/local/jars.lock" in files
+
+
+def test_it_has_its_licence_and_its_entry_points(wheel: zipfile.ZipFile) -> None:
+    (info,) = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
+    assert "Apache License" in wheel.read(f"{info}/licenses/LICENSE").decode()[:200]
+    entries = wheel.read(f"{info}/entry_points.txt").decode()
+    assert "tidegate = tidegate.cli:main" in entries
+    assert "provider_info = tidegate_airflow.provider:get_provider_info" in entries
+    assert "tidegate = tidegate_airflow.plugin:TidegatePlugin" in entries
+
+
+def test_the_core_asks_for_neither_airflow_nor_spark_and_extras_ask_for_ranges(
+    requirements: list[str],
+) -> None:
+    core = {re.split(r"[^\w.-]", each)[0] for each in requirements if "extra ==" not in each}
+    assert not core & {
+        "apache-airflow",
+        "pyspark",
+        "pyspark-client",
+        "great-expectations",
+        "pandas",
+        "obstore",
+    }
+    assert not {name for name in core if name.startswith(("psycopg", "apache", "setuptools"))}
+    extras = {match for each in requirements for match in re.findall(r"extra == ['\"](\w+)['\"]", each)}
+    assert extras - {"dev"} == EXTRAS
+    assert [each for each in requirements if "==" in each.split(";")[0] and "dev" not in each] == []
+
+
+def test_all_that_it_asks_for_is_locked(requirements: list[str]) -> None:
+    locked = set(re.findall(r"^([\w.-]+)==", (REPOSITORY / "requirements.lock").read_text(), re.MULTILINE))
+    asked = {re.split(r"[^\w.-]", each)[0] for each in requirements if not re.search(r"extra == .dev.", each)}
+    assert asked - {"tidegate"} <= locked
+
+
+def test_its_version_is_that_of_the_package() -> None:
+    assert version("tidegate") == tidegate.__version__

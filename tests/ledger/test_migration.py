@@ -1,0 +1,91 @@
+"""Who makes the ledger's tables, who changes them, and who leaves them as they are."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+
+from tidegate.errors import SettingsInvalid
+from tidegate.ledger import Ledger, Stream, migrate_database, migration
+from tidegate.ledger.migration import SCHEMA_REVISION
+
+STREAM = Stream("p", 1)
+NEXT = "9998"
+NEXT_SCRIPT = f'''
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{NEXT}"
+down_revision = "{SCHEMA_REVISION}"
+
+
+def upgrade() -> None:
+    op.create_table("tidegate_added", sa.Column("n", sa.Integer))
+'''
+
+
+def upgrade_tidegate(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """From here on tidegate has one migration more than it really has."""
+    scripts = folder / "migrations"
+    shutil.copytree(migration.SCRIPTS, scripts)
+    (scripts / "versions" / f"{NEXT}_added.py").write_text(NEXT_SCRIPT)
+    monkeypatch.setattr(migration, "SCRIPTS", scripts)
+    monkeypatch.setattr(migration, "SCHEMA_REVISION", NEXT)
+
+
+def tables(url: str) -> set[str]:
+    engine = create_engine(url)
+    try:
+        return set(inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+
+
+def test_who_only_looks_at_an_empty_database_finds_no_streams_and_makes_no_tables(url: str) -> None:
+    assert Ledger.open_for_reading(url).streams() == []
+    assert tables(url) == set()
+
+
+def test_who_only_looks_makes_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "ledger.db"
+    assert Ledger.open_for_reading(f"sqlite:///{file}").head(STREAM).seq == 0
+    assert not file.parent.exists()
+
+
+def test_who_only_looks_sees_what_others_have_written(url: str) -> None:
+    Ledger.open(url).acquire(STREAM, "r1")
+    assert Ledger.open_for_reading(url).streams() == [STREAM]
+
+
+def test_an_empty_database_is_migrated_to_the_tables_of_this_version(url: str) -> None:
+    assert migrate_database(url) == (None, SCHEMA_REVISION)
+    assert "tidegate_heads" in tables(url)
+    assert migrate_database(url) == (SCHEMA_REVISION, SCHEMA_REVISION)
+
+
+def test_an_older_schema_is_refused_and_left_alone_by_all_but_its_migration(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Ledger.open(url).acquire(STREAM, "r1")
+    before = tables(url)
+    upgrade_tidegate(monkeypatch, tmp_path)
+    for opened in (Ledger.open, Ledger.open_for_reading):
+        with pytest.raises(SettingsInvalid, match="tidegate migrate"):
+            opened(url)
+    assert tables(url) == before
+    assert migrate_database(url) == (SCHEMA_REVISION, NEXT)
+    assert tables(url) == before | {"tidegate_added"}
+    assert Ledger.open(url).streams() == [STREAM]
+
+
+def test_a_newer_schema_is_refused_by_its_migration_too(url: str) -> None:
+    Ledger.open(url)
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE tidegate_schema SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(SettingsInvalid, match="newer one"):
+        migrate_database(url)

@@ -1,0 +1,92 @@
+"""Which batches go out, by the promotions of their pipeline; and the ledger's tables for that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, create_engine, inspect, text
+
+from tidegate.ledger import Charge, Promotion, database
+
+
+def charge(*rows: tuple[int, int, int] | tuple[int, int, int, bool]) -> Charge:
+    """Of (generation, its first batch, the last one of the generation before, whether by net differences)."""
+    return Charge(
+        tuple(
+            Promotion("p", number, row[0], row[1], row[2], len(row) > 3, f"r{number}")
+            for number, row in enumerate(rows, 1)
+        )
+    )
+
+
+def spans(given: Charge) -> list[str]:
+    return [f"{span.generation}: {span}" for span in given.spans()]
+
+
+def test_without_promotions_every_generation_publishes() -> None:
+    none = Charge()
+    assert (none.generation, none.previous, list(none.spans())) == (None, None, [])
+    assert none.goes_out(7, 1)
+    assert not none.withholds(7)
+
+
+def test_the_first_one_goes_out_from_its_first_batch_and_the_others_not_at_all() -> None:
+    first = charge((1, 1, 0))
+    assert (first.generation, first.previous, spans(first)) == (1, None, ["1: 1-"])
+    assert first.goes_out(1, 1000)
+    assert not first.goes_out(2, 1)
+    assert (first.withholds(1), first.withholds(2), first.released(2)) == (False, True, 0)
+
+
+def test_each_promotion_ends_the_span_of_the_generation_before_it() -> None:
+    there_and_back = charge((1, 1, 0), (2, 1, 7), (1, 8, 3), (2, 4, 9))
+    assert spans(there_and_back) == ["1: 1-7", "2: 1-3", "1: 8-9", "2: 4-"]
+    assert (there_and_back.generation, there_and_back.previous) == (2, 1)
+    out = [(1, 7), (1, 8), (1, 9), (2, 3), (2, 4), (2, 100)]
+    assert all(there_and_back.goes_out(*batch) for batch in out)
+    assert not there_and_back.goes_out(1, 10)
+    assert there_and_back.released(1) == 9
+
+
+def test_what_was_replaced_by_net_differences_never_goes_out() -> None:
+    net = charge((1, 1, 0), (2, 6, 7, True), (1, 8, 8))
+    assert spans(net) == ["1: 1-7", "2: 6-8", "1: 8-"]
+    assert [net.goes_out(2, seq) for seq in (5, 6, 8, 9)] == [False, True, True, False]
+    assert net.released(2) == 8
+
+
+def test_a_generation_may_have_had_nothing_that_goes_out() -> None:
+    idle = charge((1, 1, 0), (2, 1, 7), (1, 8, 0))
+    assert not idle.goes_out(2, 1)
+    assert idle.released(2) == 0
+
+
+def test_a_ledger_of_before_keeps_what_it_has(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'ledger.db'}")
+    head = "(pipeline, generation, epoch, seq, offsets, topic_ids, epochs, clocks)"
+    values = "('p', 1, 3, 5, '{}', '{}', '{}', '{}')"
+    with engine.begin() as connection:
+        migrate(connection, "0010")
+        connection.execute(text(f"INSERT INTO tidegate_heads {head} VALUES {values}"))
+    with engine.begin() as connection:
+        migrate(connection, "0011")
+        row = connection.execute(text("SELECT seq, dropped_at, origin_seq FROM tidegate_heads")).one()
+    assert tuple(row) == (5, None, None)
+    assert "tidegate_promotions" in inspect(engine).get_table_names()
+
+
+def migrate(connection: Connection, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3])
+def test_a_batch_is_in_one_span_at_most(generation: int) -> None:
+    given = charge((1, 1, 0), (2, 1, 7), (3, 4, 2, True), (1, 8, 9), (3, 10, 9))
+    for seq in range(1, 15):
+        assert sum(span.generation == generation and seq in span.seqs for span in given.spans()) <= 1

@@ -1,0 +1,155 @@
+"""A pipeline file with mistakes: its DAG stays, and its first task tells them, and which text was good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.protocol.committed import Committed
+from tidegate.protocol import Trigger
+
+pytestmark = pytest.mark.airflow
+
+SCHEDULE = "*/5 * * * *"
+NAMES = ("plan", "compute", "validate", "commit", "publish")
+ROWS: dict[str, list[tuple[str, int | None]]] = {"first": [("1", 10)], "second": [("1", 11)]}
+
+
+@pytest.fixture
+def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
+    """A scheduled pipeline in whose ledger one batch is."""
+    committed = Committed(tmp_path, "  - {kind: sql, table: seconds}", f"sqlite:///{tmp_path}/sink.db")
+    edit(committed, "source:", f'schedule: "{SCHEDULE}"\nsource:')
+    committed.commit(1, ROWS)
+    committed.held.release()
+    for name, value in committed.environment.items():
+        monkeypatch.setenv(name, value)
+    return committed
+
+
+def edit(committed: Committed, written: str, instead: str) -> None:
+    text = committed.file.read_text()
+    assert written in text
+    committed.file.write_text(text.replace(written, instead, 1))
+
+
+def dags() -> dict[str, Any]:
+    from tidegate_airflow.factory import pipeline_dags
+
+    return pipeline_dags()
+
+
+def plan(run_id: str) -> bool:
+    from tidegate_airflow import tasks
+
+    context = {"dag_run": SimpleNamespace(run_id=run_id), "params": {}}
+    return tasks.plan("visitors", context, Trigger(run_id, clock_ms=10_000))
+
+
+def test_a_broken_file_keeps_its_dag_with_id_schedule_and_tasks_and_the_others_go_on(
+    committed: Committed,
+) -> None:
+    other = committed.file.read_text().replace("pipeline: visitors", "pipeline: guests")
+    committed.file.with_name("guests.yaml").write_text(other)
+    good = dags()["visitors"]
+    edit(committed, "reduce: latest", "reduce: lastest")
+    assert dags().keys() == {"visitors", "guests"}
+    broken = dags()["visitors"]
+    assert "invalid pipeline file" in broken.tags
+    assert "`latest`" in broken.doc_md
+    assert broken.timetable.expression == good.timetable.expression == SCHEDULE
+    assert broken.task_ids == good.task_ids
+    assert [task.task_id for task in broken.topological_sort()][: len(NAMES)] == list(NAMES)
+    assert dags()["guests"].tags == good.tags
+
+
+def test_whatever_a_file_holds_it_has_a_dag(committed: Committed) -> None:
+    for text in ("", "\0", "[", "pipeline: X Y", "\N{NO-BREAK SPACE}"):
+        committed.file.write_text(text)
+        assert dags().keys() == {"visitors"}
+    committed.file.write_bytes(b"pipeline: visitors\n\xff")
+    assert dags().keys() == {"visitors"}
+
+
+def test_a_file_whose_schedule_is_mistaken_keeps_the_one_that_a_batch_was_last_planned_with(
+    committed: Committed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate import protocol
+    from tidegate_airflow import tasks
+
+    monkeypatch.setattr(tasks, "run_ahead", lambda _: None)
+    monkeypatch.setattr(protocol, "plan_batch", lambda *_: protocol.Outcome(None, "nothing"))
+    plan("run-2")
+    edit(committed, SCHEDULE, "*/5 * * *")
+    assert dags()["visitors"].timetable.expression == SCHEDULE
+
+
+def test_without_a_text_that_was_ever_good_a_mistaken_schedule_is_none(committed: Committed) -> None:
+    edit(committed, SCHEDULE, "*/5 * * *")
+    assert not dags()["visitors"].timetable.can_be_scheduled
+
+
+def test_the_first_task_fails_with_the_mistakes_and_names_the_last_good_text(committed: Committed) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    edit(committed, "reduce: latest", "reduce: lastest")
+    with pytest.raises(AirflowFailException) as failed:
+        plan("run-2")
+    message = str(failed.value)
+    line = (
+        committed.file.read_text()
+        .splitlines()
+        .index("  - {name: first, select: {n: n}, reduce: lastest, emit: {on: update}}")
+    )
+    assert message.startswith(f"{committed.file}:{line + 1}: stages.0.reduce: ")
+    assert "The last good text was used for batch 1, planned at 20" in message
+    assert "by the run run-1." in message
+    assert "\n-  - {name: first, select: {n: n}, reduce: latest, emit: {on: update}}\n" in message
+    assert committed.app.ledger.run(committed.stream, "run-2") is None
+
+
+def test_a_mistake_that_came_without_an_edit_is_told_as_such(
+    committed: Committed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    committed.file.with_name("again.yaml").write_text("# the same stream\n" + committed.file.read_text())
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "visitors")
+    assert dags().keys() == {"visitors"}
+    with pytest.raises(
+        AirflowFailException, match=r"is also in .*again\.yaml[\s\S]*The file is the same as then"
+    ):
+        plan("run-2")
+
+
+def test_a_run_that_was_planned_before_the_file_broke_goes_on_to_its_end(committed: Committed) -> None:
+    from tidegate_airflow import tasks
+
+    edit(committed, "reduce: latest", "reduce: lastest")
+    assert plan("run-1")
+    tasks.publish("visitors", 1, "run-1")
+    assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
+
+
+def test_a_file_that_was_never_good_says_that_the_ledger_knows_of_no_batch(committed: Committed) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    committed.file.write_text("pipeline: another\nschedul: daily\n")
+    with pytest.raises(AirflowFailException, match=r"schedul[\s\S]*knows of no batch that was planned"):
+        plan("run-2")
+
+
+def test_the_kept_text_is_the_newest_and_a_disk_that_refuses_it_is_only_logged(tmp_path: Path) -> None:
+    from tidegate_airflow.last_good import recall_text, remember_text
+
+    assert recall_text(tmp_path, "p") == ""
+    for text in ("one", "two"):
+        remember_text(tmp_path, "p", text)
+        assert recall_text(tmp_path, "p") == text
+    assert [path.name for path in (tmp_path / "last_good").iterdir()] == ["p.yaml"]
+    (tmp_path / "file").write_text("")
+    remember_text(tmp_path / "file", "p", "two")
+    assert recall_text(tmp_path / "file", "p") == ""

@@ -1,0 +1,121 @@
+"""What a task that has failed for good says: the cause, and what to do."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.protocol.committed import Committed
+from tidegate.errors import BufferFull, QualityFailed
+
+pytestmark = pytest.mark.airflow
+
+NOTED = "Batch 1 of visitors/1 failed in compute: BufferFull: The buffer is full. Raise the bound."
+
+
+@pytest.fixture
+def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
+    """A batch of run-1 whose step `compute` the ledger has noted as failed."""
+    committed = Committed(tmp_path, "  - {kind: table}")
+    committed.compute(1, {"first": [("1", 10)]})
+    committed.held.note_failure(1, "compute", BufferFull("The buffer is full.", "Raise the bound."))
+    committed.held.release()
+    for name, value in committed.environment.items():
+        monkeypatch.setenv(name, value)
+    return committed
+
+
+def context(error: BaseException | None, run_id: str = "run-1") -> dict[str, Any]:
+    return {
+        "exception": error,
+        "dag_run": SimpleNamespace(run_id=run_id),
+        "dag": SimpleNamespace(dag_id="visitors_v2"),
+    }
+
+
+def message(error: BaseException | None, run_id: str = "run-1") -> str:
+    from tidegate_airflow.failures import failure_message
+
+    return failure_message(context(error, run_id), "visitors", 1)
+
+
+def test_what_the_task_says_itself_counts(failed: Committed) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    error = QualityFailed("Batch 1 does not pass", "Correct the data")
+    assert message(error) == "Batch 1 does not pass. Correct the data"
+    mapped = AirflowFailException(str(error))
+    mapped.__cause__ = error
+    assert message(mapped) == str(error)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("after a day"), None], ids=["a timeout", "a killed process"])
+def test_of_another_failure_the_ledger_knows_the_batch_and_the_step(
+    failed: Committed, error: BaseException | None
+) -> None:
+    assert message(error) == NOTED
+
+
+def test_a_failure_that_nobody_noted_is_told_as_it_is(failed: Committed) -> None:
+    assert message(TimeoutError("after a day"), "run-2").startswith("TimeoutError: after a day.")
+
+
+def test_a_ledger_that_cannot_be_asked_keeps_nobody_from_telling(
+    failed: Committed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_LEDGER", "sqlite:////no/such/folder/l.db")
+    assert message(TimeoutError("after a day")).startswith("TimeoutError: after a day.")
+
+
+def test_the_last_line_of_the_log_names_dag_run_cause_and_remedy(
+    failed: Committed, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tidegate_airflow.failures import log_failure
+
+    with caplog.at_level(logging.ERROR):
+        log_failure(context(TimeoutError("after a day")), "visitors", 1)
+    assert caplog.messages[-1] == f"visitors_v2, run run-1: {NOTED}"
+
+
+def test_every_task_of_a_pipelines_dag_tells_its_failure_has_a_timeout_and_retries_ever_later(
+    failed: Committed,
+) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    dag = pipeline_dags()["visitors"]
+    for task in dag.tasks:
+        (callback,) = task.on_failure_callback
+        assert (callback.func.__name__, callback.keywords) == (
+            "log_failure",
+            {"pipeline": "visitors", "generation": 1},
+        )
+        assert task.execution_timeout is not None
+        assert task.retry_exponential_backoff > 1
+        assert task.max_retry_delay is not None
+    hours = {task.task_id: task.execution_timeout.total_seconds() / 3600 for task in dag.tasks}
+    assert hours == {"plan": 1, "compute": 24, "validate": 1, "commit": 1, "publish": 24, "cover": 24}
+
+
+def test_a_run_that_misses_its_deadline_is_told_of_with_what_it_is_doing(
+    failed: Committed, caplog: pytest.LogCaptureFixture
+) -> None:
+    from airflow.sdk import DeadlineReference
+
+    from tidegate_airflow import failures
+    from tidegate_airflow.factory import pipeline_dags
+
+    assert pipeline_dags()["visitors"].deadline is None
+    failed.file.write_text(failed.file.read_text().replace("source:", "deadline: 30m\nsource:", 1))
+    (alert,) = pipeline_dags()["visitors"].deadline
+    assert (alert.reference, alert.interval) == (DeadlineReference.DAGRUN_QUEUED_AT, timedelta(minutes=30))
+    assert alert.callback.path == "tidegate_airflow.failures.log_missed_deadline"
+    for run_id, doing in (("run-1", NOTED), ("run-2", "It has planned no batch yet")):
+        run = {"dag_id": "visitors_v2", "dag_run_id": run_id}
+        with caplog.at_level(logging.ERROR):
+            failures.log_missed_deadline({"dag_run": run}, **alert.callback.kwargs)
+        assert f"visitors_v2, run {run_id} has missed its deadline. {doing}" in caplog.messages[-1]

@@ -1,0 +1,364 @@
+"""The pages in Airflow's UI: behind its login and its rights on DAGs, on all routes; what they show."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.plugins.ui import Airflow, add_dag, airflow_server
+from tests.seeded import Seeded, unusable
+from tidegate.errors import QualityFailed
+
+pytestmark = pytest.mark.airflow
+
+PAGES = (
+    "/",
+    "/dags/availability",
+    "/dags/availability?generation=1&before=2",
+    "/dags/availability/batches/1",
+    "/dags/availability/runs/run-1",
+    "/dags/availability/check",
+)
+SCRIPT = b"<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    with airflow_server(tmp_path_factory.mktemp("airflow")) as running:
+        yield running
+
+
+@pytest.fixture
+def airflow(server: Airflow, monkeypatch: pytest.MonkeyPatch) -> Airflow:
+    for name in ("TIDEGATE_KAFKA", "AIRFLOW_CONN_TIDEGATE_KAFKA", "TIDEGATE_LAKE"):
+        monkeypatch.delenv(name, raising=False)
+    return server
+
+
+@pytest.fixture
+def seeded(airflow: Airflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seeded:
+    """What the server shows; it has no pipeline yet."""
+    made = Seeded(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+@pytest.fixture
+def history(seeded: Seeded) -> Seeded:
+    """Three batches of one pipeline, the last with records in quarantine."""
+    pipeline = seeded.add_sample("availability")
+    seeded.day(pipeline, 2)
+    counts = {"used": 998, "emitted": 100, "idempotent-update-skip": 898, "state-rows": 4321}
+    seeded.batch(pipeline, 3, counts, [unusable(2001, SCRIPT), unusable(2002, b"\xff" * 5000)], passed=False)
+    return seeded
+
+
+def text_of(page: str) -> str:
+    """What a reader sees, in one line."""
+    body = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_who_is_not_logged_in_is_led_to_the_login(airflow: Airflow, history: Seeded, path: str) -> None:
+    answer = airflow.get(path)
+    assert answer.status_code == 303
+    assert "/auth/login?next=" in answer.headers["location"]
+    assert "tidegate" in answer.headers["location"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_program_that_is_not_logged_in_is_refused(airflow: Airflow, history: Seeded, path: str) -> None:
+    answer = airflow.get(path, accept="application/json")
+    assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
+
+
+def test_a_forged_token_is_refused(airflow: Airflow, history: Seeded) -> None:
+    assert airflow.get("/dags/availability", "forged").status_code in (303, 401, 403)
+
+
+@pytest.mark.parametrize("path", PAGES[1:])
+def test_who_may_read_no_dag_gets_no_page_of_one(airflow: Airflow, history: Seeded, path: str) -> None:
+    answer = airflow.get(path, airflow.token(role=None))
+    assert answer.status_code == 403
+    assert "availability" not in text_of(answer.text)
+
+
+def test_who_may_read_no_dag_sees_no_pipeline_in_the_list(airflow: Airflow, history: Seeded) -> None:
+    answer = airflow.get("/", airflow.token(role=None))
+    assert answer.status_code == 200
+    assert "availability" not in text_of(answer.text)
+    assert "no pipeline here that you may read" in answer.text
+
+
+def test_who_is_in_another_team_sees_other_pipelines_only(airflow: Airflow, history: Seeded) -> None:
+    history.day(history.add_sample("quiet_users"), 1)
+    add_dag("quiet_users", team="users")
+    shop, users = airflow.token(teams=["shop"]), airflow.token(teams=["users"])
+    assert "quiet_users" not in airflow.get("/", shop).text
+    assert "availability" in airflow.get("/", shop).text
+    assert airflow.get("/dags/quiet_users", shop).status_code == 403
+    assert "quiet_users" in airflow.get("/", users).text
+    assert airflow.get("/dags/quiet_users", users).status_code == 200
+
+
+def test_the_right_to_one_dag_is_none_to_anothers_generations(airflow: Airflow, history: Seeded) -> None:
+    history.add_sample("availability", "other", lambda text: text.replace("generation: 1", "generation: 2"))
+    token = airflow.token()
+    assert airflow.get("/dags/availability?generation=1", token).status_code == 200
+    assert airflow.get("/dags/other?generation=1", token).status_code == 404
+    assert airflow.get("/dags/other/batches/1?generation=1", token).status_code == 404
+
+
+def test_records_take_the_right_to_read_logs(
+    airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+    pipeline = history.add_sample("availability")
+    history.fail(pipeline, 4, "compute", QualityFailed("The record secret-17 is odd", "Correct it."))
+    allowed = SimpleAuthManager.is_authorized_dag
+
+    def without_logs(self: Any, **asked: Any) -> bool:
+        return asked.get("access_entity") != DagAccessEntity.TASK_LOGS and allowed(self, **asked)
+
+    token = airflow.token()
+    assert "secret-17" in airflow.get("/dags/availability", token).text
+    monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", without_logs)
+    for path in ("/dags/availability", "/dags/availability/batches/3", "/dags/availability/batches/4"):
+        answer = airflow.get(path, token)
+        assert answer.status_code == 200
+        assert "alert(" not in answer.text
+        assert "secret-17" not in answer.text
+    assert "QualityFailed" in airflow.get("/dags/availability", token).text
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_can_be_changed(airflow: Airflow, history: Seeded, path: str, method: str) -> None:
+    cookie = {"cookie": f"_token={airflow.token(role='admin')}"}
+    assert airflow.client.request(method, f"/tidegate{path}", headers=cookie).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json"])
+def test_there_are_no_pages_on_the_interface_itself(airflow: Airflow, path: str) -> None:
+    assert airflow.get(path).status_code == 404
+
+
+def test_the_list_has_a_row_for_each_pipeline(airflow: Airflow, history: Seeded) -> None:
+    history.add_sample("screw_fastening")
+    shown = text_of(airflow.get("/", airflow.token()).text)
+    assert "2 pipelines" in shown
+    assert re.search(r"availability ok 3 \S+ \S+ ago - \S+ \S+ 1,000 100 898 2 0", shown), shown
+    assert "screw_fastening not started" in shown
+
+
+def test_pages_and_links_go_by_the_id_that_the_defaults_give_to_a_dag(
+    airflow: Airflow, history: Seeded
+) -> None:
+    folder = Path(history.environment["TIDEGATE_PIPELINES"])
+    (folder / "defaults.yaml").write_text("dag_id_prefix: shop_\n")
+    token = airflow.token()
+    assert "/dags/shop_availability" in airflow.get("/", token).text
+    page = airflow.get("/dags/shop_availability", token)
+    assert page.status_code == 200
+    assert "/dags/shop_availability/batches/3" in page.text
+    assert airflow.get("/dags/availability", token).status_code == 404
+
+
+def test_a_pipeline_has_tiles_chart_stages_batches_and_quarantine(airflow: Airflow, history: Seeded) -> None:
+    page = airflow.get("/dags/availability", airflow.token()).text
+    shown = text_of(page)
+    assert "state 4,321 rows, 24.9 kB" in shown
+    assert page.count('<rect class="emitted"') == 3
+    assert "batch 3, 2026-01-01 00:10:30: 100 emitted, 898 suppressed" in shown
+    assert "availability 998 100 898 0 0 0" in shown  # the stage's row
+    assert "malformed: it is cut off" in shown
+
+
+def test_a_batch_has_its_plan_counts_seconds_and_sinks(airflow: Airflow, history: Seeded) -> None:
+    shown = text_of(airflow.get("/dags/availability/batches/3", airflow.token()).text)
+    assert "stock[0] 2,000 3,000 1,000" in shown
+    assert "kafka:availability 100" in shown
+    assert "Quality: failed" in shown
+    assert "idempotent-update-skip 898" in shown
+    assert "publish 0.6" in shown
+
+
+def test_what_records_hold_is_escaped_and_cut(airflow: Airflow, history: Seeded) -> None:
+    for path in ("/dags/availability", "/dags/availability/batches/3"):
+        page = airflow.get(path, airflow.token()).text
+        assert "&lt;script&gt;alert(" in page
+        assert SCRIPT.decode() not in page
+        assert "\\xff" * 20 in page
+        assert "\\xff" * 200 not in page
+
+
+def test_a_browser_may_load_only_what_the_page_itself_has(airflow: Airflow, history: Seeded) -> None:
+    answer = airflow.get("/dags/availability", airflow.token())
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'self'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert "style=" not in answer.text
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_run_leads_to_its_batch(airflow: Airflow, history: Seeded) -> None:
+    answer = airflow.get("/dags/availability/runs/run-2", airflow.token())
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/tidegate/dags/availability/batches/2?generation=1"
+
+
+def test_a_run_without_a_batch_says_why(airflow: Airflow, history: Seeded) -> None:
+    from tidegate.ledger import Run
+
+    pipeline = history.add_sample("availability")
+    held = history.lease(pipeline)
+    held.add_run(Run("scheduled__2026-01-01T00:00:00+00:00", None, "nothing new to read"))
+    held.release()
+    path = "/dags/availability/runs/scheduled__2026-01-01T00:00:00%2B00:00"
+    assert "This run has no batch: nothing new to read" in text_of(airflow.get(path, airflow.token()).text)
+    unknown = airflow.get("/dags/availability/runs/nobody", airflow.token())
+    assert "has planned no batch" in text_of(unknown.text)
+
+
+def test_a_batch_that_failed_is_told_with_its_remedy(airflow: Airflow, history: Seeded) -> None:
+    pipeline = history.add_sample("availability")
+    history.fail(pipeline, 4, "validate", QualityFailed("Too many nulls", "Correct the data."))
+    token = airflow.token()
+    assert "availability halted" in text_of(airflow.get("/", token).text)
+    assert "availability halted" in text_of(airflow.get("/?only=failing", token).text)
+    shown = text_of(airflow.get("/dags/availability", token).text)
+    assert "QualityFailed: Too many nulls. Correct the data." in shown
+    assert "failed in validate" in shown
+
+
+def test_doctors_findings_take_the_right_to_read_logs(
+    airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_KAFKA", "127.0.0.1:1")
+    pipeline = history.add_sample("availability")
+    history.fail(pipeline, 4, "validate", QualityFailed("Too many nulls", "Correct the data."))
+    page = airflow.get("/dags/availability/check", airflow.token())
+    assert page.status_code == 200
+    assert "pipeline availability WRONG BrokerUnavailable" in text_of(page.text)
+    assert "batches of availability WRONG batch 4 failed in validate" in text_of(page.text)
+    assert airflow.get("/dags/availability/check", airflow.token(role=None)).status_code == 403
+
+
+def test_a_file_with_mistakes_is_told_and_its_batches_stay(airflow: Airflow, history: Seeded) -> None:
+    path = history.home / "pipelines" / "availability.yaml"
+    path.write_text(path.read_text().replace("reduce: latest", "reduce: lastest"))
+    shown = text_of(airflow.get("/dags/availability", airflow.token()).text)
+    assert "The pipeline file has mistakes" in shown
+    assert "lastest" in shown
+    assert "run-3" in shown
+
+
+def test_a_generation_without_a_file_can_still_be_looked_at(airflow: Airflow, history: Seeded) -> None:
+    history.add_sample("availability", edit=lambda text: text.replace("generation: 1", "generation: 2"))
+    token = airflow.token()
+    assert "No batch was planned yet" in text_of(airflow.get("/dags/availability", token).text)
+    assert "run-3" in text_of(airflow.get("/dags/availability?generation=1", token).text)
+
+
+def test_without_a_pipeline_the_list_says_what_one_is(airflow: Airflow, seeded: Seeded) -> None:
+    shown = text_of(airflow.get("/", airflow.token()).text)
+    assert "0 pipelines" in shown
+    assert "TIDEGATE_PIPELINES" in shown
+
+
+@pytest.mark.parametrize(
+    "path", ["/dags/nobody", "/dags/availability?generation=7", "/dags/availability/batches/99"]
+)
+def test_what_is_not_there_is_a_page_that_says_so(airflow: Airflow, history: Seeded, path: str) -> None:
+    answer = airflow.get(path, airflow.token())
+    assert answer.status_code == 404
+    assert "<h1>No page</h1>" in answer.text
+
+
+def test_a_broker_that_is_down_takes_only_the_lag_away(
+    airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
+    kafka = {"bootstrap.servers": "127.0.0.1:1", **login, "sasl.password": "hunter2"}
+    monkeypatch.setenv("TIDEGATE_KAFKA", json.dumps(kafka))
+    for path in ("/", "/dags/availability"):
+        answer = airflow.get(path, airflow.token())
+        assert answer.status_code == 200
+        assert "BrokerUnavailable" in text_of(answer.text)
+        assert "1,000" in text_of(answer.text)
+        assert "hunter2" not in answer.text
+
+
+def test_a_ledger_that_is_down_is_said_without_its_password(
+    airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_LEDGER", "postgresql+psycopg://reader:hunter2@127.0.0.1:1/ledger")
+    answer = airflow.get("/", airflow.token())
+    assert answer.status_code == 503
+    assert "LedgerUnavailable" in answer.text
+    assert "hunter2" not in answer.text
+
+
+def test_five_hundred_pipelines_come_a_page_at_a_time(airflow: Airflow, seeded: Seeded) -> None:
+    folder, sample = seeded.home / "pipelines", seeded.add_sample("availability").text
+    for number in range(499):
+        name = f"shop_{number:03d}"
+        (folder / f"{name}.yaml").write_text(sample.replace("pipeline: availability", f"pipeline: {name}"))
+    token = airflow.token()
+    first, last = airflow.get("/", token).text, airflow.get("/?page=20", token).text
+    assert (first.count("not started"), last.count("not started")) == (25, 25)
+    assert "1 to 25 of 500" in text_of(first)
+    assert ('rel="next"' in first, 'rel="next"' in last) == (True, False)
+    found = text_of(airflow.get("/?q=shop_49", token).text)
+    assert "1 to 9 of 9" in found
+
+
+def test_a_hundred_thousand_batches_are_a_page_like_any_other(airflow: Airflow, seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    seeded.add_history(pipeline, 100_000)
+    token = airflow.token()
+    newest = airflow.get("/dags/availability", token)
+    assert len(newest.text) < 100_000
+    assert "99,976" in newest.text
+    assert "99,975" not in newest.text
+    older = airflow.get("/dags/availability?generation=1&before=50000", token)
+    assert "49,999" in older.text
+
+
+def test_each_task_of_a_pipelines_dag_has_a_link_to_its_batch(
+    seeded: Seeded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+    from tidegate_airflow.links import BatchLink
+
+    seeded.add_sample("availability")
+    seeded.add_sample("screw_fastening", edit=lambda text: text + "\ntasks: one")
+    tasks = [task for dag in pipeline_dags().values() for task in dag.tasks]
+    assert len(tasks) == 7
+    assert {type(task) for task in tasks} == set(BatchLink.operators)
+    run = SimpleNamespace(dag_id="availability", run_id="scheduled__2026-01-01T00:00:00+00:00")
+    path = "/tidegate/dags/availability/runs/scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
+    assert BatchLink().get_link(None, ti_key=run) == f"/plugin/tidegate{path}"
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.org/flow/")
+    assert BatchLink().get_link(None, ti_key=run) == f"/flow/plugin/tidegate/flow{path}"
+
+
+def test_the_plugin_is_loaded_without_an_error_and_is_in_the_menu(airflow: Airflow) -> None:
+    headers = {"authorization": f"Bearer {airflow.token(role='admin')}"}
+    assert airflow.client.get("/api/v2/plugins/importErrors", headers=headers).json()["total_entries"] == 0
+    (plugin,) = airflow.client.get("/api/v2/plugins", headers=headers).json()["plugins"]
+    assert plugin["name"] == "tidegate"
+    assert plugin["external_views"][0]["href"] == "/tidegate/"

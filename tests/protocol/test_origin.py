@@ -1,0 +1,89 @@
+"""A generation that begins with another's state: as of a batch, where that ended, in files of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.lake.files_for_tests import SCHEMA, row
+from tests.protocol.two_generations import Beside
+from tidegate import protocol
+from tidegate.app.manifests import state_after
+from tidegate.errors import Halted, PipelineChanged
+from tidegate.inspect import compare_generations
+from tidegate.lake.datafile import read_files
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Beside:
+    """The old one has a state after batch 3 that batch 4 has changed since."""
+    beside = Beside(tmp_path)
+    for seq, rows in ((3, [row(1, 3), row(2, 3)]), (4, [row(1, 4), row(3, 4)])):
+        beside.old.states = {"first": pa.Table.from_pylist(rows, SCHEMA)}
+        beside.decide(beside.old, seq, [("a", seq)])
+    beside.old.states = {}
+    return beside
+
+
+def state(beside: Beside) -> list[dict[str, Any]]:
+    app, stream = beside.new.app, beside.new.stream
+    (files,) = state_after(app, stream, app.ledger.state_manifests(stream)).values()
+    assert all(file.path.startswith("visitors/g2/") for file in files)
+    return read_files(app.lake(stream).store, files).to_pylist()
+
+
+def begin(beside: Beside, seq: int) -> None:
+    protocol.begin_from(beside.new.app, beside.new.pipeline, beside.old.stream, seq, "new")
+
+
+@pytest.mark.parametrize(("seq", "values"), [(3, [3001, 3002]), (4, [4001, 3002, 4003])])
+def test_it_has_the_state_after_a_batch_and_stands_where_that_ended(
+    beside: Beside, seq: int, values: list[int]
+) -> None:
+    begin(beside, seq)
+    assert [(row["value"]["n"], row["updated_seq"]) for row in state(beside)] == [(n, 1) for n in values]
+    ledger, stream = beside.new.app.ledger, beside.new.stream
+    head, last = ledger.head(stream), ledger.attempt(beside.old.stream, seq)
+    assert (head.seq, head.offsets, head.clocks) == (1, {("events", 0): seq}, {("events", 0): seq * 1000})
+    assert last is not None
+    assert ledger.times(stream) == last.times
+    assert ledger.origin(stream) == (beside.old.stream, seq)
+    assert beside.new.publish(1) == {}
+
+
+def test_what_came_after_the_batch_is_read_by_its_own_batches(beside: Beside) -> None:
+    begin(beside, 3)
+    beside.new.states = {"first": pa.Table.from_pylist([row(1, 2)], SCHEMA)}
+    beside.decide(beside.new, 2, [])
+    newest = state(beside)
+    assert {(row["key"], row["updated_seq"]) for row in newest} == {("k1", 1), ("k2", 1), ("k1", 2)}
+
+
+def test_its_output_goes_on_from_what_the_other_had_sent_until_then(beside: Beside) -> None:
+    begin(beside, 3)
+    beside.decide(beside.new, 2, [])
+    beside.decide(beside.new, 3, [])
+    beside.decide(beside.new, 4, [("a", 4)])
+    found = compare_generations(beside.new.app, beside.old.stream, beside.new.stream)
+    assert [(sink.entries.same, sink.entries.total) for sink in found.sinks] == [(2, 0), (2, 0)]
+    beside.promote(beside.new, is_net=True)
+    assert [row for row in beside.sent() if row[0] == "visitors/2"] == []
+
+
+def test_a_file_that_does_not_fit_the_state_is_refused_and_the_generation_is_empty_still(
+    beside: Beside,
+) -> None:
+    text = beside.new.file.read_text()
+    beside.new.file.write_text(text.replace("emit: {on: change}", "emit: {on: update}"))
+    with pytest.raises(PipelineChanged, match="let the generation begin empty"):
+        begin(beside, 3)
+    assert beside.new.app.ledger.head(beside.new.stream).seq == 0
+
+
+def test_one_that_has_begun_cannot_begin_with_a_state(beside: Beside) -> None:
+    beside.decide(beside.new, 1, [])
+    with pytest.raises(Halted, match="has begun already"):
+        begin(beside, 3)

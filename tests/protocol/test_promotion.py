@@ -1,0 +1,279 @@
+"""One generation is in charge: what another decides is withheld until it is promoted, and goes out once."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.protocol.two_generations import Beside
+from tidegate import failpoints, protocol
+from tidegate.app import leased
+from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid, TidegateError
+from tidegate.lake.manifest import manifest_of
+from tidegate.ledger import Snapshot, Stream
+from tidegate.maintenance.history import remove_history
+from tidegate.protocol.lookups import _readable
+
+OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]
+NEW = [
+    ("visitors/2", 1, "a", 10),
+    ("visitors/2", 1, "b", 10),
+    ("visitors/2", 2, "a", 20),
+    ("visitors/2", 2, "c", 20),
+]
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Beside:
+    return Beside(tmp_path)
+
+
+def test_what_a_generation_decides_that_is_not_in_charge_goes_nowhere(beside: Beside) -> None:
+    beside.fill()
+    assert beside.sent() == OLD
+    ledger = beside.old.app.ledger
+    assert ledger.publications(beside.new.stream, 2) == {}
+    assert [batch.told for batch in protocol.unfinished_batches(beside.old.app, beside.new.stream)] == []
+    beside.decide(beside.old, 3, [("a", 3)])
+    assert beside.sent()[len(OLD) :] == [("visitors/1", 3, "a", 3)]
+
+
+def test_a_promotion_lets_out_the_new_stream_from_its_start_and_withholds_the_old_one(beside: Beside) -> None:
+    beside.fill()
+    assert beside.promote(beside.new).is_new
+    assert beside.sent() == OLD + NEW
+    beside.decide(beside.old, 3, [("a", 3)])
+    beside.decide(beside.new, 3, [("a", 30)])
+    assert beside.sent() == [*OLD, *NEW, ("visitors/2", 3, "a", 30)]
+    table = DeltaTable(f"{beside.old.folder}/lake/firsts").to_pyarrow_table()
+    assert sorted(table["n"].to_pylist()) == [1, 1, 2, 10, 10, 20, 20, 30]
+
+
+def test_a_rollback_goes_on_where_the_old_stream_stopped_and_so_does_the_next_promotion(
+    beside: Beside,
+) -> None:
+    beside.fill()
+    beside.promote(beside.new)
+    beside.decide(beside.old, 3, [("a", 3)])
+    previous = protocol.previous_stream(beside.old.app, "visitors")
+    assert previous == beside.old.stream
+    beside.promote(beside.old, is_rollback=True)
+    assert beside.sent() == [*OLD, *NEW, ("visitors/1", 3, "a", 3)]
+    beside.decide(beside.new, 3, [("a", 30)])
+    beside.decide(beside.old, 4, [("a", 4)])
+    beside.decide(beside.new, 4, [("a", 40)])
+    beside.promote(beside.new)
+    later = [("visitors/1", 4, "a", 4), ("visitors/2", 3, "a", 30), ("visitors/2", 4, "a", 40)]
+    assert beside.sent() == [*OLD, *NEW, ("visitors/1", 3, "a", 3), *later]
+
+
+def test_a_rollback_may_go_back_to_one_that_has_stood_still(beside: Beside) -> None:
+    beside.fill([("a", 30)])
+    beside.promote(beside.new)
+    with pytest.raises(Halted, match=r"has not read yet what visitors/2 has: 1 offsets"):
+        beside.promote(beside.old)
+    beside.promote(beside.old, is_rollback=True)
+    assert beside.in_charge == 1
+
+
+def test_one_that_has_not_read_what_the_other_has_is_not_promoted(beside: Beside) -> None:
+    with pytest.raises(Halted, match="has no batch yet"):
+        beside.promote(beside.new)
+    beside.decide(beside.new, 1, [("a", 10)])
+    with pytest.raises(Halted, match=r"1 of them in events\[0\]"):
+        beside.promote(beside.new)
+    assert (beside.in_charge, beside.sent()) == (1, OLD)
+    assert beside.old.app.ledger.lease_holder(beside.old.stream) is None
+    assert beside.old.app.ledger.lease_holder(beside.new.stream) is None
+
+
+def test_a_second_promotion_of_the_same_changes_nothing(beside: Beside) -> None:
+    beside.fill()
+    first, second = beside.promote(beside.new), beside.promote(beside.new)
+    assert (first.is_new, second.is_new) == (True, False)
+    assert first.promotion == second.promotion
+    assert beside.sent() == OLD + NEW
+
+
+def test_what_the_old_one_has_decided_goes_out_before_the_switch(beside: Beside) -> None:
+    beside.fill([("a", 30)])
+    beside.old.commit(3, {"second": [("a", 3)]})
+    beside.old.held.release()
+    beside.promote(beside.new)
+    assert beside.sent() == [*OLD, ("visitors/1", 3, "a", 3), *NEW, ("visitors/2", 3, "a", 30)]
+
+
+@pytest.mark.parametrize("holder", ["old", "new"])
+def test_nobody_is_promoted_while_a_batch_is_at_work(beside: Beside, holder: str) -> None:
+    beside.fill()
+    at_work = getattr(beside, holder)
+    at_work.compute(3, {})
+    with pytest.raises(LeaseHeld):
+        beside.promote(beside.new)
+    assert beside.in_charge == 1
+
+
+def test_a_batch_of_the_old_one_that_was_at_work_cannot_commit_into_the_switch(beside: Beside) -> None:
+    beside.fill()
+    plan = beside.old.compute(3, {"second": [("a", 3)]})
+    attempt = beside.old.held.attempt(plan.stream, 3)
+    assert attempt is not None
+    beside.old.held.release()  # as if its lease had run out
+    beside.promote(beside.new)
+    with pytest.raises(Fenced):
+        beside.old.held.commit(plan, attempt)
+
+
+def test_a_promotion_holds_only_on_the_head_that_it_has_seen(beside: Beside) -> None:
+    beside.fill()
+    ledger = beside.old.app.ledger
+    promotion = beside.promote(beside.new).promotion
+    with leased(ledger, beside.old.stream, "r") as old, leased(ledger, beside.new.stream, "r") as new:
+        back = {"number": 2, "generation": 1, "replaced_seq": 2, "first_seq": 3}
+        stale = type(promotion)(**(vars(promotion) | back))
+        with pytest.raises(Fenced):  # its number is taken
+            old.promote(stale, new.lease)
+        with pytest.raises(Fenced):  # the other generation is at batch 2
+            old.promote(type(promotion)(**(vars(stale) | {"number": 3, "replaced_seq": 1})), new.lease)
+        ledger.acquire(beside.new.stream, "r")
+        with pytest.raises(Fenced):  # somebody else works on it
+            old.promote(type(promotion)(**(vars(stale) | {"number": 3})), new.lease)
+    assert beside.in_charge == 2
+
+
+def test_wherever_a_promotion_breaks_off_one_is_in_charge_and_the_next_finishes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = Beside(tmp_path / "filled")
+    filled.fill()
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "none=raise")
+    places = filled.copied(tmp_path / "undisturbed").met_by_a_promotion()
+    assert {"ledger.promote", "ledger.promote.noted", "sql.commit", "table.append"} <= set(places)
+    in_charge = set()
+    for number, (name, action) in enumerate(itertools.product(places, ("raise", "lose"))):
+        beside = filled.copied(tmp_path / f"{number}")
+        failpoints._hits.clear()
+        monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}")
+        with suppress(failpoints.FailpointRaised, failpoints.ReplyLost, TidegateError):
+            beside.promote(beside.new)
+        monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+        in_charge.add((name, action, beside.in_charge))
+        for stream in (beside.old.stream, beside.new.stream):
+            beside.old.app.ledger.acquire(stream, "promoter").release()  # a killed one's lease would run out
+        beside.promote(beside.new)
+        assert (beside.in_charge, beside.sent()) == (2, OLD + NEW), (name, action)
+    assert {("ledger.promote", "raise", 1), ("ledger.promote", "lose", 2)} <= in_charge
+
+
+def test_the_next_run_finishes_what_a_promotion_has_left(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside.fill([("a", 30)])
+    failpoints._hits.clear()
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "ledger.add_publication=lose@2")
+    with pytest.raises(failpoints.ReplyLost):
+        beside.promote(beside.new)
+    monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+    assert beside.sent() == OLD + NEW[:2]
+    with leased(beside.old.app.ledger, beside.new.stream, "the next run") as lease:
+        protocol.publish.publish_decided(beside.old.app, lease)
+        lease.release()
+    assert beside.sent() == [*OLD, *NEW, ("visitors/2", 3, "a", 30)]
+
+
+def test_a_lookup_reads_the_generation_in_charge(beside: Beside) -> None:
+    ledger = beside.old.app.ledger
+    assert _readable(ledger, "visitors", 0) == [beside.old.stream]
+    beside.fill()
+    beside.promote(beside.new)
+    assert _readable(ledger, "visitors", 0) == [beside.new.stream]
+    beside.promote(beside.old, is_rollback=True)
+    assert _readable(ledger, "visitors", 2) == [beside.old.stream]
+
+
+def test_what_is_withheld_stays_in_the_ledger_until_it_is_out(beside: Beside) -> None:
+    beside.fill([("a", 30)], [("a", 40)])
+    app = beside.old.app
+    manifest = app.write_manifest(beside.new.stream, manifest_of("snapshot", 4, []))
+    app.ledger.add_snapshot(Snapshot(beside.new.stream, 4, manifest), 0)
+    lease = app.ledger.acquire(beside.new.stream, "maintenance")
+    lease.give_up(4)
+    lease.release()
+    assert remove_history(app, beside.new.stream, 2e9, timedelta(0)) == 0
+    for seq in (3, 4):
+        beside.decide(beside.old, seq, [])
+    beside.promote(beside.new)
+    assert remove_history(app, beside.new.stream, 2e9, timedelta(0)) == 3
+    assert [row[1:] for row in beside.sent()[-2:]] == [(3, "a", 30), (4, "a", 40)]
+
+
+def test_reconciling_sends_nothing_that_is_withheld(beside: Beside) -> None:
+    beside.fill()
+    beside.promote(beside.new)
+    beside.decide(beside.old, 3, [("a", 3)])
+    beside.old.query("DELETE FROM tidegate_progress")
+    beside.old.query("DELETE FROM seconds WHERE batch = 2")
+    with leased(beside.old.app.ledger, beside.old.stream, "doctor") as lease:
+        assert any("sent again: 2" in told for told in protocol.reconcile(beside.old.app, lease))
+        lease.release()
+    assert [row for row in beside.sent() if row[0] == "visitors/1"] == OLD
+
+
+def test_a_dropped_generation_leaves_what_it_has_published_and_its_number_is_never_used_again(
+    beside: Beside,
+) -> None:
+    beside.fill()
+    beside.promote(beside.new)
+    app, old = beside.old.app, beside.old
+    files = app.lake(old.stream).store.listed("visitors/g1")
+    assert files
+    assert protocol.drop_generation(app, old.stream, "d") == len(files)
+    assert app.lake(old.stream).store.listed("visitors/g1") == []
+    assert app.ledger.streams() == [beside.new.stream]
+    assert app.ledger.head(old.stream).seq == 0
+    assert app.ledger.plan(old.stream, 1) is None
+    assert beside.sent() == OLD + NEW
+    assert protocol.drop_generation(app, old.stream, "d") == 0
+    with pytest.raises(Halted, match="was dropped"):
+        app.ledger.acquire(old.stream, "r")
+    with pytest.raises(SettingsInvalid):
+        protocol.open_generation(app, old.pipeline)
+    with pytest.raises(SettingsInvalid, match="no generation 1"):
+        beside.promote(old, is_rollback=True)
+
+
+def test_the_one_in_charge_is_not_dropped(beside: Beside) -> None:
+    with pytest.raises(Halted, match="publishes, so it is not dropped"):
+        protocol.drop_generation(beside.old.app, beside.old.stream, "d")
+    assert beside.old.app.lake(beside.old.stream).store.listed("visitors/g1")
+
+
+def test_a_process_that_still_works_on_a_dropped_generation_is_fenced(beside: Beside) -> None:
+    beside.fill()
+    zombie = beside.old.app.ledger.acquire(beside.new.stream, "d")
+    protocol.drop_generation(beside.old.app, beside.new.stream, "d")
+    with pytest.raises(Fenced):
+        zombie.renew()
+
+
+def test_there_must_be_one_to_stand_beside(tmp_path: Path) -> None:
+    beside = Beside(tmp_path)
+    other = beside._beside(2)
+    other.file.write_text(other.file.read_text().replace("pipeline: visitors", "pipeline: guests"))
+    with pytest.raises(SettingsInvalid, match="No generation of guests was ever run"):
+        protocol.open_generation(beside.old.app, other.pipeline)
+
+
+def test_a_generation_is_made_once(beside: Beside) -> None:
+    with pytest.raises(SettingsInvalid, match="cannot be made"):
+        protocol.open_generation(beside.old.app, beside.new.pipeline)
+
+
+def test_one_that_was_never_made_is_not_promoted(beside: Beside) -> None:
+    with pytest.raises(SettingsInvalid, match="no generation 9"):
+        protocol.promote(beside.old.app, Stream("visitors", 9), "promoter")

@@ -1,0 +1,201 @@
+"""A ledger with a past: pipelines whose batches were never computed, but noted as if they had been."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from sqlalchemy import Connection, insert
+
+from tests.conftest import REPOSITORY
+from tidegate.app import App, stream_of
+from tidegate.errors import TidegateError
+from tidegate.lake import attempt_name
+from tidegate.lake.manifest import DataFile, manifest_of
+from tidegate.lake.writer import RowWriter
+from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
+from tidegate.ledger.rows import attempt_out, manifest_out, plan_out
+from tidegate.spec import Pipeline, compile_pipeline, load_pipeline
+
+PIPELINES = REPOSITORY / "include" / "pipelines"
+MINUTE = 60.0
+
+
+@dataclass
+class Seeded:
+    """A home of its own with the sample pipelines that are asked for. Time goes on by `now` alone."""
+
+    home: Path
+    now: float = 1_767_225_600.0
+    offsets: int = 1000
+    """That each batch reads."""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.home / "pipelines").mkdir(parents=True, exist_ok=True)
+        self.environment |= {
+            "TIDEGATE_HOME": str(self.home),
+            "TIDEGATE_PIPELINES": str(self.home / "pipelines"),
+            "TIDEGATE_EXPECTATIONS": str(REPOSITORY / "include" / "expectations"),
+            "TIDEGATE_LEDGER": f"sqlite:///{self.home / 'ledger.db'}",
+        }
+        self.app = App.from_environment(self.environment)
+        self.app.ledger._now = lambda: self.now
+
+    def add_sample(self, name: str, file: str | None = None, edit: Callable[[str], str] = str) -> Pipeline:
+        """A sample pipeline in the folder, without a schedule."""
+        text = (PIPELINES / f"{name}.yaml").read_text()
+        lines = [line for line in text.splitlines() if not line.startswith("schedule:")]
+        path = self.home / "pipelines" / f"{file or name}.yaml"
+        path.write_text(edit("\n".join(lines)) + "\n")
+        return load_pipeline(path)
+
+    def lease(self, pipeline: Pipeline) -> LeasedLedger:
+        return self.app.ledger.acquire(stream_of(pipeline), "seed")
+
+    def plan(self, pipeline: Pipeline, seq: int) -> Plan:
+        """What is not in the ledger yet: the next offsets of one partition."""
+        start = (seq - 1) * self.offsets
+        return Plan(
+            stream_of(pipeline),
+            seq,
+            f"run-{seq}",
+            clock_ms=round(self.now * 1000),
+            believed_until_ms=round(self.now * 1000),
+            ranges=(OffsetRange(pipeline.source.topics[0], 0, start, start + self.offsets),),
+            topic_ids={pipeline.source.topics[0]: "id"},
+            spec_text=pipeline.text,
+            spec_compiled=compile_pipeline(pipeline),
+        )
+
+    def attempt(
+        self,
+        plan: Plan,
+        pipeline: Pipeline,
+        counts: Mapping[str, float],
+        quarantine: Sequence[Mapping[str, object]] = (),
+    ) -> Attempt:
+        """An attempt whose stages have all counted the same, with the rows of its quarantine."""
+        name = attempt_name(plan.seq, plan.seq)
+        files = [self._quarantine(plan, name, quarantine)] if quarantine else []
+        manifest = self.app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
+        whole = {"read": plan.span, "quarantined": len(quarantine)}
+        stages = {stage.name: dict(counts) for stage in pipeline.stages}
+        times = {pipeline.stages[0].name: {(plan.ranges[0].topic, 0): plan.clock_ms - 5_000}}
+        return Attempt(plan.stream, plan.seq, manifest, {"": whole, **stages}, True, times)
+
+    def batch(
+        self,
+        pipeline: Pipeline,
+        seq: int,
+        counts: Mapping[str, float],
+        quarantine: Sequence[Mapping[str, object]] = (),
+        passed: bool = True,
+    ) -> None:
+        """A batch that is committed and published, half a minute after it was planned."""
+        held = self.lease(pipeline)
+        plan = self.plan(pipeline, seq)
+        held.add_plan(plan)
+        attempt = self.attempt(plan, pipeline, counts, quarantine)
+        held.add_attempt(attempt)
+        self.now += MINUTE / 2
+        held.commit(plan, attempt)
+        for sink in pipeline.sinks:
+            held.add_publication(seq, sink.name, int(counts.get("emitted", 0)))
+        seconds = {"plan": 0.2, "compute": 3 + seq % 5 / 4, "validate": 0.4, "commit": 0.1, "publish": 0.6}
+        held.set_metrics(seq, "", {f"seconds.{step}": value for step, value in seconds.items()})
+        held.set_metrics(seq, "", {"quality.passed": float(passed), "lag": 120.0})
+        for stage in pipeline.stages:
+            held.set_metrics(seq, stage.name, {**counts, "state-bytes": 24_000.0 + 300 * seq})
+        held.release()
+        self.now += MINUTE * 4.5
+
+    def day(self, pipeline: Pipeline, batches: int, **more: float) -> None:
+        """Batches that come every five minutes; what they emit goes up and down, as by day and by night."""
+        for seq in range(1, batches + 1):
+            emitted = round(self.offsets * (0.3 + 0.2 * math.sin(seq / 9) + 0.03 * (seq * 7 % 5)))
+            counts = {
+                "used": self.offsets,
+                "emitted": emitted,
+                "idempotent-update-skip": self.offsets - emitted,
+            }
+            self.batch(pipeline, seq, {**counts, "state-rows": 4000 + 10 * seq, **more})
+
+    def fail(self, pipeline: Pipeline, seq: int, step: str, error: TidegateError) -> None:
+        """A planned batch that failed in a step."""
+        held = self.lease(pipeline)
+        held.add_plan(self.plan(pipeline, seq))
+        held.note_failure(seq, step, error)
+        held.release()
+
+    def add_history(self, pipeline: Pipeline, batches: int) -> None:
+        """So many committed batches at once: rows in the ledger, and no files."""
+        held = self.lease(pipeline)
+        held.add_plan(first := self.plan(pipeline, 1))
+        attempt = self.attempt(first, pipeline, {"emitted": 1, "used": 1})
+        held.add_attempt(attempt)
+        held.commit(first, attempt)
+        held.release()
+        with self.app.ledger._engine.begin() as connection:
+            for start in range(2, batches + 1, 10_000):
+                span = range(start, min(start + 10_000, batches + 1))
+                _insert_batches(connection, span, first, attempt)
+            connection.execute(schema.heads.update().values(seq=batches))
+
+    def _quarantine(self, plan: Plan, name: str, rows: Sequence[Mapping[str, object]]) -> DataFile:
+        lake = self.app.lake(plan.stream)
+        path = f"{lake.files('quarantine', '', name)}/{plan.seq}.parquet"
+        writer = RowWriter(lake.store, path, "quarantine", "")
+        with writer:
+            for batch in pa.Table.from_pylist([dict(row) for row in rows], QUARANTINE).to_batches():
+                writer.write(batch)
+        assert writer.file is not None
+        return writer.file
+
+
+QUARANTINE = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("reason", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+
+
+def unusable(
+    offset: int, value: bytes, reason: str = "malformed: it is cut off", seq: int = 1
+) -> dict[str, object]:
+    """A row of a quarantine."""
+    return {
+        "seq": seq,
+        "topic": "stock",
+        "partition": 0,
+        "offset": offset,
+        "timestamp": 1_767_225_600_000,
+        "reason": reason,
+        "key": b"s1",
+        "value": value,
+    }
+
+
+def _insert_batches(connection: Connection, seqs: range, plan: Plan, attempt: Attempt) -> None:
+    """Plans, attempts and commits like those of one batch; their ranges are its own."""
+    key = {"pipeline": plan.stream.pipeline, "generation": plan.stream.generation}
+    planned = {**key, **plan_out(plan)}
+    computed = {**key, **attempt_out(attempt), "epoch": 1, "computed_at": 0.0}
+    committed = {**key, **manifest_out(attempt.manifest, "attempt")}
+    rows = {
+        schema.plans: [{**planned, "seq": n, "run_id": f"run-{n}", "planned_at": float(n)} for n in seqs],
+        schema.attempts: [{**computed, "seq": n} for n in seqs],
+        schema.commits: [{**committed, "seq": n, "committed_at": float(n)} for n in seqs],
+    }
+    for table, of_table in rows.items():
+        connection.execute(insert(table), of_table)

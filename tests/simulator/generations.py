@@ -1,0 +1,301 @@
+"""Seeds of worlds with two generations: `python -m tests.simulator.generations --seeds 1000`.
+
+Both run beside each other; now and then one of them is promoted, by its whole stream or by net differences,
+and somebody goes back. Whatever crashes, sleeps or is lost: a topic has the batches of one generation after
+the other, as the promotions say, each record once and in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from zlib import crc32
+
+from tests.simulator import grammar
+from tests.simulator.airflow import _bearable, no_session
+from tests.simulator.app import Places, simulated
+from tests.simulator.broker import Record
+from tests.simulator.checks import _as_record, _difference, require
+from tests.simulator.compute import INPUT, Emission
+from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
+from tests.simulator.world import Crashed, Process, Violation, World, told
+from tidegate import protocol
+from tidegate.broker.config import PROGRESS_TOPIC
+from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, Transient
+from tidegate.ledger import Span, Stream
+from tidegate.protocol import Trigger
+from tidegate.sinks import shard_name
+
+PIPELINE = "simulated"
+_TRIES = 12
+_BEARABLE = (Halted, SettingsInvalid)
+"""What a promotion may be refused with: nothing has caught up yet, or nothing was in charge before."""
+
+
+class Generations:
+    """Two generations, who runs them, and who promotes: all of it drawn from the seed."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.dice = world, world.dice
+        self.places = Places(world)
+        text = self.dice.choice(PIPELINES)
+        later = text.replace("format: string", "format: string\n  start: latest")
+        second = (later if self.dice.random() < 0.3 else text).replace("generation: 1", "generation: 2")
+        self.pipelines = {
+            number: grammar.parsed(text, f"{number}.yaml") for number, text in ((1, text), (2, second))
+        }
+        if self.dice.random() < 0.8:  # else who plans for one generation finishes what the other has decided
+            self.places.files = {str(number): pipeline for number, pipeline in self.pipelines.items()}
+        self.places.broker.watch = self._published
+        for topic in (INPUT, "output", "others"):
+            self.places.broker.create(topic, 2)
+        self.places.broker.create(PROGRESS_TOPIC, self.dice.randint(1, 2))
+        self._runs = 0
+        world.on_pause = self._paused
+        self._works: dict[int, Callable[[], None]] = {}
+
+    def run(self) -> Counter[str]:
+        """All of it. Raises Violation."""
+        for number in range(self.dice.randint(3, 10)):
+            self.world.at(self._some_time(), lambda number=number: self._append(number))  # type: ignore[misc]
+        self._append(-1)
+        self._lane(1, self.dice.randint(2, 5), 0.0)
+        self._start("new", self._open, self.dice.uniform(3.0, 30.0), then=self._opened)
+        self.world.run()
+        self._end()
+        return self._check()
+
+    def _some_time(self) -> float:
+        return self.world.now + self.dice.random() * HORIZON_SECONDS
+
+    def _append(self, number: int) -> None:
+        partition = self.dice.randrange(2)
+        records = [
+            Record(
+                f"{self.dice.choice('abc')}{partition}".encode(),
+                self.dice.choice((f"{number}.{each}", "same")).encode(),
+                round((self.world.now + self.dice.uniform(-5, 5)) * 1000),
+            )
+            for each in range(self.dice.randint(1, 3))
+        ]
+        self.places.broker.log((INPUT, partition)).append(records)
+
+    # who does what
+
+    def _open(self) -> None:
+        if self.places.app().ledger.charge(PIPELINE).generation is None:
+            protocol.open_generation(self.places.app(), self.pipelines[2])
+
+    def _opened(self) -> None:
+        if not self.places.store.promotions[PIPELINE]:
+            return
+        self._lane(2, self.dice.randint(2, 5), 0.0)
+        at = 0.0
+        for number in range(self.dice.randint(1, 4)):
+            at += self.dice.choice((2.0, 20.0, 60.0))
+            self._start(f"promote-{number}", self._promotion(f"promote-{number}"), at)
+
+    def _promotion(self, run_id: str) -> Callable[[], Any]:
+        is_net, goes_back = self.dice.random() < 0.4, self.dice.random() < 0.5
+        catches_up = self.dice.random() < 0.8
+
+        def promote() -> Any:
+            app = self.places.app()
+            charge = app.ledger.charge(PIPELINE)
+            generation = charge.previous if goes_back else 3 - (charge.generation or 1)
+            stream = Stream(PIPELINE, generation or 2)
+            if any(known.run_id == run_id for known in charge.promotions):
+                stream = Stream(PIPELINE, charge.generation or 1)  # it is done: what is left of it goes out
+            elif catches_up:
+                self._runs += 1
+                now_ms = round(self.world.now * 1000)
+                self._run(stream.generation, Trigger(f"run-{self._runs}", now_ms, None, now_ms))
+            return protocol.promote(app, stream, run_id, is_rollback=goes_back, is_net=is_net)
+
+        return promote
+
+    def _lane(self, generation: int, runs: int, delay: float) -> None:
+        if not runs:
+            return
+        self._runs += 1
+        now_ms = round(self.world.now * 1000)
+        trigger = Trigger(f"run-{self._runs}", now_ms, now_ms, now_ms)
+
+        def then() -> None:
+            self._lane(generation, runs - 1, self.dice.choice((0.1, 5.0, 30.0)))
+
+        self._start(trigger.run_id, lambda: self._run(generation, trigger), delay, then)
+
+    def _run(self, generation: int, trigger: Trigger) -> protocol.Outcome:
+        return protocol.run_batch(self.places.app(), self.pipelines[generation], trigger, no_session)
+
+    def _start(
+        self,
+        name: str,
+        work: Callable[[], Any],
+        delay: float,
+        then: Callable[[], None] = lambda: None,
+        tries: int = _TRIES,
+    ) -> Process:
+        """A process, tried again while that can help; `then` follows once it has ended."""
+
+        def again() -> None:
+            self._start(name, work, 0.0, then=lambda: None, tries=0)
+
+        def ended(process: Process) -> None:
+            error = process.error
+            self._count(name, error)
+            if not isinstance(error, _BEARABLE):
+                _bearable(process)
+            if tries and isinstance(error, (Crashed, ConnectionError, Transient, *_BEARABLE)):
+                wait = 5.0 if isinstance(error, LeaseHeld) else self.dice.choice((1.0, 10.0, 130.0))
+                self._start(name, work, wait, then, tries - 1)
+            else:
+                then()
+
+        process = self.world.start(f"{name}#{tries}", work, ended, delay)
+        self._works[id(process)] = again
+        return process
+
+    def _count(self, name: str, error: BaseException | None) -> None:
+        if name.startswith("promote"):
+            self.world.counts[f"promotion: {type(error).__name__ if error else 'done'}"] += 1
+
+    def _paused(self, process: Process) -> None:
+        """It looks dead, so somebody tries again beside it."""
+        if self.dice.random() < 0.6 and id(process) in self._works:
+            self.world.counts["tried again beside a zombie"] += 1
+            self.world.at(self.world.now + self.dice.choice((1.0, 40.0, 125.0)), self._works[id(process)])
+
+    def _published(self, producer: str, records: Iterator[Record]) -> None:
+        """A transaction was committed: of a generation that goes out, and of nothing else."""
+        messages = list(records)
+        progress = [json.loads(record.value or b"") for record in messages if record.key == producer.encode()]
+        if len(progress) < len(messages):
+            generation, seq = int(producer.split("-g")[1].split("-")[0]), progress[-1]["seq"]
+            goes_out = self.places.store.charge(PIPELINE).goes_out(generation, seq)
+            require(goes_out, f"batch {seq} of generation {generation} was published, and is withheld")
+
+    # the quiet end
+
+    def _end(self) -> None:
+        self.world.quiet = True
+        self.world.settle()
+        for generation in (1, 2):
+            if generation == 2 and not self.places.store.promotions[PIPELINE]:
+                return
+            for _ in range(40):
+                if self._quiet_run(generation):
+                    break
+            else:
+                raise Violation("the end does not come")
+        self.world.settle()
+
+    def _quiet_run(self, generation: int) -> bool:
+        self._runs += 1
+        now_ms = round(self.world.now * 1000)
+        trigger, ended = Trigger(f"final-{self._runs}", now_ms, None, now_ms), []
+        work = lambda: self._run(generation, trigger)  # noqa: E731
+        self.world.start(trigger.run_id, work, ended.append, 130.0)
+        self.world.run()
+        (process,) = ended
+        if isinstance(process.error, (Transient, Crashed)):
+            return False
+        if process.error is not None:
+            raise Violation(f"the end failed: {process.error!r}")
+        return process.result.plan is None
+
+    def _check(self) -> Counter[str]:
+        spans = list(self.places.store.charge(PIPELINE).spans()) or [Span(1, range(1, 2**62), False)]
+        for sink in self.pipelines[1].sinks:
+            stage = self.pipelines[1].stage_of(sink).name
+            sent = [(span, self._batches(span, stage)) for span in spans]
+            self._check_net(sent, stage)
+            if sink.messages is not None:
+                self._check_topic(sink.messages.target, [batch for _, batches in sent for batch in batches])
+                continue
+            for generation in (1, 2):
+                own = [batch for span, batches in sent if span.generation == generation for batch in batches]
+                rows = self.places.shelf.table(shard_name(Stream(PIPELINE, generation), sink.name)).rows
+                expected = [row for batch in own for row in batch]
+                require(rows == expected, f"{sink.name} of {generation}: {_difference(rows, expected)}")
+        counts = Counter({f"spans: {len(spans)}": 1, "net promotions": sum(span.is_net for span in spans)})
+        counts["went back"] = len([span for span in spans[1:] if span.generation == 1])
+        counts["published"] = sum(len(log.entries) for log in self.places.broker.topics["output"])
+        counts["publication fenced"] = self.places.broker.fenced
+        return counts
+
+    def _batches(self, span: Span, stage: str) -> list[list[Emission]]:
+        """What a span's batches had for the sinks of a stage."""
+        tables, outbox = self.places.store.streams[Stream(PIPELINE, span.generation)], self.places.lake.outbox
+        return [
+            outbox.get((stage, tables.commits[seq].name), [])
+            for seq in sorted(tables.commits)
+            if seq in span.seqs
+        ]
+
+    def _check_topic(self, topic: str, batches: list[list[Emission]]) -> None:
+        logs = self.places.broker.topics[topic]
+        expected: list[list[Record]] = [[] for _ in logs]
+        for record in map(_as_record, (row for batch in batches for row in batch)):
+            expected[crc32(record.key) % len(logs)].append(record)
+        for number, log in enumerate(logs):
+            found = [record for _, record in log.committed(0, log.end)]
+            require(found == expected[number], f"{topic}[{number}]: {_difference(found, expected[number])}")
+
+    def _check_net(self, sent: list[tuple[Span, list[list[Emission]]]], stage: str) -> None:
+        """After net differences consumers hold what the generation has, and none was without need."""
+        held: dict[str, str | None] = {}
+        for span, batches in sent:
+            if span.is_net:
+                own = self._batches(Span(span.generation, range(1, span.seqs.start), False), stage)
+                expected, net = _fold({}, own), batches[0]
+                needless = [row for row in net if held.get(row.key) == row.payload]
+                require(not needless, f"net differences that are none: {needless}")
+                now = _fold(held, [net])
+                require(now == expected, f"consumers hold {now} after net differences, not {expected}")
+                self.world.counts["deleted by net differences"] += sum(row.payload is None for row in net)
+            held = _fold(held, batches)
+
+
+def _fold(held: dict[str, str | None], batches: Iterable[list[Emission]]) -> dict[str, str | None]:
+    newest = held | {row.key: row.payload for batch in batches for row in batch}
+    return {key: payload for key, payload in newest.items() if payload is not None}
+
+
+def simulate(seed: int) -> Result:
+    """Run a seed. Call it within `simulated()`."""
+    return run_scenario(seed, Generations)
+
+
+def main() -> int:
+    """Exit code 1 when a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.generations", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--from", type=int, default=0, dest="start")
+    parser.add_argument("--trace", type=int, metavar="SEED")
+    options = parser.parse_args()
+    counts: Counter[str] = Counter()
+    failed = []
+    with simulated():
+        if options.trace is not None:
+            result = simulate(options.trace)
+            print("\n".join(told(result.trace)), result.violation or "all held", sep="\n")
+            return int(bool(result.violation))
+        for seed in range(options.start, options.start + options.seeds):
+            result = simulate(seed)
+            counts += result.counts
+            if result.violation:
+                failed.append(f"seed {seed}: {result.violation}")
+    for name, number in sorted(counts.items()):
+        print(f"{number:13,} {name}")
+    print(*failed[:20], sep="\n")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

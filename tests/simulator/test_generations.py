@@ -1,0 +1,90 @@
+"""Whoever is promoted, and whatever happens meanwhile: consumers get one generation after the other, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from tests.simulator.app import here, simulated
+from tests.simulator.generations import simulate
+from tests.simulator.ledger import Checks
+from tidegate.ledger import Charge
+from tidegate.protocol import net_outbox, promotion
+
+FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(40), range(40, 1500), range(3000)
+PER_THOUSAND = {
+    "deleted by net differences": 30,
+    "net promotions": 100,
+    "promotion: Fenced": 5,
+    "promotion: Crashed": 30,
+    "publication fenced": 10,
+    "spans: 3": 50,
+    "tried again beside a zombie": 100,
+    "went back": 100,
+}
+"""How many seeds of a thousand must have had it."""
+_publish_decided, _consumed_feeds = promotion.publish_decided, net_outbox.consumed_feeds
+
+
+def _only_after_the_switch(app: Any, held: Any) -> None:
+    """What the generation before has decided stays unpublished."""
+    calls = here().__dict__.setdefault("calls", Counter())
+    name = here().world.current.name  # type: ignore[union-attr]
+    calls[name] += 1
+    if calls[name] > 1 or not name.startswith("promote"):
+        _publish_decided(app, held)
+
+
+def _of_the_last_span(app: Any, charge: Charge, pipeline: str, sink: str) -> Any:
+    """As if consumers had forgotten what they got of the generations before."""
+    return _consumed_feeds(app, charge, pipeline, sink)[-1:]
+
+
+BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "two_promotions_may_have_one_number": partial(patch.object, Checks, "number_at_promotion", False),
+    "the_old_one_is_not_finished_first": partial(
+        patch.object, promotion, "publish_decided", _only_after_the_switch
+    ),
+    "nothing_is_withheld": partial(
+        patch.multiple, Charge, goes_out=lambda *_: True, withholds=lambda *_: False
+    ),
+    "a_generation_begins_anew_each_time": partial(patch.object, Charge, "released", lambda *_: 0),
+    "what_was_sent_before_is_no_difference": partial(
+        patch.object, net_outbox, "consumed_feeds", _of_the_last_span
+    ),
+}
+
+
+def test_forty_seeds_hold() -> None:
+    with simulated():
+        results = [simulate(seed) for seed in FEW_SEEDS]
+    assert {result.seed: result.violation for result in results if result.violation} == {}
+    assert sum(result.counts["net promotions"] for result in results) > 5
+
+
+@pytest.mark.simulation
+def test_many_seeds_hold_and_had_it_all() -> None:
+    seeds_with: Counter[str] = Counter()
+    with simulated():
+        for seed in MANY_SEEDS:
+            result = simulate(seed)
+            assert not result.violation, f"seed {seed}: {result.violation}"
+            seeds_with.update(name for name, number in result.counts.items() if number)
+    least = {name: number * len(MANY_SEEDS) // 1000 for name, number in PER_THOUSAND.items()}
+    assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    with simulated(), BUGS[bug]():
+        caught = next((result for result in map(simulate, SEEDS_TO_CATCH_A_BUG) if result.violation), None)
+    assert caught is not None, f"{bug} was not caught"
+    assert not caught.violation.startswith(("TypeError", "AttributeError", "KeyError")), caught.violation
+    print(f"{bug} is caught at seed {caught.seed}: {caught.violation}")
