@@ -76,7 +76,7 @@ def unhit_failpoints(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder on Python's path, for a user's modules; a test's imports from it are forgotten after it."""
+    """An empty folder on Python's path, for a user's modules; a test's imports are forgotten."""
     folder = tmp_path / "modules"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
