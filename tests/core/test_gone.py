@@ -140,6 +140,24 @@ def test_what_begins_after_all_has_gone_out_remembers_nothing_of_it_with_and_wit
     assert [row["emitted_timestamp"] for row in state] == [None]
 
 
+def test_a_window_that_another_partition_has_closed_is_gone_though_a_deletion_comes_after_it() -> None:
+    """The deletion leaves nothing of its own: the same value in that window is new again."""
+    window = {"tumbling": "10ms", "grace": "5ms"}
+    case = Case({**LATEST, "window": window, "emit": {"on": "change", "clock": "stream"}})
+    kernel, model = Kernel(case), case.model()
+    value = {"x": 1.0}
+    for records in (
+        [Record("k", value, "in", 1, 0, 3, None, 0)],
+        [Record("other", value, "in", 0, 0, 15, None, 0)],
+        [Record("k", None, "in", 0, 1, 1, None, 0), Record("k", None, "in", 1, 1, 3, None, 0)],
+        [Record("k", value, "in", 1, 2, 4, None, 0)],
+    ):
+        kernel.apply(Batch(tuple(records)))
+        model.apply(Batch(tuple(records)))
+    assert [each.reason for each in kernel.emissions if each.key == "k"] == ["new", "new"]
+    assert kernel.live() == model.live() == {("k", (0, 10)), ("other", (10, 20))}
+
+
 @pytest.mark.parametrize("on", ["threshold", "interval", "time_limit"])
 def test_a_deletion_that_has_gone_out_leaves_nothing(on: str) -> None:
     options = {"threshold": {"count": 1}, "interval": {"every": "1ms"}, "time_limit": {"after": "1ms"}}

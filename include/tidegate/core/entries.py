@@ -49,12 +49,15 @@ class Entries:
     def _created(self, key: str, span: Span | None, row: int) -> Entry:
         window = self._stage.window
         close = NEVER if window is None or span is None else window.close(span)
-        entry = self._windows[span] = Entry(key, span, close, row)
-        self._take_row_over(entry)
-        return entry
+        self._windows[span] = Entry(key, span, close, row)
+        return self._windows[span]
 
     def _take_row_over(self, entry: Entry) -> None:
-        """An entry that was removed and is created again keeps its state row: one row tells of it."""
+        """An entry that was removed and is created again keeps its state row: one row tells of it.
+
+        Not before it has changed: one that a suppressed record has created leaves nothing, and the row has to
+        say that the removed one is gone.
+        """
         removed = self._removed.pop((entry.key, entry.window), None)
         if removed is not None:
             entry.stored, removed.stored = True, False
@@ -125,6 +128,7 @@ class Entries:
         if not entry.changed:
             entry.changed = True
             self.changed.append(entry)
+            self._take_row_over(entry)
 
     def note_pending(self, entry: Entry) -> None:
         """Tell a bounded buffer that what the entry holds back has changed."""
@@ -140,9 +144,9 @@ class Entries:
         """Take the entry out; a state row will say so."""
         self._drop(entry)
         entry.removed = True
+        self.touch(entry)
         if entry.stored:
             self._removed[entry.key, entry.window] = entry
-        self.touch(entry)
 
     def savepoint(self, row: int) -> Callable[[], None]:
         """What undoes all that is done to the entries of the row's key from here on."""
