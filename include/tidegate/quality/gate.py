@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tidegate.errors import SettingsInvalid
-
-# No usage statistics leave the machine; must stand before the import.
-os.environ["GX_ANALYTICS_ENABLED"] = "False"
-
-import great_expectations as gx
-from great_expectations.exceptions import GreatExpectationsError
-
+from tidegate.quality.expectations import gx
 from tidegate.quality.pages import site
 
 
@@ -56,7 +49,7 @@ def _suite(path: Path) -> Any:
         raise SettingsInvalid(
             f"The quality suite {path} does not exist", "Write it, or correct `quality.suite`."
         ) from error
-    except (ValueError, TypeError, GreatExpectationsError) as error:
+    except (ValueError, TypeError, gx.exceptions.GreatExpectationsError) as error:
         raise SettingsInvalid(
             f"{path} is not a Great Expectations suite: {str(error).splitlines()[0]}", "Correct the file."
         ) from error

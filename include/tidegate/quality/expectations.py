@@ -1,0 +1,46 @@
+"""Great Expectations, imported without what a suite seldom needs: a third of its imports' time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
+from typing import Any
+
+_SELDOM = frozenset({"altair", "scipy.stats"})
+"""What it imports for a few expectations: for their charts, and for tests of distributions."""
+
+
+class _SeldomUsed:
+    """Finds those modules so that `importlib.util.LazyLoader` executes them when they are first used."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _SELDOM else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def _lazily() -> Iterator[None]:
+    finder: Any = _SeldomUsed()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+# No usage statistics leave the machine; must stand before the import.
+os.environ["GX_ANALYTICS_ENABLED"] = "False"
+
+with _lazily():
+    import great_expectations as gx
+
+__all__ = ["gx"]
