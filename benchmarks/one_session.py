@@ -10,11 +10,20 @@ import json
 import sys
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
 from tidegate.cli.batches import report_object
 from tidegate.engine.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _open(master: str, memory: str | None, name: str, _: int) -> SparkSession:
+    """For batches of any size."""
+    return open_session(master, memory, name=name)
 
 
 def main() -> None:
@@ -24,7 +33,7 @@ def main() -> None:
         pipeline = app.pipeline(line.strip())
         trigger = protocol.Trigger(f"turn-{number}", int(time.time() * 1000))
         name = app.session_name(stream_of(pipeline))
-        opener = partial(open_session, settings.spark_master, settings.spark_memory, name=name)
+        opener = partial(_open, settings.spark_master, settings.spark_memory, name)
         outcome = protocol.run_batch(app, pipeline, trigger, opener)
         assert outcome.plan is not None, outcome.note
         report = inspect.batch_report(app.ledger, outcome.plan.stream, outcome.plan.seq)

@@ -7,29 +7,48 @@ Settings, secrets among them, come from the environment. Exit codes: 0 done, 1 a
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-from tidegate.app import LONG_DONE, App, planned_for
 from tidegate.arrow import keep_pandas_out
 from tidegate.engine.session import open_session
 from tidegate.errors import TidegateError
-from tidegate.protocol import compute_batch
+
+if TYPE_CHECKING:
+    from tidegate.app import App
+    from tidegate.ledger import Plan
 
 
 def main(pipeline: str, generation: str, run_id: str) -> int:
     """Compute the run's batch; print what it came to."""
     keep_pandas_out()
     try:
-        app = App.from_environment()
-        plan = planned_for(app, pipeline, int(generation), run_id)
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            found = beside.submit(_planned, pipeline, int(generation), run_id)
+            session = open_session()
+        app, plan = found.result()
         if plan is None:
+            from tidegate.app import LONG_DONE
+
             print(f"tidegate: run {run_id}: {LONG_DONE}")
             return 0
-        attempt = compute_batch(app, plan, run_id, lambda: open_session())
+        from tidegate.protocol import compute_batch
+
+        attempt = compute_batch(app, plan, run_id, lambda _: session)
     except TidegateError as error:
         print(f"tidegate: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
     print(f"tidegate: batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}")
     return 0
+
+
+def _planned(pipeline: str, generation: int, run_id: str) -> tuple[App, Plan | None]:
+    """The run's batch, if it is still to be done. What that imports takes as long as Spark's start."""
+    import tidegate.protocol  # noqa: F401
+    from tidegate.app import App, planned_for
+
+    app = App.from_environment()
+    return app, planned_for(app, pipeline, generation, run_id)
 
 
 if __name__ == "__main__":

@@ -111,4 +111,4 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def world(broker: KafkaBroker, spark: SparkSession, tmp_path: Path) -> World:
     """Topics, ledger and lake of one test's own, on the shared broker and session."""
-    return World(broker.bootstrap_servers, tmp_path, lambda: spark)
+    return World(broker.bootstrap_servers, tmp_path, lambda _: spark)

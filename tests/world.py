@@ -14,13 +14,13 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from tidegate import inspect, protocol
-from tidegate.app import App, stream_of
+from tidegate.app import App, OpenSession, stream_of
 from tidegate.demo.topics import read_published
 from tidegate.ledger import Stream
 from tidegate.spec import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 NOW_MS = 1_700_000_000_000
 """The tests' now. It lies in the past: a broker takes no records that are more than an hour ahead."""
@@ -51,7 +51,7 @@ class World:
 
     servers: str
     folder: Path
-    open_session: Callable[[], SparkSession]
+    open_session: OpenSession
     name: str = field(default_factory=lambda: uuid4().hex[:8])
     runs: int = 0
 

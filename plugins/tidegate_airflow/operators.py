@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
@@ -53,7 +52,6 @@ class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is 
         # Into the environment, which spark-submit inherits: not into arguments, and not into
         # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
         tasks.export_for_driver(*self.batch)
-        _export_class_archive()
         done = tasks.computed_before(*self.batch)
         if done is not None:
             self.log.info("compute_batch: %s", done)
@@ -104,15 +102,6 @@ class BatchOperator(ComputeOperator):
         tasks.validate(*self.batch)
         tasks.commit(*self.batch)
         return tasks.publish(*self.batch)
-
-
-def _export_class_archive() -> None:
-    """Have spark-submit's JVM start from the class archive, where one was made for it on this machine."""
-    from tidegate.local.class_archive import archive_options, submitting_java
-
-    given = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    if "-XX:SharedArchiveFile" not in given:
-        os.environ["SPARK_SUBMIT_OPTS"] = " ".join([given, *archive_options(submitting_java())]).strip()
 
 
 def _outcome_by_exit_code(error: AirflowException, batch: Batch) -> AirflowException | None:

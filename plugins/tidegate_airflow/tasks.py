@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tidegate.errors import PipelineInvalid
     from tidegate.ledger import Plan, Stream
     from tidegate.protocol import Trigger
-    from tidegate.spec import Connection, Pipeline
+    from tidegate.spec import Pipeline
 
 log = logging.getLogger(__name__)
 _WAIT_FOR_LEASE = timedelta(seconds=5)
@@ -139,7 +140,7 @@ def compute(pipeline: str, generation: int, run: str, server: str, *, preload: b
         if (done := app.ledger.attempt(plan.stream, plan.seq)) is not None:
             return _not_again(plan, "computed", done.name)
 
-        def open_named() -> SparkSession:
+        def open_named(_: int) -> SparkSession:
             return open_session(server, name=app.session_name(plan.stream))
 
         opener = protocol.preloading_quality(plan, open_named) if preload else open_named
@@ -175,18 +176,30 @@ def computed_before(pipeline: str, generation: int, run: str) -> str | None:
 
 def export_for_driver(pipeline: str, generation: int, run: str) -> None:
     """Put what a Spark driver needs for the batch of a run into this task's environment, which it inherits:
-    where the ledger is, and the cluster of the source."""
+    where the ledger is, the cluster of the source, and what its JVM is told."""
 
-    def work() -> list[Connection]:
+    def planned() -> Plan | None:
         from tidegate.app import App, planned_for
-        from tidegate.ledger.planned import planned_pipeline
 
-        plan = planned_for(App.from_environment(), pipeline, generation, run)
-        return [planned_pipeline(plan).source.cluster] if plan is not None else []
+        return planned_for(App.from_environment(), pipeline, generation, run)
 
-    source = run_step(work)
+    plan = run_step(planned)
+    if plan is None:
+        return
+    from tidegate.ledger.planned import planned_pipeline
+
     export_ledger()
-    export_connections(source)
+    export_connections([planned_pipeline(plan).source.cluster])
+    _export_java_options(plan.span)
+
+
+def _export_java_options(records: int) -> None:
+    """Those of the user come last, and so prevail."""
+    from tidegate.local.class_archive import submitting_java
+    from tidegate.local.driver import driver_options
+
+    options = [*driver_options(submitting_java(), records), os.environ.get("SPARK_SUBMIT_OPTS", "")]
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options).strip()
 
 
 def validate(pipeline: str, generation: int, run: str) -> str:

@@ -335,7 +335,7 @@ def test_a_lake_of_a_tidegate_from_before_the_first_release_is_refused_before_an
     held = shared.app.ledger.acquire(shared.stream, "run-1")
     held.add_plan(shared.planned(1))
     started: list[str] = []
-    opens: Callable[[], Any] = lambda: started.append("session")  # noqa: E731
+    opens: Callable[[int], Any] = lambda _: started.append("session")  # noqa: E731
     with pytest.raises(LakeDamaged, match=r"before the first release\..* Set TIDEGATE_LAKE to a new place\."):
         protocol.compute_batch(shared.app, shared.planned(1), "run-1", opens)
     assert started == []

@@ -146,7 +146,7 @@ def _play_in_order(stack: Line, runs: list[dict[str, Any]], spark: SparkSession)
         backfill = run["run_type"] == "backfill"
         now_ms = epoch_ms(datetime.fromisoformat(run["start_date"]))
         trigger = protocol.Trigger(run["dag_run_id"], end_ms, end_ms, now_ms, backfill=backfill)
-        protocol.run_batch(app, app.pipeline(TWIN), trigger, lambda: spark)
+        protocol.run_batch(app, app.pipeline(TWIN), trigger, lambda _: spark)
     return app
 
 

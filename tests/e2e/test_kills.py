@@ -136,7 +136,7 @@ def _ends_like_its_twin(stack: Line, run_id: str, spark: SparkSession) -> dict[s
     """The run ends well by itself, and all that is seen is what the twin shows. Task -> tries."""
     end = stack.airflow.wait_run(stack.scene.name, run_id, timeout_s=600)
     assert end.state == "success", end.log_tail
-    play_calmly(stack.calm, lambda: spark, stack.waves - 1)
+    play_calmly(stack.calm, lambda _: spark, stack.waves - 1)
     seen, expected = stack.scene.observe(), stack.calm.observe()
     assert [part for part in seen if seen[part] != expected[part]] == []
     assert stack.scene.databases.head(stack.scene.name) == stack.waves

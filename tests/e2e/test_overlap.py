@@ -34,7 +34,7 @@ def test_a_backfill_and_a_scheduled_run_at_once_wait_for_each_other_and_nothing_
     folder, killed = stack.scene.folder.with_name("twin"), stack.scene
     twin = Scene(folder, killed.servers, "source", sqlite_files(folder), SINGLE)
     twin.create()
-    play_calmly(twin, lambda: spark, WAVES - 1)
+    play_calmly(twin, lambda _: spark, WAVES - 1)
     _add_scheduled(stack, twin)
     stack.arm(EFFECTS["compute"])
     _backfill(stack)

@@ -109,7 +109,7 @@ def test_the_pinned_values_are_those_that_spark_has_by_itself(spark: SparkSessio
 def test_a_batch_in_a_hostile_session_gives_what_it_gives_in_ours(world: World, spark: SparkSession) -> None:
     expression = "hour(timestamp_millis(quantity)) = 0 and STOREID = storeId and quantity > 0"
     world.write_pipeline(**{"quantity > 0": expression})
-    world.open_session = lambda: hostile(spark)
+    world.open_session = lambda _: hostile(spark)
     world.stock(1, 0, 7)
     world.run()
     assert world.published() == {key_of(): [True, False, True]}

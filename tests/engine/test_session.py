@@ -43,7 +43,7 @@ def test_workers_end_with_the_session_of_their_batch_and_another_one_can_follow(
 @pytest.mark.spark
 def test_a_session_that_was_there_before_a_batch_stays(spark: SparkSession) -> None:
     with OwnSession("local[2]", None) as session:
-        assert session.open() is spark
+        assert session.open(1) is spark
         session.end()
     assert spark.range(3).count() == 3
 

@@ -22,7 +22,7 @@ def main() -> None:
     found = []
     for _ in range(2):
         with OwnSession("local[1]", None) as session:
-            spark = session.open()
+            spark = session.open(1)
             (row,) = spark.range(1).coalesce(1).mapInArrow(_pids, "worker long").collect()
             session.end()
         found.append({"worker": row.worker, "lives on": Path(f"/proc/{row.worker}").exists()})

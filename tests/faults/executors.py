@@ -117,7 +117,7 @@ def main(servers: str, folder: str) -> None:
     }
     with cluster(home, HOSTS) as master:
         spark = open_session(master)
-        told = computed(spark, World(servers, home, lambda: spark), fired)
+        told = computed(spark, World(servers, home, lambda _: spark), fired)
         spark.stop()
     print(json.dumps(told | {"copies": speculated(events)}))
 

@@ -104,8 +104,8 @@ class Task:
                 continue
             plan = planned_for(app, self.scene.name, 1, self.run_id)
             if name == "compute":
-                session = partial(spark.connect, app.session_name(plan.stream))
-                protocol.compute_batch(app, plan, self.run_id, session)
+                name = app.session_name(plan.stream)
+                protocol.compute_batch(app, plan, self.run_id, lambda _, name=name: spark.connect(name))
             else:
                 protocol.connections(app.ledger, plan.stream)
                 getattr(protocol, f"{name}_batch")(app, plan, self.run_id)

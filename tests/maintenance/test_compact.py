@@ -198,9 +198,9 @@ def test_a_batch_computes_while_old_state_is_given_up_and_removed(world: World) 
     def remove() -> None:
         removed.append(maintenance.clean(world.app, world.stream, later, timedelta(days=1)))
 
-    def while_removing() -> SparkSession:
+    def while_removing(records: int) -> SparkSession:
         thread.start()
-        return world.open_session()
+        return world.open_session(records)
 
     thread = threading.Thread(target=remove)
     protocol.compute_batch(world.app, plan, "beside", while_removing)

@@ -50,7 +50,7 @@ def environment(
 
 @pytest.fixture
 def world(secured: SecuredBroker, spark: SparkSession, tmp_path: Path) -> World:
-    return World(secured.bootstrap_servers, tmp_path, lambda: spark)
+    return World(secured.bootstrap_servers, tmp_path, lambda _: spark)
 
 
 @pytest.mark.parametrize("kind", sampled(SECRET_KINDS, SAMPLE))
@@ -74,7 +74,7 @@ def test_no_secret_of_a_connection_is_shown(
         shown += [_traceback(failed.value), *_refused(environment, KINDS[kind](secured))]
     assert world.published() == {key_of(): [True]}
     shown += [*map(repr, (world.app, world.app.settings)), caplog.text, *capfd.readouterr()]
-    texts = [*shown, *_files(world.folder), str(world.open_session().conf.getAll)]
+    texts = [*shown, *_files(world.folder), str(world.open_session(1).conf.getAll)]
     assert [text for text in texts if f"kafka:{world.sink}" in text], "what is no secret is found"
     for secret in _words(KINDS[kind](secured)):
         assert [_line_of(secret, text) for text in texts if secret in text] == []

@@ -75,7 +75,7 @@ sinks: [{{kind: kafka, topic: {sink}}}]
 def test_the_clock_alone_calls_for_a_batch_only_where_it_can_let_something_out(
     broker: KafkaBroker, tmp_path: Path, clock: str, held: int, runs: bool
 ) -> None:
-    def no_spark() -> SparkSession:
+    def no_spark(_: int) -> SparkSession:
         raise AssertionError("planning needs no Spark")
 
     world = World(broker.bootstrap_servers, tmp_path, no_spark)
@@ -105,7 +105,7 @@ def test_the_clock_alone_calls_for_a_batch_only_where_it_can_let_something_out(
 def test_lag_at_plan_time_counts_all_that_waits_also_what_a_later_batch_reads(
     broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    world = World(broker.bootstrap_servers, tmp_path, lambda: None)  # type: ignore[arg-type,return-value]
+    world = World(broker.bootstrap_servers, tmp_path, lambda _: None)  # type: ignore[arg-type,return-value]
     world.write_pipeline(source_extra="max_records: 2")
     world.stock(1, 2, 3, 4, 5)
     plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan

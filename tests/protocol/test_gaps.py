@@ -34,7 +34,7 @@ def test_a_compacted_topic_is_read_over_its_gaps_and_the_records_left_are_counte
 ) -> None:
     config = {"log.cleaner.backoff.ms": "100"}
     with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
-        world = World(broker.bootstrap_servers, tmp_path, lambda: spark)
+        world = World(broker.bootstrap_servers, tmp_path, lambda _: spark)
         _compact(world)
         world.stock(1, 2, product=1)
         world.stock(5, product=2)
@@ -125,17 +125,18 @@ def test_a_batch_that_has_read_its_records_is_not_given_up_for_a_gap(world: Worl
     assert world.published() == {key_of(): [True, False, True, False]}
 
 
+@pytest.mark.long  # Spark tries for more than a minute
 def test_a_broker_that_is_gone_when_spark_reads_is_transient_and_the_next_try_computes(
     home: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
-        world = World(broker.bootstrap_servers, tmp_path, lambda: spark)
+        world = World(broker.bootstrap_servers, tmp_path, lambda _: spark)
         servers = {"bootstrap.servers": world.servers, "request.timeout.ms": "3000"}
         world.app = App.from_environment(world.environment | {"TIDEGATE_KAFKA": json.dumps(servers)})
         world.stock(1, 0)
         world.send({"value": b"{no json", "key": b"x"})
 
-        def after_the_broker() -> SparkSession:
+        def after_the_broker(_: int) -> SparkSession:
             broker.kill()
             return spark
 
@@ -147,6 +148,6 @@ def test_a_broker_that_is_gone_when_spark_reads_is_transient_and_the_next_try_co
         assert world.app.ledger.attempt(world.stream, plan.seq) is None
         assert not list((tmp_path / "lake").rglob("*.parquet"))
         broker.start()
-        world.open_session = lambda: spark
+        world.open_session = lambda _: spark
         assert world.run("r").plan == plan
         assert world.published() == {key_of(): [True, False]}

@@ -8,7 +8,7 @@ import sys
 _PRELOADS = """\
 import sys, threading
 from tidegate.protocol.run import _preloading_quality
-assert _preloading_quality(lambda: "session")() == "session"
+assert _preloading_quality(lambda records: f"session of {records}")(3) == "session of 3"
 for thread in threading.enumerate():
     if thread.name == "preload quality":
         thread.join()

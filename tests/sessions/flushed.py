@@ -24,7 +24,7 @@ def main(servers: str, folder: str) -> None:
     home.mkdir()
     marks.mkdir()
     spark = open_session("local[2]")
-    world = World(servers, home, lambda: spark)
+    world = World(servers, home, lambda _: spark)
     lake = f"{folder}/new/lake"
     world.app = App.from_environment(world.environment | {"TIDEGATE_LAKE": lake})
     world.stock(1, 0)

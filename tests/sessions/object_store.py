@@ -103,7 +103,7 @@ def main(servers: str, folder: str) -> None:
         def batches(name: str, root: str) -> Batches:
             home = Path(folder) / name
             home.mkdir()
-            made = Batches(World(servers, home, lambda: spark), root)
+            made = Batches(World(servers, home, lambda _: spark), root)
             made.told["two batches"] = whole_batch.compute(made.world)
             return made
 

@@ -61,7 +61,7 @@ def main(path: str) -> None:
     given = Given.read(path)
     folder = Path(given.folder)
     spark = _opened(given.master)
-    world = World(given.servers, folder / "world", lambda: spark)
+    world = World(given.servers, folder / "world", lambda _: spark)
     world.app = App.from_environment(world.environment | {"TIDEGATE_KAFKA": given.kafka})
     told = whole_batch.compute(world, PLANTED)
     told["commands"] = _commands(given.master)
@@ -123,7 +123,7 @@ def _lost(world: World, spark: SparkSession, explained: Path) -> str:
     _explain(computation.frame(records, "explained"), explained)
     world.delete_records({(range_.topic, range_.partition): range_.end for range_ in plan.ranges})
     try:
-        world.app.compute(plan, before, "lost", lambda: spark)
+        world.app.compute(plan, before, "lost", lambda _: spark)
     except OffsetsLost as error:
         return _chain(error)
     raise AssertionError("there were records")

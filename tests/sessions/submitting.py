@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 from tests.conftest import REPOSITORY
 from tests.world import NOW_MS, World
 from tidegate import protocol
+from tidegate.app import OpenSession
 
 COMPUTE = REPOSITORY / "spark_jobs" / "compute.py"
 
 
-def no_session() -> Any:
+def no_session(_: int) -> Any:
     """There is none in the process that has the steps run."""
     raise AssertionError("spark-submit opens it")
 
@@ -48,7 +49,7 @@ class Submission:
 class SubmittingWorld(World):
     """A world whose batches are computed so."""
 
-    open_session: Callable[[], Any] = no_session
+    open_session: OpenSession = no_session
     submission: Submission | None = None
 
     def run(self, run_id: str | None = None, **trigger: Any) -> protocol.Outcome:

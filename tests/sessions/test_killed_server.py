@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.world import World, key_of, stock_event
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.spark_server import SparkServer
 from tidegate.local.warden import living_below
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
@@ -33,10 +37,10 @@ def server(tmp_path: Path) -> SparkServer:
 def filled(broker: KafkaBroker, tmp_path: Path) -> World:
     """A world of which each product is there once, then gone, then there again, as often as there is room."""
 
-    def no_session() -> None:
+    def no_session(_: int) -> SparkSession:
         raise AssertionError("batches run in processes of their own")
 
-    world = World(broker.bootstrap_servers, tmp_path, no_session)  # type: ignore[arg-type]
+    world = World(broker.bootstrap_servers, tmp_path, no_session)
     world.send(*(stock_event(1 - event // PRODUCTS % 2, product=event % PRODUCTS) for event in range(EVENTS)))
     return world
 

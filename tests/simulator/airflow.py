@@ -322,5 +322,5 @@ def _newest_snapshot(app: Any, stream: Stream) -> int:
     return max((snapshot.seq for snapshot in app.ledger.snapshots(stream)), default=0)
 
 
-def no_session() -> Any:
+def no_session(_: int) -> Any:
     raise Violation("the simulated compute step needs no Spark")

@@ -19,7 +19,7 @@ from tests.simulator.broker import Broker
 from tests.simulator.compute import Lake, compute, outbox_of
 from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
-from tidegate.app import App
+from tidegate.app import App, OpenSession
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
 from tidegate.lake import Manifest
@@ -96,7 +96,7 @@ class SimApp(App):
         act = partial(outbox_of, places.world, places.lake, plan, stage, attempt)
         return places.world.effect("lake.outbox", act, LakeUnavailable)
 
-    def compute(self, plan: Plan, before: Any, attempt: str, open_session: Callable[[], Any]) -> Any:
+    def compute(self, plan: Plan, before: Any, attempt: str, open_session: OpenSession) -> Any:
         places = self.places
         return compute(
             places.world, places.broker, places.lake, plan, planned_pipeline(plan), before, attempt

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate import core
 from tidegate.broker.clusters import KafkaClusters
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.engine.batch import Before, Computed
+
+OpenSession: TypeAlias = "Callable[[int], SparkSession]"
+"""How to come to a Spark session, for a batch of so many records."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,7 @@ class App:
         context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.log, self.outbox)
         return open_sinks(pipeline, context)
 
-    def compute(
-        self, plan: Plan, before: Before, attempt: str, open_session: Callable[[], SparkSession]
-    ) -> Computed:
+    def compute(self, plan: Plan, before: Before, attempt: str, open_session: OpenSession) -> Computed:
         """Compute a batch in Spark, and write its files under the attempt's name."""
         from tidegate.engine.batch import compute_batch  # late: only this needs Spark
         from tidegate.engine.source import KafkaSource
@@ -110,7 +111,7 @@ class App:
         records = KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)
         require_trusted(python_functions(pipeline))
         with failpoint("compute.session"):
-            session = open_session()
+            session = open_session(plan.span)
         return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
 
     def session_name(self, stream: Stream) -> str:

@@ -67,7 +67,7 @@ def explain(
             app,
             stream,
             key,
-            lambda: open_session(settings.spark_master, settings.spark_memory),
+            lambda records: open_session(settings.spark_master, settings.spark_memory, records=records),
             batch,
             _parse_offsets(offsets),
             stage,

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tidegate.engine import connect
 from tidegate.errors import SetupFailed
 from tidegate.extras import check_spark_packages
-from tidegate.local.class_archive import archive_options
+from tidegate.local.driver import driver_options
 from tidegate.local.java import find_java, java_home
 
 _CORES_UNKNOWN = 8
@@ -48,12 +48,13 @@ def open_session(
     memory: str | None = None,
     java_options: Sequence[str] | None = None,
     name: str | None = None,
+    records: int | None = None,
 ) -> SparkSession:
     """A session. `master` None: spark-submit has set it, and all else, already; `sc://host:port`: one of that
     Spark Connect server, which keeps it under a `name`.
 
     `memory` is the heap of a driver that starts here, such as `2g`; None: Spark's default. `java_options` are
-    its JVM's; None: the class archive, where there is one. Raises SetupFailed when Java is missing or does
+    its JVM's; None: what suits a batch of so many `records`. Raises SetupFailed when Java is missing or does
     not start, and what `connect` and `check_spark_packages` raise.
     """
     check_spark_packages()
@@ -61,7 +62,7 @@ def open_session(
         return connect.connect(master, name)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    own = _own_process(master, memory, java_options) if master else {"spark.log.level": "ERROR"}
+    own = _own_process(master, memory, java_options, records) if master else {"spark.log.level": "ERROR"}
     if (master or SparkConf().get("spark.master", "")).startswith("local"):
         own |= _OF_LOCAL_WORKERS
     for name, value in (_OF_NEW_SESSIONS | own).items():
@@ -102,10 +103,10 @@ class OwnSession:
         if self._ending is not None:
             self._ending.join()
 
-    def open(self) -> SparkSession:
-        """The session. Raises what `open_session` does."""
+    def open(self, records: int) -> SparkSession:
+        """The session, for a batch of so many records. Raises what `open_session` does."""
         is_own = SparkSession.getActiveSession() is None
-        session = open_session(self._master, self._memory, name=self._name)
+        session = open_session(self._master, self._memory, name=self._name, records=records)
         self._session = session if is_own and not self._stays_on_server() else None
         return session
 
@@ -127,13 +128,15 @@ def _stop(session: SparkSession) -> None:
         session.stop()
 
 
-def _own_process(master: str, memory: str | None, java_options: Sequence[str] | None) -> dict[str, str]:
+def _own_process(
+    master: str, memory: str | None, java_options: Sequence[str] | None, records: int | None
+) -> dict[str, str]:
     """What spark-submit would say, when there is none."""
     java = find_java()
     os.environ["JAVA_HOME"] = str(java_home(java))
     # Quiet from the start: what Spark says goes over the user's screen.
     quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
-    own = archive_options(java) if java_options is None else java_options
+    own = driver_options(java, records) if java_options is None else java_options
     options = " ".join([quiet, *own, *_collector(master)])
     conf = {"spark.master": master, "spark.app.name": "tidegate", "spark.driver.extraJavaOptions": options}
     if memory is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.manifests import read_manifests, state_after
-from tidegate.app.root import App
+from tidegate.app.root import App, OpenSession
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.lake.datafile import read_files
 from tidegate.lake.manifest import Manifest
@@ -22,8 +22,6 @@ from tidegate.spec import Pipeline, python_functions, require_trusted
 from tidegate.spec.kernel import kernel_stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidegate.engine.explain import TraceEvent
 
 
@@ -41,7 +39,7 @@ def explain(
     app: App,
     stream: Stream,
     key: str,
-    open_session: Callable[[], SparkSession],
+    open_session: OpenSession,
     seq: int | None = None,
     offsets: OffsetRange | None = None,
     stage: str | None = None,
@@ -170,7 +168,7 @@ def _explained(
     app: App,
     plan: Plan,
     key: str,
-    open_session: Callable[[], SparkSession],
+    open_session: OpenSession,
     offsets: OffsetRange | None,
     stage: str | None,
 ) -> Explanation:
@@ -181,7 +179,7 @@ def _explained(
     require_trusted(python_functions(pipeline))
     check_lookup_tables(plan)
     events = explain_batch(
-        open_session(),
+        open_session(plan.span),
         plan,
         pipeline,
         KafkaSource(app.settings.kafka(pipeline.source.connection), plan.ranges),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate import core
 from tidegate.app.lease import leased_for, timed
-from tidegate.app.root import App
+from tidegate.app.root import App, OpenSession
 from tidegate.app.tables import check_tables
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
@@ -19,12 +18,10 @@ from tidegate.protocol.lookups import check_lookup_tables
 from tidegate.protocol.ranges import check_planned
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidegate.engine.batch import Before, Computed
 
 
-def compute_batch(app: App, plan: Plan, run_id: str, open_session: Callable[[], SparkSession]) -> Attempt:
+def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) -> Attempt:
     """Compute the batch under a name of its own. A batch that is computed already is a no-op.
 
     A state that is in far too many files is compacted first. Raises LeaseHeld, Fenced, and what

@@ -7,7 +7,7 @@ from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from tidegate.app.root import App
+from tidegate.app.root import App, OpenSession
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.commit import commit_batch
@@ -26,7 +26,7 @@ def run_batch(
     app: App,
     pipeline: Pipeline,
     trigger: Trigger,
-    open_session: Callable[[], SparkSession],
+    open_session: OpenSession,
     progress: Callable[[str], None] = lambda _: None,
     end_session: Callable[[], None] = lambda: None,
 ) -> Outcome:
@@ -50,21 +50,21 @@ def run_batch(
     return outcome
 
 
-def preloading_quality(plan: Plan, open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+def preloading_quality(plan: Plan, open_session: OpenSession) -> OpenSession:
     """How to open a session for a batch whose next step follows in this process: Great Expectations takes
     seconds to import, if it has a suite, for which there is time while Spark computes.
     """
     return open_session if planned_pipeline(plan).quality is None else _preloading_quality(open_session)
 
 
-def _preloading_quality(open_session: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
+def _preloading_quality(open_session: OpenSession) -> OpenSession:
     """Great Expectations looks for pyspark, too, so it comes after all of ours that imports that: two threads
     that import modules which import each other can see halves of them.
     """
 
-    def opened() -> SparkSession:
+    def opened(records: int) -> SparkSession:
         Thread(target=_import_quality, name="preload quality", daemon=True).start()
-        return open_session()
+        return open_session(records)
 
     return opened
 

@@ -1,0 +1,16 @@
+"""What the JVM of a Spark driver is told, so that a batch is soon done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.local.class_archive import archive_options
+
+FEW_RECORDS = 200_000
+"""Up to here a batch is over before the code of the JVM's second compiler has paid for what it costs."""
+
+
+def driver_options(java: Path | None, records: int | None = None) -> list[str]:
+    """Of a driver that this `java` runs, for a batch of so many records; None: for batches of any size."""
+    first_compiler = ["-XX:TieredStopAtLevel=1"] if records is not None and records <= FEW_RECORDS else []
+    return [*archive_options(java), *first_compiler]

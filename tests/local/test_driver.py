@@ -1,0 +1,16 @@
+"""What the JVM of a Spark driver is told depends on the batch."""
+
+from __future__ import annotations
+
+from tidegate.local.driver import FEW_RECORDS, driver_options
+
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+
+
+def test_a_small_batch_is_left_to_the_jvms_first_compiler() -> None:
+    assert FIRST_COMPILER in driver_options(None, FEW_RECORDS)
+    assert FIRST_COMPILER not in driver_options(None, FEW_RECORDS + 1)
+
+
+def test_a_driver_for_batches_of_any_size_has_both_compilers() -> None:
+    assert driver_options(None) == []
