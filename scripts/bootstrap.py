@@ -147,10 +147,11 @@ def uv_settings() -> dict[str, str]:
 
 
 def start_compiling() -> subprocess.Popen[bytes] | None:
-    """Byte-compile all packages, while the downloads that come next mostly wait."""
+    """Byte-compile all packages and this one, while the downloads that come next mostly wait."""
     if COMPILED.exists():
         return None
-    command = [str(PYTHON), "-m", "compileall", "-q", "-j", "0", str(VENV / "lib")]
+    sources = [VENV / "lib", *(ROOT / folder for folder in ("include", "plugins", "spark_jobs"))]
+    command = [str(PYTHON), "-m", "compileall", "-q", "-j", "0", *map(str, sources)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
