@@ -1,6 +1,4 @@
-"""docs/kubernetes.md: each key was checked against the charts' schemas (scripts/chart_keys.py), and what it sets
-is read by somebody.
-"""
+"""docs/kubernetes.md: each key was checked against the charts' schemas, each variable is read by somebody."""
 
 from __future__ import annotations
 
