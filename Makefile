@@ -9,7 +9,7 @@ COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header 
 RUNTIME := --extra airflow --extra spark --extra postgres --extra quality --extra s3 --group checkout
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down check test lint e2e faults servers simulate bench dist lock clean
+.PHONY: help setup demo up down check test lint e2e faults servers simulate bench docs dist lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,11 @@ bench: setup ## Measure beside Kafka Streams and Structured Streaming, write ben
 	$(VENV)/python -m benchmarks.publication
 	$(VENV)/python -m benchmarks.table --save benchmarks/runs.json
 	$(VENV)/python -m benchmarks.results benchmarks/runs.json
+
+docs: ## Build the documentation as a site into .site/; a broken link fails
+	@$(BOOTSTRAP) --dev
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs build --quiet
+	@echo "$(CURDIR)/.site/index.html"
 
 dist: ## Build the wheel and the source distribution into dist/
 	@$(BOOTSTRAP)

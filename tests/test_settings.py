@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tidegate.errors import SettingsInvalid
-from tidegate.settings import Settings
+from tidegate.settings import VARIABLES, Settings
+
+INTERNAL = {"TIDEGATE_FAILPOINTS", "TIDEGATE_FAILPOINTS_FIRED", "TIDEGATE_STACK"}
+"""Between processes of tidegate, and in its tests."""
 
 
 @pytest.mark.parametrize("text", ["512m", "1500m", "4g", "4G"])
@@ -59,3 +64,14 @@ def test_time_travel_is_in_days(text: str, days: float) -> None:
 def test_what_is_no_number_of_days_is_refused(text: str) -> None:
     with pytest.raises(SettingsInvalid, match="no number of days"):
         Settings.from_environment({"TIDEGATE_TIME_TRAVEL": text})
+
+
+def test_every_variable_that_the_code_reads_is_described_and_no_other() -> None:
+    root = Path(__file__).resolve().parents[1]
+    code = [path.read_text() for top in ("include", "plugins") for path in (root / top).rglob("*.py")]
+    table = (root / "include" / "tidegate" / "settings.py").read_text().partition("VARIABLES = (")[2]
+    table = table.partition("\n)\n")[0]
+    texts = "\n".join(code).replace(table, "")
+    quoted = set(re.findall(r'"(TIDEGATE_[A-Z_]*[A-Z])"', texts))
+    by_connection = {"TIDEGATE_KAFKA_<CONNECTION>", "TIDEGATE_SQL_<CONNECTION>"}
+    assert {variable.name for variable in VARIABLES} == (quoted - INTERNAL) | by_connection

@@ -1,21 +1,6 @@
 """Where things are, from the environment. Nothing secret ever comes from a pipeline file or an argument.
 
-==========================  =======================================================================
-TIDEGATE_HOME               one folder for everything that tidegate writes; default `.tidegate` here
-TIDEGATE_LEDGER             SQLAlchemy URL; default SQLite in TIDEGATE_HOME
-TIDEGATE_LAKE               folder or URI of the files and tables; default `TIDEGATE_HOME/lake`
-TIDEGATE_KAFKA              bootstrap servers, or a JSON object of Kafka client properties
-TIDEGATE_KAFKA_<CONNECTION> the same, for a source and sinks with `connection: <connection>`
-TIDEGATE_SQL                SQLAlchemy URL of the SQL sinks' database
-TIDEGATE_SQL_<CONNECTION>   the same, for sinks with `connection: <connection>`
-TIDEGATE_PYTHON_MODULES     modules whose functions `equal: {python: …}`, and a Kafka login's callback, may
-                            name, with commas; default none
-TIDEGATE_PIPELINES          folder of pipeline files; default `include/pipelines`
-TIDEGATE_EXPECTATIONS       folder of quality suites; default `expectations` beside the pipelines
-TIDEGATE_SPARK_MASTER       master for `tidegate run`, or sc://…; default `local[*]` (Airflow: its connection)
-TIDEGATE_SPARK_MEMORY       Java heap of Spark's driver, such as `4g` or `1500m`; default Spark's own, 1g
-TIDEGATE_TIME_TRAVEL        for how many days the state as of a batch can be read; default 30
-==========================  =======================================================================
+`VARIABLES` has them all.
 """
 
 from __future__ import annotations
@@ -35,6 +20,68 @@ DEFAULT_TIME_TRAVEL = timedelta(days=30)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
 _CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL)(_[A-Z0-9_]+)?")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of the environment: what it says, and what holds without it, in Markdown."""
+
+    name: str
+    meaning: str
+    default: str = "none"
+
+
+VARIABLES = (
+    Variable("TIDEGATE_HOME", "One folder for everything that tidegate writes.", "`.tidegate` here"),
+    Variable("TIDEGATE_LEDGER", "SQLAlchemy URL of the ledger.", "SQLite in `TIDEGATE_HOME`"),
+    Variable(
+        "TIDEGATE_LAKE",
+        "Folder, or URI such as `s3://bucket/lake`, of the files and tables.",
+        "`lake` in `TIDEGATE_HOME`",
+    ),
+    Variable(
+        "TIDEGATE_KAFKA",
+        "The Kafka cluster of a source and sinks without a `connection`: `host:9092`, or a JSON object of "
+        "client properties.",
+    ),
+    Variable("TIDEGATE_KAFKA_<CONNECTION>", "The same, for those with `connection: <connection>`."),
+    Variable(
+        "TIDEGATE_SQL",
+        "SQLAlchemy URL of the database of SQL sinks without a `connection`, password included.",
+    ),
+    Variable("TIDEGATE_SQL_<CONNECTION>", "The same, for those with `connection: <connection>`."),
+    Variable(
+        "TIDEGATE_PYTHON_MODULES",
+        "Modules, with commas, whose functions `equal: {python: …}`, callbacks of a DAG and of a Kafka login "
+        "may name.",
+    ),
+    Variable("TIDEGATE_PIPELINES", "Folder of pipeline files.", "`include/pipelines`"),
+    Variable("TIDEGATE_EXPECTATIONS", "Folder of quality suites.", "`expectations` beside the pipelines"),
+    Variable(
+        "TIDEGATE_SPARK_MASTER",
+        "Spark's master for commands, or `sc://host:15002` of a Spark Connect server. Tasks of Airflow take "
+        "its connection.",
+        "`local[*]`",
+    ),
+    Variable(
+        "TIDEGATE_SPARK_MEMORY", "Java heap of Spark's driver, such as `4g` or `1500m`.", "Spark's own, `1g`"
+    ),
+    Variable("TIDEGATE_TIME_TRAVEL", "For how many days the state as of a batch can be read.", "30"),
+    Variable(
+        "TIDEGATE_KAFKA_PORT", "Port of the broker that `up` and `demo` start.", "9092, or any if it is taken"
+    ),
+    Variable(
+        "TIDEGATE_AIRFLOW_PORT",
+        "Port of the Airflow that `up` and `demo` start.",
+        "8080, or any if it is taken",
+    ),
+    Variable(
+        "TIDEGATE_SPARK_PORT",
+        "Port of the Spark Connect server that `up` and `demo` start.",
+        "15002, or any if it is taken",
+    ),
+)
+"""For those who run tidegate, in the order in which they come to need them."""
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,24 @@ def test_what_a_service_waits_for_can_happen() -> None:
             assert runs_once == (wanted["condition"] == "service_completed_successfully")
 
 
+def test_workers_are_as_many_as_the_env_says_and_one_by_default() -> None:
+    wide = resolved({**filled(), "SPARK_WORKERS": "3", "AIRFLOW_WORKERS": "2"})["services"]
+    counts = {name: wide[name]["deploy"]["replicas"] for name in NAMES if "deploy" in wide[name]}
+    assert counts == {"spark-worker": "3", "airflow-scheduler": "2"}
+    assert {default_variables()[name] for name in ("SPARK_WORKERS", "AIRFLOW_WORKERS")} == {"1"}
+
+
+def test_a_service_of_which_there_may_be_several_has_nothing_that_only_one_can_have() -> None:
+    several = [name for name in NAMES if "deploy" in services()[name]]
+    assert several
+    for name in several:
+        assert "ports" not in services()[name]
+        assert "container_name" not in services()[name]
+    # nobody asks for one of them by name: the server hands out work, and the database the schedule
+    addressed = {urlsplit(text).hostname for service in services().values() for text in texts(service)}
+    assert not addressed & set(several)
+
+
 def test_there_is_an_order_to_start_in() -> None:
     order = TopologicalSorter({name: set(services()[name].get("depends_on", {})) for name in NAMES})
     assert list(order.static_order())[-1] in AIRFLOW

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -28,6 +30,7 @@ class Cluster:
 
     environment: Mapping[str, str]
     words: Mapping[str, str]
+    folder: Path
 
     def here(self, value: str) -> str:
         """A text of the file with this machine's addresses and folders."""
@@ -61,6 +64,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             "SPARK_LOCAL_IP": "127.0.0.1",  # the worker's own address; in its container it is the only one
         },
         {**names, **ports, "/var/lib/spark/work": str(folder / "work")},
+        folder,
     )
     with ExitStack() as running:
         for service in SPARK:
@@ -116,3 +120,21 @@ def test_a_client_of_the_server_computes_on_executors_that_have_all_that_a_batch
     ran = re.search(r"RAN IN \['(\S+)'\] 8", found.stdout)
     assert ran is not None
     assert ran[1].startswith(cluster.here("/var/lib/spark/work"))
+
+
+@pytest.mark.spark
+def test_the_server_gets_an_executor_on_each_worker_that_there_is(cluster: Cluster) -> None:
+    words = {**cluster.words, "8091": str(free_port()), "/var/lib/spark/work": str(cluster.folder / "second")}
+    second = replace(cluster, words=words)
+    log = cluster.folder / "second.log"
+    worker = Supervised("second", second.command("spark-worker"), log, second.variables("spark-worker"))
+    cores = int(environment_of(SERVICES["spark-worker"])["SPARK_WORKER_CORES"])
+
+    def has_all_cores() -> bool:
+        with urlopen(f"http://127.0.0.1:{cluster.words['8090']}/json/", timeout=5) as answer:
+            master = json.load(answer)
+        return [app["cores"] for app in master["activeapps"]] == [2 * cores]
+
+    with worker:
+        worker.wait_ready(has_all_cores, 120)
+        assert second.is_healthy("spark-worker")

@@ -57,11 +57,6 @@ def test_its_first_pipeline_is_made_by_its_command(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
 
 
-def test_its_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE):
-        assert (ROOT / "docs" / target).exists(), target
-
-
 def test_every_connection_of_the_page_is_one_that_tasks_look_for() -> None:
     code = "".join(path.read_text() for path in (ROOT / "plugins" / "tidegate_airflow").glob("*.py"))
     code += f'"{Connection("sql").airflow_id}"'

@@ -78,7 +78,7 @@ def test_it_refuses_what_an_editor_should_underline(before: str, after: str) -> 
     assert complaints(GOOD.replace(before, after))
 
 
-def test_each_field_says_how_it_is_written() -> None:
+def test_each_field_says_what_it_is_and_how_it_is_written() -> None:
     written: set[str] = set()
 
     def collect(part: Any) -> None:
@@ -92,4 +92,6 @@ def test_each_field_says_how_it_is_written() -> None:
 
     collect(SCHEMA)
     fields = {example for path, example in EXAMPLES.items() if not path.endswith("*")}
-    assert {f"Such as `{example}`." for example in fields} <= written
+    meanings, examples = zip(*(text.split(" Such as ", 1) for text in written), strict=True)
+    assert {f"`{example}`." for example in fields} <= set(examples)
+    assert [text for text in meanings if not text.endswith(".")] == []

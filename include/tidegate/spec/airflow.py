@@ -82,27 +82,43 @@ class SparkPlacement(Defaulted):
     there only `connection` counts.
     """
 
-    connection: Name | None = None
-    driver_memory: Memory | None = None
-    executor_memory: Memory | None = None
-    executor_cores: Number | None = None
-    executors: Number | None = None
-    conf: dict[Annotated[str, AfterValidator(_check_conf)], str | StrictBool | StrictInt] | None = None
+    connection: Name | None = Field(
+        default=None, description="Another connection of Airflow than `spark_default`."
+    )
+    driver_memory: Memory | None = Field(default=None, description="The driver's Java heap.")
+    executor_memory: Memory | None = Field(default=None, description="An executor's Java heap.")
+    executor_cores: Number | None = Field(default=None, description="Cores of an executor.")
+    executors: Number | None = Field(default=None, description="How many executors.")
+    conf: dict[Annotated[str, AfterValidator(_check_conf)], str | StrictBool | StrictInt] | None = Field(
+        default=None, description="Settings of Spark that say where and how fast it computes."
+    )
 
 
 class AirflowSettings(Defaulted):
     """Of a pipeline's DAG and its tasks. Callbacks are `module:function`, and get Airflow's context."""
 
-    owner: Name | None = None
-    tags: Annotated[tuple[Name, ...], AfterValidator(distinct)] = ()
-    pool: Name | None = None
-    queue: Name | None = None
-    retries: Annotated[StrictInt, Field(ge=0, lt=1000)] | None = None
-    retry_delay_ms: Duration | None = Field(alias="retry_delay", default=None)
-    task_timeout_ms: Duration | None = Field(alias="task_timeout", default=None)
-    run_timeout_ms: Duration | None = Field(alias="run_timeout", default=None)
-    on_task_failure: Function | None = None
-    on_task_retry: Function | None = None
-    on_run_failure: Function | None = None
-    on_run_success: Function | None = None
-    spark: SparkPlacement = SparkPlacement()
+    owner: Name | None = Field(default=None, description="Whose the DAG is.")
+    tags: Annotated[tuple[Name, ...], AfterValidator(distinct)] = Field(
+        default=(), description="Added to the tag `tidegate`."
+    )
+    pool: Name | None = Field(default=None, description="The pool that its tasks take slots of.")
+    queue: Name | None = Field(default=None, description="The queue that its tasks are sent to.")
+    retries: Annotated[StrictInt, Field(ge=0, lt=1000)] | None = Field(
+        default=None, description="How often a task is tried again. Null: 3 times."
+    )
+    retry_delay_ms: Duration | None = Field(
+        alias="retry_delay", default=None, description="How long the first retry waits. Null: 10 s."
+    )
+    task_timeout_ms: Duration | None = Field(
+        alias="task_timeout", default=None, description="How long a task may take. Null: as long as it takes."
+    )
+    run_timeout_ms: Duration | None = Field(
+        alias="run_timeout", default=None, description="How long a run may take. Null: as long as it takes."
+    )
+    on_task_failure: Function | None = Field(
+        default=None, description="Called when a task has failed for good."
+    )
+    on_task_retry: Function | None = Field(default=None, description="Called before a task is tried again.")
+    on_run_failure: Function | None = Field(default=None, description="Called when a run has failed.")
+    on_run_success: Function | None = Field(default=None, description="Called when a run has succeeded.")
+    spark: SparkPlacement = Field(default=SparkPlacement(), description="What spark-submit is told.")

@@ -18,12 +18,12 @@ def _known(name: str, info: Info) -> str:
 
 
 class DeduplicateColumns(Model):
-    """At most one record per value of the columns within `keep_ms` of the first one's timestamp."""
+    """At most one record per value of the columns within `keep` of the first one's timestamp."""
 
     columns: Annotated[
         tuple[Annotated[str, AfterValidator(_known)], ...], BeforeValidator(filled), AfterValidator(distinct)
-    ]
-    keep_ms: Duration = Field(alias="keep")
+    ] = Field(description="What a repeated record has in common with the first.")
+    keep_ms: Duration = Field(alias="keep", description="For how long after the first one, by timestamps.")
 
 
 def _known_word(written: Any) -> Any:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from tidegate.errors import PipelineInvalid
 from tidegate.spec.airflow import AirflowSettings
@@ -30,10 +30,15 @@ def _check_prefix(prefix: str) -> str:
 
 
 class Defaults(Model):
-    """The file as it is written. `dag_id_prefix`: what the id of each DAG has before its file's name."""
+    """What holds for every pipeline of the folder that does not say it itself."""
 
-    dag_id_prefix: Annotated[str, AfterValidator(_check_prefix)] = ""
-    airflow: AirflowSettings = AirflowSettings()
+    dag_id_prefix: Annotated[str, AfterValidator(_check_prefix)] = Field(
+        default="", description="What the id of each DAG has before its file's name."
+    )
+    airflow: AirflowSettings = Field(
+        default=AirflowSettings(),
+        description="How DAGs stand in Airflow; a pipeline's own word goes first.",
+    )
 
 
 def load_defaults(folder: Path) -> Defaults:

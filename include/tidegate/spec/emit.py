@@ -24,6 +24,14 @@ Clock = Literal["stream", "run"]
 Count = Annotated[StrictInt, Field(ge=1, lt=2**63)]
 
 
+def _clock(default: str) -> Any:
+    """The field that each way to emit has."""
+    return Field(
+        default=default,
+        description="Whose time counts: that of the records (`stream`), or the batches' clocks, too (`run`).",
+    )
+
+
 def _known_emitted(name: str, info: Info) -> str:
     emitted = scope_of(info).stage.emitted
     if emitted is not None and name not in emitted:
@@ -41,8 +49,8 @@ Emitted = Annotated[
 class UpdateEmit(Model):
     """Every accepted record goes out."""
 
-    on: Literal["update"]
-    clock: Clock = "stream"
+    on: Literal["update"] = Field(description="With every record.")
+    clock: Clock = _clock("stream")
 
 
 def _note_compared(equal: Any, info: Info) -> Any:
@@ -56,17 +64,31 @@ def _note_compared(equal: Any, info: Info) -> Any:
 
 
 class ChangeEmit(Model):
-    """A record goes out when its value differs from the last emitted one. In a stage, `columns` is always
-    the columns that are compared, whether they were listed, left over by `ignore`, or all."""
+    """A record goes out when its value differs from the last emitted one.
 
-    on: Literal["change"]
-    columns: Emitted | None = None
-    ignore: Emitted | None = None
-    equal: Annotated[Equal, BeforeValidator(_note_compared)] = "exact"
-    timestamp: StrictBool = False
-    state: Literal["value", "hash"] = "value"
-    heartbeat_ms: Duration | None = Field(alias="heartbeat", default=None)
-    clock: Clock = "stream"
+    In a stage, `columns` is always the columns that are compared, whether they were listed, left over by
+    `ignore`, or all.
+    """
+
+    on: Literal["change"] = Field(description="With a record that changes the value.")
+    columns: Emitted | None = Field(default=None, description="Compare only these columns. Null: all.")
+    ignore: Emitted | None = Field(default=None, description="Compare all columns but these.")
+    equal: Annotated[Equal, BeforeValidator(_note_compared)] = Field(
+        default="exact",
+        description="When two values are the same: `exact`, the same `bytes` as JSON, or one of the forms.",
+    )
+    timestamp: StrictBool = Field(
+        default=False, description="With `equal: bytes`: only with the same timestamp are they the same."
+    )
+    state: Literal["value", "hash"] = Field(
+        default="value", description="Keep the value that went out, or only a hash of it."
+    )
+    heartbeat_ms: Duration | None = Field(
+        alias="heartbeat",
+        default=None,
+        description="An unchanged value goes out all the same so long after the last emission.",
+    )
+    clock: Clock = _clock("stream")
 
     @field_validator("ignore")
     @classmethod
@@ -110,9 +132,16 @@ class ChangeEmit(Model):
 class Buffer(Model):
     """How much may be held back, per topic-partition: keys, or bytes of key and value."""
 
-    max_records: Count | None = None
-    max_bytes: Count | None = None
-    when_full: Literal["emit_early", "shut_down", "spill"] = "emit_early"
+    max_records: Count | None = Field(
+        default=None, description="The most keys (and windows) that are held back, per topic-partition."
+    )
+    max_bytes: Count | None = Field(
+        default=None, description="The most bytes of key and value, per topic-partition."
+    )
+    when_full: Literal["emit_early", "shut_down", "spill"] = Field(
+        default="emit_early",
+        description="The oldest goes out, the batch fails with `BufferFull`, or there is no bound.",
+    )
 
     @model_validator(mode="after")
     def _is_bounded(self) -> Buffer:
@@ -125,7 +154,10 @@ class Buffer(Model):
 class FinalBuffer(Buffer):
     """That of `on: window_close`, which never emits early."""
 
-    when_full: Literal["emit_early", "shut_down", "spill"] = "shut_down"
+    when_full: Literal["emit_early", "shut_down", "spill"] = Field(
+        default="shut_down",
+        description="The batch fails with `BufferFull`, or there is no bound; `emit_early` is refused.",
+    )
 
     @field_validator("when_full")
     @classmethod
@@ -139,29 +171,35 @@ class FinalBuffer(Buffer):
 class WindowCloseEmit(Model):
     """Once per key and window, when the window is over."""
 
-    on: Literal["window_close"]
-    buffer: FinalBuffer | None = None
-    clock: Clock = "run"
+    on: Literal["window_close"] = Field(description="Once per key and window, when that is over.")
+    buffer: FinalBuffer | None = Field(default=None, description="A bound of what is held back.")
+    clock: Clock = _clock("run")
 
 
 class TimeLimitEmit(Model):
-    """At most once in `after_ms`: that long after the first value that is held back, with the newest."""
+    """At most once in `after`: that long after the first value that is held back, with the newest."""
 
-    on: Literal["time_limit"]
-    after_ms: Duration = Field(alias="after")
-    buffer: Buffer | None = None
-    clock: Clock = "run"
+    on: Literal["time_limit"] = Field(description="Not more often than.")
+    after_ms: Duration = Field(
+        alias="after", description="How long after the first value that waits the newest goes out."
+    )
+    buffer: Buffer | None = Field(default=None, description="A bound of what is held back.")
+    clock: Clock = _clock("run")
 
 
 class ThresholdEmit(Model):
     """When enough has gathered, by number, bytes or time; what went out is removed."""
 
-    on: Literal["threshold"]
-    count: Count | None = None
-    max_bytes: Count | None = None
-    after_ms: Duration | None = Field(alias="after", default=None)
-    since: Literal["first_event", "last_flush"] = "first_event"
-    clock: Clock = "run"
+    on: Literal["threshold"] = Field(description="When enough has gathered.")
+    count: Count | None = Field(default=None, description="So many records.")
+    max_bytes: Count | None = Field(
+        default=None, description="So many bytes of events, with `reduce: collect`; none is larger."
+    )
+    after_ms: Duration | None = Field(alias="after", default=None, description="So long, whatever came.")
+    since: Literal["first_event", "last_flush"] = Field(
+        default="first_event", description="With what `after` starts."
+    )
+    clock: Clock = _clock("run")
 
     @field_validator("max_bytes")
     @classmethod
@@ -183,11 +221,11 @@ class ThresholdEmit(Model):
 
 
 class IntervalEmit(Model):
-    """At the first multiple of `every_ms` after the first value since the last emission."""
+    """At the first multiple of `every` after the first value since the last emission."""
 
-    on: Literal["interval"]
-    every_ms: Duration = Field(alias="every")
-    clock: Clock = "run"
+    on: Literal["interval"] = Field(description="At even times.")
+    every_ms: Duration = Field(alias="every", description="At its next multiple since 1970.")
+    clock: Clock = _clock("run")
 
 
 Emit = Annotated[

@@ -11,6 +11,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Discriminator,
+    Field,
     InstanceOf,
     PrivateAttr,
     Tag,
@@ -113,7 +114,7 @@ class Within(Model):
     within: Annotated[
         dict[Annotated[str, AfterValidator(_compared_number)], Tolerance],
         AfterValidator(_filled_mapping),
-    ]
+    ] = Field(description="Column: how far from the last emitted number still counts as the same.")
 
 
 class SqlEqual(Model):
@@ -121,13 +122,15 @@ class SqlEqual(Model):
 
     sql: Annotated[
         InstanceOf[Condition], BeforeValidator(_over_old_and_new), WithJsonSchema({"type": "string"})
-    ]
+    ] = Field(description="A condition over `old.x` and `new.x`; true: the same.")
 
 
 class PythonEqual(Model):
     """The same when a function, called with both values as dicts, answers True."""
 
-    python: Annotated[str, AfterValidator(check_function)]
+    python: Annotated[str, AfterValidator(check_function)] = Field(
+        description="`module:function` of two dicts, in a module that TIDEGATE_PYTHON_MODULES lists."
+    )
     _digest: str | None = PrivateAttr(default=None)
 
     @property

@@ -24,7 +24,9 @@ _DEFINITION = "#/$defs/"
 
 
 def file_schema(kind: str) -> dict[str, Any]:
-    """Of a `pipeline` file, or of the file of `defaults` beside it. Each field says how it is written."""
+    """Of a `pipeline` file, or of the file of `defaults` beside it. Each field says what it is, and how it is
+    written.
+    """
     model, grammar = _FILES[kind]
     schema = model.model_json_schema(schema_generator=_Generator)
     _describe(schema, (), schema, grammar)
@@ -42,7 +44,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _describe(part: dict[str, Any], route: tuple[str, ...], whole: dict[str, Any], grammar: Grammar) -> None:
-    """Give each field below `part` its example; of a model in several places that of the last one."""
+    """Give each field below `part` its example; of a model in several places that of the first one."""
     if "$ref" in part:
         _describe(whole["$defs"][part["$ref"].removeprefix(_DEFINITION)], route, whole, grammar)
     for choice in (*part.get("anyOf", ()), *part.get("oneOf", ())):
@@ -51,6 +53,8 @@ def _describe(part: dict[str, Any], route: tuple[str, ...], whole: dict[str, Any
         _describe(part["items"], (*route, "*"), whole, grammar)
     for name, field in part.get("properties", {}).items():
         example = grammar.examples.get(".".join((*route, name)))
-        if example is not None:
-            field["description"] = f"Such as `{example}`."
+        if "const" in field:
+            example = f"{name}: {field['const']}"
+        if example is not None and "Such as" not in field["description"]:
+            field["description"] = f"{field['description']} Such as `{example}`."
         _describe(field, (*route, name), whole, grammar)

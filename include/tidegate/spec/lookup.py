@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
@@ -75,16 +75,18 @@ class Lookup(Model):
     `window_start` and `window_end` in epoch milliseconds.
     """
 
-    table: Annotated[str, AfterValidator(_check_table)]
+    table: Annotated[str, AfterValidator(_check_table)] = Field(
+        description="`pipeline/stage`, another pipeline's state, or path or URL of a Delta table."
+    )
     on: Annotated[
         tuple[Annotated[str, AfterValidator(_check_on)], ...],
         BeforeValidator(filled),
         AfterValidator(distinct),
-    ]
+    ] = Field(description="Columns that are equal in the record and the row; `key` is the record's key.")
     columns: Annotated[
         tuple[Annotated[str, AfterValidator(names.check_column), AfterValidator(_note_column)], ...],
         BeforeValidator(filled),
-    ]
+    ] = Field(description="The columns that are added, under their names.")
 
     @property
     def state(self) -> tuple[str, str] | None:

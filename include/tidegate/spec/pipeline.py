@@ -26,8 +26,13 @@ from tidegate.spec.stage import Stage
 class Quality(Model):
     """Which suite the outbox has to pass, and what happens when it does not."""
 
-    suite: Annotated[str, AfterValidator(names.check_suite)]
-    on_failure: Literal["stop", "warn"] = "stop"
+    suite: Annotated[str, AfterValidator(names.check_suite)] = Field(
+        description="The suite's name: that of its file in the folder of expectations, without `.json`."
+    )
+    on_failure: Literal["stop", "warn"] = Field(
+        default="stop",
+        description="`stop`: the batch halts, and nothing of it is visible. `warn`: it is told, and goes on.",
+    )
 
 
 def _read_schedule(text: str) -> str:
@@ -63,29 +68,58 @@ class Scheduling(Model):
     What is excluded is of the DAG and not of a batch: plans do not keep it.
     """
 
-    pipeline: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)]
-    generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = 1
-    schedule: Annotated[str, AfterValidator(_read_schedule)] | None = None
-    timezone: Annotated[str, AfterValidator(check_timezone)] = Field(default=UTC, exclude=True)
-    start_date: Annotated[datetime | None, BeforeValidator(_read_start_date)] = Field(
-        default=None, exclude=True
+    pipeline: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
+        description="The pipeline's name: its state, output and progress are kept under it."
     )
-    catchup: Annotated[StrictBool, AfterValidator(_since_when)] = Field(default=False, exclude=True)
-    deadline_ms: Duration | None = Field(alias="deadline", default=None, exclude=True)
-    tasks: Literal["five", "one"] = "five"
-    """How many tasks of Airflow a batch is: one for each step, or a single one for all of them."""
-
-    airflow: AirflowSettings = Field(default=AirflowSettings(), exclude=True)
+    generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = Field(
+        default=1, description="Another number has a state, an output and a progress of its own."
+    )
+    schedule: Annotated[str, AfterValidator(_read_schedule)] | None = Field(
+        default=None,
+        description="When runs start: cron in `timezone`, or a preset. Null: only when triggered.",
+    )
+    timezone: Annotated[str, AfterValidator(check_timezone)] = Field(
+        default=UTC, exclude=True, description="The IANA time zone that `schedule` is in."
+    )
+    start_date: Annotated[datetime | None, BeforeValidator(_read_start_date)] = Field(
+        default=None,
+        exclude=True,
+        description="When the first interval begins: a day, or a time with a zone. Null: long ago.",
+    )
+    catchup: Annotated[StrictBool, AfterValidator(_since_when)] = Field(
+        default=False,
+        exclude=True,
+        description="Whether intervals since `start_date` that had no run get one, in order.",
+    )
+    deadline_ms: Duration | None = Field(
+        alias="deadline",
+        default=None,
+        exclude=True,
+        description="A run that is not through so long after it was queued is told of.",
+    )
+    tasks: Literal["five", "one"] = Field(
+        default="five",
+        description="Airflow's tasks of a batch: one for each step, or a single one for all of them.",
+    )
+    airflow: AirflowSettings = Field(
+        default=AirflowSettings(), exclude=True, description="How its DAG stands in Airflow."
+    )
 
 
 class Written(Scheduling):
     """A pipeline as it is written."""
 
-    source: Source
-    lookup: tuple[Lookup, ...] = ()
-    stages: Annotated[tuple[Stage, ...], BeforeValidator(filled)]
-    sinks: tuple[Sink, ...] = ()
-    quality: Quality | None = None
+    source: Source = Field(description="Which records are read, and what they are made of.")
+    lookup: tuple[Lookup, ...] = Field(
+        default=(), description="Columns that are added to each record from other tables."
+    )
+    stages: Annotated[tuple[Stage, ...], BeforeValidator(filled)] = Field(
+        description="One or more; each but the first reads what the one before it emits."
+    )
+    sinks: tuple[Sink, ...] = Field(default=(), description="Where emissions go; at least one.")
+    quality: Quality | None = Field(
+        default=None, description="The suite that a batch's emissions have to pass before it is committed."
+    )
 
     @field_validator("sinks")
     @classmethod

@@ -81,8 +81,8 @@ class MessageRules:
 class SinkModel(Model):
     """What every kind has: a stage, and whether the key's columns are wanted. The rest are its own fields."""
 
-    stage: OfStage = None
-    with_key: WithKey = False
+    stage: OfStage = Field(default=None, description="Whose emissions it gets. Null: the last stage's.")
+    with_key: WithKey = Field(default=False, description="Whether the key's columns are in the value, too.")
 
     @property
     @abstractmethod
@@ -106,18 +106,21 @@ class SinkModel(Model):
 
 
 class KafkaSink(SinkModel):
-    """Emissions go to a topic; with `with_key` the key columns are in the value too.
+    """Emissions go to a topic."""
 
-    `connection`: the Kafka cluster, by its name; without one TIDEGATE_KAFKA, whichever the source's is.
-    `too_large`: whether an emission that Kafka would not take halts the batch, or is quarantined.
-    `refused_timestamp`: the same, for one whose timestamp the topic would not take.
-    """
-
-    kind: Literal["kafka"]
-    connection: Annotated[str, AfterValidator(names.check_kafka_connection)] | None = None
-    topic: Annotated[Topic, AfterValidator(_not_a_source)]
-    too_large: Treatment = "halt"
-    refused_timestamp: Treatment = "halt"
+    kind: Literal["kafka"] = Field(description="A topic.")
+    connection: Annotated[str, AfterValidator(names.check_kafka_connection)] | None = Field(
+        default=None,
+        description="The Kafka cluster, by its name. Null: TIDEGATE_KAFKA, whichever the source's is.",
+    )
+    topic: Annotated[Topic, AfterValidator(_not_a_source)] = Field(description="The topic; not the source's.")
+    too_large: Treatment = Field(
+        default="halt",
+        description="What an emission that Kafka would not take does: halt the batch, or go into quarantine.",
+    )
+    refused_timestamp: Treatment = Field(
+        default="halt", description="The same, for one whose timestamp the topic would not take."
+    )
 
     @property
     def name(self) -> str:
@@ -143,8 +146,11 @@ class KafkaSink(SinkModel):
 class TableSink(SinkModel):
     """Emissions go to a table: a name under the lake, an absolute path, or where the lake puts it."""
 
-    kind: Literal["table"]
-    path: Annotated[str, AfterValidator(names.check_table_path)] | None = None
+    kind: Literal["table"] = Field(description="A Delta table.")
+    path: Annotated[str, AfterValidator(names.check_table_path)] | None = Field(
+        default=None,
+        description="A name under the lake, or an absolute path. Null: the lake's place, per generation.",
+    )
 
     @property
     def name(self) -> str:
@@ -164,10 +170,16 @@ class SqlSink(SinkModel):
     capitals for a `connection`.
     """
 
-    kind: Literal["sql"]
-    table: Annotated[str, AfterValidator(names.check_sql_table)]
-    connection: Annotated[str, AfterValidator(names.check_connection)] | None = None
-    mode: Annotated[Literal["append", "upsert"], AfterValidator(_upsertable)] = "append"
+    kind: Literal["sql"] = Field(description="A table of a SQL database.")
+    table: Annotated[str, AfterValidator(names.check_sql_table)] = Field(
+        description="The table, with its schema if it has one; made if it is not there."
+    )
+    connection: Annotated[str, AfterValidator(names.check_connection)] | None = Field(
+        default=None, description="The database, by its name. Null: TIDEGATE_SQL."
+    )
+    mode: Annotated[Literal["append", "upsert"], AfterValidator(_upsertable)] = Field(
+        default="append", description="A row for each emission, or one for each key (and window)."
+    )
 
     @property
     def name(self) -> str:

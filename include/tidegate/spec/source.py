@@ -155,20 +155,38 @@ class Source(Model):
 
     connection: Annotated[
         Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
-    ] = None
-    topics: Topics
-    format: Literal["json", "string", "bytes"]
-    columns: Columns = Field(default=None)  # type: ignore[arg-type]  # resolved while reading
-    explode: Annotated[str | None, AfterValidator(_is_array)] = None
+    ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
+    topics: Topics = Field(description="The topics that are read.")
+    format: Literal["json", "string", "bytes"] = Field(
+        description="What a record's value is. `string` and `bytes` have the one column `value`."
+    )
+    columns: Columns = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="The columns of JSON records as `name type, …`, with Spark's names of types.",
+    )
+    explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
+        default=None, description="An array column, of which each element becomes a record."
+    )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_known_key)], ...] | None,
         BeforeValidator(filled),
         AfterValidator(_note_key),
-    ] = None
-    timestamp: Annotated[str, AfterValidator(_known_time)] = "record"
-    deduplicate: Deduplicate = "offset"
-    max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = None
-    start: Start = "earliest"
+    ] = Field(default=None, description="The columns of the key. Null: the record's own key, as text.")
+    timestamp: Annotated[str, AfterValidator(_known_time)] = Field(
+        default="record",
+        description="When it happened: `record`, Kafka's timestamp, or a column: epoch ms or a timestamp.",
+    )
+    deduplicate: Deduplicate = Field(
+        default="offset",
+        description="By what a repeated record is known: its offset, its root position, or columns.",
+    )
+    max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
+        default=None, description="The most records of a batch. Null: no bound."
+    )
+    start: Start = Field(
+        default="earliest",
+        description="Where the first batch begins: `earliest`, `latest`, a time with a zone, or epoch ms.",
+    )
 
     @property
     def cluster(self) -> Connection:

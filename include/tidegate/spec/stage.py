@@ -173,18 +173,36 @@ Select = Annotated[
 class Stage(Model):
     """One step that keeps state per key: `reduce` folds records into a value, `emit` lets it out."""
 
-    name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)]
+    name: Annotated[str, AfterValidator(names.check_name), AfterValidator(_note_name)] = Field(
+        description="The stage's name, unique in the file."
+    )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_key_column)], ...] | None,
         BeforeValidator(_unkeyed),
         AfterValidator(_note_key),
-    ] = None
-    window: Annotated[Window | None, AfterValidator(_note_window)] = None
-    reduce: Reduce = "latest"
-    select: Select = Field(default=None)  # type: ignore[arg-type]  # resolved while reading
-    emit: Emit
-    where: Annotated[str, AfterValidator(_over_emitted)] | None = None
-    on_error: Literal["stop", "quarantine"] = "stop"
+    ] = Field(
+        default=None,
+        description="Of a later stage: other key columns, from what the stage before emits or its key.",
+    )
+    window: Annotated[Window | None, AfterValidator(_note_window)] = Field(
+        default=None, description="State is kept per key and window. Null: per key."
+    )
+    reduce: Reduce = Field(
+        default="latest",
+        description="What a key's records become: the `latest`, a list (`collect`), or aggregates by name.",
+    )
+    select: Select = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="Emitted columns by deterministic Spark SQL expressions. Null: all columns.",
+    )
+    emit: Emit = Field(description="When the value goes out.")
+    where: Annotated[str, AfterValidator(_over_emitted)] | None = Field(
+        default=None, description="A condition: of what would go out, what fulfils it does."
+    )
+    on_error: Literal["stop", "quarantine"] = Field(
+        default="stop",
+        description="What a record that the stage cannot use does: fail the batch, or go into quarantine.",
+    )
     _condition: Condition | None = PrivateAttr(default=None)
     _types: dict[str, str | None] | None = PrivateAttr(default=None)
 

@@ -14,19 +14,26 @@ from tidegate.spec.scope import Model
 KINDS = ("tumbling", "hopping", "session")
 
 
+_GRACE: Any = Field(
+    alias="grace",
+    default="0ms",  # read like a written one
+    description="How long after its end a window still takes records.",
+)
+
+
 class TumblingWindow(Model):
     """Windows of one size, side by side, aligned to the epoch."""
 
-    size_ms: Duration = Field(alias="tumbling")
-    grace_ms: Grace = Field(alias="grace", default="0ms")  # type: ignore[assignment]  # read like a written one
+    size_ms: Duration = Field(alias="tumbling", description="The windows' size.")
+    grace_ms: Grace = _GRACE
 
 
 class HoppingWindow(Model):
     """Windows of one size, of which one starts every so often, aligned to the epoch."""
 
-    size_ms: Duration = Field(alias="hopping")
-    every_ms: Duration = Field(alias="every")
-    grace_ms: Grace = Field(alias="grace", default="0ms")  # type: ignore[assignment]
+    size_ms: Duration = Field(alias="hopping", description="The windows' size.")
+    every_ms: Duration = Field(alias="every", description="How long after the last one a window starts.")
+    grace_ms: Grace = _GRACE
 
     @field_validator("every_ms")
     @classmethod
@@ -42,8 +49,10 @@ class HoppingWindow(Model):
 class SessionWindow(Model):
     """A window as long as records follow each other within the gap."""
 
-    gap_ms: Duration = Field(alias="session")
-    grace_ms: Grace = Field(alias="grace", default="0ms")  # type: ignore[assignment]
+    gap_ms: Duration = Field(
+        alias="session", description="The gap: a record that comes later begins another window."
+    )
+    grace_ms: Grace = _GRACE
 
 
 def _has_one_kind(written: Any) -> Any:

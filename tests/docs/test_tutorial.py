@@ -1,0 +1,126 @@
+"""docs/tutorial.md, done: each file is written and each command run as it stands there.
+
+Of its commands only `make` is not run, which installs and starts: the test's broker and Spark Connect server
+stand for what `make up` leaves running, and the variables that it prints are theirs. Airflow has no part in
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tidegate.local.broker import KafkaBroker
+from tidegate.local.spark_server import SparkServer
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorial.md").read_text()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Code of the page: `title` is a file's name, `output` what the page shows below a command."""
+
+    language: str
+    title: str
+    text: str
+    output: str = ""
+
+
+def blocks() -> Iterator[Block]:
+    """The page's code in order, with the output in the block that it belongs to."""
+    last = None
+    for language, title, text in re.findall(
+        r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE
+    ):
+        if language == "text":
+            assert last is not None
+            last = replace(last, output=text)
+        else:
+            if last is not None:
+                yield last
+            last = Block(language, title, text)
+    if last is not None:
+        yield last
+
+
+def done_by_the_test(block: Block) -> bool:
+    """What `make` does, and what it prints."""
+    return block.text.startswith("make ") or "as printed" in block.text
+
+
+def run(block: Block, folder: Path, environment: dict[str, str]) -> tuple[Path, dict[str, str]]:
+    """Run a block in bash, and look for what the page shows. Returns folder and environment after it."""
+    note = folder / ".after"
+    script = f"{block.text}\nfailed=$?; env -0 > '{note}'; pwd > '{note}.folder'; exit $failed"
+    expected = re.search(r"# exit code (\d+)", block.text)
+    result = subprocess.run(
+        ["bash", "-e" if expected is None else "+e", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = result.stdout + result.stderr
+    assert result.returncode == (int(expected[1]) if expected else 0), printed
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    for shown in block.output.splitlines():
+        pattern = ".*".join(map(re.escape, " ".join(shown.split()).split("…")))
+        assert any(re.fullmatch(pattern, line) for line in lines), f"{shown}\nis not in\n{printed}"
+    after = dict(entry.split("=", 1) for entry in note.read_text().split("\0") if entry)
+    place = Path(f"{note}.folder").read_text().strip()
+    return Path(place), after
+
+
+@pytest.fixture
+def environment(broker: KafkaBroker, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """That of a shell after the page's first `export`."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with SparkServer(home, conf={"spark.master": "local[2]"}) as spark:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+        yield {
+            **inherited,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "COLUMNS": "200",  # tables are not folded
+            "TIDEGATE_HOME": str(home),
+            "TIDEGATE_KAFKA": broker.bootstrap_servers,
+            "TIDEGATE_SPARK_MASTER": spark.url,
+        }
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_every_command_and_file_of_the_tutorial_works_as_it_says(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path
+    ran = 0
+    for block in blocks():
+        if block.title:
+            (folder / block.title).write_text(block.text)
+        elif not done_by_the_test(block):
+            assert block.language == "sh"
+            folder, environment = run(block, folder, environment)
+            ran += 1
+    assert ran > 10
+
+
+def test_only_make_and_what_it_prints_are_left_to_the_test() -> None:
+    lines = [line for block in blocks() if done_by_the_test(block) for line in block.text.splitlines()]
+    assert [line.partition("=")[0] for line in lines] == [
+        *("make up", "export TIDEGATE_HOME", "export PATH", "make down")
+    ]
+
+
+def test_the_page_has_a_path_for_each_file_that_it_writes() -> None:
+    titles = [block.title for block in blocks() if block.language in ("yaml", "json", "python")]
+    assert len(titles) >= 6
+    assert "" not in titles
