@@ -75,4 +75,8 @@ def failure_message(context: Any, pipeline: str, generation: int) -> str:
     with suppress(Exception), own_environment():
         export_ledger()
         told = noted_failure(pipeline, generation, context["dag_run"].run_id)
+    if told is None and error is None:  # as of a run, whose failure is that of one of its tasks
+        told = (
+            "The ledger has no note of why. The log of the task that failed has more; the next run goes on."
+        )
     return told or f"{type(error).__name__}: {error}. The log of the task has more; the next run goes on."

@@ -105,4 +105,7 @@ class AirflowSettings(Defaulted):
     on_task_retry: Function | None = None
     on_run_failure: Function | None = None
     on_run_success: Function | None = None
+    approve_promotion: StrictBool | None = None
+    """Whether a person approves each promotion of the pipeline before it is decided."""
+
     spark: SparkPlacement = SparkPlacement()
