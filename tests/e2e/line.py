@@ -74,7 +74,7 @@ def running_line(
 ) -> Iterator[Line]:
     """File name without `.yaml` -> text, each with a topic of that name. `env`: what everybody finds."""
     (home / "jars").symlink_to(installed / "jars", target_is_directory=True)
-    (home / "pipelines").mkdir()
+    (home / "pipelines").mkdir(exist_ok=True)
     for name, text in pipelines.items():
         (home / "pipelines" / f"{name}.yaml").write_text(text)
     with ExitStack() as end:
