@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from tidegate.spec import Connection, Pipeline
 
 log = logging.getLogger(__name__)
-_WAIT_FOR_LEASE = timedelta(seconds=5)
+_WAIT_FOR_LEASE = timedelta(seconds=15)
+"""Longer than a busy scheduler takes to hear that a task has ended: one that it has queued again by then it
+takes for killed, and that is a try.
+"""
+
 Result = TypeVar("Result")
 
 

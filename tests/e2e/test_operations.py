@@ -152,8 +152,7 @@ def test_who_waits_for_the_lease_occupies_no_worker_and_a_missed_deadline_says_t
 
     def missed() -> list[str]:
         lease.renew()
-        logs = (line.folder / "airflow" / "logs").rglob("*.log")
-        lines = [entry for log in logs for entry in log.read_text(errors="replace").splitlines()]
+        lines = line.airflow.log.read_text(errors="replace").splitlines()
         return [entry for entry in lines if "late, run waits has missed its deadline" in entry]
 
     until(waits, "the run waits, and nobody is at work")

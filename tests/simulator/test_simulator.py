@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulator import planted_publisher, planted_steps, planted_worlds
+from tests.simulator import planted_cover, planted_publisher, planted_steps, planted_worlds
 from tests.simulator.app import simulated
 from tests.simulator.many import Sum, simulate_many
 from tests.simulator.planted import PLANTED
@@ -43,6 +43,7 @@ PER_TEN_THOUSAND = {
     "cleared after its batch was removed": 20,
     "topic recreated": 200,
     "log truncated": 200,
+    "runs of several batches": 700,
     "grammar stricter": 1000,
     "grammar stricter after a plan": 750,
 }
@@ -50,6 +51,7 @@ PER_TEN_THOUSAND = {
 FEW_SEEDS = range(100)
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+assert planted_cover
 assert planted_publisher
 assert planted_steps
 assert planted_worlds
