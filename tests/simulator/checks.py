@@ -146,7 +146,7 @@ class Watch:
         if interval is None:
             return
         for plan in own:
-            beyond = {at: end for at, end in plan.ends.items() if end > max(interval[at], own[0].ends[at])}
+            beyond = [each for each in plan.ranges if each.span and each.end > _end_of(interval, each)]
             require(not beyond, f"{plan.run_id} has read up to {beyond}, and its interval ends at {interval}")
         unread = {at: end for at, end in interval.items() if own[-1].ends[at] < end}
         is_at_an_end = plans[-1] is not own[-1] or not own[-1].span
@@ -174,6 +174,10 @@ class Watch:
 
     def _add_publication(self, seq: int, sink: str, records: int) -> None:
         require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")
+
+
+def _end_of(interval: Mapping[tuple[str, int], int], partition: OffsetRange) -> int:
+    return interval.get((partition.topic, partition.partition), 0)
 
 
 def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Counter[str]:
