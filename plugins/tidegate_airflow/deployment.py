@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.spec import AirflowSettings, Defaults, Scheduling, SparkPlacement
+from tidegate_airflow.failures import failure_message
 
 SPARK_CONNECTION = "spark_default"
 
@@ -44,12 +45,16 @@ class Deployment:
         settings = pipeline.airflow.over(self.defaults.airflow)
         ours = {
             "dagrun_timeout": _duration(settings.run_timeout_ms),
-            "on_failure_callback": _callback(settings.on_run_failure),
+            "on_failure_callback": _failure_callback(settings.on_run_failure, pipeline),
             "on_success_callback": _callback(settings.on_run_success),
         }
         tags = [*own.get("tags", ()), *settings.tags]
-        tasks = self._task_arguments(settings, own.get("default_args", {}))
+        tasks = self._task_arguments(pipeline, settings, own.get("default_args", {}))
         return _added(own, ours) | {"tags": tags, "default_args": tasks}
+
+    def approves_promotions(self, pipeline: Scheduling) -> bool:
+        """Whether a person has to approve that another generation of a pipeline takes charge."""
+        return bool(pipeline.airflow.over(self.defaults.airflow).approve_promotion)
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
         """How long a step may take that computes and sends nothing; `own` is the factory's."""
@@ -61,13 +66,15 @@ class Deployment:
         spark = pipeline.airflow.over(self.defaults.airflow).spark
         return {**own, **_spark_arguments(spark)}
 
-    def _task_arguments(self, settings: AirflowSettings, own: Mapping[str, Any]) -> dict[str, Any]:
+    def _task_arguments(
+        self, pipeline: Scheduling, settings: AirflowSettings, own: Mapping[str, Any]
+    ) -> dict[str, Any]:
         ours = {
             **{name: getattr(settings, name) for name in ("owner", "pool", "queue", "retries")},
             "retry_delay": _duration(settings.retry_delay_ms),
             "execution_timeout": _duration(settings.task_timeout_ms),
-            "on_failure_callback": _callback(settings.on_task_failure),
-            "on_retry_callback": _callback(settings.on_task_retry),
+            "on_failure_callback": _failure_callback(settings.on_task_failure, pipeline),
+            "on_retry_callback": _failure_callback(settings.on_task_retry, pipeline),
             "pre_execute": None if self.folder is None else partial(_use_pipelines, str(self.folder)),
         }
         return _added(own, ours)
@@ -116,9 +123,18 @@ def _callback(name: str | None) -> Any:
     return None if name is None else partial(_call, name)
 
 
+def _failure_callback(name: str | None, pipeline: Scheduling) -> Any:
+    """The same, with the failure's `cause` in its context: one sentence, and what to do."""
+    return None if name is None else partial(_call_with_cause, name, pipeline.pipeline, pipeline.generation)
+
+
 def _call(name: str, context: Any) -> Any:
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)(context)
+
+
+def _call_with_cause(name: str, pipeline: str, generation: int, context: Any) -> Any:
+    return _call(name, {**context, "cause": failure_message(context, pipeline, generation)})
 
 
 def _use_pipelines(folder: str, context: Any) -> None:

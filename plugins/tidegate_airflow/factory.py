@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,8 @@ LONGEST_STEP = timedelta(hours=1)
 
 def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG]:
     """DAG id -> DAG, one per file in the pipelines folder and named after it, so that two generations of a
-    pipeline can run side by side. A file with mistakes keeps its DAG, whose first task fails with them.
+    pipeline can run side by side. A file with mistakes keeps its DAG, whose first task fails with them. And
+    one per pipeline whose promotions a person has to approve (see `promotion`).
 
     `folder`: where the pipelines are, here and on every worker; None: TIDEGATE_PIPELINES says so. Raises
     SettingsInvalid when it is not there, PipelineInvalid for mistakes in its `defaults.yaml`.
@@ -64,6 +65,8 @@ def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG
     pipelines, errors = load_pipelines(settings.pipelines)
     dags = [_pipeline_dag(name, pipeline, settings, deployment) for name, pipeline in pipelines.items()]
     dags += [_broken_dag(error, settings, deployment) for error in errors]
+    legible = [_legible(error, settings) for error in errors]
+    dags += _promotion_dags([*pipelines.values(), *legible], deployment)
     return {dag.dag_id: dag for dag in dags}
 
 
@@ -197,15 +200,30 @@ def _broken_dag(error: PipelineInvalid, settings: Settings, deployment: Deployme
     """The DAG of a file with mistakes, with its id, its tasks and its schedule: runs that are under way go on
     as they were planned, and of each new one the first task fails with the mistakes, as it finds them.
     """
-    file = Path(error.problems[0].file)
-    scheduling = legible_scheduling(_text_of(file), recall_text(settings.home, file.stem))
-    if scheduling is None:
-        scheduling = Scheduling.model_construct(pipeline=file.stem)
+    file, scheduling = Path(error.problems[0].file), _legible(error, settings)
     problems = "\n".join(f"* {problem}" for problem in error.problems)
     arguments = deployment.dag_arguments(scheduling, _own_arguments(scheduling))
     arguments["tags"] = [*arguments["tags"], "invalid pipeline file"]
     arguments["doc_md"] = f"**{file.name} has mistakes:**\n\n{problems}\n"
     return _dag(file.stem, scheduling, settings, deployment, arguments)
+
+
+def _legible(error: PipelineInvalid, settings: Settings) -> Scheduling:
+    """What a file with mistakes still says of its pipeline and schedule."""
+    file = Path(error.problems[0].file)
+    scheduling = legible_scheduling(_text_of(file), recall_text(settings.home, file.stem))
+    return scheduling or Scheduling.model_construct(pipeline=file.stem)
+
+
+def _promotion_dags(schedulings: Iterable[Scheduling], deployment: Deployment) -> Iterator[DAG]:
+    """One for each pipeline of which a file asks that promotions are approved."""
+    asking = {one.pipeline: one for one in schedulings if deployment.approves_promotions(one)}
+    if asking:
+        from tidegate_airflow.promotion import promotion_dag  # not imported where no pipeline asks for it
+    for pipeline, scheduling in asking.items():
+        arguments = deployment.dag_arguments(scheduling, _own_arguments(scheduling))
+        dag_id = deployment.defaults.promotion_dag_id(pipeline)
+        yield promotion_dag(dag_id, pipeline, {"start_date": START, **arguments})
 
 
 def _text_of(file: Path) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from typing import Any
+
+from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 
 from tidegate_airflow.connections import export_ledger, own_environment
 
@@ -36,13 +39,32 @@ def log_failure(context: Any, pipeline: str, generation: int) -> None:
     log.error("%s, run %s: %s", context["dag"].dag_id, run_id, failure_message(context, pipeline, generation))
 
 
-@own_environment()
 def log_missed_deadline(context: Any, pipeline: str, generation: int) -> None:
     """The callback of a pipeline's `deadline`: what a run is doing that is not through in time."""
-    export_ledger()
     run = context["dag_run"]
-    doing = run_progress(pipeline, generation, run["dag_run_id"])
+    try:
+        doing = _progress_in_callback(pipeline, generation, run["dag_run_id"])
+    except Exception as error:  # whatever keeps the ledger from being asked, the deadline is missed
+        doing = f"What it is doing cannot be told: {type(error).__name__}: {error}"
     log.error("%s, run %s has missed its deadline. %s", run["dag_id"], run["dag_run_id"], doing)
+
+
+@own_environment()
+def _progress_in_callback(pipeline: str, generation: int, run_id: str) -> str:
+    """Airflow's API refuses the callbacks of deadlines any connection: they are of no task. So the ledger is
+    that of the environment. Raises SettingsInvalid where that names none: the default would be an empty one.
+    """
+    from tidegate.errors import SettingsInvalid
+
+    try:
+        export_ledger()
+    except AirflowSecretsBackendAccessDenied as error:
+        if not os.environ.get("TIDEGATE_LEDGER"):
+            raise SettingsInvalid(
+                "Airflow gives the callbacks of deadlines no connection",
+                "Set TIDEGATE_LEDGER where its executor runs.",
+            ) from error
+    return run_progress(pipeline, generation, run_id)
 
 
 def run_progress(pipeline: str, generation: int, run_id: str) -> str:
@@ -75,4 +97,8 @@ def failure_message(context: Any, pipeline: str, generation: int) -> str:
     with suppress(Exception), own_environment():
         export_ledger()
         told = noted_failure(pipeline, generation, context["dag_run"].run_id)
+    if told is None and error is None:  # as of a run, whose failure is that of one of its tasks
+        told = (
+            "The ledger has no note of why. The log of the task that failed has more; the next run goes on."
+        )
     return told or f"{type(error).__name__}: {error}. The log of the task has more; the next run goes on."

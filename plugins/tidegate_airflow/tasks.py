@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from tidegate.spec import Pipeline
 
 log = logging.getLogger(__name__)
-_WAIT_FOR_LEASE = timedelta(seconds=5)
+_WAIT_FOR_LEASE = timedelta(seconds=15)
+"""Longer than a busy scheduler takes to hear that a task has ended: one that it has queued again by then it
+takes for killed, and that is a try.
+"""
+
 Result = TypeVar("Result")
 
 
@@ -58,8 +62,8 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> b
         _wait_for_turn(context["dag_run"])
     for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
         with suppress(Halted, PlanUnreadable):  # which the plan step says, and goes on
-            _connected(app, orphan)
-    outcome = protocol.plan_batch(_connected(app, stream, pipeline), pipeline, trigger)
+            connected(app, orphan)
+    outcome = protocol.plan_batch(connected(app, stream, pipeline), pipeline, trigger)
     log.info("Plan: %s", outcome.note)
     remember_text(app.settings.home, pipeline_file, pipeline.text)
     return outcome.plan is not None
@@ -144,7 +148,7 @@ def compute(pipeline: str, generation: int, run: str, server: str, *, preload: b
             return open_session(server, name=app.session_name(plan.stream))
 
         opener = protocol.preloading_quality(plan, open_named) if preload else open_named
-        attempt = protocol.compute_batch(_connected(app, plan.stream), plan, run, opener)
+        attempt = protocol.compute_batch(connected(app, plan.stream), plan, run, opener)
         return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
 
     result = run_step(work)
@@ -300,7 +304,7 @@ def _step(
         plan = planned_for(app, pipeline, generation, run)
         if plan is None:
             return LONG_DONE
-        app = _connected(app, plan.stream)
+        app = connected(app, plan.stream)
         return work(app, plan) if work is not None else str(getattr(protocol, name)(app, plan, run))
 
     result = run_step(step)
@@ -308,7 +312,7 @@ def _step(
     return result
 
 
-def _connected(app: App, stream: Stream, *more: Pipeline) -> App:
+def connected(app: App, stream: Stream, *more: Pipeline) -> App:
     """The app with Airflow's connections that the stream's batches, and `more`, work with."""
     from tidegate import protocol
     from tidegate.settings import Settings

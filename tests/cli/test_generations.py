@@ -115,3 +115,14 @@ def test_status_and_doctor_tell_that_a_generation_withholds(beside: Beside) -> N
     told = {row["generation"]: row["published"] for row in json.loads(status.stdout)}
     assert told[2] == "withheld"
     assert "sql:seconds" in told[1]
+
+
+def test_a_promotion_that_has_to_be_approved_says_how_and_notes_who_has(beside: Beside) -> None:
+    defaults = "dag_id_prefix: shop_\nairflow: {approve_promotion: true}\n"
+    (beside.old.file.parent / "defaults.yaml").write_text(defaults)
+    refused = run(beside, "promote", "visitors", "2").exception
+    assert isinstance(refused, SettingsInvalid)
+    assert "Trigger the DAG shop_visitors.promote with the generation 2" in str(refused)
+    assert "`--approved-by NAME`" in str(refused)
+    (promoted,) = rows(beside, "promote", "visitors", "2", "--approved-by", "anna")
+    assert (promoted["is_new"], promoted["approved_by"]) == (True, "anna")

@@ -100,7 +100,7 @@ def seed(seeded: Seeded) -> list[str]:
     for name, more in {"availability": {}, "quiet_users": counts, "visitor_batches": counts}.items():
         seeded.now = end
         seeded.day(pipelines[name], BATCHES - 1, **more)
-        rows = [unusable(BATCHES * OFFSETS - n, value) for n, value in enumerate(UNUSABLE)]
+        rows = [unusable(BATCHES * OFFSETS - 1 - n, value) for n, value in enumerate(UNUSABLE)]
         last = {"used": 97.0, "emitted": 41.0, "idempotent-update-skip": 56.0, "state-rows": 4_910.0}
         seeded.batch(pipelines[name], BATCHES, {**last, **more}, rows if name == "availability" else ())
     seeded.now = end

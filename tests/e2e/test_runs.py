@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
 
+from tests.e2e.line import Line, running_line
 from tests.e2e.processes import until
-from tests.faults.history import create_topics
 from tidegate.errors import SetupFailed
-from tidegate.ledger import Ledger, Plan, Stream
-from tidegate.local.airflow import AirflowStack
+from tidegate.ledger import Stream
 from tidegate.local.airflow_client import RunEnd
-from tidegate.local.broker import KafkaBroker
-from tidegate.local.spark_server import SparkServer
-from tidegate.local.stack import environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.spark]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PIPELINE = """\
 pipeline: {name}
 schedule: "{schedule}"
@@ -50,83 +40,27 @@ KILLS = ("ledger.commit=kill@2",)
 STEPS = ("compute", "validate", "commit", "publish")
 
 
-@dataclass
-class Line:
-    """Airflow, the broker, and what came out."""
-
-    airflow: AirflowStack
-    servers: str
-    folder: Path
-    ledger: Ledger
-
-    def send(self, topic: str, *numbers: int, at: datetime | None = None) -> None:
-        producer = KafkaProducer(bootstrap_servers=self.servers, acks="all")
-        stamp = round((at or datetime.now(timezone.utc)).timestamp() * 1000)
-        for number in numbers:
-            body = json.dumps({"shop": "s", "n": number}).encode()
-            producer.send(topic, value=body, partition=0, timestamp_ms=stamp)
-        producer.flush()
-        producer.close()
-
-    def trigger_by_form(self, dag_id: str, run_id: str, **conf: Any) -> None:
-        """As the page of the UI does: with a logical date that is now, and no interval."""
-        now = datetime.now(timezone.utc)
-        self.airflow.trigger(dag_id, run_id, logical_date=now, conf=conf)
-
-    def run(self, dag_id: str, run_id: str, **conf: Any) -> RunEnd:
-        self.trigger_by_form(dag_id, run_id, **conf)
-        return self.airflow.wait_run(dag_id, run_id, timeout_s=300)
-
-    def plans(self, dag_id: str) -> list[Plan]:
-        """Of the committed batches, without those that have read nothing."""
-        stream = Stream(dag_id, 1)
-        plans = [self.ledger.plan(stream, seq) for seq, _ in self.ledger.committed(stream)]
-        return [plan for plan in plans if plan is not None and plan.span]
-
-    def rows(self, dag_id: str) -> list[int]:
-        """What went out, in order."""
-        with sqlite3.connect(self.folder / "sink.db") as connection:
-            return [row[0] for row in connection.execute(f"SELECT n FROM {dag_id} ORDER BY rowid")]
-
-    def log(self, dag_id: str, run_id: str, task_id: str) -> str:
-        """What all tries of a task have said."""
-        folder = self.folder / "airflow" / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}"
-        return "".join(path.read_text() for path in sorted((folder / f"task_id={task_id}").glob("*.log")))
-
-
 @pytest.fixture(scope="module")
 def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     """Pipelines whose batches read four records, one of them with a task for each step; and a kept server."""
+    pipelines = {
+        name: PIPELINE.format(name=name, schedule=schedule, tasks=tasks)
+        for name, schedule, tasks in (
+            ("steps", "0 0 1 1 *", "five"),
+            ("whole", "0 0 1 1 *", "one"),
+            ("hours", "0 * * * *", "one"),
+        )
+    }
     home = tmp_path_factory.mktemp("runs")
-    (home / "jars").symlink_to(installed / "jars", target_is_directory=True)
-    (home / "pipelines").mkdir()
-    for name, schedule, tasks in (
-        ("steps", "0 0 1 1 *", "five"),
-        ("whole", "0 0 1 1 *", "one"),
-        ("hours", "0 * * * *", "one"),
-    ):
-        text = PIPELINE.format(name=name, schedule=schedule, tasks=tasks)
-        (home / "pipelines" / f"{name}.yaml").write_text(text)
-    with ExitStack() as end:
-        broker = end.enter_context(KafkaBroker(home))
-        spark = end.enter_context(SparkServer(home))
-        env = environment(home, REPOSITORY, broker.bootstrap_servers, spark) | {
-            "TIDEGATE_PIPELINES": str(home / "pipelines"),
-            "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
-            "TIDEGATE_SQL": f"sqlite:///{home / 'sink.db'}",
-            "TIDEGATE_FAILPOINTS": ",".join(KILLS),
-            "TIDEGATE_FAILPOINTS_FIRED": str(home / "fired"),
-        }
-        create_topics(broker.bootstrap_servers, "steps", "whole", "hours")
-        airflow = AirflowStack(home, REPOSITORY / "dags", REPOSITORY / "plugins", env)
-        end.callback(airflow.stop)
-        airflow.start()
-        airflow.wait_ready()
-        line = Line(airflow, broker.bootstrap_servers, home, Ledger.open(env["TIDEGATE_LEDGER"]))
+    failpoints = {
+        "TIDEGATE_FAILPOINTS": ",".join(KILLS),
+        "TIDEGATE_FAILPOINTS_FIRED": str(home / "fired"),
+    }
+    with running_line(installed, home, pipelines, failpoints) as line:
         for dag_id in ("steps", "whole"):
             line.send(dag_id, *range(RECORDS))
-            airflow.wait_dag(dag_id)
-            airflow.unpause(dag_id)
+            line.airflow.wait_dag(dag_id)
+            line.airflow.unpause(dag_id)
         yield line
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, create_engine, inspect, text
+from sqlalchemy import Connection, create_engine, text
 
 from tidegate.ledger import Charge, Promotion, database
+from tidegate.ledger.rows import charge_in, promotions_of
 
 
 def charge(*rows: tuple[int, int, int] | tuple[int, int, int, bool]) -> Charge:
@@ -73,9 +74,15 @@ def test_a_ledger_of_before_keeps_what_it_has(tmp_path: Path) -> None:
         connection.execute(text(f"INSERT INTO tidegate_heads {head} VALUES {values}"))
     with engine.begin() as connection:
         migrate(connection, "0011")
+        first = "INSERT INTO tidegate_promotions VALUES ('p', 1, 1, 1, 0, false, 'new', 0.0)"
+        connection.execute(text(first))
+    with engine.begin() as connection:
+        migrate(connection, "0012")
         row = connection.execute(text("SELECT seq, dropped_at, origin_seq FROM tidegate_heads")).one()
     assert tuple(row) == (5, None, None)
-    assert "tidegate_promotions" in inspect(engine).get_table_names()
+    with engine.connect() as connection:
+        (kept,) = charge_in(connection.execute(promotions_of("p"))).promotions
+    assert kept == Promotion("p", 1, 1, 1, 0, False, "new")
 
 
 def migrate(connection: Connection, revision: str) -> None:

@@ -11,15 +11,17 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.spec.test_airflow import AIRFLOW
-from tidegate.errors import PipelineInvalid, SettingsInvalid
+from tidegate.errors import PipelineInvalid, QualityFailed, SettingsInvalid
 
 pytestmark = pytest.mark.airflow
 
 SAMPLE = (REPOSITORY / "include" / "pipelines" / "availability.yaml").read_text()
 SHOP = """\
 calls = []
+causes = []
 def page(context):
     calls.append(context["what"])
+    causes.append(context["cause"])
 note = page
 """
 
@@ -113,8 +115,9 @@ def test_a_callback_is_imported_when_it_is_called(folder: Path, shop: None) -> N
     (folder / "availability.yaml").write_text(SAMPLE + "airflow: {on_task_failure: 'shop.alerts:page'}\n")
     _, callback = dag_of(folder).get_task("plan").on_failure_callback
     assert "shop.alerts" not in sys.modules
-    callback({"what": "failed"})
+    callback({"what": "failed", "exception": QualityFailed("Batch 1 does not pass", "Correct the data")})
     assert sys.modules["shop.alerts"].calls == ["failed"]
+    assert sys.modules["shop.alerts"].causes == ["Batch 1 does not pass. Correct the data"]
 
 
 def test_defaults_hold_for_every_pipeline_that_says_nothing(folder: Path) -> None:

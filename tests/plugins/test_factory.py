@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -89,3 +90,39 @@ def test_a_dag_has_the_schedule_of_its_file_in_its_time_zone_and_the_form_of_a_t
     assert dag.start_date == datetime(2026, 6, 30, 22, tzinfo=timezone.utc)
     assert dag.catchup
     assert list(dag.params) == ["until", "until_offsets", "max_records", "drain", "dry_run"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "hours"),
+    [
+        ("0 0 * * *", "2026-03-28", [24, 23, 24]),
+        ("0 0 * * *", "2026-10-24", [24, 25, 24]),
+        ("0 * * * *", "2026-03-29", [1] * 23),
+        ("0 * * * *", "2026-10-25", [1] * 25),
+    ],
+    ids=["days in spring", "days in autumn", "hours in spring", "hours in autumn"],
+)
+def test_the_schedulers_intervals_of_a_time_zone_join_where_its_clocks_change(
+    schedule: str, first: str, hours: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.timetables.base import TimeRestriction
+
+    from tidegate_airflow.factory import pipeline_dags
+
+    text = (REPOSITORY / "include" / "pipelines" / "availability.yaml").read_text()
+    lines = f"timezone: Europe/Berlin\nstart_date: {first}\ncatchup: true\nsource:\n"
+    text = text.replace("source:\n", lines, 1).replace("*/5 * * * *", schedule)
+    (tmp_path / "here.yaml").write_text(text)
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path))
+    dag = DagSerialization.from_dict(DagSerialization.to_dict(pipeline_dags()["here"]))
+    midnight = datetime.fromisoformat(first).replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    limits, last, end = TimeRestriction(dag.start_date, None, catchup=True), None, midnight
+    for length in hours:
+        info = dag.timetable.next_dagrun_info(last_automated_data_interval=last, restriction=limits)
+        last = info.data_interval
+        assert last.start == end
+        assert last.end - last.start == timedelta(hours=length)
+        end = last.end
+    assert end.astimezone(midnight.tzinfo).hour == 0

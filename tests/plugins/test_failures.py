@@ -119,3 +119,24 @@ def test_a_run_that_misses_its_deadline_is_told_of_with_what_it_is_doing(
         with caplog.at_level(logging.ERROR):
             failures.log_missed_deadline({"dag_run": run}, **alert.callback.kwargs)
         assert f"visitors_v2, run {run_id} has missed its deadline. {doing}" in caplog.messages[-1]
+
+
+def test_a_deadline_is_told_of_although_airflow_refuses_its_callback_the_ledgers_connection(
+    failed: Committed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
+
+    from tidegate_airflow import failures
+
+    def refuse(name: str) -> None:
+        raise AirflowSecretsBackendAccessDenied(name)
+
+    monkeypatch.setattr(BaseHook, "get_connection", refuse)
+    context = {"dag_run": {"dag_id": "visitors_v2", "dag_run_id": "run-1"}}
+    failures.log_missed_deadline(context, "visitors", 1)
+    assert caplog.messages[-1].endswith(f"run-1 has missed its deadline. {NOTED}")
+    monkeypatch.delenv("TIDEGATE_LEDGER")
+    failures.log_missed_deadline(context, "visitors", 1)
+    assert "run-1 has missed its deadline. What it is doing cannot be told" in caplog.messages[-1]
+    assert "Set TIDEGATE_LEDGER where its executor runs" in caplog.messages[-1]

@@ -277,3 +277,45 @@ def test_a_generation_is_made_once(beside: Beside) -> None:
 def test_one_that_was_never_made_is_not_promoted(beside: Beside) -> None:
     with pytest.raises(SettingsInvalid, match="no generation 9"):
         protocol.promote(beside.old.app, Stream("visitors", 9), "promoter")
+
+
+ASKS = "airflow: {approve_promotion: true}\n"
+
+
+def test_where_a_file_of_any_generation_asks_for_it_a_promotion_needs_an_approval(beside: Beside) -> None:
+    beside.fill()
+    beside.old.file.write_text(beside.old.file.read_text() + ASKS)
+    with pytest.raises(SettingsInvalid, match=r"Trigger the DAG visitors\.promote .*--approved-by NAME"):
+        beside.promote(beside.new)
+    assert (beside.in_charge, beside.sent()) == (1, OLD)
+    assert beside.promote(beside.new, approval=protocol.Approval("anna")).promotion.approved_by == "anna"
+    assert beside.sent() == OLD + NEW
+    assert not beside.promote(beside.new).is_new  # who finishes it needs none
+
+
+def test_nobody_approves_that_a_generation_goes_back(beside: Beside) -> None:
+    beside.fill()
+    beside.promote(beside.new)
+    (beside.old.file.parent / "defaults.yaml").write_text(ASKS)
+    beside.promote(beside.old, is_rollback=True)
+    assert beside.in_charge == 1
+    with pytest.raises(SettingsInvalid, match="have to be approved"):
+        beside.promote(beside.new)
+
+
+@pytest.mark.parametrize("text", ["stages: none", "stages: [{{", "airflow: {owner: 7}"])
+def test_a_file_with_mistakes_asks_for_approval_as_before(beside: Beside, text: str) -> None:
+    beside.fill()
+    mistaken = beside.new.file.read_text().replace("stages:", "later:")
+    beside.new.file.write_text(f"{mistaken}{text}\n{ASKS}")
+    with pytest.raises(SettingsInvalid, match="have to be approved"):
+        beside.promote(beside.new)
+
+
+def test_an_approval_holds_for_the_generation_in_charge_that_was_compared(beside: Beside) -> None:
+    beside.fill()
+    beside.promote(beside.new)
+    beside.promote(beside.old, is_rollback=True)
+    with pytest.raises(Halted, match=r"anna has approved .* generation 2, and 1 is in charge"):
+        beside.promote(beside.new, approval=protocol.Approval("anna", replaced=2))
+    assert beside.in_charge == 1

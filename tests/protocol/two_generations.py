@@ -55,9 +55,13 @@ class Beside:
             self.decide(self.new, seq, rows)
 
     def promote(
-        self, generation: Committed, is_rollback: bool = False, is_net: bool = False
+        self,
+        generation: Committed,
+        is_rollback: bool = False,
+        is_net: bool = False,
+        approval: protocol.Approval | None = None,
     ) -> protocol.Promoted:
-        return protocol.promote(self.old.app, generation.stream, "promoter", is_rollback, is_net)
+        return protocol.promote(self.old.app, generation.stream, "promoter", is_rollback, is_net, approval)
 
     def met_by_a_promotion(self, is_net: bool = False) -> list[str]:
         """The failpoints of a promotion of the new generation, which must be armed."""

@@ -1,5 +1,7 @@
 """Runs as Airflow makes them: five tasks in order, each try a process of its own; and who clears a task.
 
+Where runs cover their intervals, a sixth task makes the batches after the first, or one task makes them all.
+
 A process that stops answering is given up and tried again beside it: it may wake up later, as a zombie.
 """
 
@@ -40,6 +42,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
 from tidegate_airflow import order
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
+COVER = "cover"
+_TASKS = (*STEPS, COVER)
 RETRIES = 3
 RETRY_SECONDS = 10.0
 LEASE_WAIT_SECONDS = 10.0
@@ -53,12 +57,15 @@ class NotYet(Exception):
 
 @dataclass
 class Airflow:
-    """All runs of one pipeline. `in_order`: each looks for runs of earlier intervals before it plans."""
+    """All runs of one pipeline. `in_order`: each looks for runs of earlier intervals before it plans.
+    `check_covered`: raises Violation where the run of this id has succeeded and not covered its interval.
+    """
 
     places: Places
     pipeline: Pipeline
     runs: dict[str, Run] = field(default_factory=dict)
     in_order: bool = False
+    check_covered: Callable[[str], None] = lambda _: None
     _asleep: dict[int, tuple[Run, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,15 +73,28 @@ class Airflow:
         self.places.world.on_wake = self._woken
 
     def plan(self, trigger: protocol.Trigger) -> protocol.Outcome:
-        """The first task's work."""
+        """The first task's work, or that of a later batch of a run."""
         app = self.places.app()
-        if self.in_order and app.ledger.run(self.places.stream, trigger.run_id) is None:
+        run_id = protocol.run_of_batch(trigger.run_id)
+        if self.in_order and app.ledger.run(self.places.stream, run_id) is None:
             with patch.object(order, "ActiveRuns", lambda _: self):
                 ahead = order.run_ahead(_dag_run(trigger))
             if ahead is not None:
                 self.places.world.counts["waited for an earlier interval"] += 1
                 raise NotYet(str(ahead))
         return protocol.plan_batch(app, self.pipeline, trigger)
+
+    def cover(self, trigger: protocol.Trigger, first: int = 1) -> None:
+        """The batches of a run from its `first` on, as `BatchOperator` makes them."""
+        for batch in protocol.batches_of_run(self.places.app(), self.places.stream, trigger, first):
+            if self.plan(batch).plan is None:
+                return
+            for name in STEPS[1:]:
+                self.step(batch.run_id, name)
+
+    def has_more_batches(self, trigger: protocol.Trigger) -> bool:
+        """What `publish` asks in the end."""
+        return protocol.has_more_batches(self.places.app(), self.places.stream, trigger)
 
     def before(self, instant: datetime, state: str) -> Iterator[Any]:
         """As `order.ActiveRuns`: here no run is queued."""
@@ -88,9 +108,13 @@ class Airflow:
         One that has failed holds up nobody. It may wake up and plan after later ones: that is up to the plan
         step, and `Watch` sees to the clocks.
         """
-        at = _dag_run(self.runs[run_id].trigger).logical_date
+        at = _dag_run(self.trigger_of(run_id)).logical_date
         for ahead in self.before(at, "running"):
             raise Violation(f"{run_id} planned before {ahead.run_id}, which is of an earlier interval")
+
+    def trigger_of(self, run_id: str) -> protocol.Trigger:
+        """Of a run, by its id or that of one of its batches."""
+        return self.runs[protocol.run_of_batch(run_id)].trigger
 
     def count_running(self) -> int:
         """As `order.ActiveRuns`."""
@@ -100,6 +124,8 @@ class Airflow:
         """One task's work, as `plugins` and `spark_jobs` do it."""
         if name == "plan":
             return self.plan(self.runs[run_id].trigger)
+        if name == COVER:
+            return self.cover(self.runs[run_id].trigger, first=2)
         app = self.places.app()
         plan = planned_for(app, self.pipeline.pipeline, self.pipeline.generation, run_id)
         if plan is None:
@@ -195,13 +221,16 @@ class Airflow:
 
 @dataclass
 class Run:
-    """A DAG run, or with `whole` one `tidegate run`, which is a single process."""
+    """A DAG run, or with `whole` one that is a single process: `tidegate run`, or of a DAG with one task.
+    `covers`: it reads on until its interval is covered.
+    """
 
     airflow: Airflow
     trigger: protocol.Trigger
     on_end: Callable[[Run], None]
     whole: bool = False
     patient: bool = False
+    covers: bool = False
     step: int = 0
     tries: int = 0
     process: Process | None = None
@@ -214,7 +243,7 @@ class Run:
     def start(self, delay: float = 0.0) -> None:
         """The next try of the step that is due."""
         self.airflow.runs[self.trigger.run_id] = self
-        name = "run" if self.whole else STEPS[self.step]
+        name = "run" if self.whole else _TASKS[self.step]
         world = self.airflow.places.world
         self.tries += 1
         self.process = world.start(
@@ -230,10 +259,15 @@ class Run:
     def _work(self) -> Any:
         airflow = self.airflow
         if self.whole:
+            if self.covers:
+                return airflow.cover(self.trigger)
             return protocol.run_batch(airflow.places.app(), airflow.pipeline, self.trigger, no_session)
         if self.step == 0:
             return airflow.plan(self.trigger)
-        return airflow.step(self.trigger.run_id, STEPS[self.step])
+        result = airflow.step(self.trigger.run_id, _TASKS[self.step])
+        if self.covers and _TASKS[self.step] == STEPS[-1]:
+            return airflow.has_more_batches(self.trigger)
+        return result
 
     def _ended(self, process: Process) -> None:
         error = process.error
@@ -276,11 +310,18 @@ class Run:
         if isinstance(result, protocol.Outcome) and result.plan is None:
             self.nothing_to_do = True
             self._over(failed=False)
-        elif self.whole or self.step == len(STEPS) - 1:
+        elif self.whole or self._is_last(result):
             self.airflow.check_success(self.trigger.run_id)
+            if self.covers:
+                self.airflow.check_covered(self.trigger.run_id)
             self._over(failed=False)
         else:
             self.go_on()
+
+    def _is_last(self, result: Any) -> bool:
+        """Whether the task that is done is the run's last; `publish` says whether `cover` follows."""
+        task = _TASKS[self.step]
+        return task == COVER or (task == STEPS[-1] and not (self.covers and result))
 
     def go_on(self) -> None:
         """The next step."""

@@ -19,6 +19,7 @@ from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.broker.progress import Progress
 from tidegate.ledger import LEASE_SECONDS, Attempt, Clocks, OffsetRange, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.protocol import noted_batches, run_of_batch
 from tidegate.sinks import shard_name
 
 
@@ -132,12 +133,32 @@ class Watch:
         self._apply_clock(plan)
         self.seq = plan.seq
 
+    def check_covered(self, run_id: str) -> None:
+        """A run that has succeeded has read its interval, as its first own plan has it, and nothing after it.
+
+        It ends before where it finds nothing to read, such as behind an open transaction.
+        """
+        noted = noted_batches(SimLedger(self.places.store), self.places.stream, run_id)
+        self.places.world.counts["runs of several batches"] += len(noted) > 1
+        plans = [self.plans.get(run.seq or 0) for run in noted]
+        own = [plan for plan, run in zip(plans, noted, strict=True) if plan and plan.run_id == run.run_id]
+        interval = own[0].interval_ends if own else None
+        if interval is None:
+            return
+        for plan in own:
+            beyond = [each for each in plan.ranges if each.span and each.end > _end_of(interval, each)]
+            require(not beyond, f"{plan.run_id} has read up to {beyond}, and its interval ends at {interval}")
+        unread = {at: end for at, end in interval.items() if own[-1].ends[at] < end}
+        is_at_an_end = plans[-1] is not own[-1] or not own[-1].span
+        require(is_at_an_end or not unread, f"{run_id} has succeeded, and has not read up to {unread}")
+
     def _apply_clock(self, plan: Plan) -> None:
         """What a backfill reads of a partition has met no later clock, whichever of its runs comes first."""
         for partition in plan.ranges:
             at = partition.topic, partition.partition
             is_backwards = partition.span > 0 and plan.clock_ms < self.clocks.get(at, -1)
-            require(not (is_backwards and plan.run_id in self.backfills), f"{plan.run_id} went backwards")
+            is_backfill = run_of_batch(plan.run_id) in self.backfills
+            require(not (is_backwards and is_backfill), f"{plan.run_id} went backwards")
             if not partition.is_cut:
                 self.clocks[at] = max(self.clocks.get(at, -1), plan.clock_ms)
 
@@ -153,6 +174,10 @@ class Watch:
 
     def _add_publication(self, seq: int, sink: str, records: int) -> None:
         require(seq == self.seq, f"a publication of batch {seq} was noted, but the head is {self.seq}")
+
+
+def _end_of(interval: Mapping[tuple[str, int], int], partition: OffsetRange) -> int:
+    return interval.get((partition.topic, partition.partition), 0)
 
 
 def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Counter[str]:

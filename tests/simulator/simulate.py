@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulator import grammar
-from tests.simulator.airflow import STEPS, Airflow, Run
+from tests.simulator.airflow import COVER, STEPS, Airflow, Run
 from tests.simulator.app import Places, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import Watch, check_end
@@ -58,6 +58,9 @@ PIPELINES = (
     _SOURCE.format(limit="") + _SECOND_STAGE + _TWO_SINKS + _QUALITY,
     _SOURCE.format(limit="") + _SECOND_STAGE + _TABLES,
 )
+_LITTLE = _SOURCE.format(limit="max_records: 3") + _ONE_SINK + _QUALITY
+"""Of which a run that covers its interval takes several batches."""
+
 HORIZON_SECONDS = 90.0
 _KEYS = ("a", "b", "c")
 
@@ -81,7 +84,12 @@ class Scenario:
         self.places = Places(world)
         # dice of its own: it changes nothing else in the worlds that have it
         self._upgrades = random.Random(f"upgrade {world.seed}")
-        self.pipeline: Pipeline = grammar.parsed(self.dice.choice(PIPELINES), "simulated.yaml")
+        text = self.dice.choice(PIPELINES)
+        self._tasks = random.Random(f"tasks {world.seed}")  # likewise
+        self._covers = self._tasks.random() < 0.25
+        if self._covers and self._tasks.random() < 0.8:
+            text = _LITTLE
+        self.pipeline: Pipeline = grammar.parsed(text, "simulated.yaml")
         self.watch = Watch(self.places)
         self.places.store.watch = self.watch
         self.places.broker.watch = self.watch.published
@@ -90,7 +98,8 @@ class Scenario:
         self._is_backfilled = self.dice.random() < 0.2
         in_order = self._is_backfilled and self.dice.random() < 0.7
         self.airflow = Airflow(self.places, self.pipeline, in_order=in_order)
-        self.watch.clock_of = lambda run_id: self.airflow.runs[run_id].trigger.clock_ms
+        self.watch.clock_of = lambda run_id: self.airflow.trigger_of(run_id).clock_ms
+        self.airflow.check_covered = self.watch.check_covered
         if in_order:
             self.watch.check_turn = self.airflow.check_turn
         for topic in (INPUT, "output", "others"):
@@ -196,7 +205,7 @@ class Scenario:
             now_ms = round(self.world.now * 1000)
             trigger = Trigger(f"backfill-{number}", end_ms, end_ms, now_ms, backfill=True)
             self.watch.backfills.add(trigger.run_id)
-            Run(self.airflow, trigger, lambda _: None).start(self.dice.random() * 10)
+            self._run(trigger, lambda _: None).start(self.dice.random() * 10)
 
     def _lane(self, name: str, runs: int) -> None:
         """Runs one after the other, beside those of the other lanes."""
@@ -215,7 +224,18 @@ class Scenario:
             self._keep_alive(delay)
 
         trigger = self._trigger(f"{lane}-{number}", lane)
-        Run(self.airflow, trigger, then, whole=lane == "cli").start()
+        self._run(trigger, then, is_cli=lane == "cli").start()
+
+    def _run(self, trigger: Trigger, then: Callable[[Run], None], is_cli: bool = False) -> Run:
+        """Of Airflow, with five tasks or one; or of the command line, which makes one batch."""
+        covers = self._covers and not is_cli
+        return Run(
+            self.airflow,
+            trigger,
+            then,
+            whole=is_cli or (covers and self._tasks.random() < 0.5),
+            covers=covers,
+        )
 
     def _keep_alive(self, seconds: float) -> None:
         """Keep the world going until then, even if no process is left meanwhile."""
@@ -316,6 +336,8 @@ class Scenario:
                 run_id in self.watch.runs or run_id in self.places.store.streams[self.places.stream].runs
             )
             names = STEPS if is_noted else STEPS[1:]
+            if self._covers:
+                names = (*names, COVER)
             self.airflow.clear(run_id, self.dice.choice(names))
 
     def _maintain(self) -> None:

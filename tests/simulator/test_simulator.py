@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sampling import sampled
-from tests.simulator import planted_publisher, planted_steps, planted_worlds
+from tests.simulator import planted_cover, planted_publisher, planted_steps, planted_worlds
 from tests.simulator.app import simulated
 from tests.simulator.many import Sum, simulate_many
 from tests.simulator.planted import PLANTED
@@ -44,6 +44,7 @@ PER_TEN_THOUSAND = {
     "cleared after its batch was removed": 20,
     "topic recreated": 200,
     "log truncated": 200,
+    "runs of several batches": 700,
     "grammar stricter": 1000,
     "grammar stricter after a plan": 750,
 }
@@ -60,6 +61,7 @@ SELDOM_SEEN = (
 """Planted bugs that take hundreds of seeds to show."""
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+assert planted_cover
 assert planted_publisher
 assert planted_steps
 assert planted_worlds

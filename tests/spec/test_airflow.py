@@ -32,6 +32,7 @@ airflow:
   on_task_retry: shop.alerts:note
   on_run_failure: shop.alerts:page
   on_run_success: shop.alerts:note
+  approve_promotion: true
   spark:
     connection: spark_large
     driver_memory: 2g
@@ -54,6 +55,7 @@ def test_all_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         *("shop", ("shop", "stock"), "spark", "large", 5),
     )
     assert (read.retry_delay_ms, read.task_timeout_ms, read.run_timeout_ms) == (30_000, 1_800_000, 3_600_000)
+    assert read.approve_promotion is True
     assert read.spark.conf == {"spark.executor.memoryOverhead": "1g", "spark.ui.enabled": False}
 
 

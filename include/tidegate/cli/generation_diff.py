@@ -10,7 +10,6 @@ from tidegate import inspect, protocol
 from tidegate.app import App
 from tidegate.cli.generations import name_of
 from tidegate.cli.show import show
-from tidegate.lake.outbox import WINDOW
 from tidegate.ledger import Stream
 
 
@@ -25,11 +24,10 @@ def diff(pipeline: str, generation: int, against: int | None, examples: int, as_
     if as_json:
         print(json.dumps(_difference(comparison, examples), ensure_ascii=False))
         return
-    sides = f"{new} after batch {comparison.new_seq} against {old} after batch {comparison.old_seq}"
-    title = f"{sides}: what both have read"
+    title = f"{comparison.sides}: what both have read"
     show([_summary(sink) for sink in comparison.sinks], False, title)
     for sink in comparison.sinks:
-        show(_examples(sink.entries, examples), False, sink.sink, empty=f"{sink.sink}: no difference.")
+        show(sink.examples(examples), False, sink.sink, empty=f"{sink.sink}: no difference.")
 
 
 def _difference(comparison: inspect.GenerationDifference, examples: int) -> dict[str, Any]:
@@ -37,7 +35,7 @@ def _difference(comparison: inspect.GenerationDifference, examples: int) -> dict
         {
             **{name: value for name, value in _summary(sink).items() if not name.startswith("emissions")},
             "emissions": {"old": dict(sink.emissions[0]), "new": dict(sink.emissions[1])},
-            "examples": _examples(sink.entries, examples),
+            "examples": sink.examples(examples),
         }
         for sink in comparison.sinks
     ]
@@ -52,13 +50,9 @@ def _difference(comparison: inspect.GenerationDifference, examples: int) -> dict
 
 def _summary(sink: inspect.SinkDifference) -> dict[str, Any]:
     old, new = sink.emissions
-    entries = sink.entries
     return {
         "sink": sink.sink,
-        "same": entries.same,
-        "changed": entries.changed.num_rows,
-        "added": entries.added.num_rows,
-        "removed": entries.removed.num_rows,
+        **sink.counts,
         "emissions, old": _by_reason(old),
         "emissions, new": _by_reason(new),
     }
@@ -66,18 +60,3 @@ def _summary(sink: inspect.SinkDifference) -> dict[str, Any]:
 
 def _by_reason(emissions: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {reason}" for reason, number in emissions.items()) or "none"
-
-
-def _examples(entries: inspect.Difference, most: int) -> list[dict[str, Any]]:
-    """Some of each kind, as far as they go."""
-    kinds = {"changed": entries.changed, "added": entries.added, "removed": entries.removed}
-    rows = [
-        {"difference": kind} | row
-        for kind, table in kinds.items()
-        for row in table.slice(0, most).to_pylist()
-    ]
-    for row in rows:
-        for name in WINDOW:
-            if row[name] == inspect.NO_WINDOW:
-                del row[name]
-    return sorted(rows[:most], key=lambda row: len(row), reverse=True)

@@ -71,11 +71,12 @@ def show_all(pipeline: str | None, as_json: bool) -> None:
     show([_row(app, stream, files) for stream in streams], as_json, empty="No batch was planned yet.")
 
 
-def promote(pipeline: str, generation: int, is_net: bool, as_json: bool) -> None:
+def promote(pipeline: str, generation: int, is_net: bool, approved_by: str | None, as_json: bool) -> None:
     """Put GENERATION of PIPELINE in charge."""
     app = App.from_environment()
     stream = Stream(name_of(app, pipeline), generation)
-    _tell(protocol.promote(app, stream, _run_id("promote"), is_net=is_net), as_json)
+    approval = protocol.Approval(approved_by) if approved_by else None
+    _tell(protocol.promote(app, stream, _run_id("promote"), is_net=is_net, approval=approval), as_json)
 
 
 def rollback(pipeline: str, is_net: bool, as_json: bool) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.app.root import App
 from tidegate.errors import Halted
+from tidegate.lake.outbox import WINDOW
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.common import common_point
@@ -24,6 +26,32 @@ class SinkDifference:
     entries: Difference
     emissions: tuple[Mapping[str, int], Mapping[str, int]]
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Keys (and windows) by what becomes of them: same, changed, added, removed."""
+        entries = self.entries
+        return {
+            "same": entries.same,
+            "changed": entries.changed.num_rows,
+            "added": entries.added.num_rows,
+            "removed": entries.removed.num_rows,
+        }
+
+    def examples(self, most: int) -> list[dict[str, Any]]:
+        """Some of each kind, as far as they go."""
+        entries = self.entries
+        kinds = {"changed": entries.changed, "added": entries.added, "removed": entries.removed}
+        rows = [
+            {"difference": kind} | row
+            for kind, table in kinds.items()
+            for row in table.slice(0, most).to_pylist()
+        ]
+        for row in rows:
+            for name in WINDOW:
+                if row[name] == NO_WINDOW:
+                    del row[name]
+        return sorted(rows[:most], key=lambda row: len(row), reverse=True)
+
 
 @dataclass(frozen=True)
 class GenerationDifference:
@@ -34,6 +62,11 @@ class GenerationDifference:
     old_seq: int
     new_seq: int
     sinks: tuple[SinkDifference, ...]
+
+    @property
+    def sides(self) -> str:
+        """What is compared, for people."""
+        return f"{self.new} after batch {self.new_seq} against {self.old} after batch {self.old_seq}"
 
 
 def compare_generations(app: App, old: Stream, new: Stream) -> GenerationDifference:

@@ -24,7 +24,7 @@ class Promotion:
     Its batches go out from `first_seq` on. `replaced_seq` is the last batch of the generation before it that
     does; 0 for the first promotion, which replaces none. `is_net`: its batch `first_seq` has what changes
     for consumers, and what it decided before never goes out. `run_id`: who promoted it. `decided_at`: epoch
-    seconds, set by the ledger.
+    seconds, set by the ledger. `approved_by`: the person who has approved it, where somebody was named.
     """
 
     pipeline: str
@@ -35,6 +35,7 @@ class Promotion:
     is_net: bool
     run_id: str
     decided_at: float = 0.0
+    approved_by: str | None = None
 
     @property
     def stream(self) -> Stream:

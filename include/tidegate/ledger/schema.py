@@ -68,6 +68,7 @@ promotions = Table(
     Column("is_net", Boolean, nullable=False),
     Column("run_id", String(300), nullable=False),
     Column("decided_at", Float, nullable=False),
+    Column("approved_by", String(300)),
 )
 plans = _table(
     "plans",

@@ -1,5 +1,6 @@
 """The batch protocol: plan, compute, validate, commit, publish. Each step can be run again at any time."""
 
+from tidegate.protocol.approval import Approval, needs_approval
 from tidegate.protocol.commit import check_source, commit_batch
 from tidegate.protocol.compute import check_still_there, compute_batch
 from tidegate.protocol.connections import connections
@@ -22,6 +23,7 @@ from tidegate.protocol.promotion import (
     open_generation,
     previous_stream,
     promote,
+    replaced_stream,
     require_generation,
 )
 from tidegate.protocol.publish import publish_batch
@@ -33,6 +35,7 @@ from tidegate.protocol.unfinished import Unfinished, unfinished_batches
 from tidegate.protocol.validate import validate_batch
 
 __all__ = [
+    "Approval",
     "Outcome",
     "Promoted",
     "Trigger",
@@ -53,6 +56,7 @@ __all__ = [
     "describe_next_batch",
     "explain_broken_file",
     "has_more_batches",
+    "needs_approval",
     "noted_batches",
     "orphaned_batches",
     "orphaned_streams",
@@ -62,6 +66,7 @@ __all__ = [
     "promote",
     "publish_batch",
     "reconcile",
+    "replaced_stream",
     "require_compatible",
     "require_generation",
     "run_batch",

@@ -18,6 +18,7 @@ from tidegate.app.tables import catch_up_tables
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.ledger import Charge, Head, LeasedLedger, Promotion, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.protocol.approval import Approval, require_approval
 from tidegate.protocol.edits import head_plan
 from tidegate.protocol.generations import streams_without_file
 from tidegate.protocol.net import net_batch
@@ -48,15 +49,21 @@ def open_generation(app: App, pipeline: Pipeline) -> int:
 
 
 def promote(
-    app: App, stream: Stream, run_id: str, is_rollback: bool = False, is_net: bool = False
+    app: App,
+    stream: Stream,
+    run_id: str,
+    is_rollback: bool = False,
+    is_net: bool = False,
+    approval: Approval | None = None,
 ) -> Promoted:
     """Put a generation in charge of its pipeline: from then on it publishes, first all that it has withheld.
 
     `is_net`: in place of that only what differs from what consumers have. One that is in charge already
     publishes what is left. Going back, a generation may be behind the one that it replaces, unless `is_net`:
-    it goes on where it stopped. Raises LeaseHeld while either generation is worked on;
-    SettingsInvalid, Halted where there is nothing to promote; and what publishing raises: before the decision
-    the generation before stays in charge, after it the next run goes on.
+    it goes on where it stopped, and nobody has to approve it (see `approval`). Raises LeaseHeld while
+    either generation is worked on; SettingsInvalid, Halted where there is nothing to promote, or no approval;
+    and what publishing raises: before the decision the generation before stays in charge, after it the next
+    run goes on.
     """
     require_generation(app, stream)
     charge = app.ledger.charge(stream.pipeline)
@@ -64,13 +71,29 @@ def promote(
     with leased(app.ledger, stream, run_id) as lease, app.clusters:
         is_new = charge.generation != stream.generation
         if is_new:
-            _decide(app, lease, charge, run_id, may_be_behind=is_rollback and not is_net, is_net=is_net)
+            if not is_rollback:
+                require_approval(app, stream, charge, approval)
+            may_be_behind = is_rollback and not is_net
+            _decide(app, lease, charge, run_id, approval, may_be_behind=may_be_behind, is_net=is_net)
         publish_decided(app, lease)
         lease.release()
     plan = head_plan(app, app.ledger.head(stream))
     if plan is not None:
         catch_up_tables(app, stream, [planned_pipeline(plan)])
     return Promoted(app.ledger.charge(stream.pipeline).promotions[-1], is_new)
+
+
+def replaced_stream(app: App, stream: Stream) -> Stream:
+    """The generation in charge whose place another would take. Raises SettingsInvalid where none is, or where
+    there is no such other, or it is in charge already.
+    """
+    require_generation(app, stream)
+    charge = app.ledger.charge(stream.pipeline)
+    _require_charge(charge, stream)
+    if charge.generation == stream.generation:
+        raise SettingsInvalid(f"{stream} is in charge already", "There is nothing to promote.")
+    assert charge.generation is not None, "it is required"
+    return Stream(stream.pipeline, charge.generation)
 
 
 def previous_stream(app: App, pipeline: str) -> Stream:
@@ -84,7 +107,14 @@ def previous_stream(app: App, pipeline: str) -> Stream:
 
 
 def _decide(
-    app: App, lease: LeasedLedger, charge: Charge, run_id: str, *, may_be_behind: bool, is_net: bool
+    app: App,
+    lease: LeasedLedger,
+    charge: Charge,
+    run_id: str,
+    approval: Approval | None,
+    *,
+    may_be_behind: bool,
+    is_net: bool,
 ) -> None:
     """The switch. `lease`: of the generation that takes charge."""
     assert charge.generation is not None, "there is one to replace"
@@ -102,6 +132,7 @@ def _decide(
             replaced_seq=last.seq,
             is_net=is_net,
             run_id=run_id,
+            approved_by=approval.approved_by[:300] if approval is not None else None,
         )
         lease.promote(promotion, replaced.lease, net)
         replaced.release()
@@ -176,4 +207,11 @@ def _is_unpublished(app: App, stream: Stream) -> bool:
     return plan is not None and bool(lacking_sinks(app, plan))
 
 
-__all__ = ["Promoted", "open_generation", "previous_stream", "promote", "require_generation"]
+__all__ = [
+    "Promoted",
+    "open_generation",
+    "previous_stream",
+    "promote",
+    "replaced_stream",
+    "require_generation",
+]

@@ -40,6 +40,10 @@ class Defaults(Model):
         description="How DAGs stand in Airflow; a pipeline's own word goes first.",
     )
 
+    def promotion_dag_id(self, pipeline: str) -> str:
+        """Of the DAG that promotes generations of a pipeline once a person has approved it."""
+        return f"{self.dag_id_prefix}{pipeline}.promote"
+
 
 def load_defaults(folder: Path) -> Defaults:
     """Those of a folder of pipelines; none where there is no such file. Raises PipelineInvalid."""

@@ -101,6 +101,7 @@ EXAMPLES = {
     "airflow.on_task_retry": 'on_task_retry: "shop.alerts:note"',
     "airflow.on_run_failure": 'on_run_failure: "shop.alerts:page"',
     "airflow.on_run_success": 'on_run_success: "shop.alerts:note"',
+    "airflow.approve_promotion": "approve_promotion: true",
     "airflow.spark": "spark: {driver_memory: 2g, executor_memory: 4g, executors: 4}",
     "airflow.spark.connection": "connection: spark_large",
     "airflow.spark.driver_memory": "driver_memory: 2g",

@@ -72,15 +72,18 @@ def diff(pipeline: str, number: int, against: int | None, examples: int, as_json
 @click.argument("pipeline", shell_complete=pipeline_names)
 @number
 @net
+@click.option(
+    "--approved-by", metavar="NAME", help="Who has approved it; needed where a file has `approve_promotion`."
+)
 @as_json
-def promote(pipeline: str, number: int, net: bool, as_json: bool) -> None:
+def promote(pipeline: str, number: int, net: bool, approved_by: str | None, as_json: bool) -> None:
     """Put GENERATION of PIPELINE in charge: what it has withheld goes out, from its start, then the rest.
 
     Safe to run again, which also finishes one that was killed.
     """
     from tidegate.cli import generations
 
-    generations.promote(pipeline, number, net, as_json)
+    generations.promote(pipeline, number, net, approved_by, as_json)
 
 
 @generation.command()

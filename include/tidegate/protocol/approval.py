@@ -1,0 +1,72 @@
+"""A promotion that a person has to approve, where a file of the pipeline asks for it: `approve_promotion`.
+
+The person is shown what would change for consumers, so the approval holds for the generation that was in
+charge then. A generation that `rollback` goes back to was in charge before: nobody is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.app.root import App
+from tidegate.errors import Halted, SettingsInvalid
+from tidegate.ledger import Charge, Stream
+from tidegate.spec import AirflowSettings, load_defaults, load_pipelines, stream_in_broken_file
+
+_KEY = "approve_promotion"
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Who has approved a promotion. `replaced`: the generation in charge that the new one was compared with;
+    None: nobody knows.
+    """
+
+    approved_by: str
+    replaced: int | None = None
+
+
+def needs_approval(app: App, pipeline: str) -> bool:
+    """Whether `defaults.yaml`, or a file of the pipeline, of whatever generation, asks for approvals.
+
+    A file with mistakes asks for them if it has the key at all. Raises PipelineInvalid for mistakes in
+    `defaults.yaml`.
+    """
+    folder = app.settings.pipelines
+    defaults = load_defaults(folder).airflow
+    pipelines, errors = load_pipelines(folder)
+    own = [each.airflow for each in pipelines.values() if each.pipeline == pipeline]
+    if any(settings.over(defaults).approve_promotion for settings in own or [AirflowSettings()]):
+        return True
+    files = {error.problems[0].file for error in errors}
+    return any(_is_of(file, pipeline) and _KEY in Path(file).read_text(errors="replace") for file in files)
+
+
+def require_approval(app: App, stream: Stream, charge: Charge, approval: Approval | None) -> None:
+    """Raise SettingsInvalid where an approval is needed and there is none, and Halted where it was given for
+    another generation in charge than there is now.
+    """
+    if approval is None:
+        if needs_approval(app, stream.pipeline):
+            dag_id = load_defaults(app.settings.pipelines).promotion_dag_id(stream.pipeline)
+            raise SettingsInvalid(
+                f"Promotions of {stream.pipeline} have to be approved: a pipeline file has `{_KEY}: true`",
+                f"Trigger the DAG {dag_id} with the generation {stream.generation}, and approve it there; or "
+                "name who has approved it: `--approved-by NAME`.",
+            )
+    elif approval.replaced not in (None, charge.generation):
+        raise Halted(
+            f"{approval.approved_by} has approved that {stream} takes the place of generation "
+            f"{approval.replaced}, and {charge.generation} is in charge by now",
+            "Trigger the promotion again, and look at what changes now.",
+        )
+
+
+def _is_of(file: str, pipeline: str) -> bool:
+    """Whether a file that has mistakes is of a pipeline."""
+    stream = stream_in_broken_file(file)
+    return stream is not None and stream[0] == pipeline
+
+
+__all__ = ["Approval", "needs_approval", "require_approval"]

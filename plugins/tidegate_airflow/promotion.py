@@ -1,0 +1,137 @@
+"""The DAG `<pipeline>.promote`, of a pipeline whose file has `approve_promotion: true`.
+
+It shows what would change for consumers if another generation took charge, waits for a person (as a required
+action of Airflow, which keeps no worker), and then promotes that generation, or leaves all as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, Param
+
+from tidegate_airflow.tasks import connected, run_step
+
+if TYPE_CHECKING:
+    from tidegate.inspect import GenerationDifference
+
+log = logging.getLogger(__name__)
+_EXAMPLES = 10
+
+
+def promotion_dag(dag_id: str, pipeline: str, arguments: Mapping[str, Any]) -> DAG:
+    """diff >> approve >> promote. `arguments`: what `DAG` gets of the pipeline's file."""
+    with DAG(
+        dag_id=dag_id,
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        params=_params(),
+        doc_md=f"Promotes a generation of `{pipeline}` once a person has approved it.",
+        **{name: value for name, value in arguments.items() if name != "dagrun_timeout"},  # people take time
+    ) as dag:
+        compared = PythonOperator(task_id="diff", python_callable=compare, op_args=[pipeline])
+        approved = ApprovalOperator(
+            task_id="approve",
+            subject=f"Promote generation {{{{ params.generation }}}} of {pipeline}?",
+            body="{{ ti.xcom_pull(task_ids='diff')['summary'] }}",
+            execution_timeout=None,
+        )
+        promoted = PythonOperator(task_id="promote", python_callable=promote, op_args=[pipeline])
+        compared >> approved >> promoted
+    return dag
+
+
+def _params() -> dict[str, Param]:
+    return {
+        "generation": Param(
+            type="integer",
+            minimum=1,
+            title="Generation",
+            description="The generation that is to take charge.",
+        ),
+        "net": Param(
+            False,
+            type="boolean",
+            title="Net",
+            description="Send only what differs from what consumers have, as one batch of its own.",
+        ),
+    }
+
+
+def compare(pipeline: str, **context: Any) -> dict[str, Any]:
+    """What the person who approves is shown (`summary`, Markdown), and the generation that is `replaced`.
+
+    Examples, which quote records, are in the log alone: more people see a required action.
+    """
+    params = context["params"]
+
+    def work() -> dict[str, Any]:
+        from tidegate import inspect, protocol
+        from tidegate.app import App
+        from tidegate.ledger import Stream
+
+        app = App.from_environment()
+        new = Stream(pipeline, params["generation"])
+        old = protocol.replaced_stream(app, new)
+        comparison = inspect.compare_generations(app, old, new)
+        behind = sum(app.ledger.head(new).unread_of(app.ledger.head(old)).values())
+        for sink in comparison.sinks:
+            for example in sink.examples(_EXAMPLES):
+                log.info("%s: %s", sink.sink, example)
+        summary = _summary(comparison, behind, is_net=params["net"])
+        log.info("%s", summary)
+        return {"replaced": old.generation, "summary": summary}
+
+    return run_step(work)
+
+
+def promote(pipeline: str, **context: Any) -> str:
+    """Put the approved generation in charge, and publish what it has withheld. Safe to run again."""
+    params, instance = context["params"], context["ti"]
+    answer = instance.xcom_pull(task_ids="approve")
+    replaced = instance.xcom_pull(task_ids="diff")["replaced"]
+
+    def work() -> str:
+        from tidegate import protocol
+        from tidegate.app import App
+        from tidegate.ledger import Stream
+
+        app = App.from_environment()
+        new = Stream(pipeline, params["generation"])
+        for stream in (Stream(pipeline, replaced), new):  # that one publishes first what it has decided
+            app = connected(app, stream)
+        approval = protocol.Approval(answer["responded_by_user"]["name"], replaced)
+        run_id = context["dag_run"].run_id
+        promoted = protocol.promote(app, new, run_id, is_net=params["net"], approval=approval)
+        first = promoted.promotion.first_seq
+        return f"{new} is in charge: its batches from {first} on go out. Approved by {approval.approved_by}."
+
+    result = run_step(work)
+    log.info("promote: %s", result)
+    return result
+
+
+def _summary(comparison: GenerationDifference, behind: int, *, is_net: bool) -> str:
+    """A table of the sinks, and what a promotion would do."""
+    sent = "only what differs, as one batch" if is_net else "all that it has withheld"
+    rows = [
+        f"| {sink.sink} | {' | '.join(f'{number:,}' for number in sink.counts.values())} |"
+        for sink in comparison.sinks
+    ]
+    lines = [
+        f"What consumers would have, by key: {comparison.sides}, what both have read.",
+        "",
+        "| sink | same | changed | added | removed |",
+        "|---|--:|--:|--:|--:|",
+        *rows,
+        "",
+        f"{comparison.new} then sends {sent}. Examples are in the log of the task `diff`.",
+    ]
+    if behind:
+        lines.append(f"It has yet to read {behind:,} offsets that {comparison.old} has read.")
+    return "\n".join(lines)

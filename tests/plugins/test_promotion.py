@@ -1,0 +1,115 @@
+"""The DAG that promotes a generation once a person has approved it: compare, wait, switch."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.protocol.two_generations import Beside
+
+pytestmark = pytest.mark.airflow
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
+    """A new generation that has read what the old one has, of a pipeline that asks for approvals."""
+    beside = Beside(tmp_path)
+    beside.fill()
+    beside.old.file.write_text(beside.old.file.read_text() + "airflow: {approve_promotion: true}\n")
+    for name, value in beside.old.environment.items():
+        monkeypatch.setenv(name, value)
+    return beside
+
+
+def context(generation: int, shown: dict[str, Any] | None = None, *, net: bool = False) -> dict[str, Any]:
+    """Of a task of a run, after `diff` has shown something and anna has approved it."""
+    pulled = {"diff": shown, "approve": {"responded_by_user": {"id": "7", "name": "anna"}}}
+    return {
+        "params": {"generation": generation, "net": net},
+        "dag_run": SimpleNamespace(run_id="manual__1"),
+        "ti": SimpleNamespace(xcom_pull=lambda task_ids: pulled[task_ids]),
+    }
+
+
+def test_a_pipeline_that_asks_for_approvals_has_a_dag_that_promotes(beside: Beside) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    dags = pipeline_dags()
+    assert set(dags) == {"visitors", "visitors_g2", "visitors.promote"}
+    dag = dags["visitors.promote"]
+    assert [task.task_id for task in dag.topological_sort()] == ["diff", "approve", "promote"]
+    assert dag.get_task("approve").options == ["Approve", "Reject"]
+    assert dag.get_task("approve").response_timeout is None  # a task's timeout is not a person's
+    assert (dag.schedule, dag.max_active_runs, list(dag.params)) == (None, 1, ["generation", "net"])
+
+
+def test_neither_a_timeout_of_runs_nor_one_of_tasks_hurries_a_person(beside: Beside) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    defaults = "airflow: {approve_promotion: true, run_timeout: 1h, task_timeout: 30m, owner: shop}\n"
+    (beside.old.file.parent / "defaults.yaml").write_text(defaults)
+    dag = pipeline_dags()["visitors.promote"]
+    approve = dag.get_task("approve")
+    assert (dag.dagrun_timeout, approve.execution_timeout, approve.response_timeout) == (None, None, None)
+    assert approve.owner == "shop"
+
+
+def test_a_pipeline_that_does_not_ask_has_none(beside: Beside) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    beside.old.file.write_text(beside.old.file.read_text().replace("true", "false"))
+    assert set(pipeline_dags()) == {"visitors", "visitors_g2"}
+
+
+def test_a_file_with_a_mistake_keeps_the_dag(beside: Beside) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    beside.old.file.write_text(beside.old.file.read_text().replace("stages:", "stagse:"))
+    assert "visitors.promote" in pipeline_dags()
+
+
+def test_who_approves_sees_what_changes_and_records_are_in_the_log_alone(
+    beside: Beside, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tidegate_airflow.promotion import compare
+
+    with caplog.at_level(logging.INFO):
+        shown = compare("visitors", **context(2))
+    assert shown["replaced"] == 1
+    assert "visitors/2 after batch 2 against visitors/1 after batch 2" in shown["summary"]
+    assert "| sql:seconds | 0 | 2 | 1 | 0 |" in shown["summary"]
+    assert "all that it has withheld" in shown["summary"]
+    assert ('{"m":20}' in shown["summary"], '{"m":20}' in caplog.text) == (False, True)
+    beside.decide(beside.old, 3, [("a", 3)])
+    behind = compare("visitors", **context(2, net=True))["summary"]
+    assert "It has yet to read 1 offsets that visitors/1 has read." in behind
+    assert "only what differs" in behind
+
+
+def test_what_cannot_be_promoted_is_not_put_before_a_person(beside: Beside) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow.promotion import compare
+
+    with pytest.raises(AirflowFailException, match="visitors/1 is in charge already"):
+        compare("visitors", **context(1))
+    with pytest.raises(AirflowFailException, match="no generation 9"):
+        compare("visitors", **context(9))
+
+
+def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(beside: Beside) -> None:
+    from tidegate_airflow.promotion import compare, promote
+
+    sent = beside.sent()
+    shown = compare("visitors", **context(2))
+    assert (beside.in_charge, beside.sent()) == (1, sent)
+    assert "visitors/2 is in charge" in promote("visitors", **context(2, shown))
+    promotion = beside.old.app.ledger.charge("visitors").promotions[-1]
+    assert (promotion.generation, promotion.run_id, promotion.approved_by) == (2, "manual__1", "anna")
+    assert len(beside.sent()) == len(sent) + 4
+    promote("visitors", **context(2, shown))  # a task that is tried again
+    assert len(beside.old.app.ledger.charge("visitors").promotions) == 2
