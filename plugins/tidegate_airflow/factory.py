@@ -24,6 +24,7 @@ from tidegate.spec import (
     load_pipelines,
 )
 from tidegate_airflow import tasks
+from tidegate_airflow.assets import events_emitted, stream_alias
 from tidegate_airflow.deployment import Deployment, compute_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline
 from tidegate_airflow.last_good import recall_text
@@ -149,12 +150,18 @@ def _wire(name: str, pipeline: Scheduling, spark_options: dict[str, Any], step_t
     """plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes further
     ones where the run's interval takes them; or all of it is one task, `batch`.
     """
+    stream = (pipeline.pipeline, pipeline.generation)
+    outlets = [stream_alias(*stream)]
     if pipeline.tasks == "one":
-        BatchOperator(task_id="batch", pipeline_file=name, **spark_options)
+        BatchOperator(task_id="batch", pipeline_file=name, outlets=outlets, **spark_options)
         return
-    batch = {"op_args": (pipeline.pipeline, pipeline.generation, _RUN_ID)}
-    planned = PlanOperator(
-        task_id="plan", python_callable=_plan, op_args=[name], execution_timeout=step_timeout
+    batch = {"op_args": (*stream, _RUN_ID)}
+    planned = PlanOperator(  # it publishes what an earlier run has left
+        task_id="plan",
+        python_callable=_plan,
+        op_args=[name, *stream],
+        execution_timeout=step_timeout,
+        outlets=outlets,
     )
     computed = ComputeOperator(task_id="compute", **spark_options)
     validated = StepOperator(
@@ -163,8 +170,8 @@ def _wire(name: str, pipeline: Scheduling, spark_options: dict[str, Any], step_t
     committed = StepOperator(
         task_id="commit", python_callable=tasks.commit, execution_timeout=step_timeout, **batch
     )
-    published = PublishOperator(task_id="publish", python_callable=_publish, **batch)
-    covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **spark_options)
+    published = PublishOperator(task_id="publish", python_callable=_publish, outlets=outlets, **batch)
+    covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, outlets=outlets, **spark_options)
     planned >> computed >> validated >> committed >> published >> covered
 
 
@@ -179,13 +186,15 @@ def _spark_options(pipeline: Scheduling, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _plan(pipeline_file: str, **context: Any) -> bool:
-    return tasks.plan(pipeline_file, context)
+def _plan(pipeline_file: str, pipeline: str, generation: int, **context: Any) -> bool:
+    with events_emitted(context, pipeline, generation):
+        return tasks.plan(pipeline_file, context)
 
 
 def _publish(pipeline: str, generation: int, run: str, **context: Any) -> bool:
     """False: the run's interval is covered by this batch, and `cover` is skipped."""
-    tasks.publish(pipeline, generation, run)
+    with events_emitted(context, pipeline, generation):
+        tasks.publish(pipeline, generation, run)
     return tasks.has_more_batches(pipeline, generation, context)
 
 

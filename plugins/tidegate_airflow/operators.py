@@ -16,6 +16,7 @@ from airflow.providers.standard.operators.python import PythonOperator, ShortCir
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate_airflow import tasks
+from tidegate_airflow.assets import events_emitted, has_events
 from tidegate_airflow.connections import own_environment, spark_connect_url
 from tidegate_airflow.failures import noted_failure
 
@@ -91,11 +92,14 @@ class BatchOperator(ComputeOperator):
     def execute(self, context: Any) -> Any:
         pipeline, generation, _ = self.batch
         published = None
-        for run_id in tasks.planned_batches(self.pipeline_file, pipeline, generation, context, self.first):
-            self.application_args = [pipeline, str(generation), run_id]
-            self._hook = None  # it has the arguments of the batch before
-            published = self._steps_after_plan(context)
-        if published is None and self.first == 1:
+        with events_emitted(context, pipeline, generation):
+            for run_id in tasks.planned_batches(
+                self.pipeline_file, pipeline, generation, context, self.first
+            ):
+                self.application_args = [pipeline, str(generation), run_id]
+                self._hook = None  # it has the arguments of the batch before
+                published = self._steps_after_plan(context)
+        if published is None and self.first == 1 and not has_events(context, pipeline, generation):
             raise AirflowSkipException("There is nothing to do.")
         return published
 
