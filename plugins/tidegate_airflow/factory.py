@@ -26,7 +26,7 @@ from tidegate.spec import (
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import events_emitted, stream_alias
 from tidegate_airflow.deployment import Deployment, compute_program
-from tidegate_airflow.failures import log_failure, log_missed_deadline
+from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.last_good import recall_text
 from tidegate_airflow.operators import (
     BatchOperator,
@@ -132,6 +132,8 @@ def _deadline(pipeline: Scheduling) -> DeadlineAlert | None:
 
 def _default_args(pipeline: Scheduling) -> dict[str, Any]:
     """What all tasks of a pipeline's DAG have in common."""
+    stream: dict[str, Any] = {"pipeline": pipeline.pipeline, "generation": pipeline.generation}
+    measured = partial(measure_failure, **stream)
     return {
         "retries": 3,
         "retry_delay": timedelta(seconds=10),
@@ -140,9 +142,8 @@ def _default_args(pipeline: Scheduling) -> dict[str, Any]:
         "execution_timeout": LONGEST_TASK,
         # a batch that is begun comes before the plans of runs that may only find that they wait
         "weight_rule": "upstream",
-        "on_failure_callback": partial(
-            log_failure, pipeline=pipeline.pipeline, generation=pipeline.generation
-        ),
+        "on_failure_callback": [measured, partial(log_failure, **stream)],
+        "on_retry_callback": [measured],
     }
 
 

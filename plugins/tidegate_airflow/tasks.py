@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
-from airflow.sdk.observability import stats
 
+from tidegate_airflow import metrics
 from tidegate_airflow.connections import export_connections, export_ledger, own_environment
 from tidegate_airflow.last_good import remember_text
 from tidegate_airflow.order import run_ahead
@@ -57,9 +57,10 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> b
         _wait_for_turn(context["dag_run"])
     for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
         with suppress(Halted, PlanUnreadable):  # which the plan step says, and goes on
-            _connected(app, orphan)
-    outcome = protocol.plan_batch(_connected(app, stream, pipeline), pipeline, trigger)
+            connected(app, orphan)
+    outcome = protocol.plan_batch(connected(app, stream, pipeline), pipeline, trigger)
     log.info("Plan: %s", outcome.note)
+    metrics.gauge(stream, {("", name): value for name, value in outcome.metrics.items()})
     remember_text(app.settings.home, pipeline_file, pipeline.text)
     return outcome.plan is not None
 
@@ -143,7 +144,7 @@ def compute(pipeline: str, generation: int, run: str, server: str, *, preload: b
             return open_session(server, name=app.session_name(plan.stream))
 
         opener = protocol.preloading_quality(plan, open_named) if preload else open_named
-        attempt = protocol.compute_batch(_connected(app, plan.stream), plan, run, opener)
+        attempt = protocol.compute_batch(connected(app, plan.stream), plan, run, opener)
         return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
 
     result = run_step(work)
@@ -207,7 +208,7 @@ def publish(pipeline: str, generation: int, run: str) -> str:
 
         before = app.ledger.publications(plan.stream, plan.seq)
         published = protocol.publish_batch(app, plan, run)
-        _emit_metrics(app, plan)
+        metrics.gauge(plan.stream, app.ledger.metrics(plan.stream, plan.seq))
         if published == before:
             return _not_again(plan, "published", published)
         return f"batch {plan.seq} is published: {published}"
@@ -287,7 +288,7 @@ def _step(
         plan = planned_for(app, pipeline, generation, run)
         if plan is None:
             return LONG_DONE
-        app = _connected(app, plan.stream)
+        app = connected(app, plan.stream)
         return work(app, plan) if work is not None else str(getattr(protocol, name)(app, plan, run))
 
     result = run_step(step)
@@ -295,21 +296,13 @@ def _step(
     return result
 
 
-def _connected(app: App, stream: Stream, *more: Pipeline) -> App:
+def connected(app: App, stream: Stream, *more: Pipeline) -> App:
     """The app with Airflow's connections that the stream's batches, and `more`, work with."""
     from tidegate import protocol
     from tidegate.settings import Settings
 
     export_connections(protocol.connections(app.ledger, stream, *more))
     return replace(app, settings=Settings.from_environment())
-
-
-def _emit_metrics(app: App, plan: Plan) -> None:
-    """`tidegate.<pipeline>.<stage>.<metric>`; the batch's own stand without a stage."""
-    tags = {"generation": str(plan.stream.generation)}
-    for (stage, metric), value in app.ledger.metrics(plan.stream, plan.seq).items():
-        name = ".".join(filter(None, ("tidegate", plan.stream.pipeline, stage, metric)))
-        stats.gauge(name, value, tags=tags)
 
 
 @own_environment()

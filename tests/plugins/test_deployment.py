@@ -87,7 +87,7 @@ def test_all_settings_reach_the_dag_and_its_tasks(folder: Path, shop: None) -> N
     for task in dag.tasks:
         assert (task.owner, task.pool, task.queue, task.retries) == ("shop", "spark", "large", 5)
         assert (task.retry_delay, task.execution_timeout) == (timedelta(seconds=30), timedelta(minutes=30))
-        assert (len(task.on_failure_callback), len(task.on_retry_callback)) == (2, 1)
+        assert (len(task.on_failure_callback), len(task.on_retry_callback)) == (3, 2)
         assert task.weight_rule == "upstream"
     hook = dag.get_task("compute")._get_hook()
     assert (hook._driver_memory, hook._executor_memory, hook._executor_cores) == ("2g", "1500m", 2)
@@ -111,7 +111,7 @@ def test_a_callback_is_imported_when_it_is_called(folder: Path, shop: None) -> N
     import sys
 
     (folder / "availability.yaml").write_text(SAMPLE + "airflow: {on_task_failure: 'shop.alerts:page'}\n")
-    _, callback = dag_of(folder).get_task("plan").on_failure_callback
+    *_, callback = dag_of(folder).get_task("plan").on_failure_callback
     assert "shop.alerts" not in sys.modules
     callback({"what": "failed"})
     assert sys.modules["shop.alerts"].calls == ["failed"]

@@ -16,6 +16,7 @@ from tidegate.inspect.overview import (
     overviews,
     samples_of,
     stage_metrics,
+    standing_metrics,
 )
 from tidegate.inspect.problems import failing, open_problems
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state
@@ -51,4 +52,5 @@ __all__ = [
     "samples_of",
     "sink_warnings",
     "stage_metrics",
+    "standing_metrics",
 ]
