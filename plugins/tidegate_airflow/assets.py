@@ -15,7 +15,9 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.definitions.asset import AssetRef
 
+from tidegate.spec import OWN_ASSETS, asset_uri
 from tidegate_airflow.tasks import run_step
 from tidegate_airflow.triggers import read_request
 
@@ -28,11 +30,6 @@ MOST_EVENTS = 100
 """A task emits so many at most; the next one goes on. Only a promotion publishes that many at once."""
 
 
-def asset_uri(pipeline: str) -> str:
-    """How DAGs name what a pipeline publishes."""
-    return f"tidegate://{pipeline}"
-
-
 def pipeline_asset(pipeline: str) -> Asset:
     """What a pipeline publishes, by any of its generations."""
     return Asset(asset_uri(pipeline))
@@ -41,6 +38,15 @@ def pipeline_asset(pipeline: str) -> Asset:
 def stream_alias(pipeline: str, generation: int) -> AssetAlias:
     """The outlet of the tasks of a generation: who publishes."""
     return AssetAlias(f"{asset_uri(pipeline)}/{generation}")
+
+
+def asset_reference(name: str) -> Asset | AssetRef:
+    """The asset that a schedule names. Those of others are referred to, by URI or by name: a definition of
+    one's own, with another name for a URI, would put theirs out of use.
+    """
+    if name.startswith(OWN_ASSETS):
+        return Asset(name)
+    return Asset.ref(uri=_normalized(name)) if ":" in name else Asset.ref(name=name)
 
 
 @contextmanager
@@ -113,6 +119,14 @@ def _newest_event(stream: Stream) -> int | None:
     alias = stream_alias(stream.pipeline, stream.generation)
     events = InletEventsAccessor(alias_name=alias.name).ascending(False).limit(1)
     return next((event.extra["seq"] for event in events), None)
+
+
+def _normalized(uri: str) -> str:
+    """As Airflow keeps a URI. What it takes for none is no asset of any DAG, and stays as it is written."""
+    try:
+        return str(Asset(uri).uri)
+    except ValueError:
+        return uri
 
 
 def _number(value: float) -> float:

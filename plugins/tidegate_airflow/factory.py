@@ -9,13 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context
+from airflow.sdk import (
+    DAG,
+    AssetAll,
+    AssetAny,
+    AssetOrTimeSchedule,
+    CronDataIntervalTimetable,
+    get_parsing_context,
+)
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.errors import PipelineInvalid, SettingsInvalid
 from tidegate.settings import Settings
 from tidegate.spec import (
+    AssetSchedule,
     Pipeline,
     Scheduling,
     legible_scheduling,
@@ -24,7 +32,7 @@ from tidegate.spec import (
     load_pipelines,
 )
 from tidegate_airflow import tasks
-from tidegate_airflow.assets import events_emitted, stream_alias
+from tidegate_airflow.assets import asset_reference, events_emitted, stream_alias
 from tidegate_airflow.deployment import Deployment, compute_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.last_good import recall_text
@@ -96,12 +104,9 @@ def _pipeline_dag(name: str, pipeline: Pipeline, settings: Settings, deployment:
 def _dag(
     name: str, pipeline: Scheduling, settings: Settings, deployment: Deployment, arguments: Mapping[str, Any]
 ) -> DAG:
-    schedule = None
-    if pipeline.schedule is not None:
-        schedule = CronDataIntervalTimetable(pipeline.schedule, timezone=pipeline.timezone)
     with DAG(
         dag_id=deployment.dag_id(name),
-        schedule=schedule,
+        schedule=_schedule(pipeline),
         start_date=pipeline.start_date or START,
         catchup=pipeline.catchup,
         max_active_runs=1,
@@ -112,6 +117,21 @@ def _dag(
         spark_options = deployment.spark_arguments(pipeline, _spark_options(pipeline, settings))
         _wire(name, pipeline, spark_options, deployment.step_timeout(pipeline, LONGEST_STEP))
     return dag
+
+
+def _schedule(pipeline: Scheduling) -> Any:
+    """What `DAG` takes for a schedule."""
+    schedule = pipeline.schedule
+    if not isinstance(schedule, AssetSchedule):
+        return _by_cron(schedule, pipeline.timezone)
+    combine = AssetAny if schedule.when == "any" else AssetAll
+    assets = combine(*map(asset_reference, schedule.assets))
+    timetable = _by_cron(schedule.cron, pipeline.timezone)
+    return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
+
+
+def _by_cron(cron: str | None, timezone: str) -> CronDataIntervalTimetable | None:
+    return None if cron is None else CronDataIntervalTimetable(cron, timezone=timezone)
 
 
 def _own_arguments(pipeline: Scheduling) -> dict[str, Any]:

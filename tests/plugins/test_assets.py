@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -206,6 +206,81 @@ def test_each_task_that_publishes_has_the_streams_alias_as_its_outlet(
     publishing = {task.task_id: task.outlets for task in dag.tasks if task.outlets}
     expected = ["batch"] if tasks == "one" else ["cover", "plan", "publish"]
     assert publishing == {task_id: [AssetAlias(f"{URI}/3")] for task_id in expected}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "timetable", "condition"),
+    [
+        ('{assets: ["tidegate://stock"]}', "AssetTriggeredTimetable", "tidegate://stock"),
+        ("{assets: [a, b]}", "AssetTriggeredTimetable", "a & b"),
+        ('{assets: [a, "s3://Shop/prices/"], when: any}', "AssetTriggeredTimetable", "a | s3://Shop/prices"),
+        ('{assets: [a], cron: "@hourly"}', "AssetOrTimeSchedule", "a"),
+    ],
+)
+def test_a_pipeline_is_scheduled_on_assets_and_refers_to_those_of_others_by_uri_or_name(
+    schedule: str, timetable: str, condition: str, committed: Committed
+) -> None:
+    from airflow.sdk import Asset, AssetAny
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    from tidegate_airflow.factory import pipeline_dags
+
+    def written(asset: Any) -> str:
+        if hasattr(asset, "objects"):
+            between = " | " if isinstance(asset, AssetAny) else " & "
+            return between.join(map(written, asset.objects))
+        is_own = isinstance(asset, Asset)
+        assert is_own == asset_name(asset).startswith("tidegate://")
+        return asset_name(asset)
+
+    text = committed.file.read_text()
+    committed.file.write_text(f"schedule: {schedule}\n{text}")
+    dag = pipeline_dags()["visitors"]
+    assert type(dag.timetable).__name__ == timetable
+    assert written(dag.timetable.asset_condition) == condition
+    DagSerialization.to_dict(dag)
+
+
+def test_a_uri_that_airflow_refuses_stops_no_dag(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.definitions import asset
+
+    from tidegate_airflow.assets import asset_reference
+
+    def refuse(_: Any) -> Any:
+        raise ValueError("URI format postgres:// must contain database, schema, and table names")
+
+    monkeypatch.setattr(asset, "_get_uri_normalizer", lambda _: refuse)
+    assert asset_reference("postgres://nothing").uri == "postgres://nothing"
+
+
+def asset_name(asset: Any) -> str:
+    return str(getattr(asset, "name", None) or asset.uri)
+
+
+def test_a_run_that_an_asset_has_started_reads_all_that_is_there_and_one_by_cron_its_interval(
+    committed: Committed,
+) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+    from tidegate_airflow.triggers import trigger_of
+
+    text = committed.file.read_text()
+    committed.file.write_text(f'schedule: {{assets: [a], cron: "0 * * * *"}}\n{text}')
+    dag = pipeline_dags()["visitors"]
+    noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+    now, none = noon + timedelta(minutes=7), {"data_interval_start": None, "data_interval_end": None}
+    hour = {"data_interval_start": noon - timedelta(hours=1), "data_interval_end": noon}
+
+    def clock_and_end(run_type: str, logical_date: datetime | None, interval: Any) -> tuple[Any, Any]:
+        run = SimpleNamespace(
+            run_id="r", run_type=run_type, run_after=now, logical_date=logical_date, **interval
+        )
+        trigger = trigger_of({"dag_run": run, "dag": dag, "params": {}})
+        return trigger.clock_ms, trigger.interval_end_ms
+
+    now_ms, noon_ms = round(now.timestamp() * 1000), round(noon.timestamp() * 1000)
+    assert clock_and_end("asset_triggered", None, none) == (now_ms, None)
+    assert clock_and_end("scheduled", noon, hour) == (noon_ms, noon_ms)
+    assert clock_and_end("manual", now, hour) == (now_ms, None)  # Airflow has made the interval up
 
 
 def test_a_run_in_one_task_that_finds_only_events_to_emit_is_not_skipped(
