@@ -1,15 +1,16 @@
 """What a pipeline publishes, as an asset that other DAGs run on; see docs/decisions/0036.
 
 The asset is the pipeline's, `tidegate://<pipeline>`, whatever its sinks and its generation are. Its events
-are emitted through an alias, `tidegate://<pipeline>/<generation>`: a task whose outlet is an alias emits as
-many events as it has, or none. Airflow is asked which batches have one, so that each has, whoever published
-it: the run's task, a retry after a kill, a later run, a promotion.
+are emitted through an alias, `tidegate://<pipeline>/<generation>`: a task whose outlet is an alias emits an
+event, or none. Airflow is asked up to which batch there are events, so that each batch is in one, whoever
+published it: the run's task, a retry after a kill, a later run, a promotion.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,12 @@ from tidegate_airflow.tasks import run_step
 from tidegate_airflow.triggers import read_request
 
 if TYPE_CHECKING:
-    from tidegate.ledger import Stream
+    from tidegate.ledger import OffsetRange, Stream
     from tidegate.ledger.report import BatchReport
 
 log = logging.getLogger(__name__)
-MOST_EVENTS = 100
-"""A task emits so many at most; the next one goes on. Only a promotion publishes that many at once."""
+MOST_BATCHES = 100
+"""So many are in an event at most; the next task goes on. Only long runs and promotions publish so many."""
 
 
 def pipeline_asset(pipeline: str) -> Asset:
@@ -50,8 +51,8 @@ def asset_reference(name: str) -> Asset | AssetRef:
 
 
 @contextmanager
-def events_emitted(context: Mapping[str, Any], pipeline: str, generation: int) -> Iterator[None]:
-    """Let a task that publishes inside emit, with its success, an event of each batch that has none.
+def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) -> Iterator[None]:
+    """Let a task that publishes inside emit, with its success, an event of the batches that are in none yet.
 
     Those are the batches after the stream's newest event in Airflow; where there is no event, what is
     published inside, or was by an earlier try of the run.
@@ -66,39 +67,61 @@ def events_emitted(context: Mapping[str, Any], pipeline: str, generation: int) -
         return
     newest = _newest_event(stream)
     emitted = context["outlet_events"][stream_alias(pipeline, generation)]
-    for report in run_step(lambda: _published(stream, context["dag_run"].run_id, newest, before)):
-        emitted.add(pipeline_asset(pipeline), event_extra(report))
-        log.info("Asset %s: an event of batch %d", asset_uri(pipeline), report.plan.seq)
+    reports = run_step(lambda: _published(stream, context["dag_run"].run_id, newest, before))
+    if reports:
+        emitted.add(pipeline_asset(pipeline), event_extra(stream, reports))
+        seqs = [report.plan.seq for report in reports]
+        log.info(
+            "Asset %s is updated by %d batches, the last is %d", asset_uri(pipeline), len(seqs), seqs[-1]
+        )
 
 
-def has_events(context: Mapping[str, Any], pipeline: str, generation: int) -> bool:
-    """Whether a task emits any."""
+def has_event(context: Mapping[str, Any], pipeline: str, generation: int) -> bool:
+    """Whether a task emits one."""
     return bool(context["outlet_events"][stream_alias(pipeline, generation)].asset_alias_events)
 
 
-def event_extra(report: BatchReport) -> dict[str, Any]:
-    """What an event says of its batch. `offsets` are topic -> partition -> [start, end), of what was read;
-    `counts` what became of the records, by the names of the metrics; `published` sink -> records.
+def event_extra(stream: Stream, reports: Sequence[BatchReport]) -> dict[str, Any]:
+    """What an event says of its batches, the oldest first. `seq` is the newest one; `offsets` are topic ->
+    partition -> [start, end) of what was read, `published` sink -> records, of each batch and of all;
+    `counts` what became of a batch's records, by the names of the metrics.
     """
-    plan = report.plan
-    offsets: dict[str, dict[str, list[int]]] = {}
-    for part in plan.ranges:
-        if part.span:
-            offsets.setdefault(part.topic, {})[str(part.partition)] = [part.start, part.end]
+    published: Counter[str] = Counter()
+    for report in reports:
+        published.update(report.published)
     return {
-        "pipeline": plan.stream.pipeline,
-        "generation": plan.stream.generation,
-        "seq": plan.seq,
-        "run_id": plan.run_id,
-        "clock": datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).isoformat(),
-        "offsets": offsets,
-        "counts": {name: _number(value) for name, value in sorted(report.counts.items())},
-        "published": report.published,
+        "pipeline": stream.pipeline,
+        "generation": stream.generation,
+        "seq": reports[-1].plan.seq,
+        "offsets": _offsets(part for report in reports for part in report.plan.ranges),
+        "published": dict(published),
+        "batches": [
+            {
+                "seq": report.plan.seq,
+                "run_id": report.plan.run_id,
+                "clock": datetime.fromtimestamp(report.plan.clock_ms / 1000, timezone.utc).isoformat(),
+                "offsets": _offsets(report.plan.ranges),
+                "counts": {name: _number(value) for name, value in sorted(report.counts.items())},
+                "published": report.published,
+            }
+            for report in reports
+        ],
     }
 
 
+def _offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
+    """From the first range of each partition to the last, without those that are empty."""
+    offsets: dict[str, dict[str, list[int]]] = {}
+    for part in ranges:
+        if part.span:
+            of_topic = offsets.setdefault(part.topic, {})
+            start, _ = of_topic.get(str(part.partition), (part.start, part.end))
+            of_topic[str(part.partition)] = [start, part.end]
+    return offsets
+
+
 def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> list[BatchReport]:
-    """The batches that are to have an event, the oldest first."""
+    """The batches that are to be in an event, the oldest first."""
     from tidegate import protocol
     from tidegate.app import App
     from tidegate.ledger.report import batch_report
@@ -107,7 +130,7 @@ def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> 
     if newest is None:
         own = [run.seq for run in protocol.noted_batches(ledger, stream, run_id) if run.seq is not None]
         newest = min([before, *(seq - 1 for seq in own)])
-    seqs = ledger.published_after(stream, newest, MOST_EVENTS)
+    seqs = ledger.published_after(stream, newest, MOST_BATCHES)
     reports = (batch_report(ledger, stream, seq) for seq in seqs)
     return [report for report in reports if report is not None]
 

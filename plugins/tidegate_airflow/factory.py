@@ -32,7 +32,7 @@ from tidegate.spec import (
     load_pipelines,
 )
 from tidegate_airflow import tasks
-from tidegate_airflow.assets import asset_reference, events_emitted, stream_alias
+from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
 from tidegate_airflow.deployment import Deployment, compute_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.last_good import recall_text
@@ -42,6 +42,7 @@ from tidegate_airflow.operators import (
     PlanOperator,
     PublishOperator,
     StepOperator,
+    ValidateOperator,
 )
 from tidegate_airflow.triggers import run_params
 
@@ -185,7 +186,7 @@ def _wire(name: str, pipeline: Scheduling, spark_options: dict[str, Any], step_t
         outlets=outlets,
     )
     computed = ComputeOperator(task_id="compute", **spark_options)
-    validated = StepOperator(
+    validated = ValidateOperator(
         task_id="validate", python_callable=tasks.validate, execution_timeout=step_timeout, **batch
     )
     committed = StepOperator(
@@ -208,13 +209,13 @@ def _spark_options(pipeline: Scheduling, settings: Settings) -> dict[str, Any]:
 
 
 def _plan(pipeline_file: str, pipeline: str, generation: int, **context: Any) -> bool:
-    with events_emitted(context, pipeline, generation):
+    with event_emitted(context, pipeline, generation):
         return tasks.plan(pipeline_file, context)
 
 
 def _publish(pipeline: str, generation: int, run: str, **context: Any) -> bool:
     """False: the run's interval is covered by this batch, and `cover` is skipped."""
-    with events_emitted(context, pipeline, generation):
+    with event_emitted(context, pipeline, generation):
         tasks.publish(pipeline, generation, run)
     return tasks.has_more_batches(pipeline, generation, context)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidegate.errors import PipelineInvalid
     from tidegate.ledger import Plan, Stream
     from tidegate.protocol import Trigger
+    from tidegate.quality import Verdict
     from tidegate.spec import Connection, Pipeline
 
 log = logging.getLogger(__name__)
@@ -190,9 +191,17 @@ def export_for_driver(pipeline: str, generation: int, run: str) -> None:
     export_connections(source)
 
 
-def validate(pipeline: str, generation: int, run: str) -> str:
-    """Step 3."""
-    return _step("validate_batch", pipeline, generation, run)
+def validate(
+    pipeline: str, generation: int, run: str, report: Callable[[Verdict], object] | None = None
+) -> str:
+    """Step 3. `report` gets what the quality suite has found, if there is one."""
+
+    def work(app: App, plan: Plan) -> str:
+        from tidegate import protocol
+
+        return protocol.validate_batch(app, plan, run, report)
+
+    return _step("validate_batch", pipeline, generation, run, work)
 
 
 def commit(pipeline: str, generation: int, run: str) -> str:

@@ -51,7 +51,8 @@ class Airflow:
         events = list(_serialize_outlet_events(context["outlet_events"]))
         json.dumps(events)
         self.events += events
-        return [event["extra"]["seq"] for event in events]
+        assert len(events) <= 1
+        return [batch["seq"] for event in events for batch in event["extra"]["batches"]]
 
 
 @pytest.fixture
@@ -119,11 +120,18 @@ def test_a_publication_has_an_event_that_says_which_batch_of_what_stream_and_wha
         "pipeline": "visitors",
         "generation": 1,
         "seq": 1,
-        "run_id": "run-1",
-        "clock": "1970-01-01T00:00:01+00:00",
         "offsets": {"events": {"0": [5, 12]}, "old": {"0": [0, 1]}},
-        "counts": {"emitted": 2, "read": 1, "used": 3},
         "published": {"sql:seconds": 2},
+        "batches": [
+            {
+                "seq": 1,
+                "run_id": "run-1",
+                "clock": "1970-01-01T00:00:01+00:00",
+                "offsets": {"events": {"0": [5, 12]}, "old": {"0": [0, 1]}},
+                "counts": {"emitted": 2, "read": 1, "used": 3},
+                "published": {"sql:seconds": 2},
+            }
+        ],
     }
 
 
@@ -147,10 +155,26 @@ def test_a_batch_of_which_nothing_went_out_has_no_event(committed: Committed, ai
     assert airflow.succeed(publish(1)) == []
 
 
+def test_one_event_names_all_batches_of_a_task_and_has_their_offsets_together() -> None:
+    from tidegate.ledger import OffsetRange, Stream
+    from tidegate_airflow.assets import event_extra
+
+    def report(seq: int, *ranges: OffsetRange) -> Any:
+        plan = SimpleNamespace(seq=seq, run_id="r", clock_ms=0, ranges=ranges)
+        return SimpleNamespace(plan=plan, counts={}, published={"kafka:out": seq, "table": 1})
+
+    first = report(7, OffsetRange("in", 0, 5, 9), OffsetRange("in", 1, 2, 2))
+    second = report(8, OffsetRange("in", 0, 9, 12), OffsetRange("in", 1, 2, 3))
+    extra = event_extra(Stream("visitors", 1), [first, second])
+    assert (extra["seq"], [batch["seq"] for batch in extra["batches"]]) == (8, [7, 8])
+    assert extra["offsets"] == {"in": {"0": [5, 12], "1": [2, 3]}}
+    assert extra["published"] == {"kafka:out": 15, "table": 2}
+
+
 def test_what_was_published_without_airflow_has_its_event_with_the_next_task_that_looks(
     committed: Committed, airflow: Airflow
 ) -> None:
-    from tidegate_airflow.assets import events_emitted
+    from tidegate_airflow.assets import event_emitted
 
     commit(committed, 1, ("1", 1))
     airflow.succeed(publish(1))
@@ -158,11 +182,11 @@ def test_what_was_published_without_airflow_has_its_event_with_the_next_task_tha
         commit(committed, seq, ("1", seq))
         committed.publish(seq)
     dry = context("run-4", dry_run=True)
-    with events_emitted(dry, "visitors", 1):
+    with event_emitted(dry, "visitors", 1):
         pass
     assert airflow.succeed(dry) == []
     task = context("run-4")
-    with events_emitted(task, "visitors", 1):
+    with event_emitted(task, "visitors", 1):
         pass
     assert airflow.succeed(task) == [2, 3]
 

@@ -27,8 +27,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     from tidegate_airflow import operators, tasks
 
     called: Calls = []
-    monkeypatch.setattr(operators, "events_emitted", lambda *_: nullcontext())
-    monkeypatch.setattr(operators, "has_events", lambda *_: False)
+    monkeypatch.setattr(operators, "event_emitted", lambda *_: nullcontext())
+    monkeypatch.setattr(operators, "has_event", lambda *_: False)
 
     def noted(step: str) -> Callable[..., bool]:
         def call(*arguments: Any, **options: Any) -> bool:

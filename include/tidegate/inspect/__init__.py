@@ -9,6 +9,7 @@ from tidegate.inspect.generations import (
     compare_generations,
 )
 from tidegate.inspect.lag import Lags
+from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
     StreamDetails,
     StreamOverview,
@@ -30,9 +31,13 @@ __all__ = [
     "CatalogEntry",
     "HistoryEntry",
     "Lags",
+    "Lineage",
+    "SinkWritten",
     "StreamDetails",
     "StreamOverview",
+    "TopicRead",
     "batch_history",
+    "batch_lineage",
     "Difference",
     "GenerationDifference",
     "SinkDifference",
