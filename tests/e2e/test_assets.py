@@ -175,6 +175,7 @@ def test_a_dag_runs_on_each_published_batch_and_sees_seq_and_offsets_also_after_
         (3, "three_batches#3", 2),
     ]
     assert line.run("nothing_new")["publish"] == ("skipped", 0)
+    assert line.statsd.metrics()[f"airflow.tidegate.lag,{TAGS}"] == "0.0|g"
     line.send(9)  # is no change
     line.run("nothing_goes_out")
     line.send(10)

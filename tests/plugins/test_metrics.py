@@ -1,17 +1,30 @@
-"""Airflow's metrics: what a real StatsD gets of batches, idle runs and failures, with tags and without."""
+"""Airflow's metrics: what StatsD, with tags and without, and OpenTelemetry get of batches and failures."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from gzip import decompress as gunzip
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from kafka import KafkaProducer
 
+from tests.conftest import REPOSITORY
+from tests.faults.history import create_topics
 from tests.plugins.statsd import StatsD, listening
 from tests.protocol.committed import Committed
 from tidegate.errors import BrokerUnavailable, BufferFull, LedgerUnavailable
+from tidegate.ledger import OffsetRange
+from tidegate.local.broker import KafkaBroker
 
 pytestmark = pytest.mark.airflow
 
@@ -106,6 +119,27 @@ def test_a_failed_try_counts_its_cause_and_says_how_old_the_stream_is_and_what_i
     assert named("lag") not in sent  # there is no broker that could say
 
 
+@pytest.mark.broker
+def test_a_failed_try_says_how_many_offsets_wait_now(
+    tmp_path: Path, broker: KafkaBroker, statsd: StatsD, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"waiting_{uuid4().hex}"
+    create_topics(broker.bootstrap_servers, topic)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    for _ in range(5):
+        producer.send(topic, b"{}", partition=0)
+    producer.close()
+    committed = Committed(tmp_path, "  - {kind: table}", kafka=broker.bootstrap_servers)
+    planned = committed.planned
+    read = {"ranges": (OffsetRange(topic, 0, 0, 2),), "topic_ids": {topic: "id"}}
+    monkeypatch.setattr(committed, "planned", lambda seq: replace(planned(seq), **read))
+    committed.commit(1, {"first": []})
+    for name, value in committed.environment.items():
+        monkeypatch.setenv(name, value)
+    fail(BufferFull("The buffer is full"), "run-2")
+    assert statsd.metrics()[named("lag")] == "3.0|g"
+
+
 @pytest.mark.parametrize(
     ("error", "noted", "cause"),
     [
@@ -159,3 +193,60 @@ def test_where_airflow_sends_no_metrics_nobody_asks_for_them(
     monkeypatch.setattr(metrics, "count_failure", count)
     fail(BrokerUnavailable("away"), "run-2")
     assert counted == []
+
+
+SEND = """
+from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+from opentelemetry.metrics import get_meter_provider
+from tidegate.ledger import Stream
+from tidegate_airflow import metrics
+
+stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
+metrics.gauge(Stream("visitors", 1), {("second", "emitted.changed"): 4.0})
+metrics.count_failure(Stream("visitors", 1), "compute", "BufferFull")
+get_meter_provider().force_flush()
+"""
+
+
+def test_opentelemetry_gets_the_same_names_and_tags(tmp_path: Path) -> None:
+    points: dict[str, tuple[float, dict[str, str]]] = {}
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            points.update(data_points(gunzip(body) if self.headers["Content-Encoding"] == "gzip" else body))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        settings = {
+            "AIRFLOW_HOME": str(tmp_path),
+            "AIRFLOW__METRICS__OTEL_ON": "True",
+            "AIRFLOW__METRICS__OTEL_HOST": "127.0.0.1",
+            "AIRFLOW__METRICS__OTEL_PORT": str(server.server_port),
+            "PYTHONPATH": str(REPOSITORY / "plugins"),
+        }
+        subprocess.run([sys.executable, "-c", SEND], env={**os.environ, **settings}, check=True, timeout=120)
+        server.shutdown()
+    stream = {"pipeline": "visitors", "generation": "1"}
+    assert points["airflow.tidegate.emitted.changed"] == (4.0, {**stream, "stage": "second"})
+    failure = {**stream, "task": "compute", "error": "BufferFull"}
+    assert points["airflow.tidegate.failures"] == (1.0, failure)
+
+
+def data_points(body: bytes) -> dict[str, tuple[float, dict[str, str]]]:
+    """Metric -> value and attributes of its last point, in a request of OTLP."""
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+    request = ExportMetricsServiceRequest.FromString(body)
+    found = {}
+    for metric in request.resource_metrics[0].scope_metrics[0].metrics:
+        point = (metric.gauge.data_points or metric.sum.data_points)[-1]
+        attributes = {each.key: each.value.string_value for each in point.attributes}
+        found[metric.name] = (point.as_double or float(point.as_int), attributes)
+    return found
