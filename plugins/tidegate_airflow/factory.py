@@ -9,13 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, get_parsing_context
+from airflow.sdk import (
+    DAG,
+    AssetAll,
+    AssetAny,
+    AssetOrTimeSchedule,
+    CronDataIntervalTimetable,
+    get_parsing_context,
+)
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.errors import PipelineInvalid, SettingsInvalid
 from tidegate.settings import Settings
 from tidegate.spec import (
+    AssetSchedule,
     Pipeline,
     Scheduling,
     legible_scheduling,
@@ -24,8 +32,9 @@ from tidegate.spec import (
     load_pipelines,
 )
 from tidegate_airflow import tasks
+from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
 from tidegate_airflow.deployment import Deployment, compute_program
-from tidegate_airflow.failures import log_failure, log_missed_deadline
+from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.last_good import recall_text
 from tidegate_airflow.operators import (
     BatchOperator,
@@ -33,6 +42,7 @@ from tidegate_airflow.operators import (
     PlanOperator,
     PublishOperator,
     StepOperator,
+    ValidateOperator,
 )
 from tidegate_airflow.triggers import run_params
 
@@ -98,12 +108,9 @@ def _pipeline_dag(name: str, pipeline: Pipeline, settings: Settings, deployment:
 def _dag(
     name: str, pipeline: Scheduling, settings: Settings, deployment: Deployment, arguments: Mapping[str, Any]
 ) -> DAG:
-    schedule = None
-    if pipeline.schedule is not None:
-        schedule = CronDataIntervalTimetable(pipeline.schedule, timezone=pipeline.timezone)
     with DAG(
         dag_id=deployment.dag_id(name),
-        schedule=schedule,
+        schedule=_schedule(pipeline),
         start_date=pipeline.start_date or START,
         catchup=pipeline.catchup,
         max_active_runs=1,
@@ -114,6 +121,21 @@ def _dag(
         spark_options = deployment.spark_arguments(pipeline, _spark_options(pipeline, settings))
         _wire(name, pipeline, spark_options, deployment.step_timeout(pipeline, LONGEST_STEP))
     return dag
+
+
+def _schedule(pipeline: Scheduling) -> Any:
+    """What `DAG` takes for a schedule."""
+    schedule = pipeline.schedule
+    if not isinstance(schedule, AssetSchedule):
+        return _by_cron(schedule, pipeline.timezone)
+    combine = AssetAny if schedule.when == "any" else AssetAll
+    assets = combine(*map(asset_reference, schedule.assets))
+    timetable = _by_cron(schedule.cron, pipeline.timezone)
+    return assets if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=assets)
+
+
+def _by_cron(cron: str | None, timezone: str) -> CronDataIntervalTimetable | None:
+    return None if cron is None else CronDataIntervalTimetable(cron, timezone=timezone)
 
 
 def _own_arguments(pipeline: Scheduling) -> dict[str, Any]:
@@ -134,6 +156,8 @@ def _deadline(pipeline: Scheduling) -> DeadlineAlert | None:
 
 def _default_args(pipeline: Scheduling) -> dict[str, Any]:
     """What all tasks of a pipeline's DAG have in common."""
+    stream: dict[str, Any] = {"pipeline": pipeline.pipeline, "generation": pipeline.generation}
+    measured = partial(measure_failure, **stream)
     return {
         "retries": 3,
         "retry_delay": timedelta(seconds=10),
@@ -142,9 +166,8 @@ def _default_args(pipeline: Scheduling) -> dict[str, Any]:
         "execution_timeout": LONGEST_TASK,
         # a batch that is begun comes before the plans of runs that may only find that they wait
         "weight_rule": "upstream",
-        "on_failure_callback": partial(
-            log_failure, pipeline=pipeline.pipeline, generation=pipeline.generation
-        ),
+        "on_failure_callback": [measured, partial(log_failure, **stream)],
+        "on_retry_callback": [measured],
     }
 
 
@@ -152,22 +175,28 @@ def _wire(name: str, pipeline: Scheduling, spark_options: dict[str, Any], step_t
     """plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes further
     ones where the run's interval takes them; or all of it is one task, `batch`.
     """
+    stream = (pipeline.pipeline, pipeline.generation)
+    outlets = [stream_alias(*stream)]
     if pipeline.tasks == "one":
-        BatchOperator(task_id="batch", pipeline_file=name, **spark_options)
+        BatchOperator(task_id="batch", pipeline_file=name, outlets=outlets, **spark_options)
         return
-    batch = {"op_args": (pipeline.pipeline, pipeline.generation, _RUN_ID)}
-    planned = PlanOperator(
-        task_id="plan", python_callable=_plan, op_args=[name], execution_timeout=step_timeout
+    batch = {"op_args": (*stream, _RUN_ID)}
+    planned = PlanOperator(  # it publishes what an earlier run has left
+        task_id="plan",
+        python_callable=_plan,
+        op_args=[name, *stream],
+        execution_timeout=step_timeout,
+        outlets=outlets,
     )
     computed = ComputeOperator(task_id="compute", **spark_options)
-    validated = StepOperator(
+    validated = ValidateOperator(
         task_id="validate", python_callable=tasks.validate, execution_timeout=step_timeout, **batch
     )
     committed = StepOperator(
         task_id="commit", python_callable=tasks.commit, execution_timeout=step_timeout, **batch
     )
-    published = PublishOperator(task_id="publish", python_callable=_publish, **batch)
-    covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **spark_options)
+    published = PublishOperator(task_id="publish", python_callable=_publish, outlets=outlets, **batch)
+    covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, outlets=outlets, **spark_options)
     planned >> computed >> validated >> committed >> published >> covered
 
 
@@ -182,13 +211,15 @@ def _spark_options(pipeline: Scheduling, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _plan(pipeline_file: str, **context: Any) -> bool:
-    return tasks.plan(pipeline_file, context)
+def _plan(pipeline_file: str, pipeline: str, generation: int, **context: Any) -> bool:
+    with event_emitted(context, pipeline, generation):
+        return tasks.plan(pipeline_file, context)
 
 
 def _publish(pipeline: str, generation: int, run: str, **context: Any) -> bool:
     """False: the run's interval is covered by this batch, and `cover` is skipped."""
-    tasks.publish(pipeline, generation, run)
+    with event_emitted(context, pipeline, generation):
+        tasks.publish(pipeline, generation, run)
     return tasks.has_more_batches(pipeline, generation, context)
 
 

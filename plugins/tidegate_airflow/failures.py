@@ -5,11 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
-from typing import Any
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 
+from tidegate_airflow import metrics
 from tidegate_airflow.connections import export_ledger, own_environment
+from tidegate_airflow.tasks import connected
+
+if TYPE_CHECKING:
+    from tidegate.ledger import Failure
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +25,16 @@ def noted_failure(pipeline: str, generation: int, run_id: str) -> str | None:
 
     `run_id`: of the run, or of one of its batches.
     """
+    failure = _newest_failure(pipeline, generation, run_id)
+    if failure is None:
+        return None
+    cause = (
+        f"Batch {failure.seq} of {failure.stream} failed in {failure.step}: {failure.error}: {failure.what}"
+    )
+    return f"{cause.rstrip('.')}. {failure.fix}".rstrip()
+
+
+def _newest_failure(pipeline: str, generation: int, run_id: str) -> Failure | None:
     from tidegate import protocol
     from tidegate.app import App
     from tidegate.ledger import Stream
@@ -26,11 +42,7 @@ def noted_failure(pipeline: str, generation: int, run_id: str) -> str | None:
     stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
     noted = protocol.noted_batches(ledger, stream, protocol.run_of_batch(run_id))
     seq = noted[-1].seq if noted else None
-    failure = ledger.failure(stream, seq) if seq is not None else None
-    if failure is None:
-        return None
-    cause = f"Batch {failure.seq} of {stream} failed in {failure.step}: {failure.error}: {failure.what}"
-    return f"{cause.rstrip('.')}. {failure.fix}".rstrip()
+    return ledger.failure(stream, seq) if seq is not None else None
 
 
 def log_failure(context: Any, pipeline: str, generation: int) -> None:
@@ -39,6 +51,30 @@ def log_failure(context: Any, pipeline: str, generation: int) -> None:
     log.error("%s, run %s: %s", context["dag"].dag_id, run_id, failure_message(context, pipeline, generation))
 
 
+@own_environment()
+def measure_failure(context: Any, pipeline: str, generation: int) -> None:
+    """A callback of each failed try: Airflow's metrics get the cause, what the ledger has of the run's batch
+    so far, and how the stream stands now. Raises LedgerUnavailable; the cause is counted before.
+    """
+    if not metrics.are_on():
+        return
+    from tidegate import inspect, protocol
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+
+    stream, run_id = Stream(pipeline, generation), context["dag_run"].run_id
+    error = failure_class(context, pipeline, generation)
+    metrics.count_failure(stream, context["task_instance"].task_id, error)
+    export_ledger()
+    app = App.from_environment()
+    noted = protocol.noted_batches(app.ledger, stream, run_id)
+    if noted and noted[-1].seq is not None:
+        metrics.gauge(stream, app.ledger.metrics(stream, noted[-1].seq))
+    now_ms = round(datetime.now(timezone.utc).timestamp() * 1000)
+    metrics.gauge(stream, inspect.standing_metrics(connected(app, stream), stream, now_ms))
+
+
+@own_environment()
 def log_missed_deadline(context: Any, pipeline: str, generation: int) -> None:
     """The callback of a pipeline's `deadline`: what a run is doing that is not through in time."""
     run = context["dag_run"]
@@ -87,10 +123,8 @@ def failure_message(context: Any, pipeline: str, generation: int) -> str:
     What the task itself says counts; where that is not one of tidegate's errors (a process was killed, say,
     or ran out of time), what the ledger knows of the batch.
     """
-    from tidegate.errors import TidegateError
-
     error = context.get("exception")
-    if isinstance(error, TidegateError) or isinstance(getattr(error, "__cause__", None), TidegateError):
+    if _own_error(error) is not None:
         return str(error)
     told = None
     # whatever keeps the ledger from being asked, the failure is to be told
@@ -102,3 +136,27 @@ def failure_message(context: Any, pipeline: str, generation: int) -> str:
             "The ledger has no note of why. The log of the task that failed has more; the next run goes on."
         )
     return told or f"{type(error).__name__}: {error}. The log of the task has more; the next run goes on."
+
+
+def failure_class(context: Any, pipeline: str, generation: int) -> str:
+    """The cause of a task's failure in one word: the error's class, found as in `failure_message`; else
+    "unknown"."""
+    error = context.get("exception")
+    own = _own_error(error)
+    if own is not None:
+        return type(own).__name__
+    failure = None
+    with suppress(Exception), own_environment():
+        export_ledger()
+        failure = _newest_failure(pipeline, generation, context["dag_run"].run_id)
+    if failure is not None:
+        return failure.error
+    return type(error).__name__ if isinstance(error, BaseException) else "unknown"
+
+
+def _own_error(error: Any) -> BaseException | None:
+    """The error of tidegate's that a task has raised, or that Airflow's was raised for."""
+    from tidegate.errors import TidegateError
+
+    cause = getattr(error, "__cause__", None)
+    return next((raised for raised in (error, cause) if isinstance(raised, TidegateError)), None)

@@ -17,6 +17,7 @@ from tidegate_airflow.operators import (
     PlanOperator,
     PublishOperator,
     StepOperator,
+    ValidateOperator,
 )
 
 
@@ -40,7 +41,14 @@ class BatchLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
     """From a task to the batch that its run worked on."""
 
     name = "Tidegate batch"
-    operators = [PlanOperator, ComputeOperator, StepOperator, PublishOperator, BatchOperator]  # noqa: RUF012
+    operators = [  # noqa: RUF012
+        PlanOperator,
+        ComputeOperator,
+        ValidateOperator,
+        StepOperator,
+        PublishOperator,
+        BatchOperator,
+    ]
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         page = f"{pages_path()}dags/{quoted(ti_key.dag_id)}/runs/{quoted(ti_key.run_id)}"

@@ -8,15 +8,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.python import PythonOperator, ShortCircuitOperator
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate_airflow import tasks
+from tidegate_airflow.assets import event_emitted, has_event
 from tidegate_airflow.connections import own_environment, spark_connect_url
 from tidegate_airflow.failures import noted_failure
+
+if TYPE_CHECKING:
+    from tidegate.quality import Verdict
 
 Batch = tuple[str, int, str]
 _NOT_NOTED = (
@@ -25,22 +30,81 @@ _NOT_NOTED = (
 )
 
 
+class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typed
+    """Answers Airflow's provider for OpenLineage, where that is installed: see `tidegate_airflow.lineage`.
+
+    `lineage` is the name of what the task reports, of the `first` to the `last` batch of its run (None: the
+    newest); `verdicts` are those of the quality suite that the task has come to.
+    """
+
+    lineage: str
+    first = 1
+    last: int | None = 1
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.verdicts: list[Verdict] = []
+
+    @property
+    def batch(self) -> Batch:
+        """Pipeline, generation, and under which id the ledger has the batch."""
+        raise NotImplementedError
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        return self._reported()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        return self._reported()
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        return self._reported()
+
+    def _reported(self) -> Any:
+        from tidegate_airflow import lineage
+
+        report = getattr(lineage, self.lineage)
+        return report(lineage.lineage_of(self.batch, self.first, self.last), self.verdicts)
+
+
 class PlanOperator(ShortCircuitOperator):  # type: ignore[misc]  # Airflow is not typed
     """Step 1. Where there is nothing to do, the other steps are skipped. A class of its own has links of its
     own."""
 
 
+class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
+    """Step 3. Its function takes a `report` of verdicts."""
+
+    lineage = "checking"
+
+    def execute_callable(self) -> Any:
+        self.op_kwargs: Any = {**self.op_kwargs, "report": self.verdicts.append}
+        return super().execute_callable()
+
+    @property
+    def batch(self) -> Batch:
+        pipeline, generation, run_id = self.op_args
+        return pipeline, generation, run_id
+
+
 class StepOperator(PythonOperator):  # type: ignore[misc]
-    """Steps 3 and 4."""
+    """Step 4."""
 
 
-class PublishOperator(ShortCircuitOperator):  # type: ignore[misc]
+class PublishOperator(LineageOperator, ShortCircuitOperator):  # type: ignore[misc]
     """Step 5. Where the run's interval is covered by this batch, `cover` is skipped."""
 
+    lineage = "publishing"
 
-class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
+    @property
+    def batch(self) -> Batch:
+        pipeline, generation, run_id = self.op_args
+        return pipeline, generation, run_id
+
+
+class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
     """Step 2. `application_args` are a stream's pipeline and generation, and the run's id."""
 
+    lineage = "reading"
     preloads_quality = False
     """Whether this process goes on with step 3."""
 
@@ -66,7 +130,6 @@ class ComputeOperator(SparkSubmitOperator):  # type: ignore[misc]  # Airflow is 
 
     @property
     def batch(self) -> Batch:
-        """Pipeline, generation, and under which id the ledger has the batch."""
         pipeline, generation, run_id = self.application_args
         return pipeline, int(generation), run_id
 
@@ -80,6 +143,8 @@ class BatchOperator(ComputeOperator):
     """
 
     preloads_quality = True
+    lineage = "publishing"
+    last = None
 
     def __init__(self, *, pipeline_file: str, first: int = 1, **options: Any) -> None:
         super().__init__(**options)
@@ -89,17 +154,20 @@ class BatchOperator(ComputeOperator):
     def execute(self, context: Any) -> Any:
         pipeline, generation, _ = self.batch
         published = None
-        for run_id in tasks.planned_batches(self.pipeline_file, pipeline, generation, context, self.first):
-            self.application_args = [pipeline, str(generation), run_id]
-            self._hook = None  # it has the arguments of the batch before
-            published = self._steps_after_plan(context)
-        if published is None and self.first == 1:
+        with event_emitted(context, pipeline, generation):
+            for run_id in tasks.planned_batches(
+                self.pipeline_file, pipeline, generation, context, self.first
+            ):
+                self.application_args = [pipeline, str(generation), run_id]
+                self._hook = None  # it has the arguments of the batch before
+                published = self._steps_after_plan(context)
+        if published is None and self.first == 1 and not has_event(context, pipeline, generation):
             raise AirflowSkipException("There is nothing to do.")
         return published
 
     def _steps_after_plan(self, context: Any) -> str:
         super().execute(context)
-        tasks.validate(*self.batch)
+        tasks.validate(*self.batch, report=self.verdicts.append)
         tasks.commit(*self.batch)
         return tasks.publish(*self.batch)
 

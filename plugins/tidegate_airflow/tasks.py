@@ -11,8 +11,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
-from airflow.sdk.observability import stats
 
+from tidegate_airflow import metrics
 from tidegate_airflow.connections import export_connections, export_ledger, own_environment
 from tidegate_airflow.last_good import remember_text
 from tidegate_airflow.order import run_ahead
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidegate.errors import PipelineInvalid
     from tidegate.ledger import Plan, Stream
     from tidegate.protocol import Trigger
+    from tidegate.quality import Verdict
     from tidegate.spec import Pipeline
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> b
             connected(app, orphan)
     outcome = protocol.plan_batch(connected(app, stream, pipeline), pipeline, trigger)
     log.info("Plan: %s", outcome.note)
+    metrics.gauge(stream, {("", name): value for name, value in outcome.metrics.items()})
     remember_text(app.settings.home, pipeline_file, pipeline.text)
     return outcome.plan is not None
 
@@ -206,9 +208,17 @@ def _export_java_options(records: int) -> None:
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(options).strip()
 
 
-def validate(pipeline: str, generation: int, run: str) -> str:
-    """Step 3."""
-    return _step("validate_batch", pipeline, generation, run)
+def validate(
+    pipeline: str, generation: int, run: str, report: Callable[[Verdict], object] | None = None
+) -> str:
+    """Step 3. `report` gets what the quality suite has found, if there is one."""
+
+    def work(app: App, plan: Plan) -> str:
+        from tidegate import protocol
+
+        return protocol.validate_batch(app, plan, run, report)
+
+    return _step("validate_batch", pipeline, generation, run, work)
 
 
 def commit(pipeline: str, generation: int, run: str) -> str:
@@ -224,7 +234,7 @@ def publish(pipeline: str, generation: int, run: str) -> str:
 
         before = app.ledger.publications(plan.stream, plan.seq)
         published = protocol.publish_batch(app, plan, run)
-        _emit_metrics(app, plan)
+        metrics.gauge(plan.stream, app.ledger.metrics(plan.stream, plan.seq))
         if published == before:
             return _not_again(plan, "published", published)
         return f"batch {plan.seq} is published: {published}"
@@ -319,14 +329,6 @@ def connected(app: App, stream: Stream, *more: Pipeline) -> App:
 
     export_connections(protocol.connections(app.ledger, stream, *more))
     return replace(app, settings=Settings.from_environment())
-
-
-def _emit_metrics(app: App, plan: Plan) -> None:
-    """`tidegate.<pipeline>.<stage>.<metric>`; the batch's own stand without a stage."""
-    tags = {"generation": str(plan.stream.generation)}
-    for (stage, metric), value in app.ledger.metrics(plan.stream, plan.seq).items():
-        name = ".".join(filter(None, ("tidegate", plan.stream.pipeline, stage, metric)))
-        stats.gauge(name, value, tags=tags)
 
 
 @own_environment()

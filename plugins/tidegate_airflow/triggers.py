@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import CronDataIntervalTimetable, Param
+from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, Param
 from airflow.sdk.exceptions import AirflowFailException
 
 from tidegate_airflow.order import is_backfill
@@ -142,6 +142,8 @@ def _is_inferred(run: Any, timetable: Any) -> bool:
     """Whether Airflow has made up the interval of a run by hand, out of its logical date."""
     if run.data_interval_start == run.data_interval_end:
         return True  # as of a DAG without a schedule
+    if isinstance(timetable, AssetOrTimeSchedule):
+        timetable = timetable.timetable
     if not isinstance(timetable, CronDataIntervalTimetable) or run.logical_date < run.data_interval_end:
         return False
     # only the scheduler's class infers intervals: that of the task SDK has none of this

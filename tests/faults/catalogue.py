@@ -48,6 +48,7 @@ TOLD_TO_PEOPLE = {
     "ledger.failing_streams",
     "ledger.failure",
     "ledger.note_failure",
+    "ledger.published_after",
     "ledger.removable_batches",
     "ledger.stream_statuses",
 }

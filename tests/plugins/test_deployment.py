@@ -89,7 +89,7 @@ def test_all_settings_reach_the_dag_and_its_tasks(folder: Path, shop: None) -> N
     for task in dag.tasks:
         assert (task.owner, task.pool, task.queue, task.retries) == ("shop", "spark", "large", 5)
         assert (task.retry_delay, task.execution_timeout) == (timedelta(seconds=30), timedelta(minutes=30))
-        assert (len(task.on_failure_callback), len(task.on_retry_callback)) == (2, 1)
+        assert (len(task.on_failure_callback), len(task.on_retry_callback)) == (3, 2)
         assert task.weight_rule == "upstream"
     hook = dag.get_task("compute")._get_hook()
     assert (hook._driver_memory, hook._executor_memory, hook._executor_cores) == ("2g", "1500m", 2)
@@ -113,7 +113,7 @@ def test_a_callback_is_imported_when_it_is_called(folder: Path, shop: None) -> N
     import sys
 
     (folder / "availability.yaml").write_text(SAMPLE + "airflow: {on_task_failure: 'shop.alerts:page'}\n")
-    _, callback = dag_of(folder).get_task("plan").on_failure_callback
+    *_, callback = dag_of(folder).get_task("plan").on_failure_callback
     assert "shop.alerts" not in sys.modules
     callback({"what": "failed", "exception": QualityFailed("Batch 1 does not pass", "Correct the data")})
     assert sys.modules["shop.alerts"].calls == ["failed"]
@@ -140,7 +140,7 @@ def test_ids_begin_with_the_prefix_and_a_task_that_is_to_run_reads_its_file_alon
     assert pipeline_dags(folder).keys() == {"shop.availability", "shop.typo"}
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "shop.availability")
     assert pipeline_dags(folder).keys() == {"shop.availability"}
-    assert dag_of(folder, "shop.availability").get_task("plan").op_args == ["availability"]
+    assert dag_of(folder, "shop.availability").get_task("plan").op_args[0] == "availability"
 
 
 def test_a_mistake_in_the_defaults_is_an_import_error_that_names_it(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +24,11 @@ Calls = list[tuple[str, Any, Any]]
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """The steps that were called, with what they were given; none of them does anything."""
-    from tidegate_airflow import tasks
+    from tidegate_airflow import operators, tasks
 
     called: Calls = []
+    monkeypatch.setattr(operators, "event_emitted", lambda *_: nullcontext())
+    monkeypatch.setattr(operators, "has_event", lambda *_: False)
 
     def noted(step: str) -> Callable[..., bool]:
         def call(*arguments: Any, **options: Any) -> bool:

@@ -1,12 +1,10 @@
-"""What tasks do besides the steps: databases from connections, metrics to Airflow's metrics, many streams."""
+"""What tasks do besides the steps: databases from connections, many streams."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,37 +19,12 @@ from tidegate.ledger import Stream
 pytestmark = pytest.mark.airflow
 
 
-class Recorder:
-    """A backend of Airflow's metrics that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.gauges: dict[str, tuple[float, Any]] = {}
-
-    def gauge(self, stat: str, value: float, **more: Any) -> None:
-        self.gauges[stat] = (value, more.get("tags"))
-
-
-@pytest.fixture
-def gauges() -> Iterator[dict[str, tuple[float, Any]]]:
-    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
-    from airflow.sdk.observability import stats
-
-    recorder = Recorder()
-    stats.initialize(factory=lambda: recorder, export_legacy_names=False)
-    yield recorder.gauges
-    stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
-
-
-def test_publishing_finds_its_database_in_airflow_and_gauges_the_batchs_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gauges: dict[str, tuple[float, Any]]
-) -> None:
+def test_publishing_finds_its_database_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow import tasks
 
     sinks = "  - {kind: sql, table: seconds, connection: reports}"
     committed = Committed(tmp_path, sinks, f"sqlite:///{tmp_path / 'reports.db'}")
     committed.commit(1, {"first": [], "second": [("1", 11)]})
-    committed.held.set_metrics(1, "second", {"emitted": 1.0, "suppression-buffer-records": 4.0})
-    committed.held.set_metrics(1, "", {"lag": 7.0})
     committed.held.release()
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path))
     monkeypatch.setenv("TIDEGATE_LEDGER", f"sqlite:///{tmp_path}/l.db")
@@ -60,11 +33,6 @@ def test_publishing_finds_its_database_in_airflow_and_gauges_the_batchs_metrics(
     monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_SQL_REPORTS", json.dumps(connection))
     tasks.publish("visitors", 1, "run-1")
     assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
-    tags = {"generation": "1"}
-    assert gauges["tidegate.visitors.second.emitted"] == (1.0, tags)
-    assert gauges["tidegate.visitors.second.suppression-buffer-records"] == (4.0, tags)
-    assert gauges["tidegate.visitors.lag"] == (7.0, tags)
-    assert "tidegate.visitors.seconds.publish" in gauges
 
 
 def test_the_compact_task_folds_what_is_due_whoever_holds_the_lease(

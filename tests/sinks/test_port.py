@@ -13,6 +13,7 @@ from tidegate.errors import Halted, SinkRefused
 from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
 from tidegate.sinks import KINDS, OpenSink, Outbox
+from tidegate.sinks.dataset import Dataset
 from tidegate.spec import Pipeline, SinkModel, compiled
 
 ROWS: dict[str, list[tuple[int, str]]] = {}
@@ -34,6 +35,7 @@ class OpenMemory(OpenSink[MemorySink]):
     """Rows and progress are one: the newest batch among the rows."""
 
     title = "memory"
+    dataset = Dataset("memory", "rows")
 
     def check_outbox(self, outbox: Outbox) -> None:
         if self.declared.refuses in self._keys(outbox):

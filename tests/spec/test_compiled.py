@@ -90,10 +90,11 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.MonkeyPatch) -> None:
-    pipelines = with_everything()
-    for pipeline in pipelines.values():
+    on_assets = GOOD.replace('"*/5 * * * *"', "{assets: [orders]}", 1)
+    pipelines = [*with_everything().values(), parse_pipeline(on_assets, "p.yaml")]
+    for pipeline in pipelines:
         assert_same(pipeline)
-    written = "".join(map(compile_pipeline, pipelines.values()))
+    written = "".join(map(compile_pipeline, pipelines))
     assert [part for part in compiled_form._BY_NAME if f'{{"is":"{part}"' not in written] == []
 
 

@@ -9,6 +9,7 @@ def test_the_public_names_are_these() -> None:
     assert sorted(tidegate.spec.__all__) == [
         "Aggregate",
         "AirflowSettings",
+        "AssetSchedule",
         "Buffer",
         "Case",
         "CaseRecord",
@@ -26,6 +27,7 @@ def test_the_public_names_are_these() -> None:
         "KafkaSink",
         "Lookup",
         "MessageRules",
+        "OWN_ASSETS",
         "Pipeline",
         "PythonEqual",
         "Quality",
@@ -46,6 +48,7 @@ def test_the_public_names_are_these() -> None:
         "UpdateEmit",
         "WindowCloseEmit",
         "Within",
+        "asset_uri",
         "compile_pipeline",
         "deduplication_stage",
         "incompatible_changes",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from tests.spec.files import GOOD, good, problems
-from tidegate.spec import Pipeline, compile_pipeline, parse_pipeline, read_compiled
+from tidegate.spec import AssetSchedule, Pipeline, compile_pipeline, parse_pipeline, read_compiled
 
+CRON = (
+    "Write cron such as `*/5 * * * *`, one of `@hourly`, `@daily`, `@weekly`, `@monthly`, `@quarterly`, "
+    "`@yearly`, or null for no schedule."
+)
 FIX = "Write a day such as `2026-01-31`, or an instant with its zone: `2026-01-31T08:00:00Z`."
 
 
@@ -16,8 +21,12 @@ def scheduled(*lines: str) -> str:
     return GOOD.replace("source:\n", "".join(f"{line}\n" for line in lines) + "source:\n", 1)
 
 
+def unscheduled(*lines: str) -> str:
+    return re.sub("(?m)^schedule:.*\n", "", scheduled(*lines), count=1)
+
+
 def parsed(*lines: str) -> Pipeline:
-    return parse_pipeline(scheduled(*lines), "p.yaml")
+    return parse_pipeline(unscheduled(*lines) if "schedule:" in lines[0] else scheduled(*lines), "p.yaml")
 
 
 def test_what_is_left_out_is_utc_and_catches_up_with_nothing() -> None:
@@ -82,3 +91,95 @@ def test_a_planned_batch_does_not_know_when_runs_are_started() -> None:
     compiled = compile_pipeline(parsed(*lines))
     assert compiled == compile_pipeline(good())
     assert read_compiled(compiled, GOOD, "batch 1") == good()
+
+
+def test_a_schedule_of_assets_has_all_or_any_of_them_and_cron_beside_them() -> None:
+    schedule = parsed('schedule: {assets: ["tidegate://orders", prices], when: any, cron: "@daily"}').schedule
+    assert isinstance(schedule, AssetSchedule)
+    assert (schedule.assets, schedule.when, schedule.cron) == (
+        ("tidegate://orders", "prices"),
+        "any",
+        "@daily",
+    )
+    schedule = parsed("schedule: {assets: [orders]}").schedule
+    assert schedule == AssetSchedule(assets=("orders",))
+    assert (schedule.when, schedule.cron) == ("all", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "message", "fix"),
+    [
+        (
+            "schedule: {assets: [tidegate://levels]}",
+            "schedule.assets.0",
+            "that is what this pipeline publishes itself: each run would start the next one",
+            "Name what another DAG publishes.",
+        ),
+        (
+            "schedule: {assets: ['two words']}",
+            "schedule.assets.0",
+            "'two words' is not an asset's URI or name",
+            "Write a URI without blanks, such as `tidegate://orders` for the pipeline `orders`.",
+        ),
+        (
+            "schedule: {assets: ['airflow://x']}",
+            "schedule.assets.0",
+            "'airflow://x' is not an asset's URI or name",
+            "Write a URI without blanks, such as `tidegate://orders` for the pipeline `orders`.",
+        ),
+        ("schedule: {assets: [a, a]}", "schedule.assets", "`a` is named twice", "Name it once."),
+        (
+            "schedule: {assets: []}",
+            "schedule.assets",
+            "it is empty",
+            'Write for example `assets: ["tidegate://orders"]`.',
+        ),
+        (
+            'schedule: {cron: "@daily"}',
+            "schedule.assets",
+            "`assets` is missing",
+            'Write for example `assets: ["tidegate://orders"]`.',
+        ),
+        (
+            "schedule: {assets: [a], when: some}",
+            "schedule.when",
+            "'some' is not known",
+            "Write one of `all`, `any`.",
+        ),
+        (
+            "schedule: {assets: [a], cron: daily}",
+            "schedule.cron",
+            "a schedule has 5 fields, this has 1",
+            CRON,
+        ),
+        (
+            "schedule: {asset: a, assets: [a]}",
+            "schedule.asset",
+            "unknown field `asset` in `schedule`",
+            "Did you mean `assets`?",
+        ),
+        (
+            "schedule: [a]",
+            "schedule",
+            "it has to be text, not a list",
+            'Write for example `schedule: "*/5 * * * *"`.',
+        ),
+    ],
+)
+def test_a_mistake_in_a_schedule_of_assets_is_told_where_it_is(
+    line: str, field: str, message: str, fix: str
+) -> None:
+    assert problems(unscheduled(line)) == [(3, field, message, fix)]
+
+
+def test_assets_have_no_intervals_to_catch_up_with_and_cron_beside_them_has() -> None:
+    since = ("start_date: 2026-01-31", "catchup: true")
+    ((_, field, message, fix),) = problems(unscheduled("schedule: {assets: [a]}", *since))
+    assert (field, message) == ("catchup", "`catchup: true` makes up for intervals, and assets have none")
+    assert fix == "Leave it out: a run reads all that is there. Or write `cron:` beside the assets."
+    assert parsed('schedule: {assets: [a], cron: "@daily"}', *since).catchup
+
+
+def test_a_planned_batch_reads_a_schedule_of_assets_back() -> None:
+    pipeline = parsed("schedule: {assets: [a], when: any}")
+    assert read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1").schedule == pipeline.schedule

@@ -9,6 +9,7 @@ from tidegate.inspect.generations import (
     compare_generations,
 )
 from tidegate.inspect.lag import Lags
+from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
     StreamDetails,
     StreamOverview,
@@ -16,6 +17,7 @@ from tidegate.inspect.overview import (
     overviews,
     samples_of,
     stage_metrics,
+    standing_metrics,
 )
 from tidegate.inspect.problems import failing, open_problems
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state
@@ -29,9 +31,13 @@ __all__ = [
     "CatalogEntry",
     "HistoryEntry",
     "Lags",
+    "Lineage",
+    "SinkWritten",
     "StreamDetails",
     "StreamOverview",
+    "TopicRead",
     "batch_history",
+    "batch_lineage",
     "Difference",
     "GenerationDifference",
     "SinkDifference",
@@ -51,4 +57,5 @@ __all__ = [
     "samples_of",
     "sink_warnings",
     "stage_metrics",
+    "standing_metrics",
 ]

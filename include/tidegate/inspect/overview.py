@@ -18,6 +18,7 @@ from tidegate.spec.document import source_connection
 
 CHARTED_BATCHES = 100
 SAMPLES = 10
+_HELD_BACK = ("suppression-buffer-records", "suppression-buffer-bytes")
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,25 @@ def stage_metrics(app: App, stream: Stream, seq: int) -> dict[str, dict[str, flo
     for (stage, name), value in app.ledger.metrics(stream, seq).items():
         by_stage[stage][name] = value
     return dict(by_stage)
+
+
+def standing_metrics(app: App, stream: Stream, now_ms: int) -> dict[tuple[str, str], float]:
+    """(stage, metric) -> value of how a stream stands now, whatever becomes of the batch at work: `lag` and
+    `age_seconds` as far as they are known, and what each stage holds back after the head's batch.
+    """
+    statuses = app.ledger.stream_statuses([stream])
+    if not statuses:
+        return {}
+    (status,) = statuses
+    metrics = {
+        (stage, name): value
+        for (stage, name), value in app.ledger.metrics(stream, status.head.seq).items()
+        if name in _HELD_BACK
+    }
+    if status.newest_ms is not None:
+        metrics["", "age_seconds"] = (now_ms - status.newest_ms) / 1000
+    lag = current_lags(app.settings, [(status.head, _source_cluster(app, status.head))]).of(status.head)
+    return metrics if lag is None else metrics | {("", "lag"): float(lag)}
 
 
 def samples_of(

@@ -289,6 +289,14 @@ class LedgerReader:
         with self._transaction("newest_publication") as connection:
             return newest_publication(connection, stream)
 
+    def published_after(self, stream: Stream, seq: int, limit: int) -> list[int]:
+        """At most `limit` batches after batch `seq` of which a sink has a record, the oldest first."""
+        table = schema.publications
+        later = and_(of(table, stream), table.c.seq > seq, table.c.records > 0)
+        query = select(table.c.seq).where(later).distinct().order_by(table.c.seq).limit(limit)
+        with self._transaction("published_after") as connection:
+            return list(connection.execute(query).scalars())
+
     def last_published(self, stream: Stream, sink: str) -> int:
         """The newest batch of which a sink, or a part of one, got something; 0 if none."""
         table = schema.sink_heads

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from tidegate.app.lease import leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
@@ -31,10 +32,13 @@ _HELD = ("held", "suppression-buffer-records")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The batch that a run works on, or, when there is none, the reason in `note`."""
+    """The batch that a run works on, or, when there is none, the reason in `note`. `metrics` is what planning
+    has found out: `lag` and `age_seconds`, also where there is nothing to do.
+    """
 
     plan: Plan | None
     note: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
@@ -66,15 +70,15 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
         return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
     plan, found = _draft(app, pipeline, head, trigger)
     _log_what_is_unusual(head, plan, found)
+    metrics = ({} if found is None else {"lag": float(found.waiting)}) | _age(held, plan)
     has_work = plan.span > 0 or head.seq == 0 or trigger.drain
     if not has_work and not clock_may_fire(pipeline, plan, held.attempt(plan.stream, head.seq)):
         note = describe_cover(app, pipeline, head, trigger)
-        return _no_batch(held, trigger, note, plan.clocks_after)
+        return replace(_no_batch(held, trigger, note, plan.clocks_after), metrics=metrics)
     _check_direction(held, plan, trigger)
     held.add_plan(plan)
-    lag = {} if found is None else {"lag": float(found.waiting)}
-    held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | lag | _age(held, plan))
-    return Outcome(plan, f"batch {plan.seq}: {_told(plan)}")
+    held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | metrics)
+    return Outcome(plan, f"batch {plan.seq}: {_told(plan)}", metrics)
 
 
 def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:

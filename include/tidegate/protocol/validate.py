@@ -5,6 +5,8 @@ it so.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,11 +21,16 @@ from tidegate.ledger import Attempt, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline
 
+if TYPE_CHECKING:
+    from tidegate.quality import Verdict
+
 log = logging.getLogger(__name__)
+Report = Callable[["Verdict"], object]
 
 
-def validate_batch(app: App, plan: Plan, run_id: str) -> str:
-    """Check the outbox against the pipeline's suite. Returns what was found, in a sentence.
+def validate_batch(app: App, plan: Plan, run_id: str, report: Report | None = None) -> str:
+    """Check the outbox against the pipeline's suite. Returns what was found, in a sentence; `report` gets the
+    verdict in detail, if there is one.
 
     Raises QualityFailed when the suite says stop, SinkRefused when a SQL sink could not hold an emission,
     TimestampRefused when a topic would not take one;
@@ -43,7 +50,7 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
-            passed, found = _check(app, plan, pipeline, attempt)
+            passed, found = _check(app, plan, pipeline, attempt, report)
         stops = pipeline.quality is not None and pipeline.quality.on_failure == "stop"
         held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
         if not passed and stops:
@@ -58,7 +65,9 @@ def validate_batch(app: App, plan: Plan, run_id: str) -> str:
     return found
 
 
-def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[bool, str]:
+def _check(
+    app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt, report: Report | None
+) -> tuple[bool, str]:
     if pipeline.quality is None:
         return True, "no quality suite is declared"
     values = _emitted_values(app, plan, pipeline, attempt)
@@ -72,6 +81,8 @@ def _check(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[
         app.settings.home / "data_docs" / pipeline.pipeline,
         f"{plan.stream.pipeline}-g{plan.stream.generation}-batch-{plan.seq}",
     )
+    if report is not None:
+        report(result)
     return result.passed, result.summary
 
 

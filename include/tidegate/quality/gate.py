@@ -15,11 +15,24 @@ from tidegate.quality.pages import site
 
 
 @dataclass(frozen=True)
+class ExpectationResult:
+    """How one expectation went: its type, its column (None: it is of the whole), and how many values it did
+    not expect (None: it does not count them, or could not be checked).
+    """
+
+    type: str
+    column: str | None
+    passed: bool
+    unexpected: int | None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Whether the suite passed, and what it found in a sentence."""
 
     passed: bool
     summary: str
+    expectations: tuple[ExpectationResult, ...] = ()
 
 
 def check(suite_file: Path, values: pd.DataFrame, docs: Path, run: str) -> Verdict:
@@ -36,7 +49,15 @@ def check(suite_file: Path, values: pd.DataFrame, docs: Path, run: str) -> Verdi
         batch_parameters={"dataframe": values}, result_format="SUMMARY"
     )
     context.build_data_docs()
-    return Verdict(bool(result.success), _summary(result, docs))
+    expectations = tuple(map(_expectation, result.results))
+    return Verdict(bool(result.success), _summary(result, docs), expectations)
+
+
+def _expectation(result: Any) -> ExpectationResult:
+    config = result.expectation_config
+    return ExpectationResult(
+        config.type, config.kwargs.get("column"), bool(result.success), result.result.get("unexpected_count")
+    )
 
 
 def _suite(path: Path) -> Any:

@@ -16,6 +16,7 @@ from tidegate.lake import Lake
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
+from tidegate.sinks.dataset import Dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, SinkModel, Stage
 
@@ -73,6 +74,11 @@ class OpenSink(ABC, Generic[Declared]):
     def shard(self) -> str:
         """The stable name of who publishes."""
         return shard_name(self.context.stream, self.name)
+
+    @property
+    @abstractmethod
+    def dataset(self) -> Dataset:
+        """What it goes to, as catalogs of lineage call it. Raises SettingsInvalid."""
 
     def check_settings(self) -> None:
         """Find what would keep a batch from being published, before one is planned, without asking the sink.

@@ -27,12 +27,13 @@ from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.pipeline import Pipeline, Quality, Written
 from tidegate.spec.reduce import Aggregate
+from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
 _PARTS: tuple[type[Any], ...] = (
-    *(Written, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, Quality),
+    *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, Quality),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),

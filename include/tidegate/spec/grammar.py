@@ -15,6 +15,9 @@ EXAMPLES = {
     "pipeline": "pipeline: availability",
     "generation": "generation: 1",
     "schedule": 'schedule: "*/5 * * * *"',
+    "schedule.assets": 'assets: ["tidegate://orders"]',
+    "schedule.when": "when: any",
+    "schedule.cron": 'cron: "0 * * * *"',
     "timezone": "timezone: Europe/Berlin",
     "start_date": "start_date: 2026-01-31",
     "catchup": "catchup: true",
@@ -196,6 +199,7 @@ class Grammar:
 PIPELINE = Grammar(
     examples=EXAMPLES,
     choices={
+        "schedule": (),
         "source.deduplicate": (),
         "stages.*.window": ("tumbling", "hopping", "session"),
         "stages.*.reduce": (),

@@ -12,11 +12,11 @@ from pydantic import ValidationInfo as Info
 from tidegate.spec import names
 from tidegate.spec.airflow import AirflowSettings
 from tidegate.spec.connection import Connection
-from tidegate.spec.cron import PRESETS, cron_mistake
 from tidegate.spec.durations import Duration
 from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
-from tidegate.spec.mistakes import listed, mistake
+from tidegate.spec.mistakes import mistake
+from tidegate.spec.schedule import AssetSchedule, Schedule
 from tidegate.spec.scope import Model, filled, scope_of
 from tidegate.spec.sinks import Sink, SinkModel
 from tidegate.spec.source import Source
@@ -35,18 +35,15 @@ class Quality(Model):
     )
 
 
-def _read_schedule(text: str) -> str:
-    if (wrong := cron_mistake(text)) is not None:
-        fix = f"Write cron such as `*/5 * * * *`, one of {listed(PRESETS)}, or null for no schedule."
-        raise mistake(wrong, fix)
-    return text
-
-
 def _read_start_date(written: Any, info: Info) -> Any:
     return read_start_date(written, info.data.get("timezone", UTC))
 
 
 def _since_when(catchup: bool, info: Info) -> bool:
+    schedule = info.data.get("schedule")
+    if catchup and isinstance(schedule, AssetSchedule) and schedule.cron is None:
+        fix = "Leave it out: a run reads all that is there. Or write `cron:` beside the assets."
+        raise mistake("`catchup: true` makes up for intervals, and assets have none", fix)
     if catchup and "start_date" in info.data and info.data["start_date"] is None:
         fix = "Write `start_date: 2026-01-31` beside it: the first interval begins there."
         raise mistake("`catchup: true` does not say since when", fix)
@@ -61,8 +58,9 @@ def _note_name(name: str, info: Info) -> str:
 class Scheduling(Model):
     """Which stream a file is of, and how its batches are started: what a scheduler has to know of it.
 
-    `schedule` is cron in `timezone`. With `catchup`, intervals since `start_date` that have no run yet are
-    made up for, one after the other; without, the newest is enough, since a run reads all that is left.
+    `schedule` is cron in `timezone`, or assets whose updates start a run, which reads all that is there.
+    With `catchup`, intervals since `start_date` that have no run yet are made up for, one after the other;
+    without, the newest is enough, since a run reads all that is left.
     A run that is not through so long after it was queued as `deadline` says is told of.
 
     What is excluded is of the DAG and not of a batch: plans do not keep it.
@@ -74,9 +72,9 @@ class Scheduling(Model):
     generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = Field(
         default=1, description="Another number has a state, an output and a progress of its own."
     )
-    schedule: Annotated[str, AfterValidator(_read_schedule)] | None = Field(
+    schedule: Schedule | None = Field(
         default=None,
-        description="When runs start: cron in `timezone`, or a preset. Null: only when triggered.",
+        description="When runs start: cron in `timezone`, a preset, or assets. Null: only when triggered.",
     )
     timezone: Annotated[str, AfterValidator(check_timezone)] = Field(
         default=UTC, exclude=True, description="The IANA time zone that `schedule` is in."

@@ -42,6 +42,7 @@ from tidegate.spec.names import quote
 from tidegate.spec.pipeline import Pipeline, Quality, Scheduling
 from tidegate.spec.planned import python_functions, with_digests
 from tidegate.spec.reduce import Aggregate
+from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
 from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
@@ -51,6 +52,9 @@ from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 __all__ = [
     "Pipeline",
     "Scheduling",
+    "AssetSchedule",
+    "OWN_ASSETS",
+    "asset_uri",
     "Source",
     "Column",
     "DeduplicateColumns",

@@ -13,6 +13,7 @@ from tidegate.broker.progress import Progress
 from tidegate.broker.publisher import KafkaPublisher
 from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
 from tidegate.ledger import LeasedLedger, Stream
+from tidegate.sinks.dataset import Dataset, topic_dataset
 from tidegate.sinks.kafka.limits import narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.timestamps import check_timestamps, narrow_timestamps, timestamp_bounds
@@ -28,6 +29,12 @@ class OpenTopic(OpenSink[KafkaSink]):
     title = "Kafka"
     is_reconcilable = True
     takes_statement = True
+
+    @property
+    def dataset(self) -> Dataset:
+        """The topic."""
+        declared = self.declared
+        return topic_dataset(self.context.settings.kafka(declared.connection).servers, declared.topic)
 
     def check_settings(self) -> None:
         """Its cluster is set."""

@@ -5,6 +5,7 @@ transaction as the rows.
 from __future__ import annotations
 
 from tidegate.ledger import LeasedLedger
+from tidegate.sinks.dataset import Dataset, table_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.sql.database import Database, dialect_of
@@ -19,6 +20,11 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     title = "SQL"
     is_reconcilable = True
+
+    @property
+    def dataset(self) -> Dataset:
+        """The table."""
+        return table_dataset(self._url(), self.declared.table)
 
     def check_settings(self) -> None:
         """Its database is set, and no name has two meanings."""

@@ -7,6 +7,7 @@ import pyarrow as pa
 from tidegate.lake.outbox import KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
 from tidegate.lake.schema import KEY
 from tidegate.ledger import LeasedLedger
+from tidegate.sinks.dataset import Dataset, folder_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.table.append import append_batch
@@ -17,6 +18,11 @@ class OpenDeltaTable(OpenSink[TableSink]):
     """Appends a batch in one commit. Rows and progress cannot be lost apart from one another."""
 
     title = "table"
+
+    @property
+    def dataset(self) -> Dataset:
+        """The table's folder."""
+        return folder_dataset(self.context.lake.table_sink(self.declared.path))
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """All of it, or nothing."""

@@ -1,0 +1,88 @@
+"""What batches read and wrote, as catalogs of lineage want to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.app.root import App
+from tidegate.lake.outbox import KEY_COLUMNS, VALUE
+from tidegate.ledger import Attempt, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.sinks import OpenSink
+from tidegate.sinks.dataset import Dataset, topic_dataset
+
+
+@dataclass(frozen=True)
+class TopicRead:
+    """A topic that batches have read. `columns` are name -> type, as the pipeline declares them; `ranges`
+    partition -> [start, end) of all batches together.
+    """
+
+    dataset: Dataset
+    columns: Mapping[str, str]
+    ranges: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class SinkWritten:
+    """A sink of batches. `columns` are name -> type, without a type where nothing was emitted; `records` are
+    those that it has of the batches.
+    """
+
+    dataset: Dataset
+    columns: Mapping[str, str | None]
+    records: int
+    of_last_stage: bool
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Of batches of a stream that follow each other."""
+
+    topics: Sequence[TopicRead] = ()
+    sinks: Sequence[SinkWritten] = ()
+
+
+def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
+    """What is known of these batches so far, the oldest first. Raises SettingsInvalid, PlanUnreadable, …"""
+    plans = [plan for seq in seqs if (plan := app.ledger.plan(stream, seq)) is not None]
+    if not plans:
+        return Lineage()
+    pipeline = planned_pipeline(plans[-1])
+    attempt = app.ledger.attempt(stream, plans[-1].seq)
+    published = [app.ledger.publications(stream, plan.seq) for plan in plans]
+    return Lineage(
+        topics=_topics(app, plans),
+        sinks=[
+            SinkWritten(
+                dataset=sink.dataset,
+                columns=_columns(app, sink, plans[-1], attempt),
+                records=sum(records.get(sink.name, 0) for records in published),
+                of_last_stage=sink.stage == pipeline.stages[-1],
+            )
+            for sink in app.sinks(stream, pipeline)
+        ],
+    )
+
+
+def _topics(app: App, plans: Sequence[Plan]) -> list[TopicRead]:
+    source = planned_pipeline(plans[-1]).source
+    servers = app.settings.kafka(source.connection).servers
+    columns = {column.name: column.type for column in source.columns}
+    ranges: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in source.topics}
+    for part in (part for plan in plans for part in plan.ranges if part.span):
+        of_topic = ranges.setdefault(part.topic, {})
+        start, _ = of_topic.get(part.partition, (part.start, part.end))
+        of_topic[part.partition] = start, part.end
+    return [TopicRead(topic_dataset(servers, topic), columns, ranges[topic]) for topic in ranges]
+
+
+def _columns(app: App, sink: OpenSink[Any], plan: Plan, attempt: Attempt | None) -> Mapping[str, str | None]:
+    """The key's columns, if the sink wants them, and the emitted ones."""
+    outbox = app.outbox(plan, sink.stage, attempt) if attempt is not None else None
+    if outbox is None or not outbox.files:
+        return dict.fromkeys(sink.stage.emitted)
+    structs = [KEY_COLUMNS, VALUE] if sink.declared.with_key else [VALUE]
+    return {field.name: str(field.type) for struct in outbox.schema(structs) for field in struct.type}

@@ -1,0 +1,123 @@
+"""OpenLineage: what Airflow's provider reports of our tasks, by the methods that it asks an operator for.
+
+Nothing here is imported, or called, where the provider is not installed.
+
+`compute`                   the topics that it reads
+`validate`                  the sinks of the last stage, with what the quality suite found
+`publish`, `cover`, `batch` topics and sinks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.openlineage.extractors import OperatorLineage
+from attrs import define, field
+from openlineage.client.event_v2 import InputDataset, OutputDataset
+from openlineage.client.facet_v2 import (
+    DatasetFacet,
+    data_quality_assertions_dataset,
+    output_statistics_output_dataset,
+    schema_dataset,
+)
+
+from tidegate_airflow.connections import export_ledger, own_environment
+from tidegate_airflow.tasks import connected
+
+if TYPE_CHECKING:
+    from tidegate.inspect import Lineage, SinkWritten, TopicRead
+    from tidegate.quality import Verdict
+
+Batch = tuple[str, int, str]
+
+
+@define
+class KafkaOffsetsFacet(DatasetFacet):
+    """What was read of a topic: `partitions` are `{"partition", "start", "end"}`, without the end."""
+
+    partitions: list[dict[str, int]] = field(factory=list)
+
+
+def lineage_of(batch: Batch, first: int, last: int | None) -> Lineage:
+    """Of the `first` to the `last` batch of a run (None: its newest), as far as they are known."""
+    from tidegate import inspect, protocol
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+
+    pipeline, generation, run_id = batch
+    stream = Stream(pipeline, generation)
+    with own_environment():
+        export_ledger()
+        app = App.from_environment()
+        noted = protocol.noted_batches(app.ledger, stream, protocol.run_of_batch(run_id))[first - 1 : last]
+        seqs = [run.seq for run in noted if run.seq is not None]
+        return inspect.batch_lineage(connected(app, stream), stream, seqs)
+
+
+def reading(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
+    """Of a task that reads topics."""
+    return OperatorLineage(inputs=_topics(lineage))
+
+
+def checking(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
+    """Of a task that checks what is about to go out."""
+    sinks = [sink for sink in lineage.sinks if sink.of_last_stage]
+    found = {"dataQualityAssertions": _assertions(verdicts)} if verdicts else {}
+    return OperatorLineage(
+        inputs=[InputDataset(*sink.dataset, facets=_schema(sink), inputFacets=found) for sink in sinks]
+    )
+
+
+def publishing(lineage: Lineage, verdicts: Sequence[Verdict]) -> OperatorLineage:
+    """Of a task that publishes, and has perhaps checked before."""
+    return OperatorLineage(
+        inputs=_topics(lineage), outputs=[_written(sink, verdicts) for sink in lineage.sinks]
+    )
+
+
+def _topics(lineage: Lineage) -> list[InputDataset]:
+    return [
+        InputDataset(*topic.dataset, facets={**_schema(topic), "tidegate_offsets": _offsets(topic)})
+        for topic in lineage.topics
+    ]
+
+
+def _offsets(topic: TopicRead) -> KafkaOffsetsFacet:
+    return KafkaOffsetsFacet(
+        partitions=[
+            {"partition": partition, "start": start, "end": end}
+            for partition, (start, end) in sorted(topic.ranges.items())
+        ]
+    )
+
+
+def _written(sink: SinkWritten, verdicts: Sequence[Verdict]) -> OutputDataset:
+    facets: dict[str, Any] = _schema(sink)
+    if verdicts and sink.of_last_stage:
+        facets["dataQualityAssertions"] = _assertions(verdicts)
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=sink.records)
+    return OutputDataset(*sink.dataset, facets=facets, outputFacets={"outputStatistics": statistics})
+
+
+def _schema(dataset: TopicRead | SinkWritten) -> dict[str, Any]:
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(name=name, type=type_)
+        for name, type_ in dataset.columns.items()
+    ]
+    return {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)}
+
+
+def _assertions(verdicts: Sequence[Verdict]) -> Any:
+    """What was found of each batch that the task has checked."""
+    assertions = [
+        data_quality_assertions_dataset.Assertion(
+            assertion=result.type,
+            success=result.passed,
+            column=result.column,
+            actual=None if result.unexpected is None else f"{result.unexpected} unexpected",
+        )
+        for verdict in verdicts
+        for result in verdict.expectations
+    ]
+    return data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(assertions=assertions)
