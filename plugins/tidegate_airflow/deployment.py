@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tidegate.spec import AirflowSettings, Defaults, Scheduling, SparkPlacement
-from tidegate_airflow.failures import failure_message
+from tidegate_airflow.failures import call_function, failure_message
 
 SPARK_CONNECTION = "spark_default"
 
@@ -55,6 +54,10 @@ class Deployment:
     def approves_promotions(self, pipeline: Scheduling) -> bool:
         """Whether a person has to approve that another generation of a pipeline takes charge."""
         return bool(pipeline.airflow.over(self.defaults.airflow).approve_promotion)
+
+    def on_missed_deadline(self, pipeline: Scheduling) -> str | None:
+        """The user's `module:function` that is called when a run has missed its deadline."""
+        return pipeline.airflow.over(self.defaults.airflow).on_missed_deadline
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
         """How long a step may take that computes and sends nothing; `own` is the factory's."""
@@ -120,7 +123,7 @@ def _duration(milliseconds: int | None) -> timedelta | None:
 
 def _callback(name: str | None) -> Any:
     """The function of a `module:function`. It is imported when it is called: no DAG waits for it."""
-    return None if name is None else partial(_call, name)
+    return None if name is None else partial(call_function, name)
 
 
 def _failure_callback(name: str | None, pipeline: Scheduling) -> Any:
@@ -128,13 +131,8 @@ def _failure_callback(name: str | None, pipeline: Scheduling) -> Any:
     return None if name is None else partial(_call_with_cause, name, pipeline.pipeline, pipeline.generation)
 
 
-def _call(name: str, context: Any) -> Any:
-    module, _, function = name.partition(":")
-    return getattr(import_module(module), function)(context)
-
-
 def _call_with_cause(name: str, pipeline: str, generation: int, context: Any) -> Any:
-    return _call(name, {**context, "cause": failure_message(context, pipeline, generation)})
+    return call_function(name, {**context, "cause": failure_message(context, pipeline, generation)})
 
 
 def _use_pipelines(folder: str, context: Any) -> None:

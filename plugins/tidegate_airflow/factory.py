@@ -115,7 +115,7 @@ def _dag(
         catchup=pipeline.catchup,
         max_active_runs=1,
         params=run_params(),
-        deadline=_deadline(pipeline),
+        deadline=_deadline(pipeline, deployment.on_missed_deadline(pipeline)),
         **arguments,
     ) as dag:
         spark_options = deployment.spark_arguments(pipeline, _spark_options(pipeline, settings))
@@ -143,14 +143,15 @@ def _own_arguments(pipeline: Scheduling) -> dict[str, Any]:
     return {"tags": ["tidegate"], "default_args": _default_args(pipeline)}
 
 
-def _deadline(pipeline: Scheduling) -> DeadlineAlert | None:
+def _deadline(pipeline: Scheduling, notify: str | None) -> DeadlineAlert | None:
+    """`notify`: a function of the user's that is called, too."""
     if pipeline.deadline_ms is None:
         return None
-    stream = {"pipeline": pipeline.pipeline, "generation": pipeline.generation}
+    told = {"pipeline": pipeline.pipeline, "generation": pipeline.generation, "notify": notify}
     return DeadlineAlert(
         DeadlineReference.DAGRUN_QUEUED_AT,
         timedelta(milliseconds=pipeline.deadline_ms),
-        SyncCallback(log_missed_deadline, stream),
+        SyncCallback(log_missed_deadline, told),
     )
 
 

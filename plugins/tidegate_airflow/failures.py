@@ -6,6 +6,7 @@ import logging
 import os
 from contextlib import suppress
 from datetime import datetime, timezone
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
@@ -75,14 +76,25 @@ def measure_failure(context: Any, pipeline: str, generation: int) -> None:
 
 
 @own_environment()
-def log_missed_deadline(context: Any, pipeline: str, generation: int) -> None:
-    """The callback of a pipeline's `deadline`: what a run is doing that is not through in time."""
+def log_missed_deadline(context: Any, pipeline: str, generation: int, notify: str | None = None) -> None:
+    """The callback of a pipeline's `deadline`: what a run is doing that is not through in time.
+
+    `notify`: a function that then gets the context, with that as its `cause`.
+    """
     run = context["dag_run"]
     try:
         doing = _progress_in_callback(pipeline, generation, run["dag_run_id"])
     except Exception as error:  # whatever keeps the ledger from being asked, the deadline is missed
         doing = f"What it is doing cannot be told: {type(error).__name__}: {error}"
     log.error("%s, run %s has missed its deadline. %s", run["dag_id"], run["dag_run_id"], doing)
+    if notify is not None:
+        call_function(notify, {**context, "cause": doing})
+
+
+def call_function(name: str, context: Any) -> Any:
+    """Call a user's `module:function`, which is imported only now: no DAG waits for it."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)(context)
 
 
 @own_environment()

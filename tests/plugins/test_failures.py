@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -119,6 +120,22 @@ def test_a_run_that_misses_its_deadline_is_told_of_with_what_it_is_doing(
         with caplog.at_level(logging.ERROR):
             failures.log_missed_deadline({"dag_run": run}, **alert.callback.kwargs)
         assert f"visitors_v2, run {run_id} has missed its deadline. {doing}" in caplog.messages[-1]
+
+
+def test_a_function_of_the_users_own_hears_of_a_missed_deadline_and_of_what_the_run_does(
+    failed: Committed, modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow import failures
+    from tidegate_airflow.factory import pipeline_dags
+
+    (modules / "alerts.py").write_text("heard = []\ndef page(context): heard.append(context['cause'])\n")
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "alerts")
+    text = "deadline: 30m\nairflow: {on_missed_deadline: 'alerts:page'}\nsource:"
+    failed.file.write_text(failed.file.read_text().replace("source:", text, 1))
+    (alert,) = pipeline_dags()["visitors"].deadline
+    run = {"dag_id": "visitors", "dag_run_id": "run-1"}
+    failures.log_missed_deadline({"dag_run": run}, **alert.callback.kwargs)
+    assert sys.modules["alerts"].heard == [NOTED]
 
 
 def test_a_deadline_is_told_of_although_airflow_refuses_its_callback_the_ledgers_connection(

@@ -32,6 +32,7 @@ airflow:
   on_task_retry: shop.alerts:note
   on_run_failure: shop.alerts:page
   on_run_success: shop.alerts:note
+  on_missed_deadline: shop.alerts:page
   approve_promotion: true
   spark:
     connection: spark_large

@@ -121,6 +121,9 @@ class AirflowSettings(Defaulted):
     on_task_retry: Function | None = Field(default=None, description="Called before a task is tried again.")
     on_run_failure: Function | None = Field(default=None, description="Called when a run has failed.")
     on_run_success: Function | None = Field(default=None, description="Called when a run has succeeded.")
+    on_missed_deadline: Function | None = Field(
+        default=None, description="Called when a run has missed the pipeline's `deadline`."
+    )
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )
