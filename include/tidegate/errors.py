@@ -7,6 +7,7 @@ TidegateError
 │   ├── LakeUnavailable
 │   ├── SinkUnavailable
 │   ├── SparkLost             Spark's JVM ended in the middle of a batch
+│   ├── QualityLost           the process of the quality check ended before its verdict
 │   ├── LeaseHeld             another run works on this pipeline; wait for it, which is no try: exit code 3
 │   ├── Fenced                a newer try has taken over; this one must not go on
 │   └── OutcomeUnknown        a commit was sent and no answer came; the next try reads what is true
@@ -89,6 +90,11 @@ class SinkUnavailable(Transient):
 class SparkLost(Transient):
     """Spark's JVM ended in the middle of a batch, most often for want of memory, no server of Spark answers,
     or the job was interrupted. Nothing of the batch is visible."""
+
+
+class QualityLost(Transient):
+    """The process of the quality check ended before its verdict, most often for want of memory. Nothing of
+    the batch is visible."""
 
 
 class LeaseHeld(Transient):

@@ -105,14 +105,12 @@ class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[mis
     """Step 2. `application_args` are a stream's pipeline and generation, and the run's id."""
 
     lineage = "reading"
-    preloads_quality = False
-    """Whether this process goes on with step 3."""
 
     @own_environment()
     def execute(self, context: Any) -> Any:
         server = spark_connect_url(self._conn_id)
         if server is not None:
-            return tasks.compute(*self.batch, server, preload=self.preloads_quality)
+            return tasks.compute(*self.batch, server)
         # Into the environment, which spark-submit inherits: not into arguments, and not into
         # `env_vars`, which some cluster managers turn into configuration that the Spark UI shows.
         tasks.export_for_driver(*self.batch)
@@ -142,7 +140,6 @@ class BatchOperator(ComputeOperator):
     `first`: the number of the run's batch to begin with; those before it are other tasks' work.
     """
 
-    preloads_quality = True
     lineage = "publishing"
     last = None
 

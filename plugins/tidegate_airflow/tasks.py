@@ -126,11 +126,8 @@ def planned_batches(
         yield batch.run_id
 
 
-def compute(pipeline: str, generation: int, run: str, server: str, *, preload: bool = False) -> str:
-    """Step 2 in this process, in the session that a Spark Connect server (its URL) keeps for the stream.
-
-    `preload`: step 3 follows in this process; what it imports is imported while Spark computes.
-    """
+def compute(pipeline: str, generation: int, run: str, server: str) -> str:
+    """Step 2 in this process, in the session that a Spark Connect server (its URL) keeps for the stream."""
 
     def work() -> str:
         from tidegate import protocol
@@ -149,8 +146,7 @@ def compute(pipeline: str, generation: int, run: str, server: str, *, preload: b
         def open_named(_: int) -> SparkSession:
             return open_session(server, name=app.session_name(plan.stream))
 
-        opener = protocol.preloading_quality(plan, open_named) if preload else open_named
-        attempt = protocol.compute_batch(connected(app, plan.stream), plan, run, opener)
+        attempt = protocol.compute_batch(connected(app, plan.stream), plan, run, open_named)
         return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
 
     result = run_step(work)

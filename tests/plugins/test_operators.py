@@ -55,7 +55,7 @@ def operator(name: str, **more: Any) -> Any:
 def test_with_a_connection_to_a_server_the_task_itself_computes(calls: Calls) -> None:
     operator("ComputeOperator").execute(CONTEXT)
     url = "sc://spark.example:15002/;token=word"
-    assert calls == [("compute", ("orders", 2, "run-1", url), {"preload": False})]
+    assert calls == [("compute", ("orders", 2, "run-1", url), {})]
 
 
 def test_a_run_in_one_task_brings_each_of_its_batches_through_before_it_plans_the_next(

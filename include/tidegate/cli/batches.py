@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tidegate import inspect, protocol
@@ -15,6 +15,9 @@ from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
 from tidegate.ledger.report import STEPS
 from tidegate.spec import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
@@ -102,11 +105,18 @@ def _run(
 ) -> tuple[protocol.Outcome, inspect.BatchReport | None]:
     """One batch, and how it went if there was one."""
     from tidegate.engine.session import OwnSession
+    from tidegate.quality import CheckBeside
 
     settings, name = app.settings, app.session_name(stream_of(pipeline))
     spark = OwnSession(settings.spark_master, settings.spark_memory, name)
-    with steps_shown(quiet=quiet) as progress, spark:
-        outcome = protocol.run_batch(app, pipeline, trigger, spark.open, progress, spark.end)
+    with steps_shown(quiet=quiet) as progress, spark, CheckBeside() as quality:
+
+        def open_session(records: int) -> SparkSession:
+            if pipeline.quality is not None:
+                quality.start()
+            return spark.open(records)
+
+        outcome = protocol.run_batch(app, pipeline, trigger, open_session, progress, spark.end, quality.check)
     plan = outcome.plan
     return outcome, inspect.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
 

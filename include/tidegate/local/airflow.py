@@ -28,7 +28,7 @@ TASKS_IMPORT = (
     "airflow.providers.apache.spark.operators.spark_submit",
     "tidegate.protocol",
     "tidegate.engine.batch",
-    "tidegate.quality",
+    "tidegate.quality.gate",
     "tidegate.frozen",
 )
 

@@ -28,7 +28,7 @@ from tidegate.protocol.promotion import (
 )
 from tidegate.protocol.publish import publish_batch
 from tidegate.protocol.reconcile import check_progress, reconcile
-from tidegate.protocol.run import preloading_quality, run_batch
+from tidegate.protocol.run import run_batch
 from tidegate.protocol.stalled import stalled_transactions
 from tidegate.protocol.trigger import Trigger
 from tidegate.protocol.unfinished import Unfinished, unfinished_batches
@@ -61,7 +61,6 @@ __all__ = [
     "orphaned_batches",
     "orphaned_streams",
     "plan_batch",
-    "preloading_quality",
     "previous_stream",
     "promote",
     "publish_batch",

@@ -1,5 +1,6 @@
-"""The Great Expectations edge."""
+"""The Great Expectations edge. `gate` alone imports it, which takes seconds."""
 
-from tidegate.quality.gate import Verdict, check
+from tidegate.quality.beside import CheckBeside
+from tidegate.quality.verdict import ExpectationResult, Verdict
 
-__all__ = ["Verdict", "check"]
+__all__ = ["CheckBeside", "ExpectationResult", "Verdict"]

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 
 from tidegate.errors import SettingsInvalid
 from tidegate.quality.expectations import gx
 from tidegate.quality.pages import site
+from tidegate.quality.verdict import ExpectationResult, Verdict
 
 
-@dataclass(frozen=True)
-class ExpectationResult:
-    """How one expectation went: its type, its column (None: it is of the whole), and how many values it did
-    not expect (None: it does not count them, or could not be checked).
-    """
-
-    type: str
-    column: str | None
-    passed: bool
-    unexpected: int | None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether the suite passed, and what it found in a sentence."""
-
-    passed: bool
-    summary: str
-    expectations: tuple[ExpectationResult, ...] = ()
-
-
-def check(suite_file: Path, values: pd.DataFrame, docs: Path, run: str) -> Verdict:
+def check(suite_file: Path, values: pa.Table, docs: Path, run: str) -> Verdict:
     """Validate `values` against a suite; writes Data Docs below `docs`. Raises SettingsInvalid."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
@@ -46,7 +25,7 @@ def check(suite_file: Path, values: pd.DataFrame, docs: Path, run: str) -> Verdi
         name=run, data=batch.add_batch_definition_whole_dataframe("batch"), suite=suite
     )
     result = context.validation_definitions.add(definition).run(
-        batch_parameters={"dataframe": values}, result_format="SUMMARY"
+        batch_parameters={"dataframe": values.to_pandas()}, result_format="SUMMARY"
     )
     context.build_data_docs()
     expectations = tuple(map(_expectation, result.results))

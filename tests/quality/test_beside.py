@@ -1,0 +1,74 @@
+"""The quality check beside the process that asks for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.quality.suite_for_tests import NEGATIVE, POSITIVE, write_suite
+from tidegate.errors import QualityLost, SettingsInvalid
+from tidegate.quality import CheckBeside
+
+_STARTED = """\
+import sys
+from tidegate.quality import CheckBeside
+beside = CheckBeside()
+beside.start()
+print(beside._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_finds_what_is_found_in_the_same_process(tmp_path: Path) -> None:
+    from tidegate.quality.gate import check
+
+    suite = write_suite(tmp_path)
+    with CheckBeside() as beside:
+        for values in (POSITIVE, NEGATIVE):
+            here = check(suite, values, tmp_path / "docs", "run")
+            assert beside.check(suite, values, tmp_path / "docs", "run") == here
+
+
+def test_an_error_is_that_of_the_check(tmp_path: Path) -> None:
+    with CheckBeside() as beside, pytest.raises(SettingsInvalid, match=r"suite .*none\.json does not exist"):
+        beside.check(tmp_path / "none.json", POSITIVE, tmp_path / "docs", "run")
+
+
+def test_a_process_that_is_lost_is_an_error_that_a_retry_may_cure(tmp_path: Path) -> None:
+    with CheckBeside() as beside:
+        beside.start()
+        assert beside._process is not None
+        beside._process.kill()
+        with pytest.raises(QualityLost, match=r"has ended with the exit code -9\. Run again"):
+            beside.check(write_suite(tmp_path), POSITIVE, tmp_path / "docs", "run")
+
+
+def test_it_ends_with_who_has_started_it_also_by_kill() -> None:
+    command = [sys.executable, "-c", _STARTED]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        beside = psutil.Process(int(starter.stdout.readline()))
+        starter.kill()
+        beside.wait(timeout=120)
+        assert not beside.is_running()
+
+
+def test_ctrl_c_is_left_to_who_has_started_it(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path)
+    with CheckBeside() as beside:
+        beside.check(suite, POSITIVE, tmp_path / "docs", "first")
+        assert beside._process is not None
+        os.kill(beside._process.pid, signal.SIGINT)
+        assert beside.check(suite, POSITIVE, tmp_path / "docs", "second").passed
+
+
+def test_the_process_that_asks_imports_nothing_of_great_expectations() -> None:
+    asked = "import sys, tidegate.quality; print(*({'great_expectations', 'pandas'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
