@@ -4,7 +4,7 @@ export TIDEGATE_HOME ?= $(CURDIR)/.tidegate
 
 VENV := .venv/bin
 BOOTSTRAP := $(PYTHON) scripts/bootstrap.py
-PYTEST := $(VENV)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(VENV)/pytest --dist loadfile --no-loadscope-reorder
 COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header --generate-hashes --quiet
 RUNTIME := --extra airflow --extra spark --extra postgres --extra quality --extra s3 --extra openlineage --group checkout
 
@@ -27,10 +27,10 @@ down: ## End what `make up` started
 	@$(VENV)/tidegate down
 
 check: lint ## Check style and types, and run the tests that need no Spark, broker or Airflow (two minutes)
-	TIDEGATE_TEST_ONE_EXAMPLE_IN=5 $(PYTEST) -m "not (spark or broker or airflow or simulation or long)"
+	TIDEGATE_TEST_ONE_EXAMPLE_IN=5 $(PYTEST) -n 2 -m "not (spark or broker or airflow or simulation or long)"
 
-test: lint ## Check style and types, and run all tests, two at a time
-	$(PYTEST)
+test: lint ## Check style and types, and run all tests, three at a time: many wait for Kafka, Spark or Airflow
+	$(PYTEST) -n 3
 
 e2e: ## Run what `make test` has only a sample of: real Airflow, clusters, logins, wheels, kills of all that runs (two hours)
 	@$(BOOTSTRAP) --dev

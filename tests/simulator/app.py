@@ -150,7 +150,7 @@ def _attempt_id() -> Any:
     return SimpleNamespace(hex=f"{here().attempts:08x}".ljust(32, "0"))
 
 
-def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> tuple[bool, str]:
+def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt, *_: Any) -> tuple[bool, str]:
     passed = here().world.effect("gate", lambda: here().gate(attempt))
     return passed, "passes" if passed else "does not pass"
 

@@ -131,14 +131,14 @@ def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
 
 
 @planted((protocol, "validate_batch"), (run, "validate_batch"))
-def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str) -> None:
+def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str, **_: Any) -> None:
     attempt = app.ledger.attempt(of.stream, of.seq)
     if attempt is None:
         raise Halted("not computed")
     if not attempt.validated:
         with lease.leased_for(app.ledger, of, run_id, "validate") as held:
             held.set_validated(attempt, True)
-            if not validate._check(app, of, None, attempt)[0]:  # type: ignore[arg-type]
+            if not validate._check(app, of, None, attempt, None, None)[0]:  # type: ignore[arg-type]
                 raise QualityFailed("it does not pass")
 
 

@@ -278,8 +278,8 @@ def _run_all(sequences: list[Both]) -> None:
             streams.step()
 
 
-FOR_PAGES = {"batches", "failing_streams", "stream_statuses"}
-"""Questions for people, about many batches and streams at once: no step of a batch asks them."""
+FOR_PAGES_AND_EVENTS = {"batches", "failing_streams", "published_after", "stream_statuses"}
+"""Questions about many batches and streams at once: no step of a batch asks them."""
 
 
 def test_both_have_the_same_methods() -> None:
@@ -287,6 +287,6 @@ def test_both_have_the_same_methods() -> None:
         public = (
             {name for name in dir(real) if not name.startswith("_")}
             - {"open", "open_for_reading"}
-            - FOR_PAGES
+            - FOR_PAGES_AND_EVENTS
         )
         assert public <= {*dir(sim), "lease", "stream"}
