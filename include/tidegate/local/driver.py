@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tidegate.local.class_archive import archive_options
 
-FEW_RECORDS = 200_000
+FEW_RECORDS = 1_000_000
 """Up to here a batch is over before the code of the JVM's second compiler has paid for what it costs."""
 
 
