@@ -15,6 +15,7 @@ from tests.faults.databases import sqlite_files
 from tests.faults.history import SINGLE, Scene, create_topics, read_topic
 from tidegate import inspect
 from tidegate.app import App
+from tidegate.errors import SetupFailed
 from tidegate.ledger import Stream
 
 if TYPE_CHECKING:
@@ -69,7 +70,18 @@ def _backfill(stack: Line) -> None:
         "to_date": (FIRST + timedelta(hours=HOURS - 1)).isoformat(),
         "max_active_runs": 1,
     }
-    stack.airflow.api("POST", "/backfills", body)
+    until(lambda: _is_created(stack, body), "the backfill")
+
+
+def _is_created(stack: Line, body: dict[str, Any]) -> bool:
+    """Not while another process writes into Airflow's SQLite file: then Airflow refuses, and says so."""
+    try:
+        stack.airflow.api("POST", "/backfills", body)
+    except SetupFailed as error:
+        if "Database is locked" in str(error):
+            return False
+        raise
+    return True
 
 
 def _waiting(stack: Line) -> bool:
