@@ -27,8 +27,10 @@ def noted_failure(pipeline: str, generation: int, run_id: str) -> str | None:
     `run_id`: of the run, or of one of its batches.
     """
     failure = _newest_failure(pipeline, generation, run_id)
-    if failure is None:
-        return None
+    return None if failure is None else _sentence(failure)
+
+
+def _sentence(failure: Failure) -> str:
     cause = (
         f"Batch {failure.seq} of {failure.stream} failed in {failure.step}: {failure.error}: {failure.what}"
     )
@@ -138,16 +140,14 @@ def failure_message(context: Any, pipeline: str, generation: int) -> str:
     error = context.get("exception")
     if _own_error(error) is not None:
         return str(error)
-    told = None
-    # whatever keeps the ledger from being asked, the failure is to be told
-    with suppress(Exception), own_environment():
-        export_ledger()
-        told = noted_failure(pipeline, generation, context["dag_run"].run_id)
-    if told is None and error is None:  # as of a run, whose failure is that of one of its tasks
-        told = (
+    failure = _failure_if_known(context, pipeline, generation)
+    if failure is not None:
+        return _sentence(failure)
+    if error is None:  # as of a run, whose failure is that of one of its tasks
+        return (
             "The ledger has no note of why. The log of the task that failed has more; the next run goes on."
         )
-    return told or f"{type(error).__name__}: {error}. The log of the task has more; the next run goes on."
+    return f"{type(error).__name__}: {error}. The log of the task has more; the next run goes on."
 
 
 def failure_class(context: Any, pipeline: str, generation: int) -> str:
@@ -157,13 +157,18 @@ def failure_class(context: Any, pipeline: str, generation: int) -> str:
     own = _own_error(error)
     if own is not None:
         return type(own).__name__
-    failure = None
-    with suppress(Exception), own_environment():
-        export_ledger()
-        failure = _newest_failure(pipeline, generation, context["dag_run"].run_id)
+    failure = _failure_if_known(context, pipeline, generation)
     if failure is not None:
         return failure.error
     return type(error).__name__ if isinstance(error, BaseException) else "unknown"
+
+
+def _failure_if_known(context: Any, pipeline: str, generation: int) -> Failure | None:
+    """What the ledger has noted; None also where it cannot be asked: a failure is to be told."""
+    with suppress(Exception), own_environment():
+        export_ledger()
+        return _newest_failure(pipeline, generation, context["dag_run"].run_id)
+    return None
 
 
 def _own_error(error: Any) -> BaseException | None:

@@ -47,8 +47,9 @@ class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typ
 
     @property
     def batch(self) -> Batch:
-        """Pipeline, generation, and under which id the ledger has the batch."""
-        raise NotImplementedError
+        """Pipeline, generation, and under which id the ledger has the batch: a function's arguments."""
+        pipeline, generation, run_id = self.op_args
+        return pipeline, generation, run_id
 
     def get_openlineage_facets_on_start(self) -> Any:
         return self._reported()
@@ -80,11 +81,6 @@ class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
         self.op_kwargs: Any = {**self.op_kwargs, "report": self.verdicts.append}
         return super().execute_callable()
 
-    @property
-    def batch(self) -> Batch:
-        pipeline, generation, run_id = self.op_args
-        return pipeline, generation, run_id
-
 
 class StepOperator(PythonOperator):  # type: ignore[misc]
     """Step 4."""
@@ -94,11 +90,6 @@ class PublishOperator(LineageOperator, ShortCircuitOperator):  # type: ignore[mi
     """Step 5. Where the run's interval is covered by this batch, `cover` is skipped."""
 
     lineage = "publishing"
-
-    @property
-    def batch(self) -> Batch:
-        pipeline, generation, run_id = self.op_args
-        return pipeline, generation, run_id
 
 
 class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[misc]  # Airflow is not typed
