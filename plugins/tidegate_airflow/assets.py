@@ -110,14 +110,13 @@ def event_extra(stream: Stream, reports: Sequence[BatchReport]) -> dict[str, Any
 
 
 def _offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
-    """From the first range of each partition to the last, without those that are empty."""
-    offsets: dict[str, dict[str, list[int]]] = {}
-    for part in ranges:
-        if part.span:
-            of_topic = offsets.setdefault(part.topic, {})
-            start, _ = of_topic.get(str(part.partition), (part.start, part.end))
-            of_topic[str(part.partition)] = [start, part.end]
-    return offsets
+    """As JSON has them."""
+    from tidegate.ledger.report import read_offsets
+
+    return {
+        topic: {str(partition): list(span) for partition, span in spans.items()}
+        for topic, spans in read_offsets(ranges).items()
+    }
 
 
 def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> list[BatchReport]:

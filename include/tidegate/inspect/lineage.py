@@ -10,6 +10,7 @@ from tidegate.app.root import App
 from tidegate.lake.outbox import KEY_COLUMNS, VALUE
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.ledger.report import read_offsets
 from tidegate.sinks import OpenSink
 from tidegate.sinks.dataset import Dataset, topic_dataset
 
@@ -71,12 +72,9 @@ def _topics(app: App, plans: Sequence[Plan]) -> list[TopicRead]:
     source = planned_pipeline(plans[-1]).source
     servers = app.settings.kafka(source.connection).servers
     columns = {column.name: column.type for column in source.columns}
-    ranges: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in source.topics}
-    for part in (part for plan in plans for part in plan.ranges if part.span):
-        of_topic = ranges.setdefault(part.topic, {})
-        start, _ = of_topic.get(part.partition, (part.start, part.end))
-        of_topic[part.partition] = start, part.end
-    return [TopicRead(topic_dataset(servers, topic), columns, ranges[topic]) for topic in ranges]
+    ranges = read_offsets(part for plan in plans for part in plan.ranges)
+    topics = dict.fromkeys([*source.topics, *ranges])
+    return [TopicRead(topic_dataset(servers, topic), columns, ranges.get(topic, {})) for topic in topics]
 
 
 def _columns(app: App, sink: OpenSink[Any], plan: Plan, attempt: Attempt | None) -> Mapping[str, str | None]:

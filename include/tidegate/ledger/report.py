@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, BatchFacts, Failure, Head, Offsets, Plan, Stream
+from tidegate.ledger.records import Attempt, BatchFacts, Failure, Head, OffsetRange, Offsets, Plan, Stream
 from tidegate.spec.document import stage_names
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
@@ -19,6 +19,17 @@ QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp")
 """What is counted under these names is in quarantine."""
 
 _SECONDS = "seconds."
+
+
+def read_offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[int, tuple[int, int]]]:
+    """Topic -> partition -> [start, end) of what batches that follow each other have read together."""
+    read: dict[str, dict[int, tuple[int, int]]] = {}
+    for part in ranges:
+        if part.span:
+            of_topic = read.setdefault(part.topic, {})
+            start, _ = of_topic.get(part.partition, (part.start, part.end))
+            of_topic[part.partition] = start, part.end
+    return read
 
 
 @dataclass(frozen=True)
