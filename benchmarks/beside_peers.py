@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from benchmarks.events import Load, send
 from benchmarks.jobs import AVAILABILITY, Job
-from benchmarks.measure import LastingCommand
+from benchmarks.measure import LastingCommand, run_measured
 from benchmarks.outputs import require_same_output
 from benchmarks.place import SOURCE, Place, create_topics, running, write_pipeline
-from benchmarks.programs import Batch, Run, session
+from benchmarks.programs import TIDEGATE, Batch, Run, session
 from benchmarks.rivals import KAFKA_STREAMS, Peer, Rival
 from benchmarks.turns import Program, Row, Say, take_turns
 from tidegate.local.spark_server import SparkServer
@@ -101,6 +101,7 @@ class _Contest:
         for ledger in self.place.home.glob("ledger.db*"):
             ledger.unlink()
         shutil.rmtree(self.place.home / "lake", ignore_errors=True)
+        run_measured([TIDEGATE, "migrate"], self.place.env, self.place.home)  # as the peer's topics are there
         return self._batch(_topic("tidegate", number), generation=1).run(self.place)
 
     def peer_turn(self, number: int) -> Run:

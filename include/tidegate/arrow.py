@@ -27,7 +27,7 @@ def keep_pandas_out() -> None:
 
 def _look_for_pandas_in_vain() -> None:
     """pyarrow looks for it once, with its first array."""
-    with _hidden("pandas"):
+    with hidden("pandas"):
         sys.modules["pyarrow"].array([0])
 
 
@@ -55,19 +55,20 @@ def _then_look(execute: Any) -> Any:
 
 
 class _Hiding:
-    """A finder before all others, which finds one module not to be there."""
+    """A finder before all others, which finds some modules not to be there."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
 
     def find_spec(self, name: str, *_: object) -> None:
-        if name == self._name:
+        if name in self._names:
             raise ModuleNotFoundError(f"{name} is not needed", name=name)
 
 
 @contextmanager
-def _hidden(name: str) -> Iterator[None]:
-    hiding = _Hiding(name)
+def hidden(*names: str) -> Iterator[None]:
+    """Modules that are not imported yet cannot be, so that who can do without them does."""
+    hiding = _Hiding(frozenset(names))
     sys.meta_path.insert(0, hiding)
     try:
         yield

@@ -72,3 +72,22 @@ def test_the_process_that_asks_imports_nothing_of_great_expectations() -> None:
     asked = "import sys, tidegate.quality; print(*({'great_expectations', 'pandas'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_it_ends_with_the_block_although_it_is_still_at_its_imports() -> None:
+    with CheckBeside() as beside:
+        beside.start()
+        process = beside._process
+    assert process is not None
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_suite_over_a_table_in_memory_needs_neither_spark_nor_sql() -> None:
+    asked = "import sys, tidegate.quality.gate; print(*({'pyspark', 'sqlalchemy'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_who_has_imported_great_expectations_can_still_import_spark_and_sql() -> None:
+    asked = "import tidegate.quality.gate, pyspark.sql, sqlalchemy.orm"
+    subprocess.run([sys.executable, "-c", asked], check=True)

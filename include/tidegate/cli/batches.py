@@ -14,6 +14,7 @@ from tidegate.app import App, stream_of
 from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
 from tidegate.ledger.report import STEPS
+from tidegate.quality import CheckBeside
 from tidegate.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -66,13 +67,18 @@ def _estimate_row(each: StateEstimate) -> dict[str, Any]:
 
 
 def run(
-    pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
+    pipeline: str,
+    clock: datetime | None,
+    until: datetime | None,
+    run_id: str | None,
+    as_json: bool,
+    quality: CheckBeside,
 ) -> None:
-    """Run one batch of PIPELINE, all five steps, without Airflow."""
+    """Run one batch of PIPELINE, all five steps, without Airflow. `quality`: what evaluates its suite."""
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
     trigger = _trigger(run_id or f"cli__{uuid4().hex[:12]}", clock, until)
-    outcome, report = _run(app, loaded, trigger, quiet=as_json)
+    outcome, report = _run(app, loaded, trigger, quality, quiet=as_json)
     if as_json:
         print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
     elif report is None:
@@ -87,7 +93,8 @@ def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
     loaded = app.pipeline(pipeline)
     while True:
         trigger = replace(_trigger(f"drain__{uuid4().hex[:12]}", clock, None), drain=True)
-        outcome, report = _run(app, loaded, trigger, quiet=as_json)
+        with CheckBeside() as quality:
+            outcome, report = _run(app, loaded, trigger, quality, quiet=as_json)
         if report is None or report.plan.drain:
             break  # else it was a batch that had been planned before, which goes first
     emissions = int(report.counts.get("emitted", 0)) if report else 0
@@ -101,15 +108,14 @@ def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
 
 
 def _run(
-    app: App, pipeline: Pipeline, trigger: protocol.Trigger, quiet: bool
+    app: App, pipeline: Pipeline, trigger: protocol.Trigger, quality: CheckBeside, quiet: bool
 ) -> tuple[protocol.Outcome, inspect.BatchReport | None]:
     """One batch, and how it went if there was one."""
     from tidegate.engine.session import OwnSession
-    from tidegate.quality import CheckBeside
 
     settings, name = app.settings, app.session_name(stream_of(pipeline))
     spark = OwnSession(settings.spark_master, settings.spark_memory, name)
-    with steps_shown(quiet=quiet) as progress, spark, CheckBeside() as quality:
+    with steps_shown(quiet=quiet) as progress, spark:
 
         def open_session(records: int) -> SparkSession:
             if pipeline.quality is not None:

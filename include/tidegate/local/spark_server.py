@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tidegate.errors import SetupFailed
 from tidegate.local.class_archive import archive_options
+from tidegate.local.driver import FIRST_COMPILER
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import LocalServer, Supervised, claim_port, free_port, own_share_bytes
 from tidegate.local.warden import living_below
@@ -35,6 +36,9 @@ _CONF = {
     # What a batch has shuffled stays until the JVM collects garbage, which so small ones rarely make it do.
     "spark.cleaner.periodicGC.interval": "2min",
 }
+
+_LEAN = ("-XX:+UseSerialGC", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
+"""What a collection leaves free goes back to the system: the server waits most of the time."""
 
 
 class SparkServer(LocalServer):
@@ -108,7 +112,7 @@ class SparkServer(LocalServer):
     def _prepare(self) -> Supervised:
         self.port = claim_port(self._wanted_port, "TIDEGATE_SPARK_PORT") if self._wanted_port else free_port()
         java = find_java()
-        options = " ".join(["-XX:+UseSerialGC", *archive_options(java)])
+        options = " ".join([*_LEAN, *FIRST_COMPILER, *archive_options(java)])
         conf = {**_CONF, "spark.connect.grpc.binding.port": str(self.port), **self._conf}
         command = [
             *(str(_spark_class()), "org.apache.spark.deploy.SparkSubmit", "--class", _MAIN_CLASS),
@@ -116,7 +120,7 @@ class SparkServer(LocalServer):
             *[word for name, value in conf.items() for word in ("--conf", f"{name}={value}")],
             "spark-internal",
         ]
-        environment = {"PYSPARK_PYTHON": sys.executable, **self._environment}
+        environment = {"PYSPARK_PYTHON": sys.executable, "MALLOC_ARENA_MAX": "2", **self._environment}
         environment |= {"JAVA_HOME": str(java_home(java))}
         log = self._home / "logs" / "spark.log"
         return Supervised("The Spark Connect server", command, log, environment, _GRACE_S)

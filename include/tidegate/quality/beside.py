@@ -6,18 +6,17 @@ whoever has started it, however that ends.
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE, Popen
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from tidegate.errors import QualityLost, TidegateError
 from tidegate.quality.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # a client starts the process before it imports anything that takes time
 
 
 class CheckBeside:
@@ -30,14 +29,14 @@ class CheckBeside:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            with suppress(BrokenPipeError):  # it has ended already
-                self._process.communicate()
+        if self._process is not None:  # nobody waits for it any more; its imports may still go on
+            self._process.kill()
+            self._process.communicate()
 
     def start(self) -> None:
         """Let the imports begin."""
         if self._process is None:
-            command = [sys.executable, "-m", "tidegate.quality.beside"]
+            command = [sys.executable, "-m", "tidegate.quality.check_process"]
             self._process = Popen(command, stdin=PIPE, stdout=PIPE)
 
     def check(self, suite_file: Path, values: pa.Table, docs: Path, run: str) -> Verdict:
@@ -59,28 +58,3 @@ class CheckBeside:
         if isinstance(answer, TidegateError):
             raise answer
         return answer
-
-
-def main() -> None:
-    """Answer what comes by standard input. Only answers go to standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who has started this, and goes to both
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-    from tidegate import frozen  # noqa: F401
-    from tidegate.quality.gate import check
-
-    with suppress(EOFError):
-        while True:
-            asked = pickle.load(sys.stdin.buffer)
-            try:
-                answer: Verdict | TidegateError = check(*asked)
-            except TidegateError as error:
-                answer = error
-            pickle.dump(answer, answers)
-            answers.flush()
-
-
-if __name__ == "__main__":
-    main()
-    os._exit(0)  # at once: there is nothing to end

@@ -42,9 +42,9 @@ def run(
     pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
 ) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
-    from tidegate.cli import batches
+    from tidegate.cli import run as batch
 
-    batches.run(pipeline, clock, until, run_id, as_json)
+    batch.run(pipeline, clock, until, run_id, as_json)
 
 
 @click.command()

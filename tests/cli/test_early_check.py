@@ -1,0 +1,47 @@
+"""tidegate run: the quality check's process starts before the pipeline is read, going by its file's text."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.cli.run import _seems_to_have_suite
+
+WITH_SUITE = "pipeline: shops\nquality:\n  suite: shops\n"
+WITHOUT = "pipeline: shops\nstages: []  # quality: is none\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "has_suite"),
+    [
+        ({"shops.yaml": WITH_SUITE}, "shops", True),
+        ({"shops.yaml": WITHOUT}, "shops", False),
+        ({"shops.yaml": WITHOUT, "defaults.yaml": "quality: {suite: all}\n"}, "shops", True),
+        ({"shops.yaml": WITHOUT, "others.yaml": WITH_SUITE}, "shops", False),
+        ({}, "shops", False),
+    ],
+)
+def test_a_suite_is_seen_in_the_pipelines_file_or_in_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], name: str, has_suite: bool
+) -> None:
+    monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path))
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    assert _seems_to_have_suite(name) is has_suite
+
+
+def test_a_pipeline_can_be_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path / "others"))
+    (tmp_path / "shops.yaml").write_text(WITH_SUITE)
+    assert _seems_to_have_suite(str(tmp_path / "shops.yaml"))
+
+
+def test_nothing_that_takes_time_is_imported_before_the_check_starts() -> None:
+    asked = (
+        "import sys, tidegate.cli.run; print(*({'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
