@@ -40,8 +40,6 @@ def test_a_pipeline_can_be_named_by_its_path(tmp_path: Path, monkeypatch: pytest
 
 
 def test_nothing_that_takes_time_is_imported_before_the_check_starts() -> None:
-    asked = (
-        "import sys, tidegate.cli.run; print(*({'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
-    )
+    asked = "import sys, tidegate.cli.run; print(*({'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
