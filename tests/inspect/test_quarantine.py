@@ -6,7 +6,7 @@ import base64
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +283,23 @@ def test_an_export_that_fails_leaves_what_was_there_and_nothing_beside_it(
     with pytest.raises(LakeDamaged, match="Batch 2 of visitors/1 needs it"):
         inspect.export_quarantine(small.app, small.stream, folder / name, overwrite=True)
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "mine")]
+
+
+def test_a_page_that_was_changed_is_damage_of_its_batch_to_each_reader(small: Quarantined) -> None:
+    manifest = small.app.manifest(small.stream, dict(small.app.ledger.committed(small.stream))[1])
+    (file,) = manifest.of("quarantine")
+    store = small.app.lake(small.stream).store
+    content = bytearray(store.read(file.path))
+    content[4 : len(content) - file.footer_bytes] = bytes(len(content) - file.footer_bytes - 4)
+    store.write(file.path, bytes(content))
+    readers: list[Callable[[], object]] = [
+        lambda: listed(small),
+        lambda: inspect.count_quarantine(small.app, small.stream),
+        lambda: inspect.export_quarantine(small.app, small.stream, small.folder / "a.jsonl"),
+    ]
+    for read in readers:
+        with pytest.raises(LakeDamaged, match="Batch 1 of visitors/1 needs it"):
+            read()
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "a.JSONL"])

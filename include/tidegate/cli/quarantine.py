@@ -17,8 +17,6 @@ from tidegate.errors import SettingsInvalid
 from tidegate.inspect import CountedBy, QuarantineFilter
 from tidegate.ledger import Stream
 
-_STORED = ("seq", "topic", "partition", "offset", "reason", "key", "value", "timestamp")
-_SHOWN = ["batch", *_STORED[1:]]
 _CUT = ("reason", "key", "value")
 _CUT_BYTES = 1000
 """Of a key or value for people: more than a terminal is wide."""
@@ -33,10 +31,18 @@ def show_list(limit: int, as_json: bool, **which: Any) -> None:
             show_lines(inspect.exported_objects(inspect.exported(rows)))
         return
     tables = inspect.list_quarantine(app, stream, where, limit, max_bytes=_CUT_BYTES)
-    shown = (rows.select(_STORED).rename_columns(_SHOWN) for rows in tables)
-    records = [record for rows in shown for record in rows.to_pylist()]
+    records = [_row(record) for rows in tables for record in rows.to_pylist()]
     count = len(records)
     show_cut(records, _CUT, f"{count} records" if count < limit else f"The newest {limit} records")
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    """A record for people."""
+    return {
+        "batch": record["seq"],
+        "position": f"{record['topic']}/{record['partition']}/{record['offset']}",
+        **{name: record[name] for name in ("reason", "key", "value", "timestamp")},
+    }
 
 
 def show_counts(by: Sequence[CountedBy], as_json: bool, **which: Any) -> None:
