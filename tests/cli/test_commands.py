@@ -133,8 +133,8 @@ def test_a_batch_from_plan_to_state(world: World) -> None:
         (key_of(), {"isAvailable": False})
     ]
     assert [row["value"]["isAvailable"] for row in told("emissions", "availability")] == [True, False]
-    (row,) = told("quarantine", "availability")
-    assert row["reason"].startswith("malformed: ")
+    row = told("quarantine", "list", "availability")
+    assert (row["reason"], row["value"], row["offset"]) == ("malformed", "{oops", 3)
     assert all(row["ok"] == "ok" for row in told("doctor"))
     assert world.published() == {key_of(): [True, False]}
 

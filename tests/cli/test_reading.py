@@ -1,4 +1,4 @@
-"""`state`, `emissions`, `quarantine`: what they show of committed batches, without Kafka, Spark or a JVM."""
+"""`state`, `emissions`: what they show of committed batches, without Kafka, Spark or a JVM."""
 
 from __future__ import annotations
 
@@ -141,39 +141,12 @@ def test_a_stage_that_does_not_exist_names_those_that_do(committed: Committed, c
     assert "It has: first, second." in str(error)
 
 
-@pytest.mark.parametrize("command", ["state", "emissions", "quarantine"])
+@pytest.mark.parametrize("command", ["state", "emissions"])
 def test_before_anything_is_there_nothing_is_shown(tmp_path: Path, command: str) -> None:
     empty = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
     empty.environment["TIDEGATE_LEDGER"] = f"sqlite:///{tmp_path}/l.db"
     assert told(empty, command, "visitors") == []
     assert run(empty, command, "visitors").stdout.strip() == "Nothing."
-
-
-@pytest.mark.parametrize("key", [b"[/x]", b"[red]k", b"\xff\x00\x1b[2J"], ids=str)
-def test_a_raw_key_is_shown_as_it_is_and_means_nothing_to_the_terminal(
-    committed: Committed, key: bytes
-) -> None:
-    types = {**POSITION, "key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "seq": LONG}
-    row = {"topic": "events", "partition": 0, "offset": 0, "key": key, "reason": "key_not_text", "seq": 1}
-    committed.add_file(1, "quarantine", "", pa.Table.from_pylist([row], pa.schema(types)))
-    (shown,) = told(committed, "quarantine", "visitors")
-    assert shown["key"] == key.decode(errors="backslashreplace")
-    for_people = run(committed, "quarantine", "visitors").stdout
-    escaped = shown["key"].replace("\x00", "\\x00").replace("\x1b", "\\x1b")
-    assert escaped in for_people
-    assert "\x1b" not in for_people
-
-
-def test_quarantined_input_is_shown_by_position_and_no_more_than_asked_for(committed: Committed) -> None:
-    types = {**POSITION, "key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "seq": LONG}
-    rows = [
-        {"topic": "events", "partition": 0, "offset": n, "value": b"{oops", "reason": "malformed", "seq": 1}
-        for n in (1, 0)
-    ]
-    committed.add_file(1, "quarantine", "", pa.Table.from_pylist(rows, pa.schema(types)))
-    shown = told(committed, "quarantine", "visitors", "--limit", "1")
-    assert [(row["offset"], row["value"], row["reason"]) for row in shown] == [(0, "{oops", "malformed")]
-    assert told(committed, "quarantine", "visitors", "--batch", "2") == []
 
 
 def test_the_python_reader_takes_a_stage_too(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import create_engine, text, update
 from tidegate import protocol
 from tidegate.app import App
 from tidegate.core.hashing import key_hashes
+from tidegate.lake import writer as lake_writer
 from tidegate.lake.manifest import DataFile, Kind, Manifest, manifest_of
 from tidegate.lake.writer import RowWriter
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
@@ -123,7 +124,7 @@ class Committed:
         lake = self.app.lake(self.stream)
         writer = RowWriter(lake.store, f"{lake.files(kind, stage, name)}/{uuid4().hex}.parquet", kind, stage)
         with writer:
-            for batch in rows.combine_chunks().to_batches():
+            for batch in rows.combine_chunks().to_batches(lake_writer.ROW_GROUP_ROWS):
                 writer.write(batch)
         return [writer.file] if writer.file is not None else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -86,6 +87,9 @@ def test_keys_and_chains_that_are_not_text_are_quarantined_and_shown(world: Worl
         ("malformed_source_chain", b"k"),
         ("malformed", b"k"),
     ]
-    for form in ((), ("--json",)):
-        shown = CliRunner().invoke(cli, ["quarantine", "availability", *form], env=world.environment)
-        assert (shown.exit_code, "key_not_text" in shown.output, "[/x]" in shown.output) == (0, True, True)
+    for form, key in (
+        ((), "[/x]"),
+        (("--json",), f'"{base64.b64encode(avro).decode()}", "key_encoding": "base64"'),
+    ):
+        shown = CliRunner().invoke(cli, ["quarantine", "list", "availability", *form], env=world.environment)
+        assert (shown.exit_code, "key_not_text" in shown.output, key in shown.output) == (0, True, True)

@@ -26,7 +26,7 @@ _WHY = {
     "held": "not emitted yet: held back",
     "repeated": "dropped: was applied before",
     "late": "dropped: its window is over",
-    "quarantined": "put aside: the stage cannot use it (`tidegate quarantine` has the reason)",
+    "quarantined": "put aside: the stage cannot use it (`tidegate quarantine list` has the reason)",
     "ignored": "dropped: it has no value to add",
     "count": "enough records were held back",
     "bytes": "enough bytes were held back",

@@ -11,7 +11,8 @@ from tidegate.cli.commands.cases import simulate, test
 from tidegate.cli.commands.generations import generation
 from tidegate.cli.commands.local import demo, down, up
 from tidegate.cli.commands.operating import doctor, migrate
-from tidegate.cli.commands.reading import emissions, explain, history, quarantine, state
+from tidegate.cli.commands.quarantine import quarantine
+from tidegate.cli.commands.reading import emissions, explain, history, state
 from tidegate.cli.commands.writing import init, schema
 
 _COMMANDS = (

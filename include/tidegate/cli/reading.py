@@ -1,4 +1,4 @@
-"""state, emissions, quarantine."""
+"""state, emissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _WINDOW = ("window_start", "window_end")
 _POSITION = ("timestamp", "topic", "partition", "offset")
 _STATE = ("key", *_WINDOW, "value", "digest", "pending", "due_at", *_POSITION, "updated_seq")
 _EMISSIONS = ("seq", "key", *_WINDOW, "value", "reason", "timestamp", "at", "source")
-_QUARANTINE = ("seq", "topic", "partition", "offset", "reason", "key", "value", "timestamp")
 _SPARSE = {*_WINDOW, "digest", "pending", "due_at"}
 
 
@@ -32,11 +31,6 @@ def state(key: str | None, as_of: int | None, stage: str | None, **common: Any) 
 def emissions(batch: int | None, stage: str | None, **common: Any) -> None:
     """Show what PIPELINE sent out."""
     _show(lambda app, stream: inspect.read_emissions(app, stream, batch, stage), _EMISSIONS, **common)
-
-
-def quarantine(batch: int | None, **common: Any) -> None:
-    """List the input of PIPELINE that could not be used, with position and reason."""
-    _show(lambda app, stream: inspect.read_quarantine(app, stream, batch), _QUARANTINE, **common)
 
 
 def _show(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from typing import Any
@@ -20,7 +20,9 @@ out = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True)
 
 Rows = Sequence[Mapping[str, Any]]
-INSTANTS = frozenset(("timestamp", "at", "due_at", "window_start", "window_end"))
+INSTANTS = frozenset(
+    ("timestamp", "at", "due_at", "window_start", "window_end", "first_timestamp_ms", "last_timestamp_ms")
+)
 """Columns of epoch milliseconds, which people see as times."""
 
 
@@ -34,7 +36,22 @@ def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing."
         out.print(table(rows, title))
 
 
-def show_lines(rows: Rows) -> None:
+def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing.") -> None:
+    """Rows as a table with a line each: the columns `cut` share what the terminal's width leaves them."""
+    if not rows:
+        out.print(empty)
+        return
+    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for name, value in rows[0].items():
+        number = isinstance(value, int) and name not in INSTANTS
+        made.add_column(name, justify="right" if number else "left", no_wrap=name not in cut)
+    for row in rows:
+        cells = (_cell(_for_people(name, value)).replace("\n", "\\n") for name, value in row.items())
+        made.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
+    out.print(made)
+
+
+def show_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """One JSON object a line."""
     for row in rows:
         print(json.dumps(row, default=_plain, ensure_ascii=False))

@@ -22,10 +22,12 @@ RECORD_ERRORS = (ConditionFailed, RecordFailed, UserFunctionFailed)
 GO_ON = "Or write `on_error: quarantine` at the stage, to go on without such records."
 
 _COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
+CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED = "condition_failed", "record_failed", "function_failed"
+"""Reasons that the kernel gives; what they mean is said in `formats.reasons`, with all others."""
 _REASONS = {
-    ConditionFailed: "condition_failed",
-    RecordFailed: "record_failed",
-    UserFunctionFailed: "function_failed",
+    ConditionFailed: CONDITION_FAILED,
+    RecordFailed: RECORD_FAILED,
+    UserFunctionFailed: FUNCTION_FAILED,
 }
 _UNREADABLE = (
     (

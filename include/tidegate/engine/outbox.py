@@ -17,6 +17,7 @@ from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.keys import KeyColumns
 from tidegate.errors import RecordTooLarge
 from tidegate.formats import INPUT
+from tidegate.formats.reasons import Reason
 from tidegate.lake.outbox import (
     KEY_COLUMNS,
     SEQ,
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from tidegate.ledger.records import Plan
     from tidegate.spec import Pipeline, Stage
 
-TOO_LARGE = "too_large"
-REFUSED_TIMESTAMP = "refused_timestamp"
-COUNTED = {TOO_LARGE: "emitted-too-large", REFUSED_TIMESTAMP: "emitted-refused-timestamp"}
+COUNTED = {
+    str(Reason.TOO_LARGE): "emitted-too-large",
+    str(Reason.REFUSED_TIMESTAMP): "emitted-refused-timestamp",
+}
 """The reasons of emissions in quarantine, and what they are counted as."""
 
 
@@ -105,9 +107,9 @@ class OutboxFormat:
             if treatment == "halt":
                 _require_small(rows, sizes)
             else:
-                reason = pc.if_else(pc.greater(sizes, MAX_RECORD_BYTES), TOO_LARGE, reason)
+                reason = pc.if_else(pc.greater(sizes, MAX_RECORD_BYTES), str(Reason.TOO_LARGE), reason)
         outside = self._outside(rows.column(TIMESTAMP))
-        return pc.if_else(pc.and_(outside, reason.is_null()), REFUSED_TIMESTAMP, reason)
+        return pc.if_else(pc.and_(outside, reason.is_null()), str(Reason.REFUSED_TIMESTAMP), reason)
 
     def _outside(self, timestamps: pa.Int64Array) -> pa.BooleanArray:
         outside = pa.repeat(False, len(timestamps))

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate import core
 from tidegate.formats import unpack_headers
+from tidegate.lake.quarantine import QUARANTINE
 
 _CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
 """What records have in columns that did not travel."""
@@ -75,7 +76,8 @@ def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> p
     columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
     columns |= {name: pc.struct_field(inputs, name) for name in ("key", "value", "headers", "reason")}
     columns["headers"] = unpack_headers(columns["headers"])
-    return pa.RecordBatch.from_pydict(columns | {"seq": pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)})
+    columns["seq"] = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
+    return pa.RecordBatch.from_pydict(columns, schema=QUARANTINE)
 
 
 def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,12 +1,17 @@
-"""Why a record cannot be used: what stands in quarantine beside it."""
+"""Why a record, or an emission, is in quarantine: what stands there beside it."""
 
 from __future__ import annotations
 
 from enum import Enum
 
+from tidegate.core import quarantine as core
+
 
 class Reason(str, Enum):
-    """A reason, as it is written, with what it means. Of several, the first one in this list counts."""
+    """A reason, as it is written, with what it means. Of several, the first one in this list counts.
+
+    In quarantine some have a detail behind a colon: `malformed: Expected …`.
+    """
 
     explanation: str
 
@@ -32,6 +37,14 @@ class Reason(str, Enum):
     NO_TIMESTAMP = "no_timestamp", "The column that is declared as the timestamp is null."
     NEGATIVE_TIMESTAMP = "negative_timestamp", "The timestamp is before 1970."
     FUTURE_TIMESTAMP = "future_timestamp", "The timestamp is more than a day past the batch's clock."
+    CONDITION_FAILED = core.CONDITION_FAILED, "A stage's `where` or `equal: sql` has no answer for it."
+    RECORD_FAILED = core.RECORD_FAILED, "A stage cannot fold it in, or keep its value."
+    FUNCTION_FAILED = core.FUNCTION_FAILED, "A stage's `python` function raised on it, or gave no answer."
+    TOO_LARGE = "too_large", "Not a record but an emission, larger than a Kafka sink takes."
+    REFUSED_TIMESTAMP = (
+        "refused_timestamp",
+        "Not a record but an emission, whose timestamp the output topic does not take.",
+    )
 
     def __str__(self) -> str:
         """The text itself, in every Python."""

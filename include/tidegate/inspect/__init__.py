@@ -20,6 +20,10 @@ from tidegate.inspect.overview import (
     standing_metrics,
 )
 from tidegate.inspect.problems import failing, open_problems
+from tidegate.inspect.quarantine import QuarantineFilter, iter_quarantine
+from tidegate.inspect.quarantine_count import CountedBy, QuarantineCount, count_quarantine
+from tidegate.inspect.quarantine_export import export_quarantine, exported, exported_objects
+from tidegate.inspect.quarantine_list import list_quarantine
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state
 from tidegate.inspect.sinks import check_sinks, sink_warnings
 from tidegate.inspect.verify import damaged_files
@@ -28,6 +32,15 @@ from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, bat
 __all__ = [
     "NO_WINDOW",
     "BatchReport",
+    "CountedBy",
+    "QuarantineCount",
+    "QuarantineFilter",
+    "count_quarantine",
+    "export_quarantine",
+    "exported",
+    "exported_objects",
+    "list_quarantine",
+    "iter_quarantine",
     "CatalogEntry",
     "HistoryEntry",
     "Lags",

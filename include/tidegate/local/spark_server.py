@@ -37,7 +37,7 @@ _CONF = {
     "spark.cleaner.periodicGC.interval": "2min",
 }
 
-_LEAN = ("-XX:+UseSerialGC", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
+_LEAN = ("-XX:+UseSerialGC", "-XX:CompileThresholdScaling=0.2", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
 """What a collection leaves free goes back to the system: the server waits most of the time."""
 
 

@@ -1,4 +1,4 @@
-"""history, state, emissions, quarantine, explain: how batches went, what they have left, and why."""
+"""history, state, emissions, explain: how batches went, what they have left, and why."""
 
 from __future__ import annotations
 
@@ -40,16 +40,6 @@ def emissions(batch: int | None, stage: str | None, **common: Any) -> None:
     from tidegate.cli import reading
 
     reading.emissions(batch, stage, **common)
-
-
-@click.command()
-@of_stream
-@batch
-def quarantine(batch: int | None, **common: Any) -> None:
-    """List the input of PIPELINE that could not be used, with position and reason."""
-    from tidegate.cli import reading
-
-    reading.quarantine(batch, **common)
 
 
 @click.command()

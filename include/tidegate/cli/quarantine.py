@@ -1,0 +1,91 @@
+"""quarantine list, count, export."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tidegate import inspect
+from tidegate.app import App
+from tidegate.cli.reading import open_stream
+from tidegate.cli.show import out, show, show_cut, show_lines
+from tidegate.errors import SettingsInvalid
+from tidegate.inspect import CountedBy, QuarantineFilter
+from tidegate.ledger import Stream
+
+_CUT = ("reason", "key", "value")
+_CUT_BYTES = 1000
+"""Of a key or value for people: more than a terminal is wide."""
+_BATCHES = re.compile(r"(\d+)|(\d+)?\.\.(\d+)?")
+
+
+def show_list(limit: int, as_json: bool, **which: Any) -> None:
+    """Show records, the newest batch first, those of a batch by position."""
+    app, stream, where = _opened(**which)
+    if as_json:
+        for rows in inspect.list_quarantine(app, stream, where, limit):
+            show_lines(inspect.exported_objects(inspect.exported(rows)))
+        return
+    tables = inspect.list_quarantine(app, stream, where, limit, max_bytes=_CUT_BYTES)
+    records = [_row(record) for rows in tables for record in rows.to_pylist()]
+    count = len(records)
+    show_cut(records, _CUT, f"{count} records" if count < limit else f"The newest {limit} records")
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    """A record for people."""
+    return {
+        "batch": record["seq"],
+        "position": f"{record['topic']}/{record['partition']}/{record['offset']}",
+        **{name: record[name] for name in ("reason", "key", "value", "timestamp")},
+    }
+
+
+def show_counts(by: Sequence[CountedBy], as_json: bool, **which: Any) -> None:
+    """Show how many records there are of each reason, topic or batch."""
+    app, stream, where = _opened(**which)
+    by = by or ("reason",)
+    counts = [dataclasses.asdict(count) for count in inspect.count_quarantine(app, stream, where, by)]
+    unused = {name for name in ("reason", "topic", "batch") if name not in by}
+    show([{name: value for name, value in count.items() if name not in unused} for count in counts], as_json)
+
+
+def export(path: Path, force: bool, **which: Any) -> None:
+    """Write records to a file, and say how many."""
+    app, stream, where = _opened(**which)
+    count = inspect.export_quarantine(app, stream, path, where, force)
+    out.print(f"{count} records of {stream} are in {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _opened(
+    pipeline: str,
+    generation: int | None,
+    reasons: Collection[str],
+    topics: Collection[str],
+    partitions: Collection[int],
+    batches: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> tuple[App, Stream, QuarantineFilter]:
+    first, last = _first_and_last(batches)
+    where = QuarantineFilter(reasons, topics, partitions, first, last, _epoch_ms(since), _epoch_ms(until))
+    return *open_stream(pipeline, generation), where
+
+
+def _first_and_last(batches: str | None) -> tuple[int | None, int | None]:
+    """`3..7`, `3..`, `..7` or `3` as the first and the last batch; None: any. Raises SettingsInvalid."""
+    if batches is None:
+        return None, None
+    match = _BATCHES.fullmatch(batches)
+    if match is None or not any(match.groups()):
+        raise SettingsInvalid(f"--batch {batches} names no batches", "Give 3..7 (7 included), 3.., ..7 or 3.")
+    one, first, last = (None if number is None else int(number) for number in match.groups())
+    return (one, one) if one is not None else (first, last)
+
+
+def _epoch_ms(instant: datetime | None) -> int | None:
+    return None if instant is None else round(instant.replace(tzinfo=timezone.utc).timestamp() * 1000)

@@ -1,0 +1,141 @@
+"""Records in quarantine as a file that other programs read, whole: JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.app.root import App
+from tidegate.errors import SettingsInvalid
+from tidegate.inspect.quarantine import ALL, QuarantineFilter, iter_quarantine
+from tidegate.lake.quarantine import QUARANTINE, reason_codes, reason_details
+from tidegate.ledger import Stream
+
+EXPORTED = pa.schema(
+    [
+        ("batch", pa.int64()),
+        *((name, QUARANTINE.field(name).type) for name in ("topic", "partition", "offset", "timestamp")),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        *((name, QUARANTINE.field(name).type) for name in ("key", "value", "headers")),
+    ]
+)
+"""What an exported record has. `topic`, `partition` and `offset` identify it in Kafka; `timestamp` is epoch
+ms; `reason` is the name of a `formats.reasons.Reason`, and `detail` what is said beside it, or null.
+"""
+
+
+def export_quarantine(
+    app: App, stream: Stream, path: Path, where: QuarantineFilter = ALL, overwrite: bool = False
+) -> int:
+    """Write records to `path`: JSON lines (`.jsonl`, see `exported_objects`) or Parquet (`.parquet`, with the
+    columns of `EXPORTED`); gives how many. The oldest batch comes first, a batch's in no particular order.
+
+    The file is written beside `path` under another name, and gets its own when it is whole; after an error
+    what was at `path` is still there. Raises SettingsInvalid for another ending, for a file that is there
+    already without `overwrite`, and where it cannot be written; LakeDamaged, LakeUnavailable,
+    LedgerUnavailable.
+    """
+    write = _WRITERS.get(path.suffix)
+    if write is None:
+        raise SettingsInvalid(
+            f"{path} ends with none of {', '.join(_WRITERS)}", "Name a file with one of these endings."
+        )
+    if path.exists() and not overwrite:
+        raise SettingsInvalid(f"{path} is there already", "Name another file, or give --force to replace it.")
+    with _renamed_to(path) as partial:
+        return write(partial, map(exported, iter_quarantine(app, stream, where)))
+
+
+def exported(rows: pa.Table) -> pa.Table:
+    """Rows of a quarantine with the columns of `EXPORTED`."""
+    parts = {
+        "batch": rows["seq"],
+        "reason": reason_codes(rows["reason"]),
+        "detail": reason_details(rows["reason"]),
+    }
+    columns = [parts[name] if name in parts else rows[name] for name in EXPORTED.names]
+    return pa.table(columns, schema=EXPORTED)
+
+
+def exported_objects(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """Rows of `exported` as objects for JSON: `key`, `value` and each header's `value` are text where they
+    are UTF-8, else base64, which `key_encoding` and `value_encoding` say: `utf-8`, `base64`, null for null.
+    Headers stand in their order, repeated ones too.
+    """
+    for row in rows.to_pylist():
+        headers = row.pop("headers") or ()
+        yield {
+            **{name: value for name, value in row.items() if name not in ("key", "value")},
+            **_encoded("key", row["key"]),
+            **_encoded("value", row["value"]),
+            "headers": [{"key": header["key"], **_encoded("value", header["value"])} for header in headers],
+        }
+
+
+def _encoded(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None, f"{name}_encoding": None}
+    try:
+        return {name: value.decode(), f"{name}_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}
+
+
+@contextmanager
+def _renamed_to(path: Path) -> Iterator[Path]:
+    """A name beside `path` for a file that gets its own if nothing fails, and is removed otherwise."""
+    partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}")
+    try:
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        raise SettingsInvalid(
+            f"{path} cannot be written: {error.strerror or error}",
+            "Name a file in a folder that exists.",
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_lines(path: Path, tables: Iterable[pa.Table]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for rows in tables:
+            count += rows.num_rows
+            for record in exported_objects(rows):
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        _flush(file)
+    return count
+
+
+def _write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
+    count = 0
+    with path.open("wb") as file:
+        with pq.ParquetWriter(file, EXPORTED, compression="zstd") as writer:
+            for rows in tables:
+                count += rows.num_rows
+                writer.write_table(rows)
+        _flush(file)
+    return count
+
+
+def _flush(file: Any) -> None:
+    """What has the file's own name outlives a crash."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+_WRITERS: dict[str, Callable[[Path, Iterable[pa.Table]], int]] = {
+    ".jsonl": _write_lines,
+    ".parquet": _write_parquet,
+}

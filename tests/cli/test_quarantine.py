@@ -1,0 +1,167 @@
+"""`quarantine list`, `count` and `export`: what they show, without Kafka, Spark or a JVM."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.quarantines import Quarantined, quarantined
+from tidegate.cli import cli
+from tidegate.cli.show import out
+from tidegate.errors import SettingsInvalid
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Quarantined:
+    """Two batches: the older one has two records in one partition, the newer one a record in another."""
+    made = Quarantined(tmp_path)
+    made.batch(1, [quarantined(1, 1), quarantined(1, 0, reason="null_key", key=None)])
+    made.batch(2, [quarantined(2, 5, partition=1, topic="visits", timestamp=90_000)])
+    return made
+
+
+def run(world: Quarantined, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["quarantine", *arguments], env=world.environment)
+
+
+def lines(world: Quarantined, *arguments: str) -> list[dict[str, Any]]:
+    """The records that `list` prints for programs."""
+    result = run(world, "list", "visitors", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.split("\n")[:-1]]
+
+
+def offsets(world: Quarantined, *arguments: str) -> list[int]:
+    return [record["offset"] for record in lines(world, *arguments)]
+
+
+def test_the_newest_batch_comes_first_and_those_of_a_batch_by_position(world: Quarantined) -> None:
+    assert [(record["batch"], record["offset"]) for record in lines(world)] == [(2, 5), (1, 0), (1, 1)]
+    assert offsets(world, "--limit", "2") == [5, 0]
+    shown = run(world, "list", "visitors", "--limit", "2").stdout.splitlines()
+    assert shown[0].strip() == "The newest 2 records"
+    assert [line.split()[:2] for line in shown[2:]] == [
+        ["2", "visits/1/5"],
+        ["1", "events/0/0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--reason", "null_key"), [0]),
+        (("--reason", "null_key", "--reason", "malformed"), [5, 0, 1]),
+        (("--topic", "events"), [0, 1]),
+        (("--partition", "1"), [5]),
+        (("--batch", "2"), [5]),
+        (("--batch", "..1"), [0, 1]),
+        (("--batch", "2.."), [5]),
+        (("--batch", "1..2"), [5, 0, 1]),
+        (("--since", "1970-01-01T00:00:01Z"), [5, 1]),
+        (("--until", "1970-01-01T00:00:01Z"), [0]),
+        (("--topic", "events", "--reason", "malformed"), [1]),
+    ],
+)
+def test_options_say_which_records_are_asked_for_of_list_count_and_export(
+    world: Quarantined, arguments: tuple[str, ...], expected: list[int]
+) -> None:
+    assert offsets(world, *arguments) == expected
+    counts = json.loads(run(world, "count", "visitors", *arguments, "--json").stdout)
+    assert sum(count["records"] for count in counts) == len(expected)
+    path = world.folder / "a.parquet"
+    assert run(world, "export", "visitors", *arguments, "--to", str(path)).exit_code == 0
+    assert sorted(pq.read_table(path)["offset"].to_pylist()) == sorted(expected)
+
+
+@pytest.mark.parametrize("batches", ["1-2", "..", "a..b", "", "1..2..3"])
+def test_batches_that_are_none_are_refused_with_the_forms_that_there_are(
+    world: Quarantined, batches: str
+) -> None:
+    error = run(world, "list", "visitors", "--batch", batches).exception
+    assert isinstance(error, SettingsInvalid)
+    assert error.fix == "Give 3..7 (7 included), 3.., ..7 or 3."
+
+
+@pytest.mark.parametrize("command", [("list",), ("count",), ("export", "--to", "a.jsonl")])
+def test_a_reason_that_there_is_not_is_refused_with_those_that_there_are(
+    world: Quarantined, command: tuple[str, ...]
+) -> None:
+    error = run(world, *command, "visitors", "--reason", "broken").exception
+    assert isinstance(error, SettingsInvalid)
+    assert "no reason broken. Its reasons are: malformed, " in str(error)
+
+
+def test_a_program_gets_an_object_a_line_as_the_export_writes_it(world: Quarantined) -> None:
+    path = world.folder / "a.jsonl"
+    result = run(world, "export", "visitors", "--to", str(path), "--batch", "2")
+    assert result.stdout == f"1 records of visitors/1 are in {path}\n"
+    assert [json.loads(path.read_text())] == lines(world, "--batch", "2")
+
+
+def test_an_export_does_not_replace_a_file_without_force(world: Quarantined) -> None:
+    path = world.folder / "a.jsonl"
+    arguments = ("export", "visitors", "--to", str(path))
+    assert run(world, *arguments).exit_code == 0
+    assert isinstance(run(world, *arguments, "--batch", "2").exception, SettingsInvalid)
+    assert len(path.read_text().splitlines()) == 3
+    assert run(world, *arguments, "--batch", "2", "--force").exit_code == 0
+    assert len(path.read_text().splitlines()) == 1
+
+
+def test_counts_come_by_reason_topic_or_batch_with_first_and_last(world: Quarantined) -> None:
+    by_reason = json.loads(run(world, "count", "visitors", "--json").stdout)
+    first, last = (
+        {"first_batch": 1, "first_timestamp_ms": 1000},
+        {"last_batch": 2, "last_timestamp_ms": 90_000},
+    )
+    assert by_reason[0] == {"reason": "malformed", "records": 2, **first, **last}
+    assert [count["reason"] for count in by_reason] == ["malformed", "null_key"]
+    by_both = run(world, "count", "visitors", "--by", "batch", "--by", "topic", "--json").stdout
+    assert [(count["batch"], count["topic"], count["records"]) for count in json.loads(by_both)] == [
+        (1, "events", 2),
+        (2, "visits", 1),
+    ]
+    assert "1970-01-01T00:01:30.000Z" in run(world, "count", "visitors").stdout
+
+
+@pytest.mark.parametrize("key", [b"[/x]", b"[red]k", b"\xff\x00\x1b[2J"], ids=str)
+def test_a_raw_key_is_shown_as_it_is_and_means_nothing_to_the_terminal(tmp_path: Path, key: bytes) -> None:
+    world = Quarantined(tmp_path)
+    world.batch(1, [quarantined(1, 0, key=key, reason="key_not_text")])
+    (record,) = lines(world)
+    decode = {"utf-8": str.encode, "base64": base64.b64decode}[record["key_encoding"]]
+    assert decode(record["key"]) == key
+    for_people = run(world, "list", "visitors").stdout
+    escaped = key.decode(errors="backslashreplace").replace("\x00", "\\x00").replace("\x1b", "\\x1b")
+    assert escaped in for_people
+    assert "\x1b" not in for_people
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_record_is_one_line_as_wide_as_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr(out, "_width", width)
+    world = Quarantined(tmp_path)
+    value = b'{"a":\r\n\t1}' + b"x" * 5000
+    world.batch(1, [quarantined(1, offset, value=value) for offset in range(3)])
+    shown = run(world, "list", "visitors").stdout.splitlines()
+    assert len(shown) == 2 + 3
+    assert max(map(len, shown)) <= width
+    assert all("1970-01-01T00:00:0" in line and "…" in line for line in shown[2:])
+    assert (lines(world)[0]["value"]) == value.decode()
+
+
+def test_before_anything_is_in_quarantine_nothing_is_shown(tmp_path: Path) -> None:
+    world = Quarantined(tmp_path)
+    assert lines(world) == []
+    assert [run(world, command, "visitors").stdout for command in ("list", "count")] == ["Nothing.\n"] * 2
+    path = tmp_path / "a.jsonl"
+    assert run(world, "export", "visitors", "--to", str(path)).exit_code == 0
+    assert path.read_text() == ""
