@@ -37,8 +37,13 @@ _CONF = {
     "spark.cleaner.periodicGC.interval": "2min",
 }
 
-_LEAN = ("-XX:+UseSerialGC", "-XX:CompileThresholdScaling=0.2", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30")
-"""What a collection leaves free goes back to the system: the server waits most of the time."""
+_LEAN = (
+    "-XX:+UseSerialGC",
+    # What a collection leaves free goes back to the system: the server waits most of the time.
+    *("-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30"),
+    # After some fifty batches all that they need is compiled, and not after a thousand.
+    "-XX:CompileThresholdScaling=0.2",
+)
 
 
 class SparkServer(LocalServer):
