@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -24,6 +24,7 @@ from tidegate.formats import FrameDecoder, RecordLayout, Records
 _BLOCK = 16_384
 _COLUMNS = pa.schema([("storeId", pa.string()), ("id", pa.int64()), ("quantity", pa.int32())])
 _LAYOUT = RecordLayout("json", _COLUMNS, ("storeId", "id"))
+_CHANGES = RecordLayout("debezium", _COLUMNS, ("storeId", "id"))
 _SAME = ("__offset", "__key", "__hash", "__timestamp", *_COLUMNS.names)
 
 Work = Callable[[], list[pa.RecordBatch]]
@@ -47,13 +48,18 @@ def compare(load: Load, repeat: int, say: Callable[[str], None]) -> list[Compare
     """Columns and loop in turns, on the same blocks. Raises ResultWrong when they disagree."""
     say(f"preparing {load.events:,} events")
     blocks = list(_blocks(load))
-    decoder = FrameDecoder(_LAYOUT, None, False)
+    decoder, of_changes = (FrameDecoder(layout, None, False) for layout in (_LAYOUT, _CHANGES))
+    changes = list(map(_as_changes, blocks))
     rows = [row for block in blocks for row in decoder.decode(block)]
     values = [pa.StructArray.from_arrays(row.columns[-3:], fields=list(_COLUMNS)) for row in rows]
     works: dict[str, tuple[Work, Work]] = {
         "records to rows, with key and hash": (
             lambda: [row.select(_SAME) for block in blocks for row in decoder.decode(block)],
             lambda: list(map(_decoded, blocks)),
+        ),
+        "changes of Debezium to rows, with key and hash": (
+            lambda: [row.select(_SAME) for block in changes for row in of_changes.decode(block)],
+            lambda: [_decoded(block, lambda change: change["after"]) for block in changes],
         ),
         "values of three columns to JSON": (
             lambda: [pa.record_batch([json_texts(value)], ["text"]) for value in values],
@@ -96,11 +102,20 @@ def _blocks(load: Load) -> Iterator[Records]:
             )
 
 
-def _decoded(records: Records) -> pa.RecordBatch:
+def _as_changes(records: Records) -> Records:
+    """Each value as the row after an update, as a connector to PostgreSQL writes it."""
+    source = (
+        b'{"connector":"postgresql","db":"shop","schema":"public","table":"stock","ts_ms":1,"lsn":24023128}'
+    )
+    around = b'{"before":null,"after":%b,"source":' + source + b',"op":"u","ts_ms":2,"transaction":null}'
+    return replace(records, values=[around % (value or b"null") for value in records.values])
+
+
+def _decoded(records: Records, row: Callable[[Any], Any] = lambda event: event) -> pa.RecordBatch:
     """The loop, as one would write it: no check of anything."""
     rows: list[Sequence[Any]] = []
     for place, text in enumerate(records.values):
-        event = json.loads(text or b"")
+        event = row(json.loads(text or b""))
         name = json.dumps({"storeId": event["storeId"], "id": event["id"]}, separators=(",", ":"))
         hash_ = xxhash.xxh64_intdigest(name.encode(), 42)
         signed = hash_ - 2**64 if hash_ >= 2**63 else hash_

@@ -260,9 +260,18 @@ def test_a_pipeline_without_stages_is_refused() -> None:
     assert ("stages", "it is empty") in [(field, message) for _, field, message, _ in problems(text)]
 
 
-def test_json_needs_columns() -> None:
+@pytest.mark.parametrize("format_", ["json", "debezium"])
+def test_json_and_debezium_need_columns(format_: str) -> None:
     lines = [line for line in GOOD.splitlines() if not line.startswith("  columns:")]
-    assert "`format: json` needs its columns" in [message for *_, message, _ in problems("\n".join(lines))]
+    text = "\n".join(lines).replace("format: json", f"format: {format_}")
+    assert f"`format: {format_}` needs its columns" in [message for *_, message, _ in problems(text)]
+
+
+def test_a_deletion_of_debezium_has_nothing_to_explode() -> None:
+    text = edited(("format: json", "format: debezium"), ("explode: null", "explode: tags"))
+    assert [(line, field, message) for line, field, message, _ in problems(text)] == [
+        (10, "source.explode", "`explode` does not go with `format: debezium`: a deletion has no elements")
+    ]
 
 
 def test_without_select_a_reserved_column_needs_another_name() -> None:

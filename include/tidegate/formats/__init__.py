@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.formats.debezium import DebeziumDecoder
 from tidegate.formats.decoded import Decoded, Decoder
 from tidegate.formats.frame import FrameDecoder
 from tidegate.formats.json import JsonDecoder
@@ -14,6 +15,7 @@ __all__ = [
     "INPUT",
     "SOURCE_HEADER",
     "BytesDecoder",
+    "DebeziumDecoder",
     "Decoded",
     "Decoder",
     "FrameDecoder",

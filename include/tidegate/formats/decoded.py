@@ -15,11 +15,13 @@ from tidegate.formats.reasons import Reason
 class Decoded:
     """`columns` is a struct array with one row for each value; `reasons` maps a row to why it is unusable.
 
-    The row of an unusable value, and of a tombstone, is null; a tombstone has no reason.
+    The row of an unusable value, and of a tombstone, is null; a tombstone has no reason. `deletions`:
+    rows whose value says that its key is deleted. They have the key's columns at most, and those can be null.
     """
 
     columns: pa.StructArray
     reasons: Mapping[int, str] = field(default_factory=dict)
+    deletions: Sequence[int] = ()
 
 
 class Decoder(Protocol):

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.core.hashing import LEAST_HASH, key_hashes
 from tidegate.core.keys import canonical_keys
+from tidegate.formats.debezium import DebeziumDecoder, DebeziumKeyDecoder
 from tidegate.formats.decoded import Decoder
 from tidegate.formats.explode import EMPTY, PART, explode
 from tidegate.formats.json import JsonDecoder
@@ -54,7 +55,7 @@ class FrameDecoder:
         self._believed_until_ms = believed_until_ms
         self._keeps_input = keeps_input
         self._values = _decoder(layout)
-        self._key_parts = JsonDecoder(pa.schema([layout.row_columns.field(name) for name in layout.key]))
+        self._key_parts = _key_decoder(layout)
         self.schema = pa.schema([*_INTERNAL, *layout.row_columns])
 
     def decode(self, records: Records) -> Iterator[pa.RecordBatch]:
@@ -68,14 +69,17 @@ class FrameDecoder:
         decoded = self._values.decode(records.values)
         count = len(records.values)
         malformed = _at(decoded.reasons, count)
-        tombstone = pc.and_(decoded.columns.is_null(), malformed.is_null())
-        own_key, not_text = self._own_keys(records.keys, tombstone)
+        deletion = _mask(decoded.deletions, count)
+        tombstone = pc.and_(pc.or_(decoded.columns.is_null(), deletion), malformed.is_null())
+        null_value = pc.and_not(tombstone, deletion)
+        own_key, not_text = self._own_keys(records.keys, null_value)
         chain, unrooted = self._chains(records.headers)
         internal = {
             "__record": pa.array(np.arange(count)),
             "__offset": pa.array(records.offsets, pa.int64()),
             "__recorded": pa.array(records.timestamps, pa.int64()),
             "__tombstone": tombstone,
+            "__null_value": null_value,
             "__malformed": malformed,
             "__own_key": own_key,
             "__key_not_text": not_text,
@@ -86,18 +90,16 @@ class FrameDecoder:
         return pa.RecordBatch.from_pydict(internal | dict(columns))
 
     def _own_keys(
-        self, keys: Sequence[bytes | None], tombstone: pa.BooleanArray
+        self, keys: Sequence[bytes | None], null_value: pa.BooleanArray
     ) -> tuple[pa.StringArray, pa.BooleanArray]:
         """The records' own keys, as far as they count, and which of them are not text.
 
-        Where columns make the key, only that of a tombstone counts, which has no columns.
+        Where columns make the key, only that of a null value counts, which has no columns.
         """
         if self._layout.key:
-            if not tombstone.true_count:
+            if not null_value.true_count:
                 return pa.nulls(len(keys), pa.string()), pa.repeat(False, len(keys))
-            keys = [
-                key if deletes else None for key, deletes in zip(keys, tombstone.to_pylist(), strict=True)
-            ]
+            keys = [key if counts else None for key, counts in zip(keys, null_value.to_pylist(), strict=True)]
         texts, not_text = texts_of(keys)
         return texts, _mask(not_text, len(keys))
 
@@ -142,25 +144,26 @@ class FrameDecoder:
             "__input": self._input(rows, records, reason),
             EMPTY: pc.and_(usable, rows.column(EMPTY)),
         }
-        if usable.false_count:
-            usable_rows = pc.if_else(usable, pa.array(np.arange(len(usable))), None)
+        filled = pc.and_not(usable, rows.column("__tombstone"))
+        if filled.false_count:
+            usable_rows = pc.if_else(filled, pa.array(np.arange(len(usable))), None)
             columns |= {name: columns[name].take(usable_rows) for name in self._layout.columns.names}
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
-        """The record's own key, or that of the columns; a tombstone's own in the same form."""
+        """The record's own key, or that of the columns; a null value's own in the same form."""
         names = self._layout.key
-        own, tombstone = rows.column("__own_key"), rows.column("__tombstone")
+        own, null_value = rows.column("__own_key"), rows.column("__null_value")
         if not names:
             return own
         key = canonical_keys(names, [rows.column(name) for name in names])
-        if not tombstone.true_count:
+        if not null_value.true_count:
             return key
-        own = own.filter(tombstone)
-        if len(names) > 1:
+        own = own.filter(null_value)
+        if self._key_parts is not None:
             parts = self._key_parts.decode(own.cast(pa.binary()).to_pylist()).columns
             own = canonical_keys(names, parts.flatten())
-        return pc.replace_with_mask(key, tombstone, own)
+        return pc.replace_with_mask(key, null_value, own)
 
     def _timestamp(self, rows: pa.RecordBatch) -> pa.Int64Array:
         """Epoch ms, of the record or of the declared column, which a tombstone does not have."""
@@ -214,7 +217,17 @@ class FrameDecoder:
 def _decoder(layout: RecordLayout) -> Decoder:
     if layout.format == "json":
         return JsonDecoder(layout.columns)
+    if layout.format == "debezium":
+        return DebeziumDecoder(layout.columns, layout.key)
     return StringDecoder() if layout.format == "string" else BytesDecoder()
+
+
+def _key_decoder(layout: RecordLayout) -> Decoder | None:
+    """Of a null value's key, what reads the key's columns; None where it is the one column's text."""
+    schema = pa.schema([layout.row_columns.field(name) for name in layout.key])
+    if layout.format == "debezium":
+        return DebeziumKeyDecoder(schema)
+    return JsonDecoder(schema) if len(schema) > 1 else None
 
 
 def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:
@@ -226,7 +239,7 @@ def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:
 
 def _mask(rows: Sequence[int], count: int) -> pa.BooleanArray:
     mask = np.zeros(count, bool)
-    mask[rows] = True
+    mask[list(rows)] = True  # an empty tuple would be all of them
     return pa.array(mask)
 
 

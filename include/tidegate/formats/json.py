@@ -9,7 +9,7 @@ as sinks write them. What is nested deeper than MOST_NESTED is unusable, whateve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -44,42 +44,52 @@ class JsonDecoder:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self._type = pa.struct(list(schema))
-        self._decoder = msgspec.json.Decoder(_struct_type(self._type))
+        self._decoder = msgspec.json.Decoder(object_type(self._type))
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The declared fields of each value's object."""
-        texts, not_text = texts_of(values)
-        reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
-        reasons |= dict.fromkeys(_rows_nested_too_deep(texts, values), malformed(_TOO_DEEP))
-        objects = self._objects(values, reasons)
-        return Decoded(self._columns(objects, reasons), reasons)
+        objects, reasons = objects_of(self._decoder, values)
+        return Decoded(columns_of(objects, self._type, reasons, {}), reasons)
 
-    def _objects(self, values: Sequence[bytes | None], reasons: dict[int, str]) -> list[Any]:
-        """An object for each value; None for tombstones, and where there is a reason, new or old."""
-        decode: Callable[[Any], Any] = self._decoder.decode
-        if not reasons:
-            with suppress(msgspec.DecodeError, TypeError):  # a value is unusable, or None
-                return list(map(decode, values))
-        objects: list[Any] = [None] * len(values)
-        for row, value in enumerate(values):
-            if value is None or row in reasons:
-                continue
-            try:
-                objects[row] = decode(value)
-            except msgspec.DecodeError as error:
-                reasons[row] = malformed(_explained(error))
-        return objects
 
-    def _columns(self, objects: list[Any], reasons: dict[int, str]) -> pa.StructArray:
-        """The objects as Arrow; those that do not fit into their type become null, with a reason."""
-        builder = ColumnBuilder()
-        columns = builder.structs(objects, self._type, "$", range(len(objects)))
-        if not builder.faults:
-            return columns
-        reasons |= {row: malformed(why) for row, why in builder.faults.items()}
-        usable = columns.is_valid().to_numpy(zero_copy_only=False)
-        usable[list(builder.faults)] = False
-        return pa.StructArray.from_arrays(columns.flatten(), fields=list(self._type), mask=pa.array(~usable))
+def objects_of(
+    decoder: msgspec.json.Decoder[Any], values: Sequence[bytes | None]
+) -> tuple[list[Any], dict[int, str]]:
+    """An object for each value, and row -> reason. None for tombstones, and where there is a reason."""
+    texts, not_text = texts_of(values)
+    reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
+    reasons |= dict.fromkeys(_rows_nested_too_deep(texts, values), malformed(_TOO_DEEP))
+    decode: Callable[[Any], Any] = decoder.decode
+    if not reasons:
+        with suppress(msgspec.DecodeError, TypeError):  # a value is unusable, or None
+            return list(map(decode, values)), reasons
+    objects: list[Any] = [None] * len(values)
+    for row, value in enumerate(values):
+        if value is None or row in reasons:
+            continue
+        try:
+            objects[row] = decode(value)
+        except msgspec.DecodeError as error:
+            reasons[row] = malformed(_explained(error))
+    return objects, reasons
+
+
+def columns_of(
+    objects: Sequence[Any], type_: pa.StructType, reasons: dict[int, str], paths: Mapping[int, str]
+) -> pa.StructArray:
+    """Objects of `object_type` as Arrow; what does not fit into its type becomes null, with a new reason.
+
+    `paths`: row -> where its object is in the value, if that is not `$`.
+    """
+    builder = ColumnBuilder()
+    columns = builder.structs(objects, type_, "$", range(len(objects)))
+    if not builder.faults:
+        return columns
+    for row, why in builder.faults.items():
+        reasons[row] = malformed(why.replace(" - at `$", f" - at `{paths.get(row, '$')}"))
+    usable = columns.is_valid().to_numpy(zero_copy_only=False)
+    usable[list(builder.faults)] = False
+    return pa.StructArray.from_arrays(columns.flatten(), fields=list(type_), mask=pa.array(~usable))
 
 
 def _explained(error: msgspec.DecodeError) -> str:
@@ -109,13 +119,16 @@ def _depth(value: bytes) -> int:
     return int(np.cumsum(opened - np.isin(codes, list(b"]}")), dtype=np.int64).max(initial=0))
 
 
-def _struct_type(type_: pa.StructType) -> type[msgspec.Struct]:
-    """A class with a field for each of the struct's."""
+def object_type(type_: pa.StructType, names: Collection[str] | None = None) -> type[msgspec.Struct]:
+    """A class with a field for each of the struct's. Those that `names` does not have are null, unread."""
     fields = [
         (attribute(place), _optional_type(field.type), msgspec.field(name=field.name, default=None))
         for place, field in enumerate(type_)
+        if names is None or field.name in names
     ]
-    return msgspec.defstruct("Object", fields, gc=False)
+    read = {name for name, *_ in fields}
+    unread = {name: None for name in map(attribute, range(len(type_))) if name not in read}
+    return msgspec.defstruct("Object", fields, namespace=unread, gc=False)
 
 
 def _optional_type(type_: pa.DataType) -> Any:
@@ -127,7 +140,7 @@ def _optional_type(type_: pa.DataType) -> Any:
 def _json_type(type_: pa.DataType) -> Any:
     """What msgspec is to expect for a column of an Arrow type; `ColumnBuilder` takes what it gives."""
     if pt.is_struct(type_):
-        return _struct_type(type_)
+        return object_type(type_)
     if pt.is_list(type_):
         return list[_optional_type(type_.value_type)]  # type: ignore[misc]  # a type made at run time
     if pt.is_map(type_):

@@ -30,7 +30,7 @@ class Reason(str, Enum):
     KEY_NOT_TEXT = "key_not_text", "The record's key is not UTF-8."
     TOMBSTONE_WITHOUT_KEY = (
         "tombstone_without_key",
-        "The key of a null value does not have the key's columns.",
+        "The key of a null value, or the `before` of Debezium's deletion, does not have the key's columns.",
     )
     NULL_KEY_COLUMN = "null_key_column", "One of the key's columns is null."
     NULL_KEY = "null_key", "The record has no key."

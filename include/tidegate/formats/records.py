@@ -35,7 +35,7 @@ class RecordLayout:
     in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
     """
 
-    format: Literal["json", "string", "bytes"]
+    format: Literal["json", "debezium", "string", "bytes"]
     columns: pa.Schema
     key: tuple[str, ...] = ()
     timestamp: str | None = None

@@ -344,7 +344,7 @@ def _payload(record: WrittenRecord, format_: str) -> bytes | None:
         return record.raw.encode("utf-8", "surrogatepass")  # half a character is worth a test, too
     if record.value is None:
         return None
-    if format_ == "json":
+    if format_ in ("json", "debezium"):
         return json.dumps(record.value).encode()
     if not isinstance(record.value, str):
         raise TypeError(f"the value of `format: {format_}` is a text, not {shown(record.value)}")

@@ -136,7 +136,9 @@ def _one_of(*words: str) -> Callable[[Any], bool]:
 
 
 NOT_BUILT = (
-    NotBuilt("source.format", _one_of("avro", "protobuf"), "`{}`", "Use `json`, `string` or `bytes`."),
+    NotBuilt(
+        "source.format", _one_of("avro", "protobuf"), "`{}`", "Use `json`, `debezium`, `string` or `bytes`."
+    ),
     NotBuilt("source.schema", _given, "a schema file", "Use `format: json` with `columns:`."),
     NotBuilt("source.registry", _given, "a schema registry", "Use `format: json` with `columns:`."),
 )

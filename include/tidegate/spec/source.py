@@ -32,9 +32,9 @@ def _read_columns(written: Any, info: Info) -> Any:
         if written is not None:
             raise mistake(f"`format: {format_}` has the one column `value`", "Leave `columns` out.")
         return (Column(name="value", type="string" if format_ == "string" else "binary"),)
-    if written is None and format_ == "json":
+    if written is None and format_ in ("json", "debezium"):
         fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
-        raise mistake("`format: json` needs its columns", fix)
+        raise mistake(f"`format: {format_}` needs its columns", fix)
     if written is None:
         return ()  # the format is wrong, and that is said already
     if not isinstance(written, str):
@@ -54,6 +54,9 @@ def _is_array(name: str | None, info: Info) -> str | None:
     known = scope_of(info).columns
     if name is None or known is None:
         return name
+    if info.data.get("format") == "debezium":
+        fix = "Leave it out, and explode in a second pipeline with `format: json` on what this one sends."
+        raise mistake("`explode` does not go with `format: debezium`: a deletion has no elements", fix)
     if name not in known:
         raise mistake(f"the column `{name}` does not exist", among(name, known))
     type_ = known[name]
@@ -157,12 +160,13 @@ class Source(Model):
         Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
     topics: Topics = Field(description="The topics that are read.")
-    format: Literal["json", "string", "bytes"] = Field(
-        description="What a record's value is. `string` and `bytes` have the one column `value`."
+    format: Literal["json", "debezium", "string", "bytes"] = Field(
+        description="What a record's value is. `debezium`: the JSON of a change to a row. "
+        "`string` and `bytes` have the one column `value`."
     )
     columns: Columns = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
-        description="The columns of JSON records as `name type, …`, with Spark's names of types.",
+        description="The columns of JSON records or Debezium's rows: `name type, …`, in Spark's types.",
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
         default=None, description="An array column, of which each element becomes a record."

@@ -1,0 +1,101 @@
+"""`format: debezium`: the JSON envelope of a change, with and without Connect's `schema` and `payload`.
+
+Creates, updates and snapshot reads give the row `after`. A deletion gives the key's columns of `before`, and
+its place in `Decoded.deletions`. Rows are read as strictly as by `format: json`; of `before`, which may lack
+what the database does not log, only the key's columns are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.json import JsonDecoder, columns_of, object_type, objects_of
+
+_ROW_OPERATIONS = ("c", "u", "r")
+_WITHOUT_ROW = {
+    "t": "The table was truncated (`op: t`): the deleted keys are not in the record",
+    "m": "A message of the database (`op: m`) has no row",
+}
+
+
+class DebeziumDecoder:
+    """Rows of `schema`. `key`: those of its columns that make the key, none where the record's own does."""
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        self.schema = schema
+        self._type = pa.struct(list(schema))
+        self._decoder = msgspec.json.Decoder(_envelope_type(self._type, key))
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """The row of each change; one without a row that can be used has a reason."""
+        envelopes, reasons = objects_of(self._decoder, values)
+        rows: list[Any] = [None] * len(values)
+        paths: dict[int, str] = {}
+        deletions = []
+        for place, envelope in enumerate(envelopes):
+            if envelope is None:
+                continue
+            change, path = (envelope, "$") if envelope.payload is None else (envelope.payload, "$.payload")
+            if change.op == "d":
+                rows[place], paths[place] = change.before, f"{path}.before"
+                deletions.append(place)
+            elif change.op in _ROW_OPERATIONS and change.after is not None:
+                rows[place], paths[place] = change.after, f"{path}.after"
+            else:
+                reasons[place] = malformed(_unusable(change.op, path))
+        columns = columns_of(rows, self._type, reasons, paths)
+        return Decoded(columns, reasons, tuple(place for place in deletions if place not in reasons))
+
+
+class DebeziumKeyDecoder:
+    """The key's columns out of a record's own key: an object, with and without Connect's wrapper."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._columns = JsonDecoder(schema)
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """The columns of each key; a key without them gives nulls."""
+        return self._columns.decode([value and _unwrapped(value) for value in values])
+
+
+class _Wrapper(msgspec.Struct):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+_WRAPPER = msgspec.json.Decoder(_Wrapper)
+
+
+def _unwrapped(key: bytes) -> bytes:
+    """The payload of a key with a schema; any other key as it is: whether it can be used is seen later."""
+    try:
+        return bytes(_WRAPPER.decode(key).payload)
+    except msgspec.DecodeError:
+        return key
+
+
+def _envelope_type(row: pa.StructType, key: Sequence[str]) -> type[msgspec.Struct]:
+    """A class with `op`, `before`, `after`, and with a change like that, or none, as `payload`."""
+    change = [
+        ("op", str | None, None),
+        ("before", object_type(row, key) | None, None),
+        ("after", object_type(row) | None, None),
+    ]
+    payload = msgspec.defstruct("Object", change, gc=False)
+    return msgspec.defstruct("Object", [*change, ("payload", payload | None, None)], gc=False)
+
+
+def _unusable(operation: str | None, path: str) -> str:
+    """Why a change without a row cannot be used."""
+    if operation is None:
+        return f"Expected an operation: c, u, r or d - at `{path}.op`"
+    if operation in _ROW_OPERATIONS:
+        return f"Expected the row of `op: {operation}`, got `null` - at `{path}.after`"
+    why = _WITHOUT_ROW.get(operation, f"Expected an operation: c, u, r or d, got {operation!r}")
+    return f"{why} - at `{path}.op`"
