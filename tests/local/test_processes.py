@@ -160,3 +160,7 @@ def test_a_sweep_finds_what_a_crash_left_and_only_that(tmp_path: Path) -> None:
     finally:
         other.kill()
         other.wait()
+
+
+def test_who_asks_for_two_ports_gets_two() -> None:
+    assert len({free_port() for _ in range(300)}) == 300

@@ -23,6 +23,7 @@ _WARDEN = Path(__file__).with_name("warden.py")
 # below the range that systems hand out to outgoing connections: in there, a client that retries to reach a
 # stopped server can be given the server's own port, and so keep the server from coming back
 _PORTS = range(20_000, 30_000)
+_given_ports: set[int] = set()
 MARKER = "TIDEGATE_STACK"
 
 Server = TypeVar("Server", bound="LocalServer")
@@ -152,9 +153,10 @@ class LocalServer(ABC):
 
 
 def free_port() -> int:
-    """A port on which nothing listens now."""
+    """A port on which nothing listens now, and another one at each call: who asks for two needs two."""
     for port in random.sample(_PORTS, 200):
-        if is_free(port):
+        if port not in _given_ports and is_free(port):
+            _given_ports.add(port)
             return port
     raise SetupFailed("No free port found", "End some of the servers on this machine.")
 
