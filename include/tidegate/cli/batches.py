@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
+from tidegate.cli.options import epoch_ms
 from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
 from tidegate.ledger.report import STEPS
@@ -171,9 +172,5 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
 def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> protocol.Trigger:
     # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
     now_ms = time.time_ns() // 1_000_000
-    clock_ms = _epoch_ms(clock) if clock else now_ms
-    return protocol.Trigger(run_id, clock_ms, _epoch_ms(until) if until else None, now_ms)
-
-
-def _epoch_ms(instant: datetime) -> int:
-    return round(instant.replace(tzinfo=timezone.utc).timestamp() * 1000)
+    clock_ms = epoch_ms(clock) if clock else now_ms
+    return protocol.Trigger(run_id, clock_ms, epoch_ms(until) if until else None, now_ms)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import click
 
 instant = click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"])
 """A point in time, UTC."""
+
+
+def epoch_ms(given: datetime) -> int:
+    """What was given as an `instant`, in epoch milliseconds."""
+    return round(given.replace(tzinfo=timezone.utc).timestamp() * 1000)
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 clock = click.option(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tidegate import inspect
 from tidegate.app import App
+from tidegate.cli.options import epoch_ms
 from tidegate.cli.reading import open_stream
 from tidegate.cli.show import out, show, show_cut, show_lines
 from tidegate.errors import SettingsInvalid
@@ -72,7 +73,8 @@ def _opened(
     until: datetime | None,
 ) -> tuple[App, Stream, QuarantineFilter]:
     first, last = _first_and_last(batches)
-    where = QuarantineFilter(reasons, topics, partitions, first, last, _epoch_ms(since), _epoch_ms(until))
+    since_ms, until_ms = (None if given is None else epoch_ms(given) for given in (since, until))
+    where = QuarantineFilter(reasons, topics, partitions, first, last, since_ms, until_ms)
     return *open_stream(pipeline, generation), where
 
 
@@ -85,7 +87,3 @@ def _first_and_last(batches: str | None) -> tuple[int | None, int | None]:
         raise SettingsInvalid(f"--batch {batches} names no batches", "Give 3..7 (7 included), 3.., ..7 or 3.")
     one, first, last = (None if number is None else int(number) for number in match.groups())
     return (one, one) if one is not None else (first, last)
-
-
-def _epoch_ms(instant: datetime | None) -> int | None:
-    return None if instant is None else round(instant.replace(tzinfo=timezone.utc).timestamp() * 1000)
