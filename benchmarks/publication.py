@@ -125,11 +125,11 @@ def _sink(config: KafkaConfig, topic: str, partitions: int) -> KafkaSink:
 
 
 def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
-    """Seconds of the publication, connections included; of all but a sink's first use."""
-    publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic)
-    publisher.begin(outbox.plan.seq)
+    """Seconds of the publication, connections and the sink's first progress record included."""
     began = time.perf_counter()
-    publisher.publish(outbox.plan.seq, outbox.attempt, partial(topic_messages, sink, outbox), 0)
+    publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic)
+    messages = partial(topic_messages, sink, outbox)
+    publisher.publish(outbox.plan.seq, outbox.attempt, messages, 0, begun=lambda: None)
     return time.perf_counter() - began
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
+import pytest
 
 from tidegate.broker.messages import Message
+from tidegate.broker.publisher import KafkaPublisher
 
 SOURCE = b"events/0/1"
 SCHEMA = pa.schema(
@@ -37,3 +39,17 @@ def batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
 def batches_of(messages: Sequence[Message]) -> Callable[[int], Iterator[pa.RecordBatch]]:
     """What `KafkaPublisher.publish` asks for: all from the n-th on, each in a batch of its own."""
     return lambda skip: (batch_of([each]) for each in messages[skip:])
+
+
+class HasBegun(Exception):
+    """Ends a publication when its shard has its first progress record, and nothing is sent yet."""
+
+
+def begin(publisher: KafkaPublisher, seq: int) -> None:
+    """What a first publication leaves that dies as soon as it has begun."""
+
+    def die() -> None:
+        raise HasBegun
+
+    with pytest.raises(HasBegun):
+        publisher.publish(seq, "never sent", batches_of([]), 0, die)

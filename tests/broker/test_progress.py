@@ -14,7 +14,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from tests.broker.batches import batch_of, batches_of, message
+from tests.broker.batches import batch_of, batches_of, begin, message
 from tidegate.broker import progress as progress_module
 from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.log import KafkaLog
@@ -75,7 +75,7 @@ def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_pub
         neighbours.append(open_transaction(config, place))
         yield batch_of([message()])
 
-    publisher.begin(1)
+    begin(publisher, 1)
     assert publisher.publish(1, "first", messages, last_published=0) == 1
     with KafkaLog(config) as log:
         view = log.view(PROGRESS_TOPIC)
@@ -90,7 +90,7 @@ def test_a_publisher_that_dies_holds_up_only_those_whose_progress_is_in_its_part
 ) -> None:
     place = partition_of(publisher)
     dead = open_transaction(config, (place + 1) % PROGRESS_PARTITIONS, timeout_ms=600_000)
-    publisher.begin(1)
+    begin(publisher, 1)
     assert publisher.publish(1, "first", one_message, last_published=0) == 1
     assert publisher.publish(2, "first", one_message, last_published=1) == 1
     with KafkaLog(config) as log:
@@ -103,31 +103,31 @@ def test_a_publisher_that_dies_holds_up_only_those_whose_progress_is_in_its_part
 
 
 def test_a_shard_that_is_further_than_the_ledger_is_not_taken_for_done(publisher: KafkaPublisher) -> None:
-    publisher.begin(1)
+    begin(publisher, 1)
     for seq in (1, 2):
         publisher.publish(seq, "first", one_message, last_published=seq - 1)
     with pytest.raises(Fenced, match="at batch 1, but topic tidegate-progress says that it has sent 1 rec"):
-        publisher.begin(1)
+        begin(publisher, 1)
     with pytest.raises(Fenced, match="this ledger is not the one"):
         publisher.publish(1, "first", one_message, last_published=0)
     assert publisher.progress() == Progress(2, 1, done=True, attempt="first")
 
 
 def test_another_attempt_of_a_batch_that_was_sent_is_not_taken_for_it(publisher: KafkaPublisher) -> None:
-    publisher.begin(1)
+    begin(publisher, 1)
     publisher.publish(1, "first", one_message, last_published=0)
     with pytest.raises(Fenced, match="attempt first of batch 1"):
         publisher.publish(1, "of another ledger", one_message, last_published=0)
 
 
 def test_a_shard_can_begin_twice_before_it_has_sent_anything(publisher: KafkaPublisher) -> None:
-    publisher.begin(7)
-    publisher.begin(7)
+    begin(publisher, 7)
+    begin(publisher, 7)
     assert publisher.progress() == Progress(6, 0, done=True)
 
 
 def test_a_progress_record_that_somebody_else_has_rebuilt_stays(publisher: KafkaPublisher) -> None:
-    publisher.begin(1)
+    begin(publisher, 1)
     publisher.publish(1, "first", one_message, last_published=0)
     seen = []
 
@@ -252,7 +252,7 @@ def test_a_record_of_an_unknown_format_is_refused_and_stays(
     put(config, publisher, json.dumps(body).encode())
     calls: list[Callable[[], object]] = [
         publisher.progress,
-        lambda: publisher.begin(1),
+        lambda: begin(publisher, 1),
         lambda: publisher.publish(1, "first", one_message, last_published=0),
         lambda: publisher.rewrite_progress(lambda _: Progress(1, 1, done=True)),
     ]
@@ -264,7 +264,7 @@ def test_a_record_of_an_unknown_format_is_refused_and_stays(
 def test_a_record_that_was_deleted_is_gone_before_compaction_has_come_by(
     config: KafkaConfig, publisher: KafkaPublisher
 ) -> None:
-    publisher.begin(1)
+    begin(publisher, 1)
     publisher.publish(1, "first", one_message, last_published=0)
     put(config, publisher, None)
     assert publisher.progress() is None

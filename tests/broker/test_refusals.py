@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from tests.broker.batches import batches_of
+from tests.broker.batches import batches_of, begin
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
 from tidegate.broker.log import KafkaLog
@@ -45,7 +45,7 @@ class Topic:
             log.ensure_progress_topic()
         self.admin("create_topics", [NewTopic(self.name, 2, 1, topic_configs=dict(settings))])
         self.publisher = KafkaPublisher(KafkaLog(self.config), f"shard-{self.name}", self.name)
-        self.publisher.begin(1)
+        begin(self.publisher, 1)
 
     def admin(self, call: str, *arguments: object) -> None:
         client = KafkaAdminClient(bootstrap_servers=self.config.servers)

@@ -136,9 +136,11 @@ class Watch:
     def check_covered(self, run_id: str) -> None:
         """A run that has succeeded has read its interval, as its first own plan has it, and nothing after it.
 
-        It ends before where it finds nothing to read, such as behind an open transaction.
+        It ends before where it finds nothing to read, such as behind an open transaction; and where it comes
+        again so late that its newest plan is removed, since later runs have read on.
         """
-        noted = noted_batches(SimLedger(self.places.store), self.places.stream, run_id)
+        ledger = SimLedger(self.places.store)
+        noted = noted_batches(ledger, self.places.stream, run_id)
         self.places.world.counts["runs of several batches"] += len(noted) > 1
         plans = [self.plans.get(run.seq or 0) for run in noted]
         own = [plan for plan, run in zip(plans, noted, strict=True) if plan and plan.run_id == run.run_id]
@@ -149,7 +151,8 @@ class Watch:
             beyond = [each for each in plan.ranges if each.span and each.end > _end_of(interval, each)]
             require(not beyond, f"{plan.run_id} has read up to {beyond}, and its interval ends at {interval}")
         unread = {at: end for at, end in interval.items() if own[-1].ends[at] < end}
-        is_at_an_end = plans[-1] is not own[-1] or not own[-1].span
+        is_removed = ledger.plan(self.places.stream, own[-1].seq) is None
+        is_at_an_end = plans[-1] is not own[-1] or not own[-1].span or is_removed
         require(is_at_an_end or not unread, f"{run_id} has succeeded, and has not read up to {unread}")
 
     def _apply_clock(self, plan: Plan) -> None:

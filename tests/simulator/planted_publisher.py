@@ -43,9 +43,8 @@ def _sent(found: ProgressRecord, seq: int) -> int:
 
 @planted((KafkaPublisher, "_publish"))
 def progress_is_read_before_init_transactions(
-    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
-    found = self._read_progress()
     producer.init()
     already = _sent(found, unsent.seq)
     return _published(self, producer, found, unsent, messages, already, already)
@@ -53,27 +52,24 @@ def progress_is_read_before_init_transactions(
 
 @planted((KafkaPublisher, "_publish"))
 def progress_forgets_how_much_was_sent(
-    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
     """An interrupted batch begins again with its first chunk."""
-    producer.init()
-    return _published(self, producer, self._read_progress(), unsent, messages, 0, 0)
+    return _published(self, producer, found, unsent, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_publish"))
-def a_retry_skips_nothing(self: Any, producer: Any, unsent: Progress, messages: Any, last: int) -> int:
+def a_retry_skips_nothing(
+    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
+) -> int:
     """It counts from where it was, but sends from the first message on."""
-    producer.init()
-    found = self._read_progress()
     return _published(self, producer, found, unsent, messages, _sent(found, unsent.seq), 0)
 
 
 @planted((KafkaPublisher, "_publish"))
 def a_later_batch_in_the_progress_is_overlooked(
-    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
-    producer.init()
-    found = self._read_progress()
     if found.progress is not None and found.progress.seq != unsent.seq:
         found = replace(found, progress=None)
     already = _sent(found, unsent.seq)
@@ -82,13 +78,11 @@ def a_later_batch_in_the_progress_is_overlooked(
 
 @planted((KafkaPublisher, "_publish"))
 def only_the_ledger_says_what_was_published(
-    self: Any, producer: Any, unsent: Progress, messages: Any, last: int
+    self: Any, producer: Any, found: ProgressRecord, unsent: Progress, messages: Any, last: int
 ) -> int:
-    producer.init()
     if last >= unsent.seq:
         return 0
-    nothing = replace(self._read_progress(), progress=None)
-    return _published(self, producer, nothing, unsent, messages, 0, 0)
+    return _published(self, producer, replace(found, progress=None), unsent, messages, 0, 0)
 
 
 @planted((KafkaPublisher, "_send"))
@@ -160,10 +154,10 @@ def messages_are_not_waited_for(self: Any, timeout: float) -> int:
 
 @planted((KafkaPublisher, "publish"))
 def being_fenced_is_taken_for_done(
-    self: Any, seq: int, attempt: str, messages: Callable[..., Any], last: int
+    self: Any, seq: int, attempt: str, messages: Callable[..., Any], last: int, begun: Any = None
 ) -> int:
     try:
-        return _publish(self, seq, attempt, messages, last)
+        return _publish(self, seq, attempt, messages, last, begun)
     except Fenced:
         return 0
 

@@ -8,7 +8,7 @@ The order of steps is what makes it safe:
 3. send what comes after it, chunk by chunk, each with its new progress record in the same transaction.
 
 A crash anywhere leaves a transaction that step 1 of the next try settles, and progress says how. A shard's
-first record (`begin`) comes before all that it sends, so a record that is not there is one that was lost.
+first record comes before all that it sends, so a record that is not there is one that was lost.
 """
 
 from __future__ import annotations
@@ -48,25 +48,19 @@ class KafkaPublisher:
         self._topic = topic
         self._chunk_records = chunk_records
 
-    def begin(self, seq: int) -> None:
-        """Write a shard's first progress record, unless it has one: batch `seq` will be its first.
-
-        Only for a shard that the ledger does not know yet, hence one that has sent nothing; the ledger is
-        told afterwards. Raises Fenced where the shard has sent what this ledger knows nothing of,
-        ProgressUnreadable, OutcomeUnknown, BrokerUnavailable.
-        """
-        first = Progress(seq - 1, 0, done=True)
-        with self._instance() as producer:
-            record = self._read_progress()
-            if record.progress is None:
-                self._send(producer, [], first, record.place)
-            elif record.progress != first:
-                raise self._ahead(seq, record.progress)
-
-    def publish(self, seq: int, attempt: str, messages: Messages, last_published: int) -> int:
+    def publish(
+        self,
+        seq: int,
+        attempt: str,
+        messages: Messages,
+        last_published: int,
+        begun: Callable[[], object] | None = None,
+    ) -> int:
         """Send a batch as an attempt computed it, or what is left of it. Returns how many records that was.
 
         `last_published` is the newest batch that the ledger says this shard has sent some of, 0 if none.
+        `begun` is given for a shard that the ledger does not know yet, hence one that has sent nothing: it is
+        to tell the ledger, and is called when the shard has its first progress record.
         Raises ProgressLost, ProgressUnreadable; Fenced also where the shard is further than this ledger, or
         has sent another attempt of the batch; OutcomeUnknown, BrokerUnavailable; TimestampRefused,
         RecordTooLarge, SinkRefused for a record that the topic will not have.
@@ -74,10 +68,23 @@ class KafkaPublisher:
         unsent = Progress(seq, 0, False, attempt)
         try:
             with self._instance() as producer:
-                return self._publish(producer, unsent, messages, last_published)
+                record = self._read_progress()
+                if begun is not None:
+                    record = self._begin(producer, seq, record)
+                    begun()
+                return self._publish(producer, record, unsent, messages, last_published)
         except RecordTooLarge:  # or is it only the client's batch of records that is?
             with self._instance(self._fitting_bytes()) as producer:
-                return self._publish(producer, unsent, messages, last_published)
+                return self._publish(producer, self._read_progress(), unsent, messages, last_published)
+
+    def _begin(self, producer: TransactionalProducer, seq: int, record: ProgressRecord) -> ProgressRecord:
+        """Write the first progress record, unless it is there: batch `seq` will be the shard's first."""
+        first = Progress(seq - 1, 0, done=True)
+        if record.progress is None:
+            self._send(producer, [], first, record.place)
+        elif record.progress != first:
+            raise self._ahead(seq, record.progress)
+        return replace(record, progress=first)
 
     def _fitting_bytes(self) -> int:
         """What of a batch of records the topic takes for sure; 1 is a record at a time."""
@@ -115,12 +122,12 @@ class KafkaPublisher:
     def _publish(
         self,
         producer: TransactionalProducer,
+        record: ProgressRecord,
         unsent: Progress,
         messages: Messages,
         last_published: int,
     ) -> int:
         """`unsent` is the progress of the batch before anything of it is sent."""
-        record = self._read_progress()
         progress = record.progress
         if progress is None or last_published < unsent.seq:
             progress = self.check(progress, last_published)

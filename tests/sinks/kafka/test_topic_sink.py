@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient
 
-from tests.broker.batches import batch_of, batches_of, message
+from tests.broker.batches import batch_of, batches_of, begin, message
 from tests.protocol.test_source import own_home
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
 from tidegate import protocol
@@ -86,7 +86,7 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
     def publish() -> None:
         try:
             first = KafkaPublisher(KafkaLog(config), shard, sending.topic, 1)
-            first.begin(1)
+            begin(first, 1)
             first.publish(1, "first", slowly, 0)
         except TidegateError as error:
             outcome.append(type(error))

@@ -85,13 +85,17 @@ class OpenTopic(OpenSink[KafkaSink]):
         check_timestamps(self.declared, outbox, limits)
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """Chunk by chunk, from where the progress record says."""
-        seq, identity = outbox.plan.seq, self._require_same_topic()
-        publisher = self._publisher()
-        self._begin(lease, publisher, seq, identity)
+        """Chunk by chunk, from where the progress record says.
+
+        At the first use of a sink: the progress record first, then the ledger's note, and only then
+        something to publish. So where the ledger has the note, a missing record is a lost one.
+        """
+        identity = self._require_same_topic()
+        is_first_use = lease.sink_identity(lease.stream, self.name) is None
+        begun = partial(lease.set_sink_identity, self.name, identity) if is_first_use else None
         messages = partial(topic_messages, self.declared, outbox)
         with _reconcilable(self.context.stream):
-            publisher.publish(seq, outbox.attempt, messages, last_published)
+            self._publisher().publish(outbox.plan.seq, outbox.attempt, messages, last_published, begun)
 
     def check_progress(self) -> None:
         """The topic is the same, and its record has all that the ledger knows, and no more than the head."""
@@ -136,14 +140,6 @@ class OpenTopic(OpenSink[KafkaSink]):
                 "A batch that the progress record has is in the topic, and one after the head was never "
                 "sent.",
             )
-
-    def _begin(self, lease: LeasedLedger, publisher: KafkaPublisher, seq: int, identity: str) -> None:
-        """At the first use of a sink: the progress record first, then the ledger's note, and only then
-        something to publish. So where the ledger has the note, a missing record is a lost one.
-        """
-        if lease.sink_identity(lease.stream, self.name) is None:
-            publisher.begin(seq)
-            lease.set_sink_identity(self.name, identity)
 
     def _require_same_topic(self) -> str:
         """The topic's id, if it is the one that was first published to.
