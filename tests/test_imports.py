@@ -95,6 +95,7 @@ def test_the_core_is_pure() -> None:
     allowed = {"tidegate", "pyarrow", "__future__", "collections", "contextlib", "dataclasses", "datetime"}
     allowed |= {
         "base64",
+        "bisect",
         "decimal",
         "functools",
         "gc",

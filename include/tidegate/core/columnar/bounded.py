@@ -9,8 +9,9 @@ to the next: what lies between changes neither how many there are nor which of t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace
 
 import numpy as np
 
@@ -124,7 +125,8 @@ class _Occupancy:
 class _Partition:
     """A partition whose buffer gets too full. Rows and places count from its first one.
 
-    An entry waits for its next record, or it is held: so two heaps have all that can happen next.
+    An entry waits for its next record, or it is held: so two heaps have all that can happen next. A held one
+    is a single number, due time and row: pairs would be slower to compare.
     """
 
     def __init__(self, keys: Keys, natural: Natural, first: Ints, most: int) -> None:
@@ -143,59 +145,55 @@ class _Partition:
         of_keys = first[np.diff(keys.number[first], prepend=-1) != 0] - low
         self._begins: list[int] = [*place[of_keys].tolist(), self._rows]  # the last is beyond all records
         heapify(self._begins)
-        self._pending: list[tuple[int, int]] = []
-        """Due time and first row, whose order is that of the keys."""
+        self._pending: list[int] = []
+        """Due time and first row as one number. The order of rows is that of the keys."""
         self._holdings: list[int] = []
         """Of one after the other: the first row, the row after the last, the evictor's row or -1."""
         self.peak = 0
 
     def holdings(self) -> Holdings:
         """All of them, in the order in which they end."""
-        begins, pending, due, step = self._begins, self._pending, self._due, self._step
+        begins, pending, rows, step = self._begins, self._pending, self._rows, self._step
         while True:
-            while pending and step[pending[0][1]] <= 2 * begins[0]:
-                self._fire()
-            place = heappop(begins)
-            if place == self._rows:
+            while pending and step[pending[0] % rows] <= 2 * begins[0]:
+                self._fire(heappop(pending) % rows)
+            place = begins[0]
+            if place == rows:
                 break
-            row = self._row[place]
-            heappush(pending, (due[row], row))
-            if len(pending) > self._most:
+            if len(pending) == self._most:
                 self._relieve(place)
-            elif len(pending) > self.peak:
-                self.peak = len(pending)
+            else:
+                row = self._row[heappop(begins)]
+                heappush(pending, self._due[row] * rows + row)
+                self.peak = max(self.peak, len(pending))
         first, end, evictor = np.array(self._holdings, np.int64).reshape(-1, 3).T
         return Holdings(first + self._low, end + self._low, np.where(evictor < 0, -1, evictor + self._low))
 
-    def _fire(self) -> None:
-        """The next timer fires."""
-        row = heappop(self._pending)[1]
-        self._release(row, self._end[row], -1)
-
-    def _relieve(self, place: int) -> None:
-        """After a record that is too much, let out what its time has reached, or else what is due first."""
-        self.peak = len(self._pending)
-        while self._step[self._pending[0][1]] <= 2 * place + 1:
-            self._fire()
-        if len(self._pending) > self._most:
-            row = heappop(self._pending)[1]
-            self._release(row, self._row_after(place, row), self._row[place])
-
-    def _row_after(self, place: int, row: int) -> int:
-        """The row after the last that a holding with this first row has at a place.
-
-        All in all each row is passed once at most, and a holding has few in a buffer that is full.
-        """
-        places, natural = self._place, self._end[row]
-        end = row + 1
-        while end < natural and places[end] <= place:
-            end += 1
-        return end
-
-    def _release(self, row: int, end: int, evictor: int) -> None:
-        self._holdings += (row, end, evictor)
+    def _fire(self, row: int) -> None:
+        """The timer of the holding with this first row fires."""
+        end = self._end[row]
+        self._holdings += (row, end, -1)
         if end < self._key_end[row]:
             heappush(self._begins, self._place[end])
+
+    def _relieve(self, place: int) -> None:
+        """Take a record that is too much; let out what its time has reached, or else what is due first."""
+        pending, rows, step = self._pending, self._rows, self._step
+        self.peak = self._most + 1
+        evictor = self._row[place]
+        row = heappushpop(pending, self._due[evictor] * rows + evictor) % rows
+        if step[row] > 2 * place + 1:
+            end = bisect_right(self._place, place, row + 1, self._end[row])
+            self._holdings += (row, end, evictor)
+            if end < self._key_end[row]:
+                heapreplace(self._begins, self._place[end])
+            else:
+                heappop(self._begins)
+            return
+        heappop(self._begins)
+        self._fire(row)
+        while pending and step[pending[0] % rows] <= 2 * place + 1:
+            self._fire(heappop(pending) % rows)
 
 
 def _view(numbers: Ints) -> memoryview[int]:

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from tidegate.core.columnar import bounded
 from tidegate.core.columnar.bounded import Holdings, Natural
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask
-from tidegate.core.columnar.times import Times
 from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER
 from tidegate.core.stage import Batch, Stage
@@ -71,7 +70,7 @@ class _Timers:
     """
 
     def __init__(self, stage: Stage, keys: Keys) -> None:
-        times, rows = Times(keys), keys.rows
+        times, rows = keys.times, keys.rows
         since = np.where(keys.is_state, ints(rows.column("since")), keys.timestamp)
         natural = stage.emit.due_since(since)
         stored = ints(pc.fill_null(rows.column("due_at"), NEVER))

@@ -16,7 +16,6 @@ from tidegate.core.columnar.buffers import Buffers
 from tidegate.core.columnar.contents import Contents, Events, Newest
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
 from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
-from tidegate.core.columnar.times import Times
 from tidegate.core.counts import Counts
 from tidegate.core.emit import Interval, Threshold, TimeLimit
 from tidegate.core.entry import NEVER
@@ -37,7 +36,7 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 
 def special(stage: Stage, keys: Keys) -> Iterator[Mask]:
     """The rows whose keys are left to `folding`."""
-    yield from (keys.before_epoch(), ~Times(keys).ascend, _edited(stage, keys), *keys.duplicates(stage))
+    yield from (keys.before_epoch(), ~keys.times.ascend, _edited(stage, keys), *keys.duplicates(stage))
     if not stage.reduce.takes_nulls:
         yield keys.tombstones()
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.core.columnar.times import Times
 from tidegate.core.columns import least_times
 from tidegate.core.grouping import last_where, starts
 from tidegate.core.ordering import already_applied
@@ -79,6 +80,11 @@ class Keys:
     def now(self) -> Ints:
         """The time of each record's partition with it."""
         return np.maximum(self.before, self.timestamp)
+
+    @cached_property
+    def times(self) -> Times:
+        """The times of their lines."""
+        return Times(self)
 
     def lines_with(self, rows: Mask) -> Mask:
         """Per row, whether any of its line's rows is one of these."""

@@ -20,7 +20,13 @@ def by_key(rows: pa.RecordBatch, batch: Batch) -> Keys:
     # of small numbers NumPy makes a radix sort
     order = np.argsort(number.astype(np.min_scalar_type(number.max())), kind="stable")
     begins = np.diff(number[order], prepend=-1) != 0
-    return Keys(rows.take(pa.array(order)), batch, begins, Lines(line, order))
+    return Keys(_arranged(rows, pa.array(order)), batch, begins, Lines(line, order))
+
+
+def _arranged(rows: pa.RecordBatch, order: pa.Int64Array) -> pa.RecordBatch:
+    """The rows in this order. What is null altogether stays: without state half of the columns are."""
+    columns = [column if column.null_count == len(column) else column.take(order) for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _ranks(keys: pa.StringArray) -> tuple[Ints, int]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from tidegate.core.columnar.keys import Ints, Keys, Mask
+if TYPE_CHECKING:
+    from tidegate.core.columnar.keys import Ints, Keys, Mask  # which has its times
 
 
 class Times:

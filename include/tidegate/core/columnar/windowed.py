@@ -18,7 +18,6 @@ from tidegate.core.columnar.buffers import batch_ends
 from tidegate.core.columnar.contents import text_bytes
 from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, only
 from tidegate.core.columnar.result import EmittedRows, count_overtime, count_states, emission_rows, state_rows
-from tidegate.core.columnar.times import Times
 from tidegate.core.counts import Counts
 from tidegate.core.emit import WindowClose
 from tidegate.core.reduce import Aggregates
@@ -43,7 +42,7 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     assert isinstance(stage.reduce, Aggregates)
     rows = [
         keys.before_epoch(),
-        ~Times(keys).ascend,
+        ~keys.times.ascend,
         _edited(_tumbling(stage), keys),
         running.may_overflow(stage.reduce, keys),
         keys.tombstones(),
@@ -120,7 +119,7 @@ class _Windows:
         """How many records come too late."""
         self.order: Ints = _by_window(keys, start, ~is_late)
         """The other rows, by key and window; of an entry's state rows only the newest, if it is open."""
-        times = Times(keys)
+        times = keys.times
         self._row_step, self._times = times.reached(close), times
         self._keys, self._size = keys, window.size_ms
         self._row_start, self._row_close = start, close
