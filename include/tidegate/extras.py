@@ -15,7 +15,7 @@ _EXTRAS = {
     "google": "formats",
     "great_expectations": "quality",
     "grpc_tools": "formats",
-    "httpx": "formats",
+    "httpx2": "formats",
     "jsonschema": "formats",
     "obstore": "s3",
     "pandas": "quality",
