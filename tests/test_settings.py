@@ -73,5 +73,5 @@ def test_every_variable_that_the_code_reads_is_described_and_no_other() -> None:
     table = table.partition("\n)\n")[0]
     texts = "\n".join(code).replace(table, "")
     quoted = set(re.findall(r'"(TIDEGATE_[A-Z_]*[A-Z])"', texts))
-    by_connection = {"TIDEGATE_KAFKA_<CONNECTION>", "TIDEGATE_SQL_<CONNECTION>"}
+    by_connection = {f"TIDEGATE_{kind}_<CONNECTION>" for kind in ("KAFKA", "SQL", "REGISTRY")}
     assert {variable.name for variable in VARIABLES} == (quoted - INTERNAL) | by_connection

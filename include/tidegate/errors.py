@@ -6,6 +6,7 @@ TidegateError
 │   ├── LedgerUnavailable
 │   ├── LakeUnavailable
 │   ├── SinkUnavailable
+│   ├── RegistryUnavailable   a schema registry does not answer, or with a passing error
 │   ├── SparkLost             Spark's JVM ended in the middle of a batch
 │   ├── QualityLost           the process of the quality check ended before its verdict
 │   ├── LeaseHeld             another run works on this pipeline; wait for it, which is no try: exit code 3
@@ -33,6 +34,8 @@ TidegateError
     ├── RecordTooLarge
     ├── TimestampRefused      an emission is too far in the future, or in the past, for its output topic
     ├── MemoryExhausted       a batch does not fit into the memory that Spark has
+    ├── SchemaUnknown         a schema registry does not have a schema
+    ├── SchemaRefused         a schema is not valid, or not compatible with the versions of its subject
     ├── SinkRefused           a sink's table or topic cannot hold the emissions
     ├── BufferFull            a bounded buffer that may not emit early is full
     ├── RecordFailed          one record cannot be folded in, such as one that makes a sum overflow
@@ -85,6 +88,10 @@ class LakeUnavailable(Transient):
 
 class SinkUnavailable(Transient):
     """The database of a SQL sink did not answer."""
+
+
+class RegistryUnavailable(Transient):
+    """A schema registry did not answer, or answered with a passing error."""
 
 
 class SparkLost(Transient):
@@ -247,6 +254,16 @@ class TimestampRefused(Permanent):
 
 class MemoryExhausted(Permanent):
     """A batch does not fit into the memory that Spark has. It has had no effect."""
+
+
+class SchemaUnknown(Permanent):
+    """A schema registry does not have a schema, a subject or a version."""
+
+
+class SchemaRefused(Permanent):
+    """A schema is not valid, does not fit the emitted columns, or is not compatible with the versions of its
+    subject.
+    """
 
 
 class SinkRefused(Permanent):

@@ -8,7 +8,15 @@ from tidegate.errors import SetupFailed
 
 _EXTRAS = {
     "airflow": "airflow",
+    "authlib": "formats",
+    "cachetools": "formats",
+    "certifi": "formats",
+    "fastavro": "formats",
+    "google": "formats",
     "great_expectations": "quality",
+    "grpc_tools": "formats",
+    "httpx2": "formats",
+    "jsonschema": "formats",
     "obstore": "s3",
     "pandas": "quality",
     "psycopg": "postgres",

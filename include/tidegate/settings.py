@@ -13,13 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from tidegate.broker.config import KafkaConfig
+from tidegate.broker.registry_config import RegistryConfig
 from tidegate.errors import SettingsInvalid
 from tidegate.spec.connection import Connection
 
 DEFAULT_TIME_TRAVEL = timedelta(days=30)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
-_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL)(_[A-Z0-9_]+)?")
+_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY)(_[A-Z0-9_]+)?")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ VARIABLES = (
         "SQLAlchemy URL of the database of SQL sinks without a `connection`, password included.",
     ),
     Variable("TIDEGATE_SQL_<CONNECTION>", "The same, for those with `connection: <connection>`."),
+    Variable(
+        "TIDEGATE_REGISTRY",
+        "URL of the schema registry of formats without a `connection` of their own, or a JSON object of "
+        "its client's properties.",
+    ),
+    Variable("TIDEGATE_REGISTRY_<CONNECTION>", "The same, for those with `connection: <connection>`."),
     Variable(
         "TIDEGATE_PYTHON_MODULES",
         "Modules, with commas, whose functions `equal: {python: …}`, callbacks of a DAG and of a Kafka login "
@@ -88,8 +95,8 @@ VARIABLES = (
 class Settings:
     """All settings, resolved. Secrets stay out of `repr`.
 
-    `connections`: variable -> text, of Kafka clusters and of SQL sinks' databases. Each is read when it is
-    needed: one that is wrong stops none that does without it.
+    `connections`: variable -> text, of Kafka clusters, SQL sinks' databases and schema registries. Each is
+    read when it is needed: one that is wrong stops none that does without it.
     """
 
     home: Path
@@ -139,6 +146,14 @@ class Settings:
         """The URL of a SQL sink's database, password included, or SettingsInvalid when there is none."""
         example = "postgresql+psycopg://user:password@host/database"
         return self._text(Connection("sql", name), "no database is known for SQL sinks", example)
+
+    def registry(self, name: str | None = None) -> RegistryConfig:
+        """How a schema registry is reached. Raises SettingsInvalid where that is not set, or is wrong."""
+        connection = Connection("registry", name)
+        example = "https://registry.example.com, or to a JSON object of properties"
+        return RegistryConfig.parse(
+            self._text(connection, "no schema registry is known", example), connection.variable
+        )
 
     def _text(self, connection: Connection, lacks: str, example: str) -> str:
         if not self.has(connection):

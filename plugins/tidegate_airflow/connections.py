@@ -4,6 +4,8 @@
                    port (or `bootstrap.servers` in the extra field); any further Kafka client property there,
                    by Java's name or librdkafka's; login and password are SASL's
 `tidegate_sql`, `tidegate_sql_<name>`  databases of SQL sinks, likewise
+`tidegate_registry`, `tidegate_registry_<name>`  schema registries: the URL as host (or host, port, and
+                   `https` as schema), login and password; `ssl.ca.location` and the like in the extra field
 `tidegate_ledger`  the ledger's database, if it is not in TIDEGATE_LEDGER
 
 Those that Airflow does not have may be in the environment: TIDEGATE_KAFKA, TIDEGATE_SQL_<NAME>, …
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +60,7 @@ def export_ledger() -> None:
 
 
 def export_connections(connections: Iterable[Connection]) -> None:
-    """The same for Kafka clusters and the databases of SQL sinks."""
+    """The same for Kafka clusters, the databases of SQL sinks, and schema registries."""
     os.environ.update(connection_environment(connections))
 
 
@@ -69,13 +71,14 @@ def ledger_environment() -> dict[str, str]:
 
 
 def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
-    """Kafka clusters and databases of SQL sinks as variables, as far as Airflow has connections to them."""
+    """Kafka clusters, databases of SQL sinks and schema registries as variables, as far as Airflow has
+    connections to them.
+    """
     variables = {}
     for connection in connections:
         stored = _connection(connection.airflow_id)
         if stored is not None:
-            text = kafka_text(stored) if connection.kind == "kafka" else database_url(stored)
-            variables[connection.variable] = text
+            variables[connection.variable] = _TEXTS[connection.kind](stored)
     return variables
 
 
@@ -113,6 +116,21 @@ def kafka_properties(connection: Any) -> dict[str, Any]:
     return properties
 
 
+def registry_text(connection: Any) -> str:
+    """A schema registry's connection as its variable has it. Airflow's logs show no secrets of it."""
+    properties = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
+    if connection.host:
+        port = f":{connection.port}" if connection.port else ""
+        scheme = "" if "://" in connection.host else f"{connection.schema or 'http'}://"
+        properties.setdefault("url", f"{scheme}{connection.host}{port}")
+    if connection.login:
+        properties["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
+    for secret in (connection.password, *(text for name, text in properties.items() if "password" in name)):
+        if secret:
+            mask_secret(secret)
+    return json.dumps(properties)
+
+
 def _servers(host: str, port: int | None) -> str:
     """`host` may be a list, and its servers may have ports of their own."""
     servers = [server.strip() for server in host.split(",")]
@@ -137,6 +155,14 @@ def database_url(connection: Any) -> str:
         options,
     )
     return url.render_as_string(hide_password=False)
+
+
+_TEXTS: Mapping[str, Callable[[Any], str]] = {
+    "kafka": kafka_text,
+    "sql": database_url,
+    "registry": registry_text,
+}
+"""A connection's kind -> what its variable has."""
 
 
 def _connection(name: str) -> Any:

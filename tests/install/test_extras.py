@@ -91,7 +91,15 @@ def test_a_command_that_needs_an_extra_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "extra"), [("psycopg", "postgres"), ("great_expectations.core", "quality"), ("obstore", "s3")]
+    ("module", "extra"),
+    [
+        ("psycopg", "postgres"),
+        ("great_expectations.core", "quality"),
+        ("obstore", "s3"),
+        ("fastavro", "formats"),
+        ("authlib", "formats"),
+        ("google.protobuf", "formats"),
+    ],
 )
 def test_what_an_extra_brings_is_told_from_other_modules(module: str, extra: str) -> None:
     told = missing_extra(ModuleNotFoundError("none", name=module))

@@ -13,7 +13,7 @@ import pytest
 import tidegate
 from tests.conftest import REPOSITORY
 
-EXTRAS = {"airflow", "spark", "postgres", "quality", "s3", "openlineage"}
+EXTRAS = {"airflow", "spark", "postgres", "quality", "s3", "formats", "openlineage"}
 FOLDERS = {
     "tidegate": REPOSITORY / "include" / "tidegate",
     "tidegate_airflow": REPOSITORY / "plugins" / "tidegate_airflow",

@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 from tests.certificates import Authority
 from tests.secured import CANARY
 from tidegate.broker.config import KafkaConfig
+from tidegate.broker.registry_config import RegistryConfig
 from tidegate.spec import Connection
 
 pytestmark = pytest.mark.airflow
@@ -30,7 +31,13 @@ POSTGRES = {
 @pytest.fixture
 def exported(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """What the connections are exported to is gone after the test."""
-    for variable in ("TIDEGATE_SQL", "TIDEGATE_SQL_REPORTS", "TIDEGATE_KAFKA", "TIDEGATE_KAFKA_SHOP"):
+    for variable in (
+        "TIDEGATE_SQL",
+        "TIDEGATE_SQL_REPORTS",
+        "TIDEGATE_KAFKA",
+        "TIDEGATE_KAFKA_SHOP",
+        "TIDEGATE_REGISTRY_SHOP",
+    ):
         monkeypatch.setenv(variable, "before")
         monkeypatch.delenv(variable)
     return monkeypatch
@@ -67,6 +74,27 @@ def test_a_connection_that_airflow_does_not_have_leaves_the_environment_as_it_is
     export_connections([Connection("sql"), Connection("sql", "reports")])
     assert os.environ["TIDEGATE_SQL"] == "sqlite:///from-the-environment.db"
     assert "TIDEGATE_SQL_REPORTS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"host": "registry.example.com", "port": 8443, "schema": "https"},
+        {"host": "https://registry.example.com:8443"},
+        {"extra": {"url": "https://registry.example.com:8443"}},
+    ],
+)
+def test_a_connection_of_a_schema_registry_becomes_its_variable(
+    exported: pytest.MonkeyPatch, where: dict[str, Any]
+) -> None:
+    from tidegate_airflow.connections import export_connections
+
+    login = {"conn_type": "http", "login": "alice", "password": CANARY}
+    exported.setenv("AIRFLOW_CONN_TIDEGATE_REGISTRY_SHOP", json.dumps(login | where))
+    export_connections([Connection("registry", "shop")])
+    config = RegistryConfig.parse(os.environ["TIDEGATE_REGISTRY_SHOP"])
+    assert config.url == "https://registry.example.com:8443"
+    assert config.for_client()["basic.auth.user.info"] == f"alice:{CANARY}"
 
 
 SHOP: dict[str, Any] = {

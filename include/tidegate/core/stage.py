@@ -9,7 +9,7 @@ from typing import Literal
 
 from tidegate.core.condition import Condition
 from tidegate.core.emit import Change, Emit, Once
-from tidegate.core.reduce import Latest, Reduce
+from tidegate.core.reduce import Collect, Latest, Reduce
 from tidegate.core.windows import Window
 
 Place = tuple[str, int]
@@ -30,7 +30,8 @@ class Stage:
     """How records fold into a value, and when that goes out. A buffer without `bound` may grow.
 
     `on_error`: what becomes of a record that cannot be folded in, tested or compared; under `quarantine` the
-    rows' `input` has to hold it. `name` is for messages.
+    rows' `input` has to hold it. `name` is for messages. `tells_before`: each emission has in `emitted` what
+    it replaces; only where the stage `remembers_emitted`.
     """
 
     reduce: Reduce
@@ -42,6 +43,16 @@ class Stage:
     bound: Bound | None = None
     on_error: Literal["stop", "quarantine"] = "stop"
     name: str = ""
+    tells_before: bool = False
+
+    @property
+    def remembers_emitted(self) -> bool:
+        """Whether an entry's state has the value that went out last. Events and flushed aggregates are facts,
+        which nothing replaces; where a buffer is bounded, a key has an entry in each partition.
+        """
+        if self.remembers_hashes or self.bound is not None or isinstance(self.reduce, Collect):
+            return False
+        return isinstance(self.reduce, Latest) or self.window is not None or not self.emit.empties
 
     @property
     def remembers_hashes(self) -> bool:

@@ -6,13 +6,14 @@ from typing import Literal, NamedTuple
 
 
 class Connection(NamedTuple):
-    """A Kafka cluster, or a SQL sink's database, by its name in the file; None is the one without a name.
+    """A Kafka cluster, a SQL sink's database or a schema registry, by its name in the file; None is the one
+    without a name.
 
     >>> Connection("kafka", "reports").variable
     'TIDEGATE_KAFKA_REPORTS'
     """
 
-    kind: Literal["kafka", "sql"]
+    kind: Literal["kafka", "sql", "registry"]
     name: str | None = None
 
     @property

@@ -1,0 +1,195 @@
+"""A schema registry, by Confluent's own client: it asks when it is asked, and has no thread of its own."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tidegate.broker.registry_config import RegistryConfig
+from tidegate.errors import (
+    RegistryUnavailable,
+    SchemaRefused,
+    SchemaUnknown,
+    SettingsInvalid,
+    TidegateError,
+)
+from tidegate.formats.schemas import RecordSchema, SchemaKind
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema
+
+_AVRO: SchemaKind = "AVRO"
+_PASSING = (408, 429)
+_NO_LOGIN = (401, 403)
+_CONFLICT, _NOT_FOUND, _SERVER = 409, 404, 500
+
+
+@dataclass(frozen=True)
+class SubjectVersion:
+    """What a subject has under a version's number: the schema, and its id, by which messages name it."""
+
+    subject: str
+    version: int
+    id: int
+    schema: RecordSchema
+
+
+class SchemaRegistry:
+    """A registry. Whatever is asked of it raises RegistryUnavailable, and SettingsInvalid where it does not
+    take the login, or is none.
+
+    Texts are cached: what an id means never changes. As a context manager it ends its connections.
+    """
+
+    def __init__(self, config: RegistryConfig) -> None:
+        self.config = config
+
+    @cached_property
+    def _client(self) -> Any:  # whose types say that all may be None
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # late: of an extra
+
+        return SchemaRegistryClient(self.config.for_client())
+
+    def __enter__(self) -> SchemaRegistry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "_client" in self.__dict__:
+            self._client.close()
+
+    def schema(self, schema_id: int) -> RecordSchema:
+        """By the id that messages have. Raises SchemaUnknown."""
+        with self._asked(f"schema {schema_id}"):
+            return self._read(self._client.get_schema(schema_id))
+
+    def versions(self, subject: str) -> tuple[int, ...]:
+        """The numbers of a subject's versions, rising; none: there is no such subject."""
+        try:
+            with self._asked(f"subject {subject}"):
+                return tuple(sorted(self._client.get_versions(subject)))
+        except SchemaUnknown:
+            return ()
+
+    def version(self, subject: str, number: int | None = None) -> SubjectVersion:
+        """A version of a subject; None: the latest, which is asked for each time. Raises SchemaUnknown."""
+        what = f"version {number or 'latest'} of subject {subject}"
+        with self._asked(what):
+            if number is None:
+                self._client.clear_latest_caches()
+                found = self._client.get_latest_version(subject)
+            else:
+                found = self._client.get_version(subject, number)
+            return SubjectVersion(subject, found.version, found.schema_id, self._read(found.schema))
+
+    def lookup(self, subject: str, schema: RecordSchema) -> int | None:
+        """The id of a schema that a subject has; None: it does not have it."""
+        try:
+            with self._asked(f"subject {subject}"):
+                return int(self._client.lookup_schema(subject, self._written(schema)).schema_id)
+        except SchemaUnknown:
+            return None
+
+    def register(self, subject: str, schema: RecordSchema) -> int:
+        """The id of a schema that a subject has now, and keeps. What it refers to becomes subjects, too, by
+        its own names. Raises SchemaRefused where the subject's rules are against it.
+        """
+        with self._asked(f"subject {subject}"):
+            written = self._written(schema, register=True)
+            return int(self._client.register_schema(subject, written))
+
+    def is_compatible(self, subject: str, schema: RecordSchema) -> bool:
+        """Whether a subject would take a schema, by the rule that it has. Raises SchemaRefused for a schema
+        that is none.
+        """
+        with self._asked(f"subject {subject}"):
+            return bool(self._client.test_compatibility_all_versions(subject, self._written(schema)))
+
+    def _read(self, schema: Schema) -> RecordSchema:
+        imports: dict[str, str] = {}
+        self._follow(schema.references or [], imports)
+        kind: Any = schema.schema_type or _AVRO
+        return RecordSchema(kind, schema.schema_str or "", imports)
+
+    def _follow(self, references: list[Any], imports: dict[str, str]) -> None:
+        """What is referred to, each before what refers to it."""
+        for reference in references:
+            if reference.name not in imports:
+                schema = self._client.get_version(reference.subject, reference.version).schema
+                self._follow(schema.references or [], imports)
+                imports[reference.name] = schema.schema_str
+
+    def _written(self, schema: RecordSchema, register: bool = False) -> Schema:
+        """As the client has it: what is referred to lies under subjects of the same names."""
+        from confluent_kafka.schema_registry import Schema, SchemaReference
+
+        references: list[SchemaReference] = []
+        for name, text in schema.imports.items():
+            imported = Schema(text, schema.kind, list(references))
+            if register:
+                self._client.register_schema(name, imported)
+            number = self._client.lookup_schema(name, imported).version
+            references.append(SchemaReference(name, name, number))
+        return Schema(schema.text, schema.kind, references)
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        """Errors of the client as tidegate's own."""
+        import httpx2 as httpx
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            yield
+        except SchemaRegistryError as error:
+            raise self._refusal(error.http_status_code, str(error.error_message), what) from None
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise SettingsInvalid(
+                f"What is at {self.config.url} does not answer as a schema registry does: "
+                f"{type(error).__name__}",
+                f"Check the URL in {self.config.variable}.",
+            ) from None
+
+    def _refusal(self, status: int, message: str, what: str) -> TidegateError:
+        said = self.config.redacted(message)
+        where = f"The schema registry at {self.config.url}"
+        if status in _NO_LOGIN:
+            return SettingsInvalid(
+                f"{where} refuses this login ({status})",
+                f"Check basic.auth.user.info in {self.config.variable}, and the user's rights.",
+            )
+        if status in _PASSING or status >= _SERVER:
+            return RegistryUnavailable(f"{where} answers {status}: {said}", "Run again, nothing is lost.")
+        if status == _NOT_FOUND:
+            return SchemaUnknown(
+                f"{where} does not have {what}: {said}",
+                f"Check that {self.config.variable} is the registry that messages are of.",
+            )
+        why = "it is not compatible with the versions before" if status == _CONFLICT else "it is not valid"
+        return SchemaRefused(
+            f"{where} refuses the schema for {what}, since {why}: {said}",
+            "Change the columns or the schema so that consumers of the versions before can read it, or use "
+            "another subject.",
+        )
+
+    def _unreachable(self, error: Exception) -> TidegateError:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, ssl.SSLError):
+            reason = getattr(cause, "verify_message", None) or cause.reason or type(cause).__name__
+            return SettingsInvalid(
+                f"The schema registry at {self.config.url} cannot be reached by TLS: {reason}",
+                f"Check in {self.config.variable} that ssl.ca.location is who signed its certificate, and "
+                "that it takes the client's.",
+            )
+        return RegistryUnavailable(
+            f"The schema registry at {self.config.url} does not answer ({type(error).__name__})",
+            f"Check that it runs, and that {self.config.variable} has its address; then run again, nothing "
+            "is lost.",
+        )

@@ -1,0 +1,72 @@
+"""What each emission replaces: the value that its entry had emitted last, as the before image of an envelope.
+
+It is told from the rows that the kernel takes and gives, whichever way it decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.rows import EMISSION, STATE
+
+_ENTRY = ("key", "window_start", "window_end")
+
+
+def with_before(rows: pa.RecordBatch, decided: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What was decided of `rows`, whole keys with their state, where each emission has in `emitted` what it
+    replaces; null: the entry had emitted nothing, or a deletion.
+
+    `rows` and each entry's emissions are in the kernel's order. An entry's state has to have what it emitted:
+    not a hash of it (`Stage.remembers_emitted`).
+    """
+    batches = list(decided)
+    numbers = [number for number, batch in enumerate(batches) if _is_emitted(batch)]
+    emissions = [batches[number] for number in numbers]
+    before = _before(rows.filter(pc.equal(rows.column("kind"), STATE)), emissions) if emissions else None
+    start = 0
+    for number in numbers:
+        batch = batches[number]
+        place = batch.schema.get_field_index("emitted")
+        batches[number] = batch.set_column(
+            place, batch.schema.field(place), before.slice(start, batch.num_rows)
+        )
+        start += batch.num_rows
+    yield from batches
+
+
+def _is_emitted(batch: pa.RecordBatch) -> bool:
+    return bool(batch.num_rows and batch.column("kind")[0].as_py() == EMISSION)
+
+
+def _before(state: pa.RecordBatch, emissions: Sequence[pa.RecordBatch]) -> pa.Array:
+    """For each emission the value before it, in the order of the emissions."""
+    said = pa.concat_arrays([state.column("emitted"), *(batch.column("value") for batch in emissions)])
+    order, starts = _by_entry([state, *emissions])
+    before = np.empty(len(order), np.int64)
+    before[order] = np.concatenate([[-1], order[:-1]])
+    before[order[starts]] = -1
+    of_emissions = before[state.num_rows :]
+    return said.take(pa.array(of_emissions, mask=of_emissions < 0))
+
+
+def _by_entry(batches: Sequence[pa.RecordBatch]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The rows of all batches sorted by entry, each entry's in their order; and where each entry starts."""
+    columns = [_numbers(pa.concat_arrays([batch.column(name) for batch in batches])) for name in _ENTRY]
+    order = np.lexsort(columns)  # which is stable
+    changed = np.zeros(len(order), bool)
+    changed[:1] = True
+    for column in columns:
+        sorted_ = column[order]
+        changed[1:] |= sorted_[1:] != sorted_[:-1]
+    return order, np.flatnonzero(changed)
+
+
+def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
+    """A number for each distinct value, null included."""
+    codes = values.dictionary_encode().indices
+    return np.asarray(pc.fill_null(codes.cast(pa.int64()), -1))

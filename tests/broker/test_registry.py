@@ -1,0 +1,229 @@
+"""The client of schema registries, against a registry that speaks Confluent's REST API."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from tests.certificates import Authority
+from tests.registry import RegistryServer, running_registry, tls_of
+from tidegate.broker.registry import SchemaRegistry
+from tidegate.broker.registry_config import RegistryConfig
+from tidegate.errors import RegistryUnavailable, SchemaRefused, SchemaUnknown, SettingsInvalid
+from tidegate.formats.schemas import RecordSchema
+from tidegate.settings import Settings
+
+CANARY = "canary-7f3e"
+PASSWORD = f"{CANARY}:p@ss/word"
+
+
+def record(*fields: object) -> RecordSchema:
+    return RecordSchema("AVRO", json.dumps({"type": "record", "name": "Level", "fields": fields}))
+
+
+A = {"name": "a", "type": "long"}
+B = {"name": "b", "type": ["null", "string"], "default": None}
+ONE, TWO = record(A), record(A, B)
+OTHER = record({"name": "a", "type": "string"})
+
+
+@pytest.fixture
+def server() -> Iterator[RegistryServer]:
+    with running_registry() as server:
+        yield server
+
+
+@pytest.fixture
+def registry(server: RegistryServer) -> Iterator[SchemaRegistry]:
+    with SchemaRegistry(RegistryConfig.parse(server.url)) as registry:
+        yield registry
+
+
+def test_a_schema_is_registered_once_and_read_by_its_id(registry: SchemaRegistry) -> None:
+    first = registry.register("levels-value", ONE)
+    assert registry.register("levels-value", ONE) == first
+    second = registry.register("levels-value", TWO)
+    assert (registry.schema(first), registry.schema(second)) == (ONE, TWO)
+    assert registry.versions("levels-value") == (1, 2)
+    latest = registry.version("levels-value")
+    assert (latest.version, latest.id, latest.schema) == (2, second, TWO)
+    assert registry.version("levels-value", 1).id == first
+
+
+def test_a_schema_is_looked_up_and_nothing_is_registered(
+    registry: SchemaRegistry, server: RegistryServer
+) -> None:
+    assert registry.lookup("levels-value", ONE) is None
+    known = registry.register("levels-value", ONE)
+    assert registry.lookup("levels-value", ONE) == known
+    assert registry.lookup("levels-value", TWO) is None
+    assert registry.versions("nobody's") == ()
+    assert list(server.subjects.versions) == ["levels-value"]
+
+
+def test_a_schema_comes_with_all_that_it_refers_to(registry: SchemaRegistry) -> None:
+    size = json.dumps({"type": "enum", "name": "Size", "symbols": ["S", "L"]})
+    box = json.dumps({"type": "record", "name": "Box", "fields": [{"name": "size", "type": "Size"}]})
+    text = json.dumps({"type": "record", "name": "Level", "fields": [{"name": "box", "type": "Box"}]})
+    schema = RecordSchema("AVRO", text, {"Size": size, "Box": box})
+    known = registry.register("levels-value", schema)
+    assert registry.lookup("levels-value", schema) == known
+    again = registry.schema(known)
+    assert (again, list(again.imports)) == (schema, ["Size", "Box"])
+
+
+def test_what_consumers_could_not_read_is_refused(registry: SchemaRegistry) -> None:
+    registry.register("levels-value", ONE)
+    assert registry.is_compatible("levels-value", TWO)
+    assert not registry.is_compatible("levels-value", OTHER)
+    assert registry.is_compatible("another", OTHER)
+    with pytest.raises(SchemaRefused, match=r"not compatible.*long is read as string.*another subject"):
+        registry.register("levels-value", OTHER)
+    with pytest.raises(SchemaRefused, match="not valid"):
+        registry.register("levels-value", RecordSchema("AVRO", "{"))
+
+
+def test_an_unknown_id_or_version_is_told_from_a_registry_that_is_down(
+    registry: SchemaRegistry, server: RegistryServer
+) -> None:
+    with pytest.raises(SchemaUnknown, match=r"does not have schema 7.*TIDEGATE_REGISTRY"):
+        registry.schema(7)
+    with pytest.raises(SchemaUnknown, match="version latest of subject levels-value"):
+        registry.version("levels-value")
+    for status in (429, 500, 503):
+        server.status = status
+        with pytest.raises(RegistryUnavailable, match=f"{status}.*nothing is lost"):
+            registry.schema(1)
+    assert server.asked[-3:] == ["GET schemas/ids/1"] * 3
+
+
+def test_what_is_known_is_not_asked_for_again(registry: SchemaRegistry, server: RegistryServer) -> None:
+    known = registry.register("levels-value", ONE)
+    registry.schema(known)
+    server.status = 503
+    assert registry.schema(known) == ONE
+
+
+def test_nobody_at_the_address_is_a_passing_error() -> None:
+    with pytest.raises(RegistryUnavailable, match=r"http://127.0.0.1:1 does not answer"):
+        SchemaRegistry(RegistryConfig.parse("http://127.0.0.1:1")).versions("a")
+
+
+def test_asking_leaves_no_thread_behind(registry: SchemaRegistry) -> None:
+    before = set(threading.enumerate())
+    registry.versions("a")
+    more = {thread.name for thread in set(threading.enumerate()) - before}
+    assert [name for name in more if "process_request_thread" not in name] == []  # the server's own
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    folder = tmp_path_factory.mktemp("registry")
+    authority, stranger = Authority("tests"), Authority("stranger")
+    own, client = authority.sign("registry"), authority.sign("alice")
+    texts = {
+        "authority": authority.own.text,
+        "stranger": stranger.own.text,
+        "certificate": own.text,
+        "key": own.key,
+        "client": client.text,
+        "client_key": client.encrypted_key(CANARY),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return {name: folder / name for name in texts}
+
+
+@pytest.fixture(scope="module")
+def secured(files: Mapping[str, Path]) -> Iterator[RegistryServer]:
+    with running_registry(f"alice:{PASSWORD}", tls_of(files)) as server:
+        yield server
+
+
+def properties(server: RegistryServer, files: Mapping[str, Path], **changed: str) -> dict[str, str]:
+    known = {
+        "url": server.url,
+        "basic.auth.user.info": f"alice:{PASSWORD}",
+        "ssl.ca.location": str(files["authority"]),
+        "ssl.certificate.location": str(files["client"]),
+        "ssl.key.location": str(files["client_key"]),
+        "ssl.key.password": CANARY,
+    }
+    return known | {name.replace("__", "."): text for name, text in changed.items()}
+
+
+def test_a_login_by_tls_with_certificates_on_both_sides(
+    secured: RegistryServer, files: Mapping[str, Path]
+) -> None:
+    with SchemaRegistry(RegistryConfig.of(properties(secured, files))) as registry:
+        assert registry.schema(registry.register("levels-value", ONE)) == ONE
+    # as Confluent's own client is told it
+    theirs = SchemaRegistryClient(properties(secured, files))
+    assert theirs.lookup_schema("levels-value", Schema(ONE.text, "AVRO")).version == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"basic__auth__user__info": "alice:" + CANARY}, r"refuses this login \(401\).*basic.auth.user.info"),
+        ({"ssl__ca__location": "stranger"}, r"cannot be reached by TLS: .*ssl.ca.location"),
+    ],
+)
+def test_a_login_or_certificate_that_does_not_fit_is_told_without_secrets(
+    secured: RegistryServer,
+    files: Mapping[str, Path],
+    changed: dict[str, str],
+    says: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    changed = {name: str(files[text]) if text in files else text for name, text in changed.items()}
+    config = RegistryConfig.of(properties(secured, files, **changed))
+    with pytest.raises(SettingsInvalid, match=says) as caught, SchemaRegistry(config) as registry:
+        registry.versions("a")
+    assert CANARY not in f"{traceback.format_exception(caught.value)} {config!r} {caplog.text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("registry:8081", "no URL"),
+        ("http://", "no URL"),
+        (f"http://alice:{CANARY}@registry:port", "no URL"),
+        ('{"url": "http://registry", "basic.auth.user.info": "canary-7f3e"}', "without a colon"),
+        ('{"url": "http://registry", "sasl.password": "canary-7f3e"}', "sasl.password"),
+        ('{"basic.auth.user.info": "a:canary-7f3e"}', "no URL"),
+        ('{"url": "https://registry", "ssl.ca.location": "/nowhere"}', "ssl.ca cannot be used"),
+        (
+            '{"url": "http://a:canary-7f3e@registry", "basic.auth.user.info": "b:canary-7f3e"}',
+            "two logins",
+        ),
+        ('{"url": canary-7f3e', "neither a URL nor a JSON object"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told_without_secrets(text: str, says: str) -> None:
+    settings = Settings.from_environment({"TIDEGATE_REGISTRY_SHOP": text})
+    with pytest.raises(SettingsInvalid, match=says) as caught:
+        settings.registry("shop")
+    assert "TIDEGATE_REGISTRY_SHOP" in str(caught.value)
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_login_in_the_url_is_taken_out_of_it() -> None:
+    config = RegistryConfig.parse(f"https://alice:{CANARY}%40x@registry.example.com/path/")
+    assert config.url == "https://registry.example.com/path"
+    assert config.for_client()["basic.auth.user.info"] == f"alice:{CANARY}@x"
+    assert CANARY not in repr(config)
+    assert config.redacted(f"no {CANARY}@x here") == "no *** here"
+
+
+def test_a_registry_that_is_not_set_says_where_to_set_it() -> None:
+    with pytest.raises(SettingsInvalid, match=r"TIDEGATE_REGISTRY_SHOP is not set.*`tidegate_registry_shop`"):
+        Settings.from_environment({}).registry("shop")
