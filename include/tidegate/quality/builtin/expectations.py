@@ -122,7 +122,7 @@ class ExpectOneFinalPerWindowAndKey(BuiltinExpectation):
 
 
 class ExpectCountsToAddUp(BuiltinExpectation):
-    """Each record that came in is used, quarantined, deduplicated or late; the outbox has all that goes out."""
+    """Each record that came in is used, quarantined, deduplicated or late; what goes out is in the outbox."""
 
     promise: ClassVar[str] = "What came in is accounted for, and the outbox has what goes out."
 

@@ -123,6 +123,8 @@ def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> 
     if not firsts.num_rows:
         return []
     state = before(np.unique(firsts[HASH].to_numpy()))
+    if not state.num_rows:
+        return []
     state = state.filter(state[LIVE])
     old, new = _pairs(state, firsts)
     if emit.hashed:
