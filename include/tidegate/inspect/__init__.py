@@ -1,6 +1,8 @@
 """What only looks, and prints nothing: what streams hold and sent, how a batch went; what is wrong."""
 
+from tidegate.inspect.bisect import Bisection, first_broken, first_failing
 from tidegate.inspect.catalog import CatalogEntry, catalog_entries
+from tidegate.inspect.check import Checked, Checker, committed_seqs, kept_states, requested_checks
 from tidegate.inspect.generations import (
     NO_WINDOW,
     Difference,
@@ -32,6 +34,14 @@ from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, bat
 __all__ = [
     "NO_WINDOW",
     "BatchReport",
+    "Bisection",
+    "Checked",
+    "Checker",
+    "committed_seqs",
+    "first_broken",
+    "first_failing",
+    "kept_states",
+    "requested_checks",
     "CountedBy",
     "QuarantineCount",
     "QuarantineFilter",

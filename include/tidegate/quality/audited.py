@@ -19,7 +19,7 @@ from tidegate.spec.columns import BadType, parse_type
 DELETED = "deleted"
 """Of emissions: whether it is a deletion, whose emitted columns are all null."""
 
-HELD, EMITTED = "held", "emitted"
+HELD, EMITTED = "value", "emitted"
 """Structs of a state row: what is folded so far, shown as `value.x`, and what last went out, `emitted.x`."""
 
 
