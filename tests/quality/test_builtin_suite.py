@@ -40,10 +40,11 @@ class Promised(Committed):
     def batch(self, seq: int, rows: Sequence[Row], **whole: int) -> None:
         """`whole`: counts of the batch; what is not given adds up."""
         self.commit(seq, {"second": rows})
-        counts = {"read": whole.pop("read", 200), **whole}
         lost = sum(whole.get(name, 0) for name in ("quarantined", "expired-window-record-drop"))
+        used = whole.pop("used", 200 - lost)
+        counts = {"read": whole.pop("read", 200), **whole}
         emitted = whole.get("emitted", len(rows))
-        stages = {"first": {"used": 200 - lost, "emitted": 1}, "second": {"emitted": emitted}}
+        stages = {"first": {"used": used, "emitted": 1}, "second": {"emitted": emitted}}
         with self.app.ledger._engine.begin() as connection:
             table = schema.attempts
             connection.execute(update(table).where(table.c.seq == seq).values(counts={"": counts, **stages}))

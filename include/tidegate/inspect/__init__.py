@@ -11,6 +11,7 @@ from tidegate.inspect.generations import (
     compare_generations,
 )
 from tidegate.inspect.lag import Lags
+from tidegate.inspect.learn import Learned, learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
     StreamDetails,
@@ -36,6 +37,9 @@ __all__ = [
     "BatchReport",
     "Bisection",
     "Checked",
+    "Learned",
+    "learn_suite",
+    "write_suite",
     "Checker",
     "committed_seqs",
     "first_broken",

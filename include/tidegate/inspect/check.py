@@ -153,10 +153,7 @@ def requested_checks(
     """
     if suites:
         of = "state" if of_state else "values"
-        return tuple(
-            QualityCheck.model_construct(suite=suite, stage=stage, sink=None, of=of, on_failure="stop")
-            for suite in dict.fromkeys(suites)
-        )
+        return tuple(whole_stage(suite, stage, of) for suite in dict.fromkeys(suites))
     checks = [check for check in own if not of_state or check.of == "state"]
     checks = [check for check in checks if stage is None or check.stage == stage]
     if not checks:
@@ -165,6 +162,11 @@ def requested_checks(
             f"The pipeline file has no quality check {what}".rstrip(), "Name a suite with --suite."
         )
     return tuple(checks)
+
+
+def whole_stage(suite: str, stage: str | None, of: str = "values") -> QualityCheck:
+    """A check that stands in no file: of a stage, None the last, whatever sinks it has."""
+    return QualityCheck.model_construct(suite=suite, stage=stage, sink=None, of=of, on_failure="stop")
 
 
 def committed_seqs(app: App, stream: Stream, first: int | None = None, last: int | None = None) -> list[int]:
@@ -215,11 +217,12 @@ def _live_rows(audited: AuditedRows, is_bounded: bool) -> pa.Table:
     tables = [audited.schema.empty_table()]
     with StateReader(audited.store, audited.files, schema, by_place=is_bounded) as state:
         for rows in state.scan(live_only=True):
-            tables.append(_shown(audited, rows))
+            tables.append(shown(audited, rows))
     return pa.concat_tables(tables)
 
 
-def _shown(audited: AuditedRows, rows: pa.Table) -> pa.Table:
+def shown(audited: AuditedRows, rows: pa.Table) -> pa.Table:
+    """Stored rows, which have all of its columns, as a check sees them."""
     columns = [
         rows[origin.column] if origin.field is None else pc.struct_field(rows[origin.column], origin.field)
         for origin in audited.columns.values()
