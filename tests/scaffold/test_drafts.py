@@ -69,7 +69,7 @@ def test_without_a_suite_there_is_none(tmp_path: Path) -> None:
     texts = written(tmp_path, draft(has_suite=False, schedule=None))
     assert [file.suffix for file in texts] == [".yaml", ".yaml"]
     pipeline = load_pipeline(next(iter(texts)))
-    assert (pipeline.quality, pipeline.schedule) == (None, None)
+    assert (pipeline.quality, pipeline.schedule) == ((), None)
 
 
 @pytest.mark.parametrize(

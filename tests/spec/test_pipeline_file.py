@@ -14,7 +14,7 @@ from tidegate.spec import (
     ChangeEmit,
     Column,
     KafkaSink,
-    Quality,
+    QualityCheck,
     TableSink,
     UpdateEmit,
     load_pipeline,
@@ -50,12 +50,12 @@ def test_every_field_of_the_contract_is_read() -> None:
         KafkaSink(kind="kafka", topic="availability", with_key=True),
         TableSink(kind="table", path="out/levels", stage="levels"),
     )
-    assert pipeline.quality == Quality(suite="availability", on_failure="stop")
+    assert pipeline.quality == (QualityCheck(suite="availability", on_failure="stop"),)
 
 
 def test_what_is_left_out_has_its_default() -> None:
     pipeline = parse_pipeline(SMALL, "p.yaml")
-    assert (pipeline.generation, pipeline.schedule, pipeline.quality) == (1, None, None)
+    assert (pipeline.generation, pipeline.schedule, pipeline.quality) == (1, None, ())
     source = pipeline.source
     assert (source.key, source.timestamp, source.max_records) == (None, "record", None)
     assert (source.deduplicate, source.start) == ("offset", "earliest")

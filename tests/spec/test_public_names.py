@@ -30,7 +30,7 @@ def test_the_public_names_are_these() -> None:
         "OWN_ASSETS",
         "Pipeline",
         "PythonEqual",
-        "Quality",
+        "QualityCheck",
         "Scheduling",
         "SessionWindow",
         "Sink",

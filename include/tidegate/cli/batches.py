@@ -119,7 +119,7 @@ def _run(
     with steps_shown(quiet=quiet) as progress, spark:
 
         def open_session(records: int) -> SparkSession:
-            if pipeline.quality is not None:
+            if pipeline.quality:
                 quality.start()
             return spark.open(records)
 

@@ -16,7 +16,7 @@ import click
 from tidegate import protocol
 from tidegate.app import App, leased
 from tidegate.cli.reading import stream_named
-from tidegate.cli.references import missing_suite
+from tidegate.cli.references import missing_suites
 from tidegate.cli.show import out, show, steps_shown
 from tidegate.errors import Halted, SetupFailed
 from tidegate.extras import check_spark_packages
@@ -86,7 +86,7 @@ def _examine(only: str | None) -> Iterator[Finding]:
     for name, loaded in good.items():
         if only in (None, name):
             yield from examine_pipeline(app, name, loaded)
-            for _, missing, fix in missing_suite(loaded, settings.expectations):
+            for _, missing, fix in missing_suites(loaded, settings.expectations):
                 yield Finding(f"pipeline {name}", FindingState.WRONG, f"{missing}. {fix}")
     pipeline = good[only].pipeline if only in good else only
     for stream in protocol.streams_without_file(app):

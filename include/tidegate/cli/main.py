@@ -11,13 +11,14 @@ from tidegate.cli.commands.cases import simulate, test
 from tidegate.cli.commands.generations import generation
 from tidegate.cli.commands.local import demo, down, up
 from tidegate.cli.commands.operating import doctor, migrate
+from tidegate.cli.commands.quality import check, quality
 from tidegate.cli.commands.quarantine import quarantine
 from tidegate.cli.commands.reading import emissions, explain, history, state
 from tidegate.cli.commands.writing import init, schema
 
 _COMMANDS = (
     *(demo, up, down, init, schema, test, simulate, validate, plan, run, drain, status, history),
-    *(state, emissions, quarantine, explain, generation, compact, doctor, migrate),
+    *(state, emissions, quarantine, explain, check, quality, generation, compact, doctor, migrate),
 )
 
 

@@ -72,13 +72,13 @@ def _opened(
     since: datetime | None,
     until: datetime | None,
 ) -> tuple[App, Stream, QuarantineFilter]:
-    first, last = _first_and_last(batches)
+    first, last = first_and_last(batches)
     since_ms, until_ms = (None if given is None else epoch_ms(given) for given in (since, until))
     where = QuarantineFilter(reasons, topics, partitions, first, last, since_ms, until_ms)
     return *open_stream(pipeline, generation), where
 
 
-def _first_and_last(batches: str | None) -> tuple[int | None, int | None]:
+def first_and_last(batches: str | None) -> tuple[int | None, int | None]:
     """`3..7`, `3..`, `..7` or `3` as the first and the last batch; None: any. Raises SettingsInvalid."""
     if batches is None:
         return None, None

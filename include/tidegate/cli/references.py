@@ -25,7 +25,7 @@ def missing_references(
     A lookup's table in an object store, and what Airflow's connections hold, only `doctor` looks for.
     """
     found = [
-        *missing_suite(pipeline, settings.expectations),
+        *missing_suites(pipeline, settings.expectations),
         *_missing_lookups(pipeline, known),
         *_missing_functions(pipeline),
     ]
@@ -43,20 +43,25 @@ def unset_connections(pipeline: Pipeline, settings: Settings) -> list[str]:
     return sorted(connection.variable for connection in named if not settings.has(connection))
 
 
-def missing_suite(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
-    """Its quality suite, if that is not in the folder, or is no JSON."""
-    if pipeline.quality is None:
-        return
-    at, path = ("quality", "suite"), folder / f"{pipeline.quality.suite}.json"
+def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
+    """Its quality suites that are not in the folder, or are no JSON."""
+    is_list = isinstance(read(pipeline.text, "").data.get("quality"), list) if pipeline.quality else False
+    for number, check in enumerate(pipeline.quality):
+        at: Route = ("quality", number, "suite") if is_list else ("quality", "suite")
+        yield from ((at, *each) for each in _missing_suite(check.suite, folder))
+
+
+def _missing_suite(name: str, folder: Path) -> Iterator[tuple[str, str]]:
+    path = folder / f"{name}.json"
     if not path.is_file():
         others = sorted(other.stem for other in folder.glob("*.json"))
         otherwise = f"Write it; {folder} has {listed(others) or 'none'}."
-        yield at, f"the suite {path} does not exist", did_you_mean(pipeline.quality.suite, others, otherwise)
+        yield f"the suite {path} does not exist", did_you_mean(name, others, otherwise)
         return
     try:
         json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        yield at, f"the suite {path} cannot be read: {error}", "Correct the file."
+        yield f"the suite {path} cannot be read: {error}", "Correct the file."
 
 
 def _missing_lookups(pipeline: Pipeline, known: Mapping[str, list[Pipeline]]) -> Iterator[Found]:

@@ -36,6 +36,11 @@ def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing."
         out.print(table(rows, title))
 
 
+def show_object(document: Mapping[str, Any]) -> None:
+    """One JSON object."""
+    print(json.dumps(document, default=_plain, ensure_ascii=False))
+
+
 def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing.") -> None:
     """Rows as a table with a line each: the columns `cut` share what the terminal's width leaves them."""
     if not rows:

@@ -1,6 +1,8 @@
 """What only looks, and prints nothing: what streams hold and sent, how a batch went; what is wrong."""
 
+from tidegate.inspect.bisect import Bisection, first_broken, first_failing
 from tidegate.inspect.catalog import CatalogEntry, catalog_entries
+from tidegate.inspect.check import Checked, Checker, committed_seqs, kept_states, requested_checks
 from tidegate.inspect.generations import (
     NO_WINDOW,
     Difference,
@@ -9,6 +11,7 @@ from tidegate.inspect.generations import (
     compare_generations,
 )
 from tidegate.inspect.lag import Lags
+from tidegate.inspect.learn import Learned, learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
     StreamDetails,
@@ -32,6 +35,17 @@ from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, bat
 __all__ = [
     "NO_WINDOW",
     "BatchReport",
+    "Bisection",
+    "Checked",
+    "Learned",
+    "learn_suite",
+    "write_suite",
+    "Checker",
+    "committed_seqs",
+    "first_broken",
+    "first_failing",
+    "kept_states",
+    "requested_checks",
     "CountedBy",
     "QuarantineCount",
     "QuarantineFilter",

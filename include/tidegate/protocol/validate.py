@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
 from tidegate.errors import Halted, QualityFailed
 from tidegate.failpoints import failpoint
-from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, parts_of, window_columns
-from tidegate.lake.schema import KEY
 from tidegate.ledger import Attempt, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.spec import Pipeline
+from tidegate.quality.audited import AuditedRows, audited_rows
+from tidegate.spec import Pipeline, QualityCheck
 
 if TYPE_CHECKING:
     from tidegate.quality import Verdict
@@ -55,10 +53,9 @@ def validate_batch(
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
-            passed, found = _check(app, plan, pipeline, attempt, report, check)
-        stops = pipeline.quality is not None and pipeline.quality.on_failure == "stop"
+            passed, stops, found = _check(app, plan, pipeline, attempt, report, check)
         held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
-        if not passed and stops:
+        if stops:
             raise QualityFailed(
                 f"Batch {plan.seq} of {plan.stream} does not pass its quality suite: {found}",
                 "Nothing was published. Correct the data or the suite and clear this task; or correct the "
@@ -72,21 +69,33 @@ def validate_batch(
 
 def _check(
     app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt, report: Report | None, check: Check | None
-) -> tuple[bool, str]:
-    if pipeline.quality is None:
-        return True, "no quality suite is declared"
-    values = _emitted_values(app, plan, pipeline, attempt)
-    if values is None:
-        return True, "nothing is emitted, so there is nothing to check"
-    result = (check or _checked_here)(
-        app.settings.expectations / f"{pipeline.quality.suite}.json",
-        values,
-        app.settings.home / "data_docs" / pipeline.pipeline,
-        f"{plan.stream.pipeline}-g{plan.stream.generation}-batch-{plan.seq}",
-    )
-    if report is not None:
-        report(result)
-    return result.passed, result.summary
+) -> tuple[bool, bool, str]:
+    """Whether all is well, whether it stops the batch, and what was found."""
+    stops, texts, passed = False, [], True
+    for number, quality in enumerate(pipeline.quality, start=1):
+        with failpoint("validate.read"):
+            values = _audited(app, plan, pipeline, quality, attempt).table()
+        result = (check or _checked_here)(
+            app.settings.expectations / f"{quality.suite}.json",
+            values,
+            app.settings.home / "data_docs" / pipeline.pipeline,
+            f"{plan.stream.pipeline}-g{plan.stream.generation}-batch-{plan.seq}-{number}",
+        )
+        if report is not None:
+            report(result)
+        passed = passed and result.passed
+        stops = stops or (quality.on_failure == "stop" and not result.passed)
+        texts.append(result.summary)
+    return passed, stops, "; ".join(texts) or "no quality suite is declared"
+
+
+def _audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attempt: Attempt) -> AuditedRows:
+    stage = pipeline.checked_stage(check)
+    if check.of == "state":
+        files = app.manifest(plan.stream, attempt.manifest).of("state", stage.name)
+    else:
+        files = app.outbox(plan, stage, attempt).files
+    return audited_rows(pipeline, check, app.lake(plan.stream).store, files)
 
 
 def _checked_here(suite_file: Path, values: pa.Table, docs: Path, run: str) -> Verdict:
@@ -100,21 +109,3 @@ def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> 
         outbox = app.outbox(plan, sink.stage, attempt)
         if outbox.emitted:
             sink.check_outbox(outbox)
-
-
-def _emitted_values(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> pa.Table | None:
-    """What the last stage emits, as the suite sees it: key, timestamp, key columns, emitted columns; and the
-    window, if it has one. Without deletions.
-    """
-    stage = pipeline.stages[-1]
-    outbox = app.outbox(plan, stage, attempt)
-    if not outbox.emitted:
-        return None
-    names = [KEY, TIMESTAMP, *window_columns(stage.window is not None)]
-    with failpoint("validate.read"):
-        rows = outbox.table([*names, KEY_COLUMNS, VALUE])
-    rows = rows.filter(pc.is_valid(rows[VALUE]))
-    columns = {name: rows[name] for name in names}
-    for struct in (KEY_COLUMNS, VALUE):
-        columns |= parts_of(rows[struct])
-    return pa.table(columns) if rows.num_rows else None

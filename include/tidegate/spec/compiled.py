@@ -25,7 +25,8 @@ from tidegate.spec.columns import Column
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
-from tidegate.spec.pipeline import Pipeline, Quality, Written
+from tidegate.spec.pipeline import Pipeline, Written
+from tidegate.spec.quality import QualityCheck
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.sinks import AnySink
@@ -33,7 +34,7 @@ from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
 _PARTS: tuple[type[Any], ...] = (
-    *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, Quality),
+    *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
@@ -90,11 +91,23 @@ def _with_connection(part: Any) -> Any:
 
 
 def _read_4(text: str, body: Any) -> Pipeline:
+    quality = body["of"]["quality"]
+    checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
+    return _read_5(text, {**body, "of": {**body["of"], "quality": checks}})
+
+
+def _check_of_last_stage(quality: Any) -> Any:
+    """There was one check, of what the last stage emits, and its suite was not kept."""
+    fields = {"stage": None, "sink": None, "of": "values", "_suite_text": None, **quality}
+    return {"is": QualityCheck.__name__, "of": fields}
+
+
+def _read_5(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
 
 
-_READERS = (_read_1, _read_2, _read_3, _read_4)
+_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5)
 """One for each format, from the first."""
 
 

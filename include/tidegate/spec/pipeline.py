@@ -16,23 +16,12 @@ from tidegate.spec.durations import Duration
 from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import mistake
+from tidegate.spec.quality import Quality, QualityCheck
 from tidegate.spec.schedule import AssetSchedule, Schedule
 from tidegate.spec.scope import Model, filled, scope_of
 from tidegate.spec.sinks import Sink, SinkModel
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
-
-
-class Quality(Model):
-    """Which suite the outbox has to pass, and what happens when it does not."""
-
-    suite: Annotated[str, AfterValidator(names.check_suite)] = Field(
-        description="The suite's name: that of its file in the folder of expectations, without `.json`."
-    )
-    on_failure: Literal["stop", "warn"] = Field(
-        default="stop",
-        description="`stop`: the batch halts, and nothing of it is visible. `warn`: it is told, and goes on.",
-    )
 
 
 def _read_start_date(written: Any, info: Info) -> Any:
@@ -115,8 +104,9 @@ class Written(Scheduling):
         description="One or more; each but the first reads what the one before it emits."
     )
     sinks: tuple[Sink, ...] = Field(default=(), description="Where emissions go; at least one.")
-    quality: Quality | None = Field(
-        default=None, description="The suite that a batch's emissions have to pass before it is committed."
+    quality: Quality = Field(
+        default=(),
+        description="The suite that a batch has to pass before it is committed, or a list of such checks.",
     )
 
     @field_validator("sinks")
@@ -153,14 +143,26 @@ class Pipeline(Written):
         """The stage whose emissions a sink gets."""
         return next((each for each in self.stages if each.name == sink.stage), self.stages[-1])
 
+    def checked_sink(self, check: QualityCheck) -> Sink | None:
+        """The sink whose columns a check sees; None: it is of a stage."""
+        return next((sink for sink in self.sinks if sink.name == check.sink), None)
+
+    def checked_stage(self, check: QualityCheck) -> Stage:
+        """The stage whose emissions or state a check looks at."""
+        sink = self.checked_sink(check)
+        if sink is not None:
+            return self.stage_of(sink)
+        return next((stage for stage in self.stages if stage.name == check.stage), self.stages[-1])
+
     def sinks_of(self, stage: Stage) -> tuple[Sink, ...]:
         """The sinks that get a stage's emissions."""
         return tuple(sink for sink in self.sinks if self.stage_of(sink) == stage)
 
     @property
     def published_stages(self) -> tuple[str, ...]:
-        """The names of the stages whose emissions are written: those of sinks, and the last."""
+        """The names of the stages whose emissions are written: those of sinks and of checks, and the last."""
         names = {self.stages[-1].name, *(self.stage_of(sink).name for sink in self.sinks)}
+        names |= {self.checked_stage(check).name for check in self.quality if check.of != "state"}
         return tuple(stage.name for stage in self.stages if stage.name in names)
 
     def key_of(self, stage: Stage) -> tuple[str, ...]:

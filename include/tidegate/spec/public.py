@@ -39,8 +39,9 @@ from tidegate.spec.load import (
 )
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
-from tidegate.spec.pipeline import Pipeline, Quality, Scheduling
+from tidegate.spec.pipeline import Pipeline, Scheduling
 from tidegate.spec.planned import python_functions, with_digests
+from tidegate.spec.quality import QualityCheck
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
 from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
@@ -81,7 +82,7 @@ __all__ = [
     "KafkaSink",
     "TableSink",
     "SqlSink",
-    "Quality",
+    "QualityCheck",
     "AirflowSettings",
     "SparkPlacement",
     "Defaults",

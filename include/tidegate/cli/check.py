@@ -1,0 +1,160 @@
+"""check: suites over what is committed already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from tidegate import inspect
+from tidegate.app import App
+from tidegate.cli.quarantine import first_and_last
+from tidegate.cli.reading import open_stream
+from tidegate.cli.show import show, show_object, steps_shown
+from tidegate.errors import QualityFailed
+from tidegate.inspect import Checked
+from tidegate.ledger import Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.quality.evaluation import Evaluated, evaluator
+from tidegate.spec import QualityCheck
+
+Check = Callable[[int], list[Checked]]
+Found = tuple[Checked, Evaluated]
+_SAMPLE = 5
+"""Failing values that people are shown of an expectation."""
+
+
+def check(
+    pipeline: str,
+    generation: int | None,
+    batches: str | None,
+    of_state: bool,
+    suites: Sequence[str],
+    stage: str | None,
+    only: Sequence[str],
+    bisect: bool,
+    as_json: bool,
+) -> None:
+    """Evaluate suites, and show what they found. Raises QualityFailed where something critical is not met;
+    with `bisect`, where there is a batch that broke something.
+    """
+    app, stream = open_stream(pipeline, generation)
+    own = _own_checks(app, pipeline, generation, stream)
+    checks = inspect.requested_checks(own, suites, stage, of_state)
+    seqs = _seqs(app, stream, batches, of_state, bisect)
+    checker = inspect.Checker(app, stream, checks, evaluator(), only)
+    look = checker.state if of_state else checker.batch
+    with steps_shown(quiet=as_json) as progress:
+        if bisect:
+            _show_bisection(partial(_told, look, progress), seqs, stream, of_state, as_json)
+        else:
+            _show_all(partial(_told, look, progress), seqs, stream, of_state, as_json)
+
+
+def _told(look: Check, progress: Callable[[str], None], seq: int) -> list[Checked]:
+    progress(f"batch {seq}")
+    return look(seq)
+
+
+def _own_checks(app: App, pipeline: str, generation: int | None, stream: Stream) -> tuple[QualityCheck, ...]:
+    """Of the file; of a generation that is asked for, as it was planned last."""
+    if generation is None:
+        return app.pipeline(pipeline).quality
+    plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
+    return planned_pipeline(plan).quality if plan is not None else ()
+
+
+def _seqs(app: App, stream: Stream, batches: str | None, of_state: bool, bisect: bool) -> Sequence[int]:
+    """What is looked at: without `batches` the newest, or, where one is looked for, all that are kept."""
+    first, last = first_and_last(batches)
+    if batches is None and not bisect:
+        first = app.ledger.head(stream).seq
+    seqs = inspect.kept_states if of_state else inspect.committed_seqs
+    return seqs(app, stream, first, last)
+
+
+def _show_all(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, as_json: bool) -> None:
+    """All results of one batch; of several, people are shown those that are not met."""
+    found = [pair for seq in seqs for pair in _pairs(look(seq))]
+    failed = [pair for pair in found if not pair[1].passed]
+    text = (
+        f"{len(found) - len(failed)} of {len(found)} expectations are met in {_named(seqs, stream, of_state)}"
+    )
+    if as_json:
+        show([_object(*pair) for pair in found], True)
+    else:
+        show([_row(*pair) for pair in (found if len(seqs) == 1 else failed)], False, text, empty=f"{text}.")
+    critical = sum(result.is_critical for _, result in failed)
+    if critical:
+        raise QualityFailed(
+            f"{critical} expectations are not met in {_named(seqs, stream, of_state)}",
+            "Nothing was changed. With --bisect the first batch that breaks one is looked for.",
+        )
+
+
+def _show_bisection(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, as_json: bool) -> None:
+    find = inspect.first_broken if of_state else inspect.first_failing
+    bisection = find(seqs, lambda seq: any(checked.failed for checked in look(seq)))
+    first = bisection.first
+    failed = [] if first is None else [pair for pair in _pairs(look(first)) if not pair[1].passed]
+    looked_at = f"looked at {bisection.looked_at} of {len(seqs)}"
+    if as_json:
+        bounds = {"from": seqs[0], "to": seqs[-1], "looked_at": bisection.looked_at}
+        show_object({"first": first, **bounds, "failed": [_object(*pair) for pair in failed]})
+    elif first is None:
+        where = _named(seqs[-1:] if of_state else seqs, stream, of_state)
+        show([], False, empty=f"All expectations are met in {where} ({looked_at}).")
+    else:
+        title = f"The first that does not meet them is {_named([first], stream, of_state)} ({looked_at})"
+        show([_row(*pair) for pair in failed], False, title)
+    if first is not None:
+        raise QualityFailed(
+            f"The first that does not meet its expectations is {_named([first], stream, of_state)}",
+            f"`tidegate emissions {stream.pipeline} --batch {first}` shows what it sent out.",
+        )
+
+
+def _pairs(found: Iterable[Checked]) -> Iterator[Found]:
+    return ((checked, result) for checked in found for result in checked.results)
+
+
+def _named(seqs: Sequence[int], stream: Stream, of_state: bool) -> str:
+    span = f"batch {seqs[0]}" if len(seqs) == 1 else f"batches {seqs[0]} to {seqs[-1]}"
+    return f"{'the state after ' if of_state else ''}{span} of {stream}"
+
+
+def _object(checked: Checked, result: Evaluated) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "batch": checked.seq,
+        "is_state": checked.is_state,
+        "suite": checked.suite,
+        "stage": checked.stage,
+        "of": checked.of,
+        "rows": checked.rows,
+        "type": result.type,
+        "column": result.column or None,
+        "severity": result.severity,
+        "passed": result.passed,
+        "observed": result.observed,
+        "elements": result.elements,
+        "unexpected": result.unexpected,
+        "sample": list(result.sample),
+        "error": result.error,
+    }
+
+
+def _row(checked: Checked, result: Evaluated) -> dict[str, Any]:
+    """For people."""
+    verdict = "met" if result.passed else "not evaluated" if result.error else "NOT MET"
+    sample = ", ".join(map(str, result.sample[:_SAMPLE])) if not result.passed else ""
+    return {
+        "batch": checked.seq,
+        "suite": checked.suite,
+        "expectation": f"{result.type}({result.column})" if result.column else result.type,
+        "severity": result.severity,
+        "": verdict,
+        "observed": "" if result.observed is None else str(result.observed),
+        "unexpected": "" if result.unexpected is None else f"{result.unexpected} of {result.elements}",
+        "such as": result.error or sample,
+    }

@@ -1,0 +1,230 @@
+"""Suites over what is committed: emissions of any batch, or the state as of one. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.damage import batch_named, needed_by, state_named
+from tidegate.app.manifests import StateFiles, state_after
+from tidegate.app.root import App
+from tidegate.app.stage_facts import stage_facts
+from tidegate.errors import SettingsInvalid
+from tidegate.lake import Manifest, Store
+from tidegate.lake.datafile import stored_schema
+from tidegate.lake.state import StateReader
+from tidegate.ledger import Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.quality.audited import AuditedRows, audited_rows
+from tidegate.quality.builtin import BUILTIN_TYPES, StageFacts, needs_of
+from tidegate.quality.evaluation import Evaluate, Evaluated, column_of, read_suite
+from tidegate.spec import Pipeline, QualityCheck, Stage
+from tidegate.spec.kernel import kernel_stage
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a suite found: of batch `seq`, or, where `is_state`, of all state after it. `of`: what of the
+    stage was looked at, as in a pipeline file.
+    """
+
+    seq: int
+    is_state: bool
+    suite: str
+    stage: str
+    of: str
+    rows: int
+    results: tuple[Evaluated, ...]
+
+    @property
+    def failed(self) -> tuple[Evaluated, ...]:
+        """What is not as expected, or could not be evaluated."""
+        return tuple(result for result in self.results if not result.passed)
+
+
+class Checker:
+    """Evaluates checks of one stream. `only`: types of expectations, or `type(column)`; empty: all.
+
+    The built-in expectations are of a batch: over a whole state they are left out. What checks raises
+    SettingsInvalid, LakeDamaged, LakeUnavailable, LedgerUnavailable, StateGivenUp.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        stream: Stream,
+        checks: Sequence[QualityCheck],
+        evaluate: Evaluate,
+        only: Sequence[str] = (),
+    ) -> None:
+        self._app = app
+        self._stream = stream
+        self._checks = checks
+        self._evaluate = evaluate
+        self._suites = {check.suite: self._suite(check.suite, only) for check in checks}
+        if not any(suite["expectations"] for suite in self._suites.values()):
+            raise SettingsInvalid(
+                f"No suite has {' or '.join(only) or 'an expectation'}",
+                f"Looked at: {', '.join(self._suites) or 'none'}. Name another with --suite.",
+            )
+
+    def _suite(self, name: str, only: Sequence[str]) -> dict[str, Any]:
+        suite = read_suite(self._app.settings.expectations / f"{name}.json")
+        return suite | {"expectations": [each for each in suite["expectations"] if _is_asked(each, only)]}
+
+    def batch(self, seq: int) -> list[Checked]:
+        """The checks over what a committed batch has written."""
+        committed = dict(self._app.ledger.committed(self._stream, seq - 1))
+        if seq not in committed:
+            raise _no_such_batch(self._app, self._stream, seq)
+        with needed_by(batch_named(self._stream, seq)):
+            manifest = self._app.manifest(self._stream, committed[seq])
+            return [self._of_batch(seq, manifest, check) for check in self._checks]
+
+    def state(self, seq: int) -> list[Checked]:
+        """The checks over all state after a batch: a row of each key (and window) that is not gone."""
+        with needed_by(state_named(self._stream, seq)):
+            manifests = self._app.ledger.state_manifests(self._stream, seq)
+            state = state_after(self._app, self._stream, manifests)
+            return [self._of_state(seq, state, check) for check in self._checks]
+
+    def _of_batch(self, seq: int, manifest: Manifest, check: QualityCheck) -> Checked:
+        pipeline, stage = self._planned(seq, check)
+        if check.of != "state" and stage.name not in pipeline.published_stages:
+            raise SettingsInvalid(
+                f"The emissions of the stage {stage.name} are not kept in batch {seq} of {self._stream}",
+                "Add a sink or a check of the stage to the pipeline; those of its next batches are kept.",
+            )
+        files = manifest.of("state" if check.of == "state" else "outbox", stage.name)
+        rows = audited_rows(pipeline, check, self._store, files).table()
+        suite = self._suites[check.suite]
+        results = self._evaluate(suite, rows, self._facts(seq, suite, pipeline, stage))
+        return Checked(seq, False, check.suite, stage.name, check.of, rows.num_rows, results)
+
+    def _of_state(self, seq: int, state: StateFiles, check: QualityCheck) -> Checked:
+        pipeline, stage = self._planned(seq, check)
+        files = state.get(stage.name, ())
+        audited = audited_rows(pipeline, check, self._store, files)
+        rows = _live_rows(audited, is_bounded=kernel_stage(pipeline, stage).bound is not None)
+        suite = self._suites[check.suite]
+        of_rows = [each for each in suite["expectations"] if each.get("type") not in BUILTIN_TYPES]
+        results = self._evaluate(suite | {"expectations": of_rows}, rows, None)
+        return Checked(seq, True, check.suite, stage.name, check.of, rows.num_rows, results)
+
+    def _facts(self, seq: int, suite: dict[str, Any], pipeline: Pipeline, stage: Stage) -> StageFacts | None:
+        """None also of a batch that has left the ledger but for its commit."""
+        plan, attempt = self._app.ledger.plan(self._stream, seq), self._app.ledger.attempt(self._stream, seq)
+        if plan is None or attempt is None:
+            return None
+        return stage_facts(self._app, plan, attempt, pipeline, stage, needs_of(suite["expectations"]))
+
+    def _planned(self, seq: int, check: QualityCheck) -> tuple[Pipeline, Stage]:
+        """The pipeline as the batch was planned, or the head, where the plan has left the ledger; and the
+        stage that a check is of.
+        """
+        ledger = self._app.ledger
+        plan = ledger.plan(self._stream, seq) or ledger.plan(self._stream, ledger.head(self._stream).seq)
+        if plan is None:
+            raise _no_such_batch(self._app, self._stream, seq)
+        pipeline = planned_pipeline(plan)
+        names = [stage.name for stage in pipeline.stages]
+        if check.stage is not None and check.stage not in names:
+            raise SettingsInvalid(
+                f"{self._stream} had no stage {check.stage} in batch {seq}", f"It had: {', '.join(names)}."
+            )
+        return pipeline, pipeline.checked_stage(check)
+
+    @property
+    def _store(self) -> Store:
+        return self._app.lake(self._stream).store
+
+
+def requested_checks(
+    own: Sequence[QualityCheck], suites: Sequence[str], stage: str | None, of_state: bool
+) -> tuple[QualityCheck, ...]:
+    """What is to be checked: the pipeline's `own` checks, or `suites`, each of `stage` (None: the last).
+
+    `of_state`: of the whole state; of its own checks then those that are of state. Raises SettingsInvalid
+    where that is nothing.
+    """
+    if suites:
+        of = "state" if of_state else "values"
+        return tuple(whole_stage(suite, stage, of) for suite in dict.fromkeys(suites))
+    checks = [check for check in own if not of_state or check.of == "state"]
+    checks = [check for check in checks if stage is None or check.stage == stage]
+    if not checks:
+        what = "of state " if of_state else f"of the stage {stage} " if stage else ""
+        raise SettingsInvalid(
+            f"The pipeline file has no quality check {what}".rstrip(), "Name a suite with --suite."
+        )
+    return tuple(checks)
+
+
+def whole_stage(suite: str, stage: str | None, of: str = "values") -> QualityCheck:
+    """A check that stands in no file: of a stage, None the last, whatever sinks it has."""
+    return QualityCheck.model_construct(suite=suite, stage=stage, sink=None, of=of, on_failure="stop")
+
+
+def committed_seqs(app: App, stream: Stream, first: int | None = None, last: int | None = None) -> list[int]:
+    """The committed batches from `first` to `last`, both included, that the ledger still has the plans of.
+
+    None: from the oldest, or to the newest. Raises SettingsInvalid where there is none, LedgerUnavailable.
+    """
+    head = app.ledger.head(stream).seq
+    stop = min(head, last if last is not None else head)
+    seqs = [
+        facts.seq
+        for facts in app.ledger.batches(stream, stop + 1, max(0, stop - (first or 1) + 1))
+        if facts.plan is not None and facts.committed_at is not None and facts.seq >= (first or 1)
+    ]
+    if not seqs:
+        raise _no_such_batch(app, stream, first if first is not None else stop)
+    return seqs[::-1]
+
+
+def kept_states(app: App, stream: Stream, first: int | None = None, last: int | None = None) -> range:
+    """The batches after which the state can be read, from `first` to `last`. Raises as `committed_seqs`."""
+    snapshots = app.ledger.snapshots(stream)
+    oldest = max((each.seq for each in snapshots if each.given_up_at is not None), default=1)
+    head = app.ledger.head(stream).seq
+    seqs = range(max(oldest, first or 1), min(head, last if last is not None else head) + 1)
+    if not seqs:
+        raise _no_such_batch(app, stream, first if first is not None else head)
+    return seqs
+
+
+def _no_such_batch(app: App, stream: Stream, seq: int) -> SettingsInvalid:
+    head = app.ledger.head(stream).seq
+    if not head:
+        return SettingsInvalid(f"{stream} has no committed batch yet", "Run it first.")
+    return SettingsInvalid(f"Batch {seq} of {stream} is not kept", f"The newest is batch {head}.")
+
+
+def _is_asked(expectation: Any, only: Sequence[str]) -> bool:
+    if not only or not isinstance(expectation, dict):
+        return True
+    type_, column = expectation.get("type"), column_of(expectation.get("kwargs") or {})
+    return type_ in only or f"{type_}({column})" in only
+
+
+def _live_rows(audited: AuditedRows, is_bounded: bool) -> pa.Table:
+    """Of all state that some files have the newest rows, with the columns that a check sees."""
+    schema = stored_schema(audited.store, audited.files)
+    tables = [audited.schema.empty_table()]
+    with StateReader(audited.store, audited.files, schema, by_place=is_bounded) as state:
+        for rows in state.scan(live_only=True):
+            tables.append(shown(audited, rows))
+    return pa.concat_tables(tables)
+
+
+def shown(audited: AuditedRows, rows: pa.Table) -> pa.Table:
+    """Stored rows, which have all of its columns, as a check sees them."""
+    columns = [
+        rows[origin.column] if origin.field is None else pc.struct_field(rows[origin.column], origin.field)
+        for origin in audited.columns.values()
+    ]
+    return pa.table(columns, schema=audited.schema)

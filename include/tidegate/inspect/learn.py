@@ -1,0 +1,197 @@
+"""A suite proposed from history: from a sample of emissions and the counts of the batches that are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.damage import batch_named, needed_by
+from tidegate.app.root import App
+from tidegate.app.stage_facts import stage_facts
+from tidegate.errors import SettingsInvalid
+from tidegate.inspect.check import committed_seqs, shown, whole_stage
+from tidegate.lake import DataFile, Store
+from tidegate.lake.datafile import data_errors, open_data
+from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW
+from tidegate.lake.schema import KEY
+from tidegate.ledger import Attempt, Plan, Stream
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.quality.audited import audited_rows
+from tidegate.quality.builtin import BatchCounts, needs_of
+from tidegate.quality.builtin.facts import batch_counts
+from tidegate.quality.evaluation import Evaluate
+from tidegate.quality.proposals import Proposal, of_columns, of_stage
+from tidegate.spec import Pipeline, Stage
+from tidegate.spec.deduplicate import DeduplicateColumns
+from tidegate.spec.kernel import kernel_stage
+
+_READ = (KEY, TIMESTAMP, *WINDOW, KEY_COLUMNS, VALUE)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A proposed suite of a stage, from `rows` emissions of batches `first` to `last`.
+
+    `refuted`: what did not hold on all of what was seen, and is not in the suite.
+    """
+
+    stage: str
+    first: int
+    last: int
+    rows: int
+    proposals: tuple[Proposal, ...]
+    refuted: tuple[Proposal, ...]
+
+    def suite(self, name: str) -> dict[str, Any]:
+        """As a suite file has it."""
+        source = f"{self.rows:,} emissions of the stage {self.stage}, batches {self.first} to {self.last}"
+        expectations = [proposal.written for proposal in self.proposals]
+        return {"name": name, "expectations": expectations, "meta": {"learned": source}}
+
+
+def learn_suite(
+    app: App,
+    stream: Stream,
+    evaluate: Evaluate,
+    stage: str | None = None,
+    batches: int = 20,
+    rows: int = 100_000,
+) -> Learned:
+    """A suite that the newest `batches` pass, as far as they were looked at: their counts, and about `rows`
+    emissions of them together, in whole row groups or the first part of one, evenly from their files.
+
+    `stage`: default the last. Batches whose emissions had other columns are only counted. Raises
+    SettingsInvalid where there is no batch, or no emissions of the stage are kept; LakeDamaged,
+    LakeUnavailable, LedgerUnavailable.
+    """
+    seqs = committed_seqs(app, stream, max(1, app.ledger.head(stream).seq - batches + 1))
+    pipeline, chosen = _stage(app, stream, seqs[-1], stage)
+    samples = [_sample(app, stream, seq, chosen.name, rows // len(seqs)) for seq in seqs]
+    columns = next((each.rows.column_names for each in reversed(samples) if each.rows.num_rows), [])
+    looked_at = [each.rows for each in samples if each.rows.column_names == columns]
+    proposals = [
+        *of_stage(kernel_stage(pipeline, chosen), [each.counts for each in samples], _drops_late(pipeline)),
+        *of_columns(looked_at, pipeline.key_of(chosen)),
+    ]
+    refuted = _refuted(app, samples, pipeline, chosen, proposals, evaluate)
+    return Learned(
+        chosen.name,
+        seqs[0],
+        seqs[-1],
+        sum(part.num_rows for part in looked_at),
+        tuple(each for number, each in enumerate(proposals) if number not in refuted),
+        tuple(proposals[number] for number in sorted(refuted)),
+    )
+
+
+def write_suite(file: Path, suite: dict[str, Any], overwrite: bool = False) -> None:
+    """Write a suite file; without `overwrite` only where there is none. Raises SettingsInvalid."""
+    text = json.dumps(suite, indent=2, ensure_ascii=False) + "\n"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w" if overwrite else "x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError as error:
+        raise SettingsInvalid(
+            f"{file} is there already", "Name another suite with --suite, or give --force to replace it."
+        ) from error
+    except OSError as error:
+        raise SettingsInvalid(
+            f"{file} cannot be written: {error.strerror or error}",
+            "Set TIDEGATE_EXPECTATIONS for another folder.",
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A batch: its counts, and some of its emissions as a suite sees them, without deletions."""
+
+    plan: Plan
+    attempt: Attempt
+    counts: BatchCounts
+    rows: pa.Table
+
+
+def _stage(app: App, stream: Stream, seq: int, name: str | None) -> tuple[Pipeline, Stage]:
+    """Of the newest batch. Raises SettingsInvalid where its emissions are not kept."""
+    plan = app.ledger.plan(stream, seq)
+    assert plan is not None, "`committed_seqs` gives batches that have one"
+    pipeline = planned_pipeline(plan)
+    name = name or pipeline.stages[-1].name
+    if name not in pipeline.published_stages:
+        raise SettingsInvalid(
+            f"The emissions of the stage {name} are not kept in batch {seq} of {stream}",
+            f"Those of these are: {', '.join(pipeline.published_stages)}.",
+        )
+    return pipeline, next(stage for stage in pipeline.stages if stage.name == name)
+
+
+def _drops_late(pipeline: Pipeline) -> bool:
+    by_columns = isinstance(pipeline.source.deduplicate, DeduplicateColumns)
+    return by_columns or pipeline.stages[0].window is not None
+
+
+def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sample:
+    plan, attempt = app.ledger.plan(stream, seq), app.ledger.attempt(stream, seq)
+    assert plan is not None, "`committed_seqs` gives batches that have one"
+    assert attempt is not None, "it is committed"
+    pipeline = planned_pipeline(plan)
+    counts = batch_counts(attempt.counts, pipeline.stages[0].name, stage, pipeline.source.explode is not None)
+    if stage not in pipeline.published_stages:
+        return _Sample(plan, attempt, counts, pa.table({}))
+    store = app.lake(stream).store
+    with needed_by(batch_named(stream, seq)):
+        files = app.manifest(stream, attempt.manifest).of("outbox", stage)
+        audited = audited_rows(pipeline, whole_stage("", stage), store, files)
+        parts = [shown(audited, part) for part in _parts(store, files, rows)]
+    return _Sample(plan, attempt, counts, pa.concat_tables([audited.schema.empty_table(), *parts]))
+
+
+def _parts(store: Store, files: Sequence[DataFile], rows: int) -> Iterator[pa.Table]:
+    """About so many emissions that are no deletions, of row groups evenly from the files."""
+    groups = list(_row_groups(store, files))
+    if not groups:
+        return
+    average = max(1, sum(number for *_, number in groups) // len(groups))
+    count = min(len(groups), max(1, round(rows / average)))
+    for chosen in sorted({at * len(groups) // count for at in range(count)}):
+        file, group, _ = groups[chosen]
+        with open_data(store, file) as parquet, data_errors(store, file):
+            columns = [name for name in _READ if name in parquet.schema_arrow.names]
+            part = parquet.read_row_group(group, columns=columns)
+        yield part.filter(pc.is_valid(part[VALUE])).slice(0, max(1, rows // count))
+
+
+def _row_groups(store: Store, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, int, int]]:
+    """File, number in it, and rows of each row group."""
+    for file in files:
+        with open_data(store, file) as parquet:
+            for group in range(parquet.num_row_groups):
+                yield file, group, parquet.metadata.row_group(group).num_rows
+
+
+def _refuted(
+    app: App,
+    samples: Sequence[_Sample],
+    pipeline: Pipeline,
+    stage: Stage,
+    proposals: Sequence[Proposal],
+    evaluate: Evaluate,
+) -> set[int]:
+    """The numbers of the proposals that do not hold on a batch, as Great Expectations says itself."""
+    suite = {"expectations": [proposal.written for proposal in proposals]}
+    needs = needs_of(suite["expectations"])
+    refuted: set[int] = set()
+    for sample in samples:
+        if sample.rows.num_columns:
+            with needed_by(batch_named(sample.plan.stream, sample.plan.seq)):
+                facts = stage_facts(app, sample.plan, sample.attempt, pipeline, stage, needs)
+                results = evaluate(suite, sample.rows, facts)
+            refuted |= {number for number, result in enumerate(results) if not result.passed}
+    return refuted

@@ -1,0 +1,170 @@
+"""What a check looks at: rows of a batch's files, as a flat table, read in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.lake import DataFile, Store
+from tidegate.lake.datafile import data_errors, open_data, stored_schema
+from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, window_columns
+from tidegate.lake.schema import DUE_AT, KEY, LIVE, PENDING, PLACE, UPDATED_SEQ, conformed
+from tidegate.spec import Pipeline, QualityCheck, Stage
+from tidegate.spec.arrow import arrow_type
+from tidegate.spec.columns import BadType, parse_type
+
+DELETED = "deleted"
+"""Of emissions: whether it is a deletion, whose emitted columns are all null."""
+
+HELD, EMITTED = "value", "emitted"
+"""Structs of a state row: what is folded so far, shown as `value.x`, and what last went out, `emitted.x`."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a column comes from: a stored column, or a field of one that is a struct."""
+
+    column: str
+    field: str | None = None
+
+    @property
+    def path(self) -> str:
+        """As Parquet names it."""
+        return self.column if self.field is None else f"{self.column}.{self.field}"
+
+
+@dataclass(frozen=True)
+class AuditedRows:
+    """Rows of some files under the names that suites use. It can be pickled.
+
+    `columns`: name -> where it comes from, in their order. `schema` has their types. `only_values`: rows of
+    which `value` is null, deletions, are left out. `shows_deleted`: a column `deleted` is added.
+    """
+
+    store: Store
+    files: tuple[DataFile, ...]
+    columns: Mapping[str, Origin]
+    schema: pa.Schema
+    only_values: bool = False
+    shows_deleted: bool = False
+
+    def parts(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows, a row group of a file at a time, always in the same order; `names`: only these columns.
+
+        No more is read than is asked for. Raises LakeDamaged, LakeUnavailable.
+        """
+        requested = self.schema.names if names is None else list(names)
+        for file in self.files:
+            with open_data(self.store, file) as parquet:
+                paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
+                stored = self._stored(paths, requested)
+                for group in range(parquet.num_row_groups):
+                    with data_errors(self.store, file):
+                        rows = parquet.read_row_group(group, columns=stored)
+                    yield self._shown(rows, requested)
+
+    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+        """All rows at once."""
+        requested = self.schema.names if names is None else list(names)
+        schema = pa.schema([self.schema.field(name) for name in requested])
+        return pa.concat_tables([schema.empty_table(), *self.parts(requested)])
+
+    def _stored(self, paths: Sequence[str], requested: Sequence[str]) -> list[str]:
+        """What has to be read of a file: whether a value is null, any of its leaves tells."""
+        origins = [self.columns[name].path for name in requested if name in self.columns]
+        if self.only_values or DELETED in requested:
+            origins.append(next(path for path in paths if path.split(".")[0] == VALUE))
+        return list(dict.fromkeys(origins))
+
+    def _shown(self, rows: pa.Table, requested: Sequence[str]) -> pa.Table:
+        if self.only_values:
+            rows = rows.filter(pc.is_valid(rows[VALUE]))
+        columns = {name: self._column(rows, name) for name in requested}
+        schema = pa.schema([self.schema.field(name) for name in requested])
+        shown = pa.table({name: column for name, column in columns.items() if column is not None})
+        return conformed(shown, schema) if requested else rows.select([])
+
+    def _column(self, rows: pa.Table, name: str) -> pa.ChunkedArray | None:
+        if name == DELETED and self.shows_deleted:
+            return pc.is_null(rows[VALUE])
+        origin = self.columns[name]
+        if origin.column not in rows.column_names:
+            return None
+        column = rows[origin.column]
+        if origin.field is None:
+            return column
+        return (
+            pc.struct_field(column, origin.field) if column.type.get_field_index(origin.field) >= 0 else None
+        )
+
+
+def audited_rows(
+    pipeline: Pipeline, check: QualityCheck, store: Store, files: Sequence[DataFile]
+) -> AuditedRows:
+    """What a check sees of the files of its stage's outbox or state. Raises LakeDamaged, LakeUnavailable.
+
+    Where there are no files, the types are those that the pipeline file tells, and texts where it does not.
+    """
+    stage = pipeline.checked_stage(check)
+    stored = stored_schema(store, files) if files else _declared_schema(pipeline, stage, check.of == "state")
+    columns = _of_state(stored) if check.of == "state" else _of_outbox(pipeline, check, stored)
+    fields = [pa.field(name, _type_of(stored, origin)) for name, origin in columns.items()]
+    shows_deleted = check.of == "emissions"
+    if shows_deleted:
+        fields.append(pa.field(DELETED, pa.bool_()))
+    return AuditedRows(
+        store, tuple(files), columns, pa.schema(fields), check.of == "values", shows_deleted=shows_deleted
+    )
+
+
+def _of_outbox(pipeline: Pipeline, check: QualityCheck, stored: pa.Schema) -> dict[str, Origin]:
+    """Key, timestamp and window, the key's columns, and the emitted ones. A sink's check sees the key's
+    columns only where the sink sends them.
+    """
+    stage, sink = pipeline.checked_stage(check), pipeline.checked_sink(check)
+    names = [KEY, TIMESTAMP, *window_columns(stage.window is not None)]
+    columns = {name: Origin(name) for name in names}
+    structs = (KEY_COLUMNS, VALUE) if sink is None or sink.with_key else (VALUE,)
+    for struct in structs:
+        columns |= _fields(stored, struct)
+    return columns
+
+
+def _of_state(stored: pa.Schema) -> dict[str, Origin]:
+    names = [KEY, LIVE, *window_columns(True), "timestamp", *PLACE, "offset", PENDING, DUE_AT, UPDATED_SEQ]
+    columns = {name: Origin(name) for name in (*names, "digest") if name in stored.names}
+    for struct, prefix in ((HELD, "value."), (EMITTED, "emitted.")):
+        if struct in stored.names:
+            columns |= {f"{prefix}{name}": origin for name, origin in _fields(stored, struct).items()}
+    return columns
+
+
+def _fields(stored: pa.Schema, struct: str) -> dict[str, Origin]:
+    return {field.name: Origin(struct, field.name) for field in stored.field(struct).type}
+
+
+def _type_of(stored: pa.Schema, origin: Origin) -> pa.DataType:
+    type_ = stored.field(origin.column).type
+    return type_ if origin.field is None else type_.field(origin.field).type
+
+
+def _declared_schema(pipeline: Pipeline, stage: Stage, is_state: bool) -> pa.Schema:
+    values = pa.struct([pa.field(name, _declared_type(stage.types.get(name))) for name in stage.emitted])
+    names = [KEY, "timestamp", *window_columns(True), LIVE, *PLACE, "offset", PENDING, DUE_AT, UPDATED_SEQ]
+    types = {KEY: pa.string(), LIVE: pa.bool_(), "topic": pa.string(), "partition": pa.int32()}
+    fields = [pa.field(name, types.get(name, pa.int64())) for name in names]
+    if is_state:
+        return pa.schema([*fields, pa.field(EMITTED, values)])
+    of_source = {column.name: column.type for column in pipeline.source.columns}
+    keys = pa.struct([pa.field(name, _declared_type(of_source.get(name))) for name in pipeline.key_of(stage)])
+    return pa.schema([*fields, pa.field(KEY_COLUMNS, keys), pa.field(VALUE, values)])
+
+
+def _declared_type(text: str | None) -> pa.DataType:
+    try:
+        return pa.string() if text is None else arrow_type(parse_type(text))
+    except (BadType, KeyError):
+        return pa.string()

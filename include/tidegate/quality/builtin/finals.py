@@ -1,0 +1,82 @@
+"""A final value goes out once per window and key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.lake.outbox import REASON, WINDOW
+from tidegate.lake.schema import HASH, KEY
+from tidegate.quality.builtin.observation import SAMPLE, Observation
+
+COLUMNS = (HASH, KEY, *WINDOW, REASON)
+_ENTRY = [KEY, *WINDOW]
+
+Before = Callable[[int, int], Iterable[pa.Table]]
+"""(least hash, largest hash) -> emissions of batches before: at least all those with a hash between."""
+
+
+def one_final_per_entry(parts: Iterable[pa.Table], before: Before | None = None) -> Observation:
+    """No entry (key and window) has two emissions, neither in this batch nor one in what `before` reads.
+
+    `parts`: emissions with the columns `COLUMNS`, in the order of the outbox, where a key's follow each
+    other; what a promotion sends is not looked at. Of an entry each emission but its first of all is
+    unexpected. Memory has a part of both at a time, and all of one key. The sample has keys.
+    """
+    elements = unexpected = 0
+    sample: list[str] = []
+    for rows in _whole_keys(parts):
+        repeated = _repeated(rows, before)
+        elements += rows.num_rows
+        unexpected += pc.sum(repeated["unexpected"]).as_py() or 0
+        sample += repeated[KEY].slice(0, SAMPLE - len(sample)).to_pylist()
+    return Observation.of_rows("finals are not the first of window and key", elements, unexpected, sample)
+
+
+def _whole_keys(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, cut only where a key ends."""
+    rest: pa.Table | None = None
+    for part in parts:
+        rows = part.select(COLUMNS)
+        rows = rows.filter(pc.not_equal(rows[REASON], "promoted"))
+        rows = rows if rest is None else pa.concat_tables([rest, rows])
+        if not rows.num_rows:
+            continue
+        is_last = pc.equal(rows[KEY], rows[KEY][-1])
+        rest = rows.filter(is_last)
+        if rest.num_rows < rows.num_rows:
+            yield rows.filter(pc.invert(is_last))
+    if rest is not None:
+        yield rest
+
+
+def _repeated(rows: pa.Table, before: Before | None) -> pa.Table:
+    """The entries of which something is unexpected: `key`, and how many emissions are."""
+    entries = _entries(rows)
+    extra = pc.subtract(entries["count"], 1)
+    if before is not None:
+        least, most = pc.min_max(rows[HASH]).values()
+        earlier = [_entries(part) for part in before(least.as_py(), most.as_py())]
+        extra = pc.add(extra, pc.cast(_is_among(entries, earlier), pa.int64()))
+    return pa.table({KEY: entries[KEY], "unexpected": extra}).filter(pc.greater(extra, 0))
+
+
+def _entries(rows: pa.Table) -> pa.Table:
+    """One row of each entry, with how many emissions it has; windows that are none as a number, since nulls
+    are never joined.
+    """
+    columns = {KEY: rows[KEY]} | {name: pc.fill_null(rows[name].cast(pa.int64()), -1) for name in WINDOW}
+    counted = pa.table(columns).group_by(_ENTRY, use_threads=False).aggregate([([], "count_all")])
+    return counted.select([*_ENTRY, "count_all"]).rename_columns([*_ENTRY, "count"])
+
+
+def _is_among(entries: pa.Table, others: Iterable[pa.Table]) -> pa.BooleanArray:
+    """Whether each entry is one of the others."""
+    found = pa.repeat(False, entries.num_rows)
+    numbered = entries.select(_ENTRY).append_column("row", pa.array(range(entries.num_rows), pa.int64()))
+    for other in others:
+        rows = numbered.join(other.select(_ENTRY), _ENTRY, join_type="left semi")["row"]
+        found = pc.or_(found, pc.is_in(numbered["row"], value_set=rows.combine_chunks()))
+    return found

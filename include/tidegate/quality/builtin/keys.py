@@ -1,0 +1,35 @@
+"""Emissions have keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.lake.outbox import KEY_COLUMNS, parts_of
+from tidegate.lake.schema import KEY
+from tidegate.quality.builtin.observation import SAMPLE, Observation
+
+COLUMNS = (KEY, KEY_COLUMNS)
+
+
+def keys_not_null(parts: Iterable[pa.Table]) -> Observation:
+    """No emission is without a key, or, where the key is made of columns, with a null in one of them.
+
+    `parts`: emissions with the columns `COLUMNS`, deletions too. The sample has the keys' texts.
+    """
+    elements = unexpected = 0
+    sample: list[str | None] = []
+    for rows in parts:
+        bad = rows.filter(_has_null(rows))
+        elements, unexpected = elements + rows.num_rows, unexpected + bad.num_rows
+        sample += bad[KEY].slice(0, SAMPLE - len(sample)).to_pylist()
+    return Observation.of_rows("emissions have a null in their key", elements, unexpected, sample)
+
+
+def _has_null(rows: pa.Table) -> pa.ChunkedArray:
+    has_null = pc.is_null(rows[KEY])
+    for column in parts_of(rows[KEY_COLUMNS]).values():
+        has_null = pc.or_(has_null, pc.is_null(column))
+    return has_null

@@ -1,0 +1,244 @@
+"""What `on: change` emits differs from what it emitted before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import core
+from tidegate.core.compare import any_differs, differs
+from tidegate.core.equivalence import digest
+from tidegate.lake.outbox import ORDINAL, REASON, TIMESTAMP, VALUE, WINDOW
+from tidegate.lake.schema import HASH, KEY, LIVE, Hashes
+from tidegate.quality.builtin.observation import SAMPLE, Observation
+
+COLUMNS = (HASH, KEY, *WINDOW, ORDINAL, REASON, TIMESTAMP, VALUE)
+
+Mask = npt.NDArray[np.bool_]
+StateBefore = Callable[[Hashes], pa.Table]
+"""Hashes, sorted and distinct -> the newest state row of each of their entries."""
+
+_ENTRY = (KEY, *WINDOW)
+_MAY_BE_EQUAL = pa.array(["heartbeat", "promoted"])
+"""Reasons of emissions that need not differ: what goes out although nothing changed, and what a promotion
+sends for consumers of another generation.
+"""
+_LACKING, _IS_NEW, _IS_FIRST = "lacking", "is_new", "is_first"
+
+
+def no_equal_neighbours(
+    parts: Iterable[pa.Table], emit: core.Change, before: StateBefore | None = None
+) -> Observation:
+    """No emission is the same as the one of its entry (key and window) before, by the stage's own measure.
+
+    `parts`: emissions with the columns `COLUMNS`, in the order of the outbox, where a key's follow each other
+    by their ordinals. The first of an entry is compared with what the entry last emitted by the state before
+    the batch, where `before` is given. Two deletions are the same. Not compared are heartbeats, what a
+    promotion sends, and neighbours between which an emission is missing that went into quarantine: the stage
+    had let it out. The sample has keys. Memory has a part at a time.
+
+    Raises UserFunctionFailed, ConditionFailed, as the stage does.
+    """
+    elements = unexpected = 0
+    sample: list[str | None] = []
+    walk = _Walk()
+    for part in parts:
+        rows = walk.entries(part)
+        same = rows.filter(_same_as_neighbour(rows, emit))[KEY].to_pylist()
+        if before is not None:
+            same += _same_as_state(rows.filter(rows[_IS_FIRST]), emit, before)
+        elements += part.num_rows
+        unexpected += len(same)
+        sample += same[: SAMPLE - len(sample)]
+    return Observation.of_rows("emissions equal the one before", elements, unexpected, sample)
+
+
+class _Walk:
+    """Puts the emissions of an entry beside each other, also where a key goes on in the next part."""
+
+    def __init__(self) -> None:
+        self._key: str | None = None
+        self._rows_of_key = 0
+        self._last: pa.Table | None = None  # of each entry of that key the last row
+
+    def entries(self, part: pa.Table) -> pa.Table:
+        """The part's rows by entry, each entry's in order, and before them rows of the part before whose
+        entries go on (`is_new` is false). `lacking`: how many emissions of the key are not in the outbox, up
+        to the row. `is_first`: the entry's first, of which none before it is lacking.
+        """
+        rows = self._numbered(part.select(COLUMNS).combine_chunks())
+        if not rows.num_rows:
+            return rows.append_column(_IS_FIRST, pa.array([], pa.bool_()))
+        if self._last is not None and rows[KEY][0].as_py() == self._last[KEY][0].as_py():
+            rows = pa.concat_tables([self._last, rows]).combine_chunks()
+        if rows[WINDOW[0]].null_count < rows.num_rows:
+            rows = rows.sort_by([(name, "ascending") for name in (*_ENTRY, ORDINAL)])
+        begins = _begins(rows, _ENTRY)
+        is_end = np.append(begins[1:], True)
+        of_last_key = pc.equal(rows[KEY], self._key).to_numpy()
+        carried = rows.filter(pa.array(is_end & of_last_key))
+        self._last = carried.set_column(
+            carried.column_names.index(_IS_NEW), _IS_NEW, pa.repeat(False, carried.num_rows)
+        )
+        is_first = begins & _numbers(rows, _IS_NEW) & (_numbers(rows, _LACKING) == 0)
+        return rows.append_column(_IS_FIRST, pa.array(is_first))
+
+    def _numbered(self, rows: pa.Table) -> pa.Table:
+        count = rows.num_rows
+        index = np.arange(count)
+        if count:
+            begins = _begins(rows, (KEY,))
+            index -= np.maximum.accumulate(np.where(begins, index, 0))
+            if rows[KEY][0].as_py() == self._key:
+                end = np.flatnonzero(np.append(begins[1:], True))[0] + 1
+                index[:end] += self._rows_of_key
+            self._key, self._rows_of_key = rows[KEY][-1].as_py(), int(index[-1]) + 1
+        lacking = rows[ORDINAL].to_numpy() - index
+        return rows.append_column(_LACKING, pa.array(lacking, pa.int64())).append_column(
+            _IS_NEW, pa.repeat(True, count)
+        )
+
+
+def _same_as_neighbour(rows: pa.Table, emit: core.Change) -> pa.BooleanArray:
+    """Whether each row is the same as the one above it, of its entry."""
+    same = np.zeros(rows.num_rows, np.bool_)
+    if rows.num_rows > 1:
+        lacking = _numbers(rows, _LACKING)
+        candidate = ~_begins(rows, _ENTRY) & _numbers(rows, _IS_NEW) & _has_to_differ(rows)
+        candidate[1:] &= np.diff(lacking) == 0
+        places = np.flatnonzero(candidate)
+        old, new = rows.take(pa.array(places - 1)), rows.take(pa.array(places))
+        same[places] = _are_same(emit.equivalence, _outputs(old), _outputs(new))
+    return pa.array(same)
+
+
+def _same_as_state(firsts: pa.Table, emit: core.Change, before: StateBefore) -> list[str | None]:
+    """The keys of rows that are the same as what their entries emitted last."""
+    firsts = firsts.filter(pa.array(_has_to_differ(firsts)))
+    if not firsts.num_rows:
+        return []
+    state = before(np.unique(firsts[HASH].to_numpy()))
+    if not state.num_rows:
+        return []
+    state = state.filter(state[LIVE])
+    old, new = _pairs(state, firsts)
+    if emit.hashed:
+        values = _outputs(new)
+        hashed = digest(emit.equivalence, values)  # type: ignore[arg-type]  # it reads columns only
+        digests = old["digest"].to_pylist()
+        same = np.array(
+            [
+                values.is_valid[row] and hashed(row, values.timestamps[row]) == last
+                for row, last in enumerate(digests)
+            ],
+            np.bool_,
+        )
+    else:
+        is_known = pc.is_valid(old["emitted"]).combine_chunks()
+        old, new = old.filter(is_known), new.filter(is_known)
+        timestamps = old["timestamp"]
+        if "emitted_timestamp" in old.column_names:
+            timestamps = pc.coalesce(old["emitted_timestamp"], timestamps)
+        last = _Outputs(old["emitted"].combine_chunks(), timestamps.to_pylist())
+        same = _are_same(emit.equivalence, last, _outputs(new))
+    keys: list[str | None] = new.filter(pa.array(same))[KEY].to_pylist()
+    return keys
+
+
+def _pairs(state: pa.Table, firsts: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows of both whose entries are in both, side by side. Nulls are never joined, numbers are."""
+    left, right = (
+        pa.table(
+            {KEY: rows[KEY]}
+            | {name: pc.fill_null(rows[name].cast(pa.int64()), -1) for name in WINDOW}
+            | {number: pa.array(range(rows.num_rows), pa.int64())}
+        )
+        for rows, number in ((state, "old"), (firsts, "new"))
+    )
+    joined = left.join(right, list(_ENTRY), join_type="inner")
+    return state.take(joined["old"]), firsts.take(joined["new"])
+
+
+class _Outputs:
+    """Values of emissions as `Equivalence.bind` reads them: an output is a row's number."""
+
+    def __init__(self, structs: pa.StructArray, timestamps: list[int]) -> None:
+        self.structs = structs
+        self.timestamps = timestamps
+        self.is_valid = structs.is_valid().to_pylist()
+
+    def field(self, name: str) -> Callable[[int], Any]:
+        """Reads one column of an output."""
+        return self.structs.field(name).to_pylist().__getitem__
+
+    def type_of(self, name: str) -> pa.DataType:
+        """The type of one column of an output."""
+        return self.structs.type.field(name).type
+
+
+def _outputs(rows: pa.Table) -> _Outputs:
+    values = rows[VALUE].combine_chunks()
+    return _Outputs(values, rows[TIMESTAMP].to_pylist())
+
+
+def _are_same(equivalence: core.Equivalence, old: _Outputs, new: _Outputs) -> Mask:
+    """Row by row. Where a compared column is missing or has another type in one of them, nothing is said."""
+    valid, others = np.array(old.is_valid, np.bool_), np.array(new.is_valid, np.bool_)
+    same = ~valid & ~others
+    both = np.flatnonzero(valid & others)
+    if not len(both) or not _is_comparable(equivalence, old.structs.type, new.structs.type):
+        return same
+    places = pa.array(both)
+    if isinstance(equivalence, core.Exact):
+        pair = old.structs.take(places), new.structs.take(places)
+        same[both] = ~any_differs(*pair, equivalence.columns).to_numpy(zero_copy_only=False)
+        return same
+    joined = _Outputs(
+        pa.concat_arrays([old.structs.take(places), new.structs.take(places)]),
+        [],
+    )
+    test = equivalence.bind(joined)  # type: ignore[arg-type]  # it reads columns only
+    count = len(both)
+    same[both] = [
+        test(at, count + at, old.timestamps[row], new.timestamps[row]) for at, row in enumerate(both)
+    ]
+    return same
+
+
+def _is_comparable(equivalence: core.Equivalence, old: pa.StructType, new: pa.StructType) -> bool:
+    places = [(old.get_field_index(name), new.get_field_index(name)) for name in equivalence.columns]
+    if any(min(pair) < 0 for pair in places):
+        return False
+    if not isinstance(equivalence, core.Exact):
+        return old.equals(new)
+    return all(old.field(one).type == new.field(other).type for one, other in places)
+
+
+def _has_to_differ(rows: pa.Table) -> Mask:
+    return ~_as_mask(pc.is_in(rows[REASON], value_set=_MAY_BE_EQUAL))
+
+
+def _begins(rows: pa.Table, names: tuple[str, ...]) -> Mask:
+    """Whether each row has another value than the one above it in one of the columns; the first has."""
+    begins = np.ones(rows.num_rows, np.bool_)
+    if rows.num_rows > 1:
+        begins[1:] = False
+        for name in names:
+            column = rows[name].combine_chunks()
+            other = differs(column.slice(0, rows.num_rows - 1), column.slice(1))
+            begins[1:] |= other.to_numpy(zero_copy_only=False)
+    return begins
+
+
+def _numbers(rows: pa.Table, name: str) -> Any:
+    return rows[name].to_numpy()
+
+
+def _as_mask(column: pa.ChunkedArray) -> Mask:
+    mask: Mask = column.to_numpy()
+    return mask

@@ -1,0 +1,236 @@
+"""Expectations that a stage's history suggests: pure decisions over samples of its emissions, and its counts.
+
+What was so is proposed with some room, and says in `meta` where it comes from. Columns of the key get no
+bounds of values: a new key is what a pipeline is there for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import core
+from tidegate.lake.outbox import TIMESTAMP, WINDOW
+from tidegate.lake.schema import KEY
+from tidegate.quality.builtin import types
+from tidegate.quality.builtin.facts import BatchCounts
+from tidegate.quality.builtin.shares import emitted_share_as_before
+
+MOST_IN_SET = 20
+"""Texts with more values than this get no set of them."""
+_ROWS_PER_VALUE = 5
+"""How often each value of such a set has to come on average, so that it is no chance that there are few."""
+_LEAST_FOR_PATTERN = 20
+"""How many different texts have to have a form before it is proposed."""
+_SLACKS = (0.05, 0.1, 0.2, 0.3)
+_TENTH = 0.1
+_LEAST_SHARE = 0.01
+
+PATTERNS = (
+    "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    "^[0-9]+$",
+    "^[A-Z]+$",
+    "^[A-Za-z0-9_-]+$",
+)
+"""The forms that are looked for, the narrowest first. Each has one way to match a text: none takes long."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An expectation for a suite file, and what it comes from. `severity`: None, what the pipeline says."""
+
+    type: str
+    kwargs: Mapping[str, Any]
+    source: str
+    severity: str | None = None
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """As a suite file has it."""
+        severity = {} if self.severity is None else {"severity": self.severity}
+        return {"type": self.type, "kwargs": dict(self.kwargs), "meta": {"learned": self.source}} | severity
+
+
+def of_stage(logic: core.Stage, history: Sequence[BatchCounts], drops_late: bool) -> list[Proposal]:
+    """What the stage promises by the way in which it emits, and what its counts suggest.
+
+    `history`: the counts of its batches, the oldest first. `drops_late`: records can be late for it.
+    """
+    promised = f"the stage {logic.name} emits so"
+    proposals = [
+        Proposal(types.KEYS, {}, "emissions have keys"),
+        Proposal(types.COUNTS, {}, "what comes in is accounted for"),
+    ]
+    if isinstance(logic.emit, core.Change):
+        proposals.append(Proposal(types.NEIGHBOURS, {}, promised))
+    if isinstance(logic.emit, core.WindowClose):
+        proposals.append(Proposal(types.FINALS, {}, promised))
+    proposals.append(_share(types.QUARANTINED, [past.share(past.quarantined) for past in history]))
+    if drops_late:
+        proposals.append(_share(types.LATE, [past.share(past.late) for past in history]))
+    return [*proposals, *_emitted_share(history)]
+
+
+def _share(type_: str, shares: Sequence[float]) -> Proposal:
+    """Twice what was the most, so far as there is room, and at least one percent."""
+    most = max(shares, default=0.0)
+    bound = max(most, min(1.0, max(_rounded_up(2 * most), _LEAST_SHARE)))
+    source = f"{most:.2%} at most, in {len(shares)} batches"
+    return Proposal(type_, {"max_share": bound}, source, "warning")
+
+
+def _rounded_up(share: float) -> float:
+    """To two digits that count."""
+    if not share:
+        return 0.0
+    digits = 1 - math.floor(math.log10(share))
+    return math.ceil(share * 10**digits) / 10**digits
+
+
+def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
+    """With the least slack with which each batch passes; none where it goes up and down too much for that."""
+    judged = [past for past in history if past.came_in >= 100]
+    if len(judged) <= 5:
+        return
+    for slack in _SLACKS:
+        if all(
+            emitted_share_as_before(
+                now, history[max(0, at - types.HISTORY_BATCHES) : at][::-1], slack=slack
+            ).passed
+            for at, now in enumerate(history)
+        ):
+            shares = [past.share(past.emitted) for past in judged]
+            source = f"{min(shares):.2%} to {max(shares):.2%} of what came in, in {len(judged)} batches"
+            yield Proposal(types.EMITTED, {"slack": slack}, source, "warning")
+            return
+
+
+def of_columns(batches: Sequence[pa.Table], key_columns: Collection[str]) -> list[Proposal]:
+    """What the columns of emissions have in common; `batches`: a sample of each, in their order, with the
+    same columns. Nothing without emissions.
+    """
+    batches = [batch for batch in batches if batch.num_rows]
+    if not batches:
+        return []
+    names = [name for name in batches[0].column_names if name != KEY]
+    proposals = []
+    for name in names:
+        column = _Column(name, [batch[name] for batch in batches])
+        if name not in WINDOW:
+            proposals += column.nulls()
+        if name not in (TIMESTAMP, *WINDOW):
+            proposals += column.form() if name in key_columns else column.values()
+    if set(WINDOW) <= set(names):
+        start, end = WINDOW
+        source = "a window ends after it starts"
+        proposals.append(
+            Proposal(
+                "expect_column_pair_values_a_to_be_greater_than_b",
+                {"column_A": end, "column_B": start},
+                source,
+            )
+        )
+    return proposals
+
+
+class _Column:
+    """One column of a sample, batch by batch."""
+
+    def __init__(self, name: str, parts: Sequence[pa.ChunkedArray]) -> None:
+        self._name = name
+        self._parts = parts
+        self._all = pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
+        self._valid = self._all.drop_null()
+        self._seen = f"{len(self._all):,} emissions of {len(parts)} batches"
+
+    def nulls(self) -> Iterator[Proposal]:
+        """Not null; or mostly, where most values are there in each batch."""
+        type_, column = "expect_column_values_to_not_be_null", {"column": self._name}
+        if not self._all.null_count:
+            yield Proposal(type_, column, f"none is null in {self._seen}", "warning")
+            return
+        least = min(1 - part.null_count / len(part) for part in self._parts)
+        mostly = math.floor((least - _TENTH) * 100) / 100
+        if mostly >= 0.5:
+            source = f"{least:.2%} at least are not null in {self._seen}"
+            yield Proposal(type_, column | {"mostly": mostly}, source, "warning")
+
+    def values(self) -> Iterator[Proposal]:
+        """A set or a form of texts, a range of numbers."""
+        type_ = self._all.type
+        if not len(self._valid):
+            return
+        if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+            values = pc.unique(self._valid)
+            if len(values) <= MOST_IN_SET and len(values) * _ROWS_PER_VALUE <= len(self._valid):
+                kwargs = {"column": self._name, "value_set": sorted(values.to_pylist())}
+                source = f"{len(values)} values in {self._seen}"
+                yield Proposal("expect_column_values_to_be_in_set", kwargs, source, "warning")
+            else:
+                yield from self.form()
+        elif pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+            yield from self._range()
+
+    def form(self) -> Iterator[Proposal]:
+        """A pattern that all texts have, if it is one that is known."""
+        type_ = self._all.type
+        if not (pa.types.is_string(type_) or pa.types.is_large_string(type_)):
+            return
+        values = pc.unique(self._valid).to_pylist()
+        if len(values) < _LEAST_FOR_PATTERN:
+            return
+        pattern = next((each for each in PATTERNS if all(re.match(each, value) for value in values)), None)
+        if pattern is not None:
+            kwargs = {"column": self._name, "regex": pattern}
+            source = f"all {len(values):,} values in {self._seen}"
+            yield Proposal("expect_column_values_to_match_regex", kwargs, source, "warning")
+
+    def _range(self) -> Iterator[Proposal]:
+        """From the least to the largest value, with a tenth of the distance as room on both sides: not beyond
+        zero, and not above where each batch went higher than the ones before, as times and counters do.
+        """
+        valid = self._valid
+        if pa.types.is_floating(valid.type):
+            valid = valid.filter(pc.invert(pc.is_nan(valid)))
+            if pc.any(pc.is_inf(valid)).as_py():
+                return
+        least, most = pc.min_max(valid).as_py().values()
+        if least is None:
+            return
+        bounds = _with_room(least, most)
+        if self._rises():
+            del bounds["max_value"]
+        source = f"{least} to {most} in {self._seen}"
+        yield Proposal(
+            "expect_column_values_to_be_between", {"column": self._name} | bounds, source, "warning"
+        )
+
+    def _rises(self) -> bool:
+        """Whether each batch, of three or more, went higher than those before."""
+        most = [pc.max(part).as_py() for part in self._parts if part.null_count < len(part)]
+        return len(most) >= 3 and all(one < other for one, other in pairwise(most))
+
+
+def _with_room(least: Any, most: Any) -> dict[str, Any]:
+    """The bounds of a range, as JSON has them: whole where both values are."""
+    is_whole = isinstance(least, int)
+    if is_whole:
+        room = max(1, math.ceil((most - least) * _TENTH))
+        low, high = least - room, most + room
+    else:
+        low, high = float(least), float(most)
+        room = (high - low) * _TENTH or max(abs(high), 1.0) * _TENTH
+        low, high = low - room, high + room
+    if least >= 0:
+        low = max(low, type(low)(0))
+    if most <= 0:
+        high = min(high, type(high)(0))
+    return {"min_value": low, "max_value": high}

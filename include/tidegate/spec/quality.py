@@ -1,0 +1,101 @@
+"""`quality`: which suites a batch has to pass, each over what, and what happens when it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec import names
+from tidegate.spec.mistakes import did_you_mean, listed, mistake
+from tidegate.spec.scope import Model, scope_of
+from tidegate.spec.sinks import OfStage
+
+
+def _known_sink(name: str | None, info: Info) -> str | None:
+    sinks = scope_of(info).sinks
+    if name is None:
+        return name
+    if info.data.get("stage") is not None:
+        raise mistake("`stage` and `sink` are given at once", "Keep one: a sink gets one stage's emissions.")
+    if sinks and name not in sinks:
+        raise mistake(f"there is no sink `{name}`", did_you_mean(name, sinks, f"Write {listed(sinks)}."))
+    return name
+
+
+def _of_a_stage(rows: str, info: Info) -> str:
+    if rows == "state" and info.data.get("sink") is not None:
+        raise mistake("a sink has no state", "Name the stage: `stage: availability`.")
+    return rows
+
+
+class QualityCheck(Model):
+    """A suite, what it is evaluated on, and what its failures do.
+
+    A plan keeps the suite's text beside it, so that each try of a batch meets the same.
+    """
+
+    suite: Annotated[str, AfterValidator(names.check_suite)] = Field(
+        description="The suite's name: that of its file in the folder of expectations, without `.json`."
+    )
+    stage: OfStage = Field(
+        default=None, description="Whose emissions or state it looks at. Null: the last stage's."
+    )
+    sink: Annotated[str | None, AfterValidator(_known_sink)] = Field(
+        default=None, description="The sink, by its name, whose columns it sees. Null: it is of a stage."
+    )
+    of: Annotated[Literal["values", "emissions", "state"], AfterValidator(_of_a_stage)] = Field(
+        default="values",
+        description="`values`: what is emitted, without deletions. `emissions`: deletions as well. "
+        "`state`: the state rows that the batch changed.",
+    )
+    on_failure: Literal["stop", "warn"] = Field(
+        default="stop",
+        description="`stop`: the batch halts, and nothing of it is visible. `warn`: it is told, and goes on.",
+    )
+    _suite_text: str | None = PrivateAttr(default=None)
+
+    @property
+    def suite_text(self) -> str | None:
+        """The suite's file as it was when the batch was planned; None: it is not planned, or by a tidegate
+        that did not keep it.
+        """
+        return self._suite_text
+
+    def planned(self, suite_text: str) -> QualityCheck:
+        """The same, with the suite's text."""
+        copy = self.model_copy()
+        copy._suite_text = suite_text
+        return copy
+
+
+def _checks(written: QualityCheck | tuple[QualityCheck, ...] | None) -> tuple[QualityCheck, ...]:
+    checks = (written,) if isinstance(written, QualityCheck) else written or ()
+    targets = [(check.suite, check.stage, check.sink, check.of) for check in checks]
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
+            fix = "Keep one, or let one look at another stage, sink or `of`."
+            raise mistake(f"the suite `{target[0]}` is evaluated twice on the same", fix)
+    return checks
+
+
+def _form(written: Any) -> str:
+    if written is None:
+        return "none"
+    return "several" if isinstance(written, (list, tuple)) else "one"
+
+
+if TYPE_CHECKING:
+    Quality = tuple[QualityCheck, ...]
+else:
+    Quality = Annotated[
+        Annotated[
+            Annotated[QualityCheck, Tag("one")]
+            | Annotated[tuple[QualityCheck, ...], Tag("several")]
+            | Annotated[None, Tag("none")],
+            Discriminator(_form),
+        ],
+        AfterValidator(_checks),
+    ]
+"""One check or a list of them; always a tuple once it is read, which type checkers do not see."""

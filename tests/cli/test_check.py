@@ -1,0 +1,208 @@
+"""`check`: suites over batches and states that are committed, without Kafka, Spark or a JVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.protocol.aged import Aged
+from tests.protocol.committed import Committed, Row
+from tidegate.cli import cli
+from tidegate.errors import QualityFailed, SettingsInvalid, StateGivenUp
+
+SINKS = "  - {kind: sql, table: newest}"
+POSITIVE = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "m", "min_value": 0}}
+SOME = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}
+
+
+def write_suite(folder: Path, name: str, *expectations: dict[str, Any]) -> None:
+    """In the folder of expectations."""
+    (folder / "expectations").mkdir(exist_ok=True)
+    suite = {"name": name, "expectations": list(expectations)}
+    (folder / "expectations" / f"{name}.json").write_text(json.dumps(suite))
+
+
+def declare(committed: Committed, quality: str) -> None:
+    """Add checks to the pipeline file."""
+    committed.file.write_text(committed.file.read_text() + f"quality: {quality}\n")
+
+
+def run(committed: Committed, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["check", "visitors", *arguments], env=committed.environment)
+
+
+def found(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
+    """What it prints for programs."""
+    rows: list[dict[str, Any]] = json.loads(run(committed, *arguments, "--json").stdout)
+    return rows
+
+
+def batches(folder: Path, *of_batches: list[Row]) -> Committed:
+    made = Committed(folder, SINKS, f"sqlite:///{folder}/sink.db")
+    for seq, rows in enumerate(of_batches, start=1):
+        made.commit(seq, {"second": rows}, used=1)
+    return made
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Committed:
+    """Seven batches; 4 and 6 send something negative, 5 sends nothing."""
+    values = ([("a", 1)], [("a", 2)], [("b", 3)], [("a", -4), ("b", 5)], [], [("a", -6)], [("a", 7)])
+    made = batches(tmp_path, *values)
+    write_suite(tmp_path, "positive", POSITIVE)
+    write_suite(tmp_path, "some", SOME, POSITIVE)
+    return made
+
+
+def test_the_newest_batch_is_checked_by_the_pipelines_own_suites(planted: Committed) -> None:
+    declare(planted, "[{suite: positive}, {suite: some, on_failure: warn}]")
+    result = run(planted)
+    assert result.exit_code == 0, result.output
+    assert "3 of 3 expectations are met in batch 7 of visitors/1" in result.stdout
+    assert [(row["suite"], row["batch"], row["passed"]) for row in found(planted)] == [
+        ("positive", 7, True),
+        ("some", 7, True),
+        ("some", 7, True),
+    ]
+
+
+def test_what_is_not_met_is_shown_with_the_failing_values_and_is_exit_code_2(planted: Committed) -> None:
+    result = run(planted, "--batch", "4", "--suite", "positive")
+    assert isinstance(result.exception, QualityFailed)
+    assert result.exception.exit_code == 2
+    assert all(text in result.stdout for text in ("NOT MET", "1 of 2", "-4", "batch 4 of visitors/1"))
+    (row,) = found(planted, "--batch", "4", "--suite", "positive")
+    assert {name: row[name] for name in ("column", "elements", "unexpected", "sample", "severity")} == {
+        "column": "m",
+        "elements": 2,
+        "unexpected": 1,
+        "sample": [-4],
+        "severity": "critical",
+    }
+
+
+def test_of_a_range_people_see_what_is_not_met_and_programs_all(planted: Committed) -> None:
+    shown = run(planted, "--batch", "2..6", "--suite", "some").stdout
+    assert "7 of 10 expectations are met in batches 2 to 6" in shown
+    assert shown.count("NOT MET") == 3
+    rows = found(planted, "--batch", "2..6", "--suite", "some")
+    assert [(row["batch"], row["type"][:18]) for row in rows if not row["passed"]] == [
+        (4, "expect_column_valu"),
+        (5, "expect_table_row_c"),
+        (6, "expect_column_valu"),
+    ]
+
+
+def test_only_what_is_critical_is_a_failure(planted: Committed) -> None:
+    write_suite(planted.folder, "warned", POSITIVE | {"severity": "warning"})
+    result = run(planted, "--batch", "4", "--suite", "warned")
+    assert (result.exit_code, "NOT MET" in result.stdout) == (0, True)
+
+
+def test_one_expectation_of_a_suite_can_be_asked_for(planted: Committed) -> None:
+    named = ("--suite", "some", "--batch", "4", "--expectation")
+    assert [row["type"] for row in found(planted, *named, SOME["type"])] == [SOME["type"]]
+    assert [row["column"] for row in found(planted, *named, f"{POSITIVE['type']}(m)")] == ["m"]
+    error = run(planted, *named, f"{POSITIVE['type']}(n)").exception
+    assert isinstance(error, SettingsInvalid)
+    assert "No suite has expect_column_values_to_be_between(n)" in str(error)
+
+
+def test_bisect_finds_the_first_batch_whose_own_rows_break_it_and_looks_at_none_after(
+    planted: Committed,
+) -> None:
+    result = run(planted, "--bisect", "--suite", "positive", "--json")
+    document = json.loads(result.stdout)
+    assert (document["first"], document["looked_at"], document["from"], document["to"]) == (4, 4, 1, 7)
+    assert [row["sample"] for row in document["failed"]] == [[-4]]
+    assert isinstance(result.exception, QualityFailed)
+    assert "batch 4 of visitors/1" in str(result.exception)
+    later = json.loads(run(planted, "--bisect", "--suite", "positive", "--batch", "5..", "--json").stdout)
+    assert (later["first"], later["looked_at"]) == (6, 2)
+
+
+def test_bisect_that_finds_none_says_so(planted: Committed) -> None:
+    result = run(planted, "--bisect", "--suite", "positive", "--batch", "..3")
+    assert result.exit_code == 0
+    assert "All expectations are met in batches 1 to 3 of visitors/1 (looked at 3 of 3)" in result.stdout
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> Aged:
+    """Nine batches, each with one key more, and `bad` from batch 6 on. State before batch 3 is given up."""
+    aged = Aged(tmp_path, "  - {kind: table, path: out}")
+    for seq in range(1, 10):
+        aged.batch(seq, keys=["bad"] if seq == 6 else [])
+        if seq == 3:
+            aged.snapshot(3)
+            aged.clean(31)
+    good = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^k"}}
+    write_suite(tmp_path, "good", good)
+    few = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "value.m", "max_value": 8}}
+    write_suite(tmp_path, "few", few)
+    return aged
+
+
+def test_the_whole_state_is_checked_now_or_as_of_a_batch(states: Aged) -> None:
+    (now,) = found(states, "--state", "--suite", "few")
+    assert (now["batch"], now["rows"], now["unexpected"], now["sample"]) == (9, 10, 1, [9])
+    (then,) = found(states, "--state", "--suite", "few", "--batch", "8")
+    assert (then["batch"], then["rows"], then["passed"], then["is_state"]) == (8, 9, True, True)
+
+
+def test_bisect_over_states_halves_down_to_the_batch_that_broke_it(states: Aged) -> None:
+    document = json.loads(run(states, "--state", "--bisect", "--suite", "good", "--json").stdout)
+    assert (document["first"], document["from"], document["to"]) == (6, 3, 9)
+    assert document["looked_at"] <= 4
+    assert [row["sample"] for row in document["failed"]] == [["bad"]]
+
+
+def test_state_that_is_given_up_is_not_looked_at(states: Aged) -> None:
+    error = run(states, "--state", "--suite", "good", "--batch", "..2").exception
+    assert isinstance(error, SettingsInvalid | StateGivenUp)
+    assert found(states, "--state", "--suite", "good", "--batch", "..4")[0]["batch"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ((), "The pipeline file has no quality check"),
+        (("--state", "--suite", "none"), "none.json does not exist"),
+        (("--batch", "9", "--suite", "positive"), "Batch 9 of visitors/1 is not kept"),
+        (("--batch", "x", "--suite", "positive"), "--batch x names no batches"),
+        (("--stage", "first", "--suite", "positive"), "The emissions of the stage first are not kept"),
+        (("--stage", "third", "--suite", "positive"), "had no stage third"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(planted: Committed, arguments: tuple[str, ...], what: str) -> None:
+    error = run(planted, *arguments).exception
+    assert isinstance(error, SettingsInvalid), error
+    assert what in str(error)
+
+
+def test_before_the_first_batch_there_is_nothing_to_check(tmp_path: Path) -> None:
+    made = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
+    write_suite(tmp_path, "positive", POSITIVE)
+    error = run(made, "--suite", "positive").exception
+    assert isinstance(error, SettingsInvalid)
+    assert "has no committed batch yet" in str(error)
+
+
+def test_an_expectation_that_cannot_be_evaluated_says_why_and_is_no_success(planted: Committed) -> None:
+    nowhere = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "none", "min_value": 0}}
+    write_suite(planted.folder, "nowhere", nowhere)
+    result = run(planted, "--suite", "nowhere")
+    assert isinstance(result.exception, QualityFailed)
+    assert "not evaluated" in result.stdout
+    (row,) = found(planted, "--suite", "nowhere")
+    assert "none" in row["error"]
+
+
+def test_nothing_is_written(planted: Committed) -> None:
+    before = sorted(path for path in planted.folder.rglob("*"))
+    run(planted, "--batch", "1..", "--suite", "some")
+    assert sorted(path for path in planted.folder.rglob("*")) == before

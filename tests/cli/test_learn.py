@@ -1,0 +1,117 @@
+"""`quality learn`: a suite from what batches have sent out, which they pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.test_check import found
+from tests.quality.test_builtin_suite import Promised
+from tidegate.cli import cli
+from tidegate.errors import SettingsInvalid
+from tidegate.inspect import learn
+from tidegate.lake import writer as lake_writer
+
+
+def run(made: Promised, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["quality", "learn", "visitors", *arguments], env=made.environment)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Promised:
+    """Ten batches with numbers from 0 to 39, a deletion in each, and a batch that sends nothing."""
+    promised = Promised(tmp_path)
+    for seq in range(1, 10):
+        promised.batch(seq, [*((f"k{seq}-{at}", at) for at in range(40)), ("gone", None)])
+    promised.batch(10, [], read=0, used=0)
+    return promised
+
+
+def suite(made: Promised, name: str = "visitors") -> dict[str, Any]:
+    written: dict[str, Any] = json.loads((made.folder / "expectations" / f"{name}.json").read_text())
+    return written
+
+
+def test_a_suite_is_written_that_each_batch_passes_and_says_where_it_comes_from(made: Promised) -> None:
+    result = run(made)
+    assert result.exit_code == 0, result.output
+    assert "Written:" in result.stdout
+    expectations = {
+        (each["type"], each["kwargs"].get("column")): each for each in suite(made)["expectations"]
+    }
+    assert [type_ for type_, column in expectations if column is None] == [
+        "expect_keys_to_not_be_null",
+        "expect_counts_to_add_up",
+        "expect_equal_neighbours_to_be_absent",
+        "expect_quarantined_share_to_be_at_most",
+        "expect_emitted_share_to_be_as_before",
+    ]
+    values = expectations["expect_column_values_to_be_between", "m"]
+    assert values["kwargs"] == {"column": "m", "min_value": 0, "max_value": 43}
+    assert values["meta"]["learned"] == "0 to 39 in 360 emissions of 9 batches"
+    assert all(each["meta"]["learned"] for each in expectations.values())
+    rows = found(made, "--suite", "visitors", "--batch", "1..10")
+    assert [row for row in rows if not row["passed"]] == []
+    assert len(rows) == 10 * len(expectations)
+
+
+def test_great_expectations_reads_it(made: Promised) -> None:
+    import tidegate.quality.builtin.expectations  # noqa: F401
+    from tidegate.quality.expectations import gx
+
+    run(made, "--suite", "learned")
+    written = suite(made, "learned")
+    read = gx.ExpectationSuite(**{name: written[name] for name in ("name", "expectations", "meta")})
+    assert len(read.expectations) == len(written["expectations"]) > 5
+    assert {each.severity.value for each in read.expectations} == {"critical", "warning"}
+
+
+def test_a_suite_is_never_overwritten_unless_it_is_asked_for(made: Promised) -> None:
+    file = made.folder / "expectations" / "mine.json"
+    file.parent.mkdir()
+    file.write_text("mine")
+    error = run(made, "--suite", "mine").exception
+    assert isinstance(error, SettingsInvalid)
+    assert "--force" in str(error)
+    assert file.read_text() == "mine"
+    assert run(made, "--suite", "mine", "--force").exit_code == 0
+    assert suite(made, "mine")["name"] == "mine"
+
+
+def test_what_does_not_hold_on_what_was_seen_is_left_out_and_told(made: Promised) -> None:
+    made.batch(11, [("a", 1)], read=500)
+    result = run(made, "--batches", "2", "--json")
+    document = json.loads(result.stdout)
+    assert [each["type"] for each in document["refuted"]] == ["expect_counts_to_add_up"]
+    assert "expect_counts_to_add_up" not in {each["type"] for each in suite(made)["expectations"]}
+    assert document["meta"]["learned"] == "1 emissions of the stage second, batches 10 to 11"
+
+
+def test_only_some_row_groups_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_writer, "ROW_GROUP_ROWS", 100)
+    made = Promised(tmp_path)
+    made.batch(1, [(f"k{at:04}", at) for at in range(1000)])
+    manifest = made.app.manifest(made.stream, made.app.ledger.committed(made.stream)[0][1])
+    files, store = manifest.of("outbox", "second"), made.app.lake(made.stream).store
+    parts = list(learn._parts(store, files, 300))
+    assert [part.num_rows for part in parts] == [100, 100, 100]
+    assert [part["value"][0]["m"].as_py() for part in parts] == [0, 300, 600]
+    assert [part.num_rows for part in learn._parts(store, files, 30)] == [30]
+    assert sum(part.num_rows for part in learn._parts(store, files, 10_000)) == 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--stage", "first"), "The emissions of the stage first are not kept"),
+        (("--generation", "7"), "has no committed batch yet"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_said(made: Promised, arguments: tuple[str, ...], what: str) -> None:
+    error = run(made, *arguments).exception
+    assert isinstance(error, SettingsInvalid)
+    assert what in str(error)

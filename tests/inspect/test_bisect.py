@@ -1,0 +1,59 @@
+"""Which batch is the first that is broken: against plain loops."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.inspect import Bisection, first_broken, first_failing
+
+seqs = st.integers(1, 100).flatmap(
+    lambda first: st.integers(0, 200).map(lambda n: list(range(first, first + n)))
+)
+
+
+@given(seqs, st.sets(st.integers(1, 300)))
+def test_of_batches_it_is_the_first_that_fails_by_itself_and_none_after_is_looked_at(
+    batches: list[int], failing: set[int]
+) -> None:
+    looked_at: list[int] = []
+
+    def fails(seq: int) -> bool:
+        looked_at.append(seq)
+        return seq in failing
+
+    found = first_failing(batches, fails)
+    assert found.first == next((seq for seq in batches if seq in failing), None)
+    assert looked_at == [seq for seq in batches if found.first is None or seq <= found.first]
+    assert found.looked_at == len(looked_at)
+
+
+@given(seqs, st.integers(1, 320))
+def test_of_states_it_is_the_one_from_which_on_all_fail_and_few_are_looked_at(
+    batches: list[int], broken: int
+) -> None:
+    looked_at: list[int] = []
+
+    def fails(seq: int) -> bool:
+        looked_at.append(seq)
+        return seq >= broken
+
+    found = first_broken(batches, fails)
+    assert found.first == next((seq for seq in batches if seq >= broken), None)
+    assert found.looked_at == len(looked_at) == len(set(looked_at))
+    assert found.looked_at <= (1 + ceil(log2(len(batches))) if batches else 0)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=50))
+def test_of_states_that_were_mended_it_is_where_one_breaks_after_one_that_does_not(
+    broken: list[bool],
+) -> None:
+    found = first_broken(range(1, len(broken) + 1), lambda seq: broken[seq - 1])
+    if not broken[-1]:
+        assert found == Bisection(None, 1)
+        return
+    assert found.first is not None
+    assert broken[found.first - 1]
+    assert found.first == 1 or not broken[found.first - 2]

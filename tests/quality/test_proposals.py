@@ -1,0 +1,195 @@
+"""What history suggests: it holds on all of what it comes from, and leaves room."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate import core
+from tidegate.quality.builtin.facts import BatchCounts
+from tidegate.quality.builtin.shares import emitted_share_as_before
+from tidegate.quality.proposals import PATTERNS, Proposal, of_columns, of_stage
+
+CHANGE = core.Stage(core.Latest(), core.Change(core.Exact(("x",))), name="out")
+CLOSE = core.Stage(core.Latest(), core.WindowClose(), window=core.Tumbling(10, 0), name="out")
+
+
+def holds(proposal: Proposal, batch: pa.Table) -> bool:
+    """As the expectation says, value by value."""
+    kwargs = proposal.kwargs
+    values = batch[kwargs["column"]].to_pylist()
+    there = [value for value in values if value is not None and value == value]
+    if proposal.type == "expect_column_values_to_not_be_null":
+        return values.count(None) <= len(values) * (1 - kwargs.get("mostly", 1)) + 1e-9
+    if proposal.type == "expect_column_values_to_be_in_set":
+        return set(there) <= set(kwargs["value_set"])
+    if proposal.type == "expect_column_values_to_match_regex":
+        return all(re.match(kwargs["regex"], value) for value in there)
+    least, most = kwargs.get("min_value", -math.inf), kwargs.get("max_value", math.inf)
+    return all(least <= value <= most for value in there)
+
+
+columns = st.one_of(
+    *(
+        st.tuples(st.just(type_), st.just(values))
+        for type_, values in (
+            (pa.int64(), st.integers(-(2**62), 2**62)),
+            (pa.int32(), st.integers(-5, 5)),
+            (pa.float64(), st.floats(width=32)),
+            (pa.decimal128(10, 2), st.decimals(-1000, 1000, places=2, allow_nan=False)),
+            (pa.string(), st.sampled_from(["a", "b", "c"])),
+            (pa.string(), st.from_regex(PATTERNS[1], fullmatch=True)),
+            (pa.string(), st.text(max_size=5)),
+            (pa.bool_(), st.booleans()),
+            (pa.list_(pa.int64()), st.lists(st.integers(0, 3), max_size=2)),
+        )
+    )
+)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_what_is_proposed_of_a_column_holds_on_each_batch_that_it_comes_from(data: st.DataObject) -> None:
+    type_, values = data.draw(columns)
+    nullable = st.one_of(st.none(), *[values] * data.draw(st.integers(1, 9)))
+    chosen = data.draw(st.sampled_from([values, nullable]))
+    batches = [
+        pa.table({"x": pa.array(data.draw(st.lists(chosen, max_size=40)), type_)})
+        for _ in range(data.draw(st.integers(0, 4)))
+    ]
+    for proposal in of_columns(batches, ()):
+        assert proposal.source
+        assert [batch for batch in batches if not holds(proposal, batch)] == [], proposal
+
+
+def proposed(values: list[Any], *more: list[Any], key: bool = False) -> dict[str, Any]:
+    """Type -> its options, of a column with these values in one batch, and more in others."""
+    batches = [pa.table({"x": part}) for part in (values, *more)]
+    proposals = of_columns(batches, ("x",) if key else ())
+    return {each.type: {k: v for k, v in each.kwargs.items() if k != "column"} for each in proposals}
+
+
+NULL, SET = "expect_column_values_to_not_be_null", "expect_column_values_to_be_in_set"
+RANGE, REGEX = "expect_column_values_to_be_between", "expect_column_values_to_match_regex"
+
+
+def test_a_range_has_a_tenth_of_room_but_not_beyond_zero() -> None:
+    assert proposed([3, 100])[RANGE] == {"min_value": 0, "max_value": 110}
+    assert proposed([-100, 100])[RANGE] == {"min_value": -120, "max_value": 120}
+    assert proposed([7])[RANGE] == {"min_value": 6, "max_value": 8}
+    assert proposed([0.5, 1.5])[RANGE] == {"min_value": 0.4, "max_value": 1.6}
+    assert proposed([Decimal("1.00"), Decimal("2.00")])[RANGE] == {"min_value": 0.9, "max_value": 2.1}
+
+
+def test_what_rises_from_batch_to_batch_has_no_upper_bound() -> None:
+    assert proposed([10, 11], [12], [20])[RANGE] == {"min_value": 9}
+    assert "max_value" in proposed([10, 11], [12], [11])[RANGE]
+
+
+def test_what_is_infinite_has_no_range() -> None:
+    assert RANGE not in proposed([1.0, math.inf])
+
+
+def test_few_texts_are_a_set_only_where_each_comes_often() -> None:
+    assert proposed(["good", "stop"] * 5)[SET] == {"value_set": ["good", "stop"]}
+    assert SET not in proposed(["good", "stop"] * 4)
+    assert SET not in proposed([f"{n}x!" for n in range(21)] * 5)
+
+
+@pytest.mark.parametrize(
+    ("form", "pattern"),
+    [
+        ("00000000-0000-4000-8000-0000000000{:02}", PATTERNS[0]),
+        ("2026-01-{:02}", PATTERNS[1]),
+        ("{:05}", PATTERNS[2]),
+        ("item_{}", PATTERNS[4]),
+        ("item {}", None),
+    ],
+)
+def test_a_form_is_proposed_where_it_is_known_and_the_narrowest(form: str, pattern: str | None) -> None:
+    values = [form.format(number) for number in range(1, 31)]
+    assert proposed(values).get(REGEX) == (None if pattern is None else {"regex": pattern})
+
+
+def test_a_column_of_the_key_gets_a_form_but_no_set_and_no_range() -> None:
+    assert set(proposed(["a", "b"] * 50, key=True)) == {NULL}
+    assert set(proposed([1, 2] * 50, key=True)) == {NULL}
+    assert set(proposed([f"k{n}" for n in range(30)], key=True)) == {NULL, REGEX}
+
+
+def test_of_a_column_with_nulls_most_values_are_expected_where_most_are_there() -> None:
+    assert proposed([1, None, 3, 4], [1, 2, 3, 4])[NULL] == {"mostly": 0.65}
+    assert NULL not in proposed([1, None])
+
+
+def test_windows_end_after_they_start_and_times_have_no_range() -> None:
+    rows = pa.table({"timestamp": [5], "window_start": [0], "window_end": [10], "n": [1]})
+    types = {(each.type, each.kwargs.get("column")) for each in of_columns([rows], ())}
+    assert types == {
+        (NULL, "timestamp"),
+        (NULL, "n"),
+        (RANGE, "n"),
+        ("expect_column_pair_values_a_to_be_greater_than_b", None),
+    }
+
+
+def test_no_pattern_takes_long_on_a_text_that_does_not_match() -> None:
+    for pattern in PATTERNS:
+        assert not re.search(r"[+*}]\)[+*{](?!3\})", pattern)  # no repetition of a repetition, but one of 3
+        assert re.match(pattern, "0" * 100_000 + "!") is None
+
+
+def types_of(proposals: list[Proposal]) -> list[str]:
+    return [each.type.removeprefix("expect_") for each in proposals]
+
+
+def test_a_stage_promises_what_its_way_to_emit_does() -> None:
+    always = ["keys_to_not_be_null", "counts_to_add_up"]
+    assert types_of(of_stage(CHANGE, [], drops_late=False)) == [
+        *always,
+        "equal_neighbours_to_be_absent",
+        "quarantined_share_to_be_at_most",
+    ]
+    assert types_of(of_stage(CLOSE, [], drops_late=True)) == [
+        *always,
+        "one_final_per_window_and_key",
+        "quarantined_share_to_be_at_most",
+        "late_share_to_be_at_most",
+    ]
+
+
+def counts(came_in: int, emitted: int, quarantined: int = 0) -> BatchCounts:
+    return BatchCounts(came_in, came_in - quarantined, quarantined, 0, 0, emitted, emitted)
+
+
+@pytest.mark.parametrize(("quarantined", "bound"), [(0, 0.01), (3, 0.01), (12, 0.024), (700, 1.0)])
+def test_a_share_has_twice_the_room_and_one_percent_at_least(quarantined: int, bound: float) -> None:
+    proposals = of_stage(CHANGE, [counts(1000, 1, quarantined), counts(1000, 1)], drops_late=False)
+    (share,) = (each for each in proposals if "quarantined" in each.type)
+    assert share.kwargs == {"max_share": bound}
+
+
+@given(st.lists(st.builds(counts, st.integers(0, 300), st.integers(0, 300)), max_size=40))
+def test_the_emitted_share_is_proposed_so_that_each_batch_of_the_history_meets_it(
+    history: list[BatchCounts],
+) -> None:
+    found = [each for each in of_stage(CHANGE, history, False) if "emitted" in each.type]
+    for proposal in found:
+        for at, now in enumerate(history):
+            before = history[max(0, at - 20) : at][::-1]
+            assert emitted_share_as_before(now, before, **proposal.kwargs).passed
+
+
+def test_a_steady_share_is_proposed_and_one_batch_in_a_row_of_few_is_not() -> None:
+    steady = [counts(1000, 200 + at % 7) for at in range(12)]
+    assert "emitted_share_to_be_as_before" in types_of(of_stage(CHANGE, steady, False))
+    assert "emitted_share_to_be_as_before" not in types_of(of_stage(CHANGE, steady[:5], False))
+    wild = [counts(1000, 0) for _ in range(7)] + [counts(1000, 900)]
+    assert "emitted_share_to_be_as_before" not in types_of(of_stage(CHANGE, wild, False))

@@ -1,0 +1,78 @@
+"""`quality`: one check or a list, each over a stage's emissions or state, or what a sink gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COUNT, edited, good, made, problems, refused
+from tests.spec.test_compiled import assert_same
+from tidegate.spec import QualityCheck
+
+STOP = ("quality:\n  suite: availability\n  on_failure: stop\n", "")
+TWO = {"sinks": [{"kind": "kafka", "topic": "out", "stage": "s0"}, {"kind": "table"}]}
+
+
+def checked(*checks: dict[str, Any]) -> Any:
+    return made({}, COUNT, quality=[*checks], **TWO)
+
+
+def test_a_check_that_is_written_alone_is_a_list_of_one() -> None:
+    assert good().quality == (QualityCheck(suite="availability", on_failure="stop"),)
+
+
+@pytest.mark.parametrize("nothing", ["", "quality: null\n", "quality: []\n"])
+def test_without_a_check_there_is_none(nothing: str) -> None:
+    assert good((STOP[0], nothing)).quality == ()
+
+
+def test_a_check_is_of_the_last_stage_unless_it_names_another_or_a_sink() -> None:
+    pipeline = checked({"suite": "a"}, {"suite": "b", "stage": "s0"}, {"suite": "c", "sink": "kafka:out"})
+    assert [pipeline.checked_stage(check).name for check in pipeline.quality] == ["s1", "s0", "s0"]
+    assert [pipeline.checked_sink(check) for check in pipeline.quality] == [None, None, pipeline.sinks[0]]
+
+
+def test_the_emissions_of_a_stage_with_a_check_are_written_though_no_sink_gets_them() -> None:
+    inner, state = {"suite": "a", "stage": "s0"}, {"suite": "a", "stage": "s0", "of": "state"}
+    sinks = [{"kind": "table"}]
+    assert made({}, COUNT, sinks=sinks).published_stages == ("s1",)
+    assert made({}, COUNT, sinks=sinks, quality=inner).published_stages == ("s0", "s1")
+    assert made({}, COUNT, sinks=sinks, quality=state).published_stages == ("s1",)
+
+
+def test_the_suite_of_a_planned_check_stays_with_it() -> None:
+    pipeline = checked({"suite": "a"}, {"suite": "b", "stage": "s0", "of": "state", "on_failure": "warn"})
+    planned = tuple(check.planned('{"name": "a"}') for check in pipeline.quality)
+    assert_same(pipeline)
+    assert_same(pipeline.model_copy(update={"quality": planned}))
+    assert [check.suite_text for check in planned] == ['{"name": "a"}'] * 2
+    assert planned[0] != pipeline.quality[0]
+
+
+@pytest.mark.parametrize(
+    ("check", "field", "message"),
+    [
+        ({"stage": "s2"}, "quality.0.stage", "there is no stage `s2`"),
+        ({"sink": "kafka:in"}, "quality.0.sink", "there is no sink `kafka:in`"),
+        ({"stage": "s0", "sink": "table"}, "quality.0.sink", "`stage` and `sink` are given at once"),
+        ({"sink": "table", "of": "state"}, "quality.0.of", "a sink has no state"),
+        ({"of": "rows"}, "quality.0.of", "'rows' is not known"),
+        ({"suit": "b"}, "quality.0.suit", "unknown field `suit`"),
+    ],
+)
+def test_what_a_check_cannot_be_of_is_a_mistake(check: dict[str, Any], field: str, message: str) -> None:
+    (found,) = refused({}, COUNT, quality=[{"suite": "a", **check}], **TWO)
+    assert (found[0], message in found[1]) == (field, True), found
+    assert found[2]
+
+
+def test_a_suite_is_evaluated_once_on_the_same() -> None:
+    (found,) = refused(quality=[{"suite": "a"}, {"suite": "a"}, {"suite": "a", "of": "state"}])
+    assert found[:2] == ("quality", "the suite `a` is evaluated twice on the same")
+
+
+def test_a_mistake_in_a_list_has_the_line_of_its_check() -> None:
+    text = edited((STOP[0], "quality:\n  - suite: availability\n  - suite: b\n    of: levels\n"))
+    (found,) = problems(text)
+    assert found[:2] == (35, "quality.1.of")
