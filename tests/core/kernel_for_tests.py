@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tests.core.model import Batch, Buffered, Emission, Record
 from tests.core.model.grammar import Settings
-from tests.core.model.records import Partition
+from tests.core.model.records import Partition, Refused
 from tests.core.model.strategies import Case
 from tests.core.model.values import selected
 from tests.core.rows_for_tests import key_hash
@@ -51,7 +51,10 @@ def pipeline_of(case: Case, source: Mapping[str, Any]) -> Pipeline:
 def stage_of(case: Case, source: Mapping[str, Any]) -> core.Stage:
     """The stage as the kernel takes it, by way of a pipeline file."""
     pipeline = pipeline_of(case, source)
-    return kernel_stage(pipeline, pipeline.stages[0])
+    expectations = tuple(
+        core.RowExpectation(each.type, each.columns, each.options) for each in case.expectations
+    )
+    return replace(kernel_stage(pipeline, pipeline.stages[0]), expectations=expectations)
 
 
 @dataclass
@@ -67,6 +70,7 @@ class Kernel:
     compacting: bool = False
     source: Mapping[str, Any] = field(default_factory=lambda: _SOURCE)
     emissions: list[Emission] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     state: list[dict[str, Any]] = field(default_factory=list)
     times: dict[Partition, int] = field(default_factory=dict)
@@ -171,6 +175,8 @@ class Kernel:
                     emitted.append(row)
                 elif row["kind"] == core.STATE:
                     changed.append({name: row[name] for name in self.schema.names if name in row})
+                elif row["kind"] == core.REFUSED:
+                    self.refused.append(_refused(row))
                 elif row["kind"] == core.COUNTS:
                     self.counts.update(json.loads(row["counts"]))
         self.state += [{**row, "updated_seq": self.seq} for row in changed]
@@ -211,6 +217,11 @@ def _window(row: dict[str, Any]) -> tuple[int, int] | None:
 
 def _emission(row: dict[str, Any]) -> Emission:
     return Emission(row["key"], row["value"], row["timestamp"], _window(row), row["reason"], row["at"])
+
+
+def _refused(row: dict[str, Any]) -> Refused:
+    position = (row["topic"], row["partition"], row["offset"])
+    return Refused(row["key"], row["value"], row["timestamp"], _window(row), position)
 
 
 def _by_position(record: Record) -> tuple[str, int, int, int]:

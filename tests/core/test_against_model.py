@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.core import kafka_streams
 from tests.core.kernel_for_tests import Kernel
 from tests.core.model import Batch, BufferFull, Emission, Model
-from tests.core.model.records import Record
+from tests.core.model.records import Record, Refused
 from tests.core.model.strategies import Case, cases, cut, histories, logs
 from tests.core.model.values import same
 from tests.examples import examples
@@ -24,8 +24,9 @@ from tidegate import errors
 COUNTED = (
     "used", "deduplicated", "expired-window-record-drop", "late-record-drop", "tombstones", "filtered",
     "idempotent-update-skip", "intermediate-result-suppression", "buffer-evict",
-    "keys-in-several-partitions",
+    "keys-in-several-partitions", "refused",
 )  # fmt: skip
+Out = TypeVar("Out", Emission, Refused)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,15 +57,15 @@ def counted(counts: Counter[str]) -> dict[str, int]:
     }
 
 
-def by_key(emissions: Iterable[Emission], ordered: bool = True) -> dict[str, list[Emission]]:
+def by_key(emissions: Iterable[Out], ordered: bool = True) -> dict[str, list[Out]]:
     """Where a key's entries belong to several partitions, `ordered` is False: they have no common order."""
-    found: dict[str, list[Emission]] = {}
+    found: dict[str, list[Out]] = {}
     for each in sorted(emissions, key=lambda each: each.key):
         found.setdefault(each.key, []).append(each)
     return found if ordered else {key: sorted(out, key=repr) for key, out in found.items()}
 
 
-def plain(emission: Emission) -> dict[str, Any]:
+def plain(emission: Emission | Refused) -> dict[str, Any]:
     """An emission, to be compared by `same`: NaN equals NaN, and 0.0 equals -0.0."""
     return dict(vars(emission))
 
@@ -74,6 +75,10 @@ def assert_alike(kernel: Kernel, model: Model, ordered: bool) -> None:
     for key in sorted(emitted.keys() | expected.keys()):
         left, right = emitted.get(key, []), expected.get(key, [])
         assert same([*map(plain, left)], [*map(plain, right)]), f"{key}: {left} instead of {right}"
+    refused = by_key(kernel.refused, ordered), by_key(model.refused, ordered)
+    assert [*refused[0]] == [*refused[1]]
+    for left, right in zip(*(itertools.chain(*each.values()) for each in refused), strict=True):
+        assert same(plain(left), plain(right)), f"{left} instead of {right}"
     assert counted(kernel.counts) == counted(model.counts)
     assert kernel.counts["emitted-tombstones"] == [each.value for each in model.emissions].count(None)
     assert kernel.buffered() == model.buffered()

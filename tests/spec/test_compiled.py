@@ -16,7 +16,14 @@ from tidegate import __version__
 from tidegate.core.condition import Condition
 from tidegate.core.condition.compiler import compiled
 from tidegate.errors import PipelineInvalid, PlanUnreadable
-from tidegate.spec import Pipeline, load_cases, load_pipeline, parse_case_pipeline, parse_pipeline
+from tidegate.spec import (
+    Pipeline,
+    load_cases,
+    load_pipeline,
+    parse_case_pipeline,
+    parse_pipeline,
+    with_suites,
+)
 from tidegate.spec import compiled as compiled_form
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.document import FORMAT, stage_names
@@ -62,6 +69,23 @@ def test_the_pipeline_of_every_case_survives_being_compiled() -> None:
         assert_same(pipeline)
 
 
+SUITE = json.dumps(
+    {
+        "name": "availability",
+        "expectations": [
+            {
+                "type": "expect_column_values_to_be_between",
+                "kwargs": {"column": "price", "min_value": 0.5, "max_value": 9, "strict_max": True},
+            },
+            {
+                "type": "expect_column_values_to_be_in_set",
+                "kwargs": {"column": "name", "value_set": ["a", None, "b"]},
+            },
+        ],
+    }
+)
+
+
 def with_everything() -> dict[str, Pipeline]:
     """What between them has every class of the grammar."""
     windows: list[dict[str, Any]] = [{"tumbling": "1h"}, {"session": "5m", "grace": "1m"}]
@@ -91,7 +115,10 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.MonkeyPatch) -> None:
     on_assets = GOOD.replace('"*/5 * * * *"', "{assets: [orders]}", 1)
-    pipelines = [*with_everything().values(), parse_pipeline(on_assets, "p.yaml")]
+    refusing = parse_pipeline(GOOD.replace("on_failure: stop", "on_failure: quarantine"), "p.yaml")
+    refusing = with_suites(refusing, lambda _: SUITE)
+    assert len(refusing.quality[0].row_expectations) == 2
+    pipelines = [*with_everything().values(), parse_pipeline(on_assets, "p.yaml"), refusing]
     for pipeline in pipelines:
         assert_same(pipeline)
     written = "".join(map(compile_pipeline, pipelines))

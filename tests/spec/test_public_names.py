@@ -70,7 +70,9 @@ def test_the_public_names_are_these() -> None:
         "read_compiled",
         "require_trusted",
         "stream_in_broken_file",
+        "suite_text",
         "with_digests",
+        "with_suites",
     ]
 
 

@@ -153,6 +153,8 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
         "filtered by where": counts.get("filtered", 0),
         "emitted": counts.get("emitted", 0),
     }
+    if counts.get("refused"):
+        names["quarantined by an expectation"] = counts["refused"]
     if counts.get("emitted-too-large"):
         names["quarantined as too large to send"] = counts["emitted-too-large"]
     if counts.get("emitted-refused-timestamp"):

@@ -7,6 +7,7 @@ import random
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tidegate.engine.replay_outcome import Emitted, Fate, Outcome
 from tidegate.engine.session import open_session
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
 from tidegate.settings import Settings
-from tidegate.spec import Case, load_cases, load_pipeline, parse_input
+from tidegate.spec import Case, Pipeline, load_cases, load_pipeline, parse_input, suite_text, with_suites
 
 _SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -37,18 +38,19 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
         spark = open_session(settings.spark_master, settings.spark_memory)
         for file in files:
             progress(f"{file.name}")
-            results += [
-                _result(file, case, differences(spark, case, cuts, seed)) for case in load_cases(file)
+            cases = [
+                replace(case, pipeline=_with_suites(case.pipeline, settings)) for case in load_cases(file)
             ]
+            results += [_result(file, case, differences(spark, case, cuts, seed)) for case in cases]
     _report(results, as_json, time.monotonic() - began)
 
 
 def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
-    loaded = load_pipeline(pipeline)
+    settings = Settings.from_environment()
+    loaded = _with_suites(load_pipeline(pipeline), settings)
     text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
     case_input = parse_input(text, str(input_file), loaded)
-    settings = Settings.from_environment()
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
         spark = open_session(settings.spark_master, settings.spark_memory)
@@ -58,6 +60,19 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
         raise outcome.error
     show_lines([_line(emission) for emission in outcome.emissions])
     err.print(json.dumps(outcome.counts, sort_keys=True), markup=False, highlight=False)
+
+
+def _with_suites(pipeline: Pipeline, settings: Settings) -> Pipeline:
+    """The pipeline with the suites that hold rows back, where a case has not given them. Raises
+    SettingsInvalid."""
+    missing = {
+        check.suite
+        for check in pipeline.quality
+        if check.on_failure == "quarantine" and check.suite_text is None
+    }
+    return with_suites(
+        pipeline, lambda name: suite_text(settings.expectations, name) if name in missing else None
+    )
 
 
 def _line(emission: Emitted) -> dict[str, Any]:
@@ -155,6 +170,7 @@ def against_expectation(case: Case, outcome: Outcome) -> list[str]:
         "quarantined": (expect.quarantined, "quarantined"),
         "deduplicated": (expect.deduplicated, "deduplicated"),
         "suppressed": (expect.suppressed, "idempotent-update-skip"),
+        "refused": (expect.refused, "refused"),
         "late_dropped": (expect.late_dropped, "late-record-drop"),
     }
     for name, (expected, metric) in counted.items():

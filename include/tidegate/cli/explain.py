@@ -23,6 +23,7 @@ _WHY = {
     "heartbeat": "unchanged, but the last emission is a heartbeat ago",
     "suppressed": "not emitted: the same as what last went out",
     "filtered": "not emitted: `where` does not let it through",
+    "refused": "not emitted: it breaks an expectation (`tidegate quarantine list` has the value)",
     "held": "not emitted yet: held back",
     "repeated": "dropped: was applied before",
     "late": "dropped: its window is over",
@@ -38,7 +39,9 @@ _WHY = {
     "drained": "drained by hand",
     "merged": "taken back: its session is part of a longer one now",
 }
-_WHAT = {"record": "came in", "emission": "went out", "quarantined": "quarantined"}
+_WHAT = {"record": "came in", "emission": "went out", "refused": "was refused", "quarantined": "quarantined"}
+
+_OTHERWISE = {"quarantined": "not usable", "refused": "in quarantine: it breaks these expectations"}
 
 
 def explain(
@@ -148,7 +151,7 @@ def _rows(events: Sequence[TraceEvent]) -> list[dict[str, Any]]:
             "value": event.value,
             "was known": _known_entries(event) if event.what == "record" else "",
             "decision": event.fate,
-            "which means": _WHY.get(event.fate, "not usable" if event.what == "quarantined" else ""),
+            "which means": _WHY.get(event.fate, _OTHERWISE.get(event.what, "")),
         }
         for event in events
     ]

@@ -8,6 +8,7 @@ from tidegate.core.counts import Counts, outgoing
 from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimit, Update, WindowClose
 from tidegate.core.envelope import Envelope, KeyColumn
 from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
+from tidegate.core.expectation import RowExpectation
 from tidegate.core.gone import live_rows_suffice
 from tidegate.core.kernel import decide, order
 from tidegate.core.metrics import metrics, running_totals
@@ -21,6 +22,7 @@ from tidegate.core.rows import (
     FUTURE_MS,
     QUARANTINED,
     RECORD,
+    REFUSED,
     STATE,
     TRACE,
     input_schema,
@@ -37,6 +39,7 @@ __all__ = [
     "FUTURE_MS",
     "QUARANTINED",
     "RECORD",
+    "REFUSED",
     "STATE",
     "TRACE",
     "Aggregate",
@@ -59,6 +62,7 @@ __all__ = [
     "Once",
     "PriorState",
     "Reduce",
+    "RowExpectation",
     "Satisfies",
     "Serialized",
     "Session",

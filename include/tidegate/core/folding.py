@@ -225,14 +225,18 @@ class Folding:
         output = self._values.output(accumulator)
         newest = timestamp if self._newest_only or timestamp > entry.timestamp else entry.timestamp
         passes = self._passes(row, entry, output)
-        reason = self._emit.on_record(entry, output, newest, self._gate.same) if passes else None
-        fate = reason or (self._emit.suppressed if passes else "filtered")
+        refusal = self._gate.refusal(entry, output) if passes else None
+        is_candidate = passes and refusal is None
+        reason = self._emit.on_record(entry, output, newest, self._gate.same) if is_candidate else None
+        fate = reason or (self._emit.suppressed if is_candidate else "refused" if passes else "filtered")
         if reason is not None or not self._forgets_suppressed:
             self._advance(entry, row, accumulator, timestamp)
         if reason is not None:
             self._send(entry, output, now, waited=False, reason=reason)
         elif not passes:
             self._counts["filtered"] += 1
+        elif refusal is not None:
+            self._outcome.refuse(entry, row, output, newest, refusal)
         elif fate == "suppressed" and output is not None:
             self._counts["idempotent-update-skip"] += 1
         if self._entries.expire and (entry.due == NEVER or (self._emit.expires and reason is not None)):
@@ -314,7 +318,8 @@ class Folding:
     # going out
 
     def _flush(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
-        """Emit what is held back, if it is anything to consumers and passes `where`, and empty the buffer.
+        """Emit what is held back, if it is anything to consumers, passes `where` and is as expected, and
+        empty the buffer.
 
         `at`: the epoch ms at which this counts as having happened; `waited`: a timer did it that was still to
         come when it was set. Raises what values can cause (`RECORD_ERRORS`).
@@ -322,6 +327,8 @@ class Folding:
         output = self._values.output(entry.accumulator)
         if not self._gate.passes(entry, output):
             self._counts["filtered"] += 1
+        elif (refusal := self._gate.refusal(entry, output)) is not None:
+            self._outcome.refuse(entry, entry.row, output, entry.timestamp, refusal)
         elif output is not None or entry.emitted is not None:
             self._send(entry, output, at, waited, reason)
         if self._empties:

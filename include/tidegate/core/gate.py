@@ -1,18 +1,23 @@
-"""What a stage asks of an output before it goes out: does it pass `where`, is it the same as the last one."""
+"""What a stage asks of an output before it goes out: does it pass `where`, is it as expected, is it the same
+as the last one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.core.condition.compiler import KEY
+from tidegate.core.condition.values import Unfit
 from tidegate.core.emit import Change, Sameness
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.equivalence import digest
+from tidegate.core.expectation import refusal
 from tidegate.core.reduce import Values
 from tidegate.core.stage import Stage
+from tidegate.errors import ConditionFailed
 
 
 class Gate:
@@ -28,14 +33,19 @@ class Gate:
         if change is not None:
             self.same = self._same_hash if change.hashed else change.equivalence.bind(values)
         self._where = stage.where
+        self._expectations = stage.expectations
         self._values = values
         self._names = [field.name for field in output]
         self._fields: list[tuple[str, Callable[[Any], Any]]] = []
         if stage.where is not None:
-            self._fields = self._readers()
+            self._fields = self._readers(self._names)
+        self._expected: list[tuple[str, Callable[[Any], Any]]] = []
+        if stage.expectations:
+            expected = {name for each in stage.expectations for name in each.columns}
+            self._expected = self._readers([name for name in self._names if name in expected])
 
-    def _readers(self) -> list[tuple[str, Callable[[Any], Any]]]:
-        return [(name, self._values.field(name)) for name in self._names]
+    def _readers(self, names: Sequence[str]) -> list[tuple[str, Callable[[Any], Any]]]:
+        return [(name, self._values.field(name)) for name in names]
 
     def passes(self, entry: Entry, output: Any) -> bool:
         """Whether `where` is true of an output, and of its entry's key and window; null is not true.
@@ -44,11 +54,19 @@ class Gate:
         """
         if self._where is None or output is None:
             return True
-        row = {name: read(output) for name, read in self._fields}
-        row[KEY] = entry.key
-        if entry.window is not None:
-            row["window_start"], row["window_end"] = entry.window
-        return self._where.evaluate(row) is True
+        return self._where.evaluate(_row(self._fields, entry, output)) is True
+
+    def refusal(self, entry: Entry, output: Any) -> str | None:
+        """The expectations that an output breaks, as people call them; None: it may go out, as deletions may.
+
+        Raises ConditionFailed where the key cannot be read.
+        """
+        if not self._expectations or output is None:
+            return None
+        try:
+            return refusal(self._expectations, _row(self._expected, entry, output))
+        except Unfit as unfit:
+            raise ConditionFailed(f"An expectation has no result: {unfit.what}", unfit.fix) from None
 
     def described(self, entry: Entry) -> dict[str, Any]:
         """An entry's state for people: its window, what it last emitted, how many records it holds back, and
@@ -56,7 +74,7 @@ class Gate:
         """
         emitted = entry.emitted
         if emitted is not None and not self.hashed:
-            emitted = {name: read(emitted) for name, read in self._readers()}
+            emitted = {name: read(emitted) for name, read in self._readers(self._names)}
         description = {"window": entry.window, "emitted": emitted, "held": entry.pending or None}
         if entry.due != NEVER:
             description["due"] = entry.due
@@ -69,6 +87,15 @@ class Gate:
     def _same_hash(self, last: Any, now: Any, last_ms: int, now_ms: int) -> bool:
         assert self._digest is not None
         return bool(last == self._digest(now, now_ms))
+
+
+def _row(fields: Sequence[tuple[str, Callable[[Any], Any]]], entry: Entry, output: Any) -> dict[str, Any]:
+    """What conditions and expectations see: these columns of an output, and its entry's key and window."""
+    row = {name: read(output) for name, read in fields}
+    row[KEY] = entry.key
+    if entry.window is not None:
+        row["window_start"], row["window_end"] = entry.window
+    return row
 
 
 def _seen(output: Any, timestamp: int) -> str:

@@ -12,7 +12,7 @@ from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.quarantine import pass_through, with_reasons
 from tidegate.core.reduce import Values
-from tidegate.core.rows import EMISSION, STATE, TRACE, fill
+from tidegate.core.rows import EMISSION, REFUSED, STATE, TRACE, fill
 
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 # a plain tuple each: there may be one per record
@@ -39,6 +39,15 @@ class _State(NamedTuple):
     flushed_at: int | None = None
 
 
+class _Refused(NamedTuple):
+    row: int
+    value: Any
+    timestamp: int
+    reason: str
+    window_start: int | None
+    window_end: int | None
+
+
 class _Trace(NamedTuple):
     row: int
     reason: str
@@ -57,6 +66,7 @@ class Outcome:
         self._emissions: list[tuple[Any, ...]] = []
         self._states: list[_State] = []
         self._traces: list[_Trace] = []
+        self._refused: list[_Refused] = []
         self._quarantined: list[tuple[int, str]] = []
 
     def emit(self, entry: Entry, value: Any, timestamp: int, at: int, waited: bool, reason: str) -> None:
@@ -66,16 +76,23 @@ class Outcome:
         start, end = entry.window or (None, None)
         self._emissions.append((entry.row, value, timestamp, at, waited, reason, ordinal, start, end))
 
+    def refuse(self, entry: Entry, row: int, value: Any, timestamp: int, reason: str) -> None:
+        """Keep a value in that would have gone out: it has come to this with the record in `row`."""
+        start, end = entry.window or (None, None)
+        self._refused.append(_Refused(row, value, timestamp, reason, start, end))
+
     def quarantine(self, row: int, reason: str) -> None:
         """Put a record aside."""
         self._quarantined.append((row, reason))
 
     def savepoint(self, key: str) -> Callable[[], None]:
-        """What takes back all that the key lets out from here on."""
+        """What takes back all that the key lets out, or has refused, from here on."""
         emissions, ordinal = len(self._emissions), self._ordinals.get(key, 0)
+        refused = len(self._refused)
 
         def roll_back() -> None:
             del self._emissions[emissions:]
+            del self._refused[refused:]
             self._ordinals[key] = ordinal
 
         return roll_back
@@ -123,6 +140,9 @@ class Outcome:
         if self._states:
             counts["state-rows-changed"] += len(self._states)
             yield self._as_rows(STATE, self._columns(_State._fields, self._states))
+        if self._refused:
+            counts["refused"] += len(self._refused)
+            yield self._as_rows(REFUSED, self._columns(_Refused._fields, self._refused))
         if self._quarantined:
             places, reasons = zip(*self._quarantined, strict=True)
             rows = self._rows.take(pa.array(places, pa.int64()))

@@ -37,8 +37,9 @@ emitted_timestamp  int64           timestamp of what last went out
 flushed_at         int64           when it was last flushed, where the next flush depends on it
 =================  ==============  ================================================================
 
-Out of it come rows of `output_schema`: of kind STATE (entries that changed), EMISSION, QUARANTINED, TRACE
-(when asked for), and last one row of kind COUNTS whose `counts` is a JSON object.
+Out of it come rows of `output_schema`: of kind STATE (entries that changed), EMISSION, REFUSED (values that
+break an expectation, which is their `reason`), QUARANTINED, TRACE (when asked for), and last one row of kind
+COUNTS whose `counts` is a JSON object.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from tidegate.core.stage import Stage
 
-STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE = range(6)
+STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED = range(7)
 
 FUTURE_MS = 24 * 60 * 60 * 1000
 """A record whose timestamp is more than this in the future is not believed (quarantined)."""

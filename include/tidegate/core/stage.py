@@ -9,6 +9,7 @@ from typing import Literal
 
 from tidegate.core.condition import Condition
 from tidegate.core.emit import Change, Emit, Once
+from tidegate.core.expectation import RowExpectation
 from tidegate.core.reduce import Collect, Latest, Reduce
 from tidegate.core.windows import Window
 
@@ -30,8 +31,9 @@ class Stage:
     """How records fold into a value, and when that goes out. A buffer without `bound` may grow.
 
     `on_error`: what becomes of a record that cannot be folded in, tested or compared; under `quarantine` the
-    rows' `input` has to hold it. `name` is for messages. `tells_before`: each emission has in `emitted` what
-    it replaces; only where the stage `remembers_emitted`.
+    rows' `input` has to hold it. `expectations`: a value that breaks one of them is refused: it does not go
+    out, and leaves the kernel as a row of its own. `name` is for messages. `tells_before`: each emission has
+    in `emitted` what it replaces; only where the stage `remembers_emitted`.
     """
 
     reduce: Reduce
@@ -42,6 +44,7 @@ class Stage:
     deduplicate: Literal["offset", "root", "none"] = "offset"
     bound: Bound | None = None
     on_error: Literal["stop", "quarantine"] = "stop"
+    expectations: tuple[RowExpectation, ...] = ()
     name: str = ""
     tells_before: bool = False
 

@@ -37,12 +37,13 @@ class TraceEvent:
     A `record` came in: `value` is what the stage selects of it, `fate` what became of it, and `known` what
     was known before, a mapping for each entry (`window`, what was last `emitted`, how many records were
     `held`, when it was `due`). An `emission` went out: `value` is what did (None: a deletion), `fate` the
-    reason. A `quarantined` record has the reason as its fate. `source` is the record's position; `timestamp`,
-    and `at`, when it happened, are epoch ms.
+    reason. A `refused` value would have gone out, and breaks the expectations that are its fate; it is in
+    quarantine. A `quarantined` record has the reason as its fate. `source` is the record's position;
+    `timestamp`, and `at`, when it happened, are epoch ms.
     """
 
     stage: str
-    what: Literal["record", "emission", "quarantined"]
+    what: Literal["record", "emission", "refused", "quarantined"]
     source: Position
     timestamp: int | None
     at: int | None
@@ -120,13 +121,14 @@ class Explanation(Computation):
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[TraceEvent]:
-    """Quarantined records, then each emission after the record that its value is from; before all, if an
-    earlier batch had that."""
+    """Quarantined records, then each emission, or refused value, after the record that it is from; before
+    all, if an earlier batch had that."""
     unusable = [_quarantined(pass_, row) for row in rows if row["kind"] == core.QUARANTINED]
     records = [_record(pass_, row) for row in rows if row["kind"] == core.TRACE]
     emitted = sorted(
         (row for row in rows if row["kind"] == core.EMISSION), key=lambda row: int(row["ordinal"])
     )
+    emitted += [row for row in rows if row["kind"] == core.REFUSED]
     places = {record.source: place for place, record in enumerate(records)}
     events = list(enumerate(records))
     events += [(places.get(event.source, -1), event) for event in (_emission(pass_, row) for row in emitted)]
@@ -152,8 +154,9 @@ def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
 def _emission(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
     window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
     value = None if row["value"] is None else json.loads(row["value"])
+    what: Literal["emission", "refused"] = "emission" if row["kind"] == core.EMISSION else "refused"
     return TraceEvent(
-        pass_.name, "emission", _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
+        pass_.name, what, _source(row), row["timestamp"], row["at"], value, row["reason"], window=window
     )
 
 

@@ -140,7 +140,7 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
 
 
 def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:
-    """Outbox rows that cannot go out, in the form of unusable input (`formats.INPUT`)."""
+    """Rows of keys and values that do not go out, in the form of unusable input (`formats.INPUT`)."""
     columns = [
         rows.column(KEY).cast(pa.binary()),
         json_texts(rows.column(VALUE)).cast(pa.binary()),

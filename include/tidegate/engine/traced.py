@@ -66,6 +66,8 @@ class TracedTask:
         kind = decided.column("kind")[0].as_py() if "kind" in decided.schema.names else core.EMISSION
         if kind == core.TRACE:
             self._keep(kind, self._of_key(decided), decided)
+        elif kind == core.REFUSED:
+            self._keep(kind, pc.equal(decided.column("key"), self._output.key), decided)
         elif kind == core.QUARANTINED:
             keys = pc.struct_field(decided.column("input"), "key")
             self._keep(kind, pc.equal(keys, self._output.key.encode()), decided)

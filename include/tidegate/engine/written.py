@@ -17,6 +17,7 @@ from tidegate.engine.outbox import COUNTED, OutboxFormat, refused_input
 from tidegate.engine.reports import TaskReport
 from tidegate.engine.state import to_stored
 from tidegate.engine.task_rows import forwarded, quarantine_rows
+from tidegate.formats.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class WrittenTask:
             core.STATE: self._state,
             core.EMISSION: self._emissions,
             core.QUARANTINED: self._quarantined,
+            core.REFUSED: self._refused,
             core.COUNTS: self._counted,
         }
 
@@ -82,6 +84,13 @@ class WrittenTask:
 
     def _quarantined(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._writers.write("quarantine", quarantine_rows(rows, rows.column("input"), self._output.seq))
+        yield from ()
+
+    def _refused(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Values that break an expectation."""
+        reasons = pc.binary_join_element_wise(str(Reason.EXPECTATION), rows.column("reason"), ": ")
+        inputs = refused_input(rows, reasons)
+        self._writers.write("quarantine", quarantine_rows(rows, inputs, self._output.seq))
         yield from ()
 
     def _counted(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -40,6 +40,10 @@ class Reason(str, Enum):
     CONDITION_FAILED = core.CONDITION_FAILED, "A stage's `where` or `equal: sql` has no answer for it."
     RECORD_FAILED = core.RECORD_FAILED, "A stage cannot fold it in, or keep its value."
     FUNCTION_FAILED = core.FUNCTION_FAILED, "A stage's `python` function raised on it, or gave no answer."
+    EXPECTATION = (
+        "expectation",
+        "Not a record but a value that breaks an expectation; behind a colon stands which.",
+    )
     TOO_LARGE = "too_large", "Not a record but an emission, larger than a Kafka sink takes."
     REFUSED_TIMESTAMP = (
         "refused_timestamp",

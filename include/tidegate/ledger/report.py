@@ -15,7 +15,7 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 SUPPRESSED = ("idempotent-update-skip", "intermediate-result-suppression", "filtered")
 """Values that a stage had and did not emit: unchanged, replaced while they waited, refused by `where`."""
 
-QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp")
+QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp", "refused")
 """What is counted under these names is in quarantine."""
 
 _SECONDS = "seconds."
@@ -36,8 +36,9 @@ def read_offsets(ranges: Iterable[OffsetRange]) -> dict[str, dict[int, tuple[int
 class BatchReport:
     """A batch as it went: its plan, counts, seconds per step, and the sinks that have it.
 
-    `counts` is the batch in short: what became of the records that came in (first stage) and what went out
-    (last stage). `stages` has all that each stage counted. `passed_quality` is None where nobody has checked.
+    `counts` is the batch in short: what became of the records that came in (first stage), what was refused
+    (all stages) and what went out (last stage). `stages` has all that each stage counted. `passed_quality` is
+    None where nobody has checked.
     """
 
     plan: Plan
@@ -55,7 +56,7 @@ class BatchReport:
 
     @property
     def quarantined(self) -> int:
-        """Records, and emissions that a sink would refuse, in quarantine."""
+        """Records, values that break an expectation, and emissions that a sink refuses, in quarantine."""
         return int(sum(self.counts.get(name, 0) for name in QUARANTINED))
 
     @property
@@ -136,7 +137,8 @@ def _in_short(stages: dict[str, dict[str, float]], whole: Mapping[str, float]) -
     first, last = (list(stages.values())[at] for at in (0, -1))
     went_out = {name: value for name, value in last.items() if name.startswith("emitted")}
     came_in = {name: value for name, value in first.items() if not name.startswith("emitted")}
-    return came_in | went_out | dict(whole)
+    refused = sum(counts.get("refused", 0) for counts in stages.values())
+    return came_in | went_out | dict(whole) | ({"refused": refused} if refused else {})
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tidegate.app.lease import leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
@@ -22,7 +23,7 @@ from tidegate.protocol.ranges import limit_ends, limit_span, plan_ranges, standi
 from tidegate.protocol.stalled import stalled_in
 from tidegate.protocol.trigger import Trigger
 from tidegate.sinks.port import TimestampBounds
-from tidegate.spec import Pipeline, compile_pipeline, with_digests
+from tidegate.spec import Pipeline, compile_pipeline, suite_text, with_digests, with_suites
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class _Found:
 
 def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, _Found | None]:
     """The plan, and what Kafka has (None: not asked)."""
-    pipeline = with_digests(pipeline)
+    pipeline = with_suites(with_digests(pipeline), partial(suite_text, app.settings.expectations))
     before = head_plan(app, head)
     require_compatible(before, pipeline)
     found = None if trigger.drain else _look(app, pipeline, head, trigger)

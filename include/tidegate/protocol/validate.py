@@ -84,7 +84,7 @@ def _check(
         if report is not None:
             report(result)
         passed = passed and result.passed
-        stops = stops or (quality.on_failure == "stop" and not result.passed)
+        stops = stops or (quality.on_failure != "warn" and not result.passed)
         texts.append(result.summary)
     return passed, stops, "; ".join(texts) or "no quality suite is declared"
 

@@ -24,6 +24,7 @@ from tidegate.spec.load import load_pipeline, parse_tree
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.names import twice
 from tidegate.spec.pipeline import Pipeline
+from tidegate.spec.planned import with_suites
 from tidegate.spec.scope import Model
 from tidegate.spec.told import tell
 from tidegate.spec.tree import Route, Tree, read, read_text
@@ -33,6 +34,7 @@ _GRAMMAR = Grammar(
         "name": "name: a drop below zero is not available",
         "pipeline": "pipeline: ../../availability.yaml",
         "tables": "tables: {stores/current: [{storeId: s1, region: north}]}",
+        "suites": "suites: {stock: [{type: expect_column_values_to_not_be_null, kwargs: {column: key}}]}",
         "input": "input: [{key: k, value: {quantity: 10}, timestamp: 1000}]",
         "input.*": "{key: k, value: {quantity: 10}, timestamp: 1000}",
         "input.*.key": "key: k",
@@ -53,10 +55,11 @@ _GRAMMAR = Grammar(
         "expect.deduplicated": "deduplicated: 1",
         "expect.quarantined": "quarantined: 1",
         "expect.suppressed": "suppressed: 1",
+        "expect.refused": "refused: 1",
         "expect.error": "error: BufferFull",
     },
     choices={"input.*": ("tick",)},
-    free=("expect.emissions", "tables"),
+    free=("expect.emissions", "tables", "suites"),
 )
 _ABSENT = object()
 
@@ -140,6 +143,7 @@ class Expectation(Model):
     deduplicated: Count = None
     quarantined: Count = None
     suppressed: Count = None
+    refused: Count = None
     error: str | None = None
 
     @model_validator(mode="after")
@@ -162,6 +166,7 @@ class WrittenCase(Model):
     name: str
     pipeline: Annotated[Any, BeforeValidator(_path_or_mapping)]
     tables: dict[str, tuple[dict[str, Any], ...]] = Field(default_factory=dict)
+    suites: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     input: tuple[Step, ...]
     expect: Expectation
 
@@ -281,7 +286,23 @@ def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
         text = json.dumps(written.pipeline, sort_keys=True)
         pipeline = parse_tree(tree.below("pipeline"), text, in_case=True)
     _check_tables(tree, written.tables, pipeline)
+    pipeline = with_suites(pipeline, _suites(tree, written.suites, pipeline).get)
     return Case(written.name, pipeline, _input(tree, written.input, pipeline), written.expect, written.tables)
+
+
+def _suites(tree: Tree, suites: Mapping[str, list[dict[str, Any]]], pipeline: Pipeline) -> Mapping[str, str]:
+    """Name -> the text of the suite's file. Raises PipelineInvalid for one that no check names."""
+    named = [check.suite for check in pipeline.quality]
+    problems = [
+        tree.problem(
+            ("suites", name), f"`quality` names no suite `{name}`", did_you_mean(name, named, "Remove it.")
+        )
+        for name in suites
+        if name not in named
+    ]
+    if problems:
+        raise PipelineInvalid(problems)
+    return {name: json.dumps({"name": name, "expectations": listed}) for name, listed in suites.items()}
 
 
 def _check_tables(tree: Tree, tables: Mapping[str, tuple[dict[str, Any], ...]], pipeline: Pipeline) -> None:

@@ -19,6 +19,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from tidegate.core import RowExpectation
 from tidegate.core.condition import Condition
 from tidegate.spec import emit, equal, window
 from tidegate.spec.columns import Column
@@ -38,7 +39,7 @@ _PARTS: tuple[type[Any], ...] = (
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
-    *(equal.Within, equal.Amount, equal.SqlEqual, equal.PythonEqual, Condition),
+    *(equal.Within, equal.Amount, equal.SqlEqual, equal.PythonEqual, Condition, RowExpectation),
     *get_args(AnySink),
 )
 _BY_NAME = {part.__name__: part for part in _PARTS}
@@ -98,7 +99,14 @@ def _read_4(text: str, body: Any) -> Pipeline:
 
 def _check_of_last_stage(quality: Any) -> Any:
     """There was one check, of what the last stage emits, and its suite was not kept."""
-    fields = {"stage": None, "sink": None, "of": "values", "_suite_text": None, **quality}
+    fields = {
+        "stage": None,
+        "sink": None,
+        "of": "values",
+        "_suite_text": None,
+        "_row_expectations": [],
+        **quality,
+    }
     return {"is": QualityCheck.__name__, "of": fields}
 
 

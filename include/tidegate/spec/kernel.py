@@ -28,6 +28,7 @@ from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.kinds import Unfitting
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
+from tidegate.spec.row_expectations import over_columns
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
@@ -63,12 +64,13 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         deduplicate=_position(pipeline) if stage == pipeline.stages[0] else "none",
         bound=_bound(stage),
         on_error=stage.on_error,
+        expectations=_expectations(pipeline, stage),
         name=stage.name,
     )
 
 
 def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.Stage:
-    """The stage with its conditions over the types that emitted and key columns really have.
+    """The stage with its conditions and expectations over the types that emitted and key columns really have.
 
     From a file alone, the type of an expression is known only where a condition could have it, too; but how
     wide a number is decides whether its sum overflows. What a condition means was settled when it was
@@ -76,7 +78,15 @@ def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.S
     """
     types: Known = {field.name: type_of(field.type) for field in emitted}
     where = stage.where and _over(stage.where, {**types, **WINDOW_COLUMNS}, keys)
-    return replace(stage, where=where, emit=_compared_over(stage.emit, types))
+    windowed = stage.window is not None
+    fitting = [over_columns(each, types, keys, windowed) for each in stage.expectations]
+    expectations = tuple(each for each in fitting if each is not None)
+    return replace(stage, where=where, emit=_compared_over(stage.emit, types), expectations=expectations)
+
+
+def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[core.RowExpectation, ...]:
+    checks = [check for check in pipeline.quality if pipeline.checked_stage(check) == stage]
+    return tuple(expectation for check in checks for expectation in check.row_expectations)
 
 
 def _compared_over(emit: core.Emit, types: Known) -> core.Emit:

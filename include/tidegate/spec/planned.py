@@ -1,12 +1,17 @@
-"""What a plan fixes of a pipeline beside its file: the versions of the Python functions that it calls."""
+"""What a plan fixes of a pipeline beside its file: the versions of the Python functions that it calls, and
+the suites that its batches have to pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from tidegate.errors import SettingsInvalid
 from tidegate.spec.emit import ChangeEmit
 from tidegate.spec.equal import PythonEqual
 from tidegate.spec.pipeline import Pipeline
+from tidegate.spec.quality import QualityCheck
 from tidegate.spec.stage import Stage
 
 
@@ -33,3 +38,32 @@ def _python_equals(pipeline: Pipeline) -> Iterator[PythonEqual]:
     for stage in pipeline.stages:
         if isinstance(stage.emit, ChangeEmit) and isinstance(stage.emit.equal, PythonEqual):
             yield stage.emit.equal
+
+
+def with_suites(pipeline: Pipeline, text_of: Callable[[str], str | None]) -> Pipeline:
+    """The pipeline with its suites as they are now. `text_of`: name -> the text of its file; None: it stays
+    as it is. Raises SettingsInvalid where rows are held against a suite, and it is none.
+    """
+    checks = tuple(_with_suite(check, text_of(check.suite)) for check in pipeline.quality)
+    return pipeline.model_copy(update={"quality": checks}) if checks else pipeline
+
+
+def _with_suite(check: QualityCheck, text: str | None) -> QualityCheck:
+    try:
+        return check if text is None else check.planned(text)
+    except ValueError as error:
+        what = f"The quality suite {check.suite} is not one of Great Expectations: {error}"
+        raise SettingsInvalid(what, "Correct the file.") from error
+
+
+def suite_text(folder: Path, name: str) -> str:
+    """The text of a suite's file. Raises SettingsInvalid."""
+    path = folder / f"{name}.json"
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        fix = "Write it, or correct `quality.suite`."
+        raise SettingsInvalid(f"The quality suite {path} does not exist", fix) from error
+    except (OSError, UnicodeDecodeError) as error:
+        fix = "Check the file and its permissions."
+        raise SettingsInvalid(f"The quality suite {path} cannot be read: {error}", fix) from error

@@ -40,7 +40,7 @@ from tidegate.spec.load import (
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
 from tidegate.spec.pipeline import Pipeline, Scheduling
-from tidegate.spec.planned import python_functions, with_digests
+from tidegate.spec.planned import python_functions, suite_text, with_digests, with_suites
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
@@ -100,7 +100,9 @@ __all__ = [
     "parse_case_pipeline",
     "compile_pipeline",
     "python_functions",
+    "suite_text",
     "with_digests",
+    "with_suites",
     "require_trusted",
     "Change",
     "incompatible_changes",

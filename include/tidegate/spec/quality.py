@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag
 from pydantic import ValidationInfo as Info
 
+from tidegate.core import RowExpectation
 from tidegate.spec import names
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
+from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.scope import Model, scope_of
 from tidegate.spec.sinks import OfStage
 
@@ -28,6 +30,14 @@ def _of_a_stage(rows: str, info: Info) -> str:
     if rows == "state" and info.data.get("sink") is not None:
         raise mistake("a sink has no state", "Name the stage: `stage: availability`.")
     return rows
+
+
+def _of_values(on_failure: str, info: Info) -> str:
+    """What is refused is what a stage would emit: its sinks and the stages after it are without it."""
+    if on_failure == "quarantine" and (info.data.get("sink") is not None or info.data.get("of") != "values"):
+        fix = "Leave `sink` and `of` out, and name the stage: `stage: availability`; or write `stop`."
+        raise mistake("`quarantine` is for the values that a stage emits", fix)
+    return on_failure
 
 
 class QualityCheck(Model):
@@ -50,11 +60,13 @@ class QualityCheck(Model):
         description="`values`: what is emitted, without deletions. `emissions`: deletions as well. "
         "`state`: the state rows that the batch changed.",
     )
-    on_failure: Literal["stop", "warn"] = Field(
+    on_failure: Annotated[Literal["stop", "warn", "quarantine"], AfterValidator(_of_values)] = Field(
         default="stop",
-        description="`stop`: the batch halts, and nothing of it is visible. `warn`: it is told, and goes on.",
+        description="`stop`: the batch halts, and nothing of it is visible. `warn`: it is told, and goes on. "
+        "`quarantine`: single rows that break it go into quarantine; what is not about those stops.",
     )
     _suite_text: str | None = PrivateAttr(default=None)
+    _row_expectations: tuple[RowExpectation, ...] = PrivateAttr(default=())
 
     @property
     def suite_text(self) -> str | None:
@@ -63,10 +75,20 @@ class QualityCheck(Model):
         """
         return self._suite_text
 
+    @property
+    def row_expectations(self) -> tuple[RowExpectation, ...]:
+        """Of `on_failure: quarantine`: those of the suite that are about single rows. A plan keeps them, too:
+        a newer tidegate may know more of them.
+        """
+        return self._row_expectations
+
     def planned(self, suite_text: str) -> QualityCheck:
-        """The same, with the suite's text."""
+        """The same, with the suite's text. Raises ValueError where its expectations are asked for and it has
+        none."""
         copy = self.model_copy()
         copy._suite_text = suite_text
+        if self.on_failure == "quarantine":
+            copy._row_expectations = suite_rows(suite_text).rows
         return copy
 
 

@@ -44,6 +44,7 @@ class Settings:
     emit: Mapping[str, Any]
     clock: str
     where: Condition | None
+    expected: Condition | None
     equivalent: Condition | None
 
     def duration(self, name: str) -> int | None:
@@ -64,7 +65,9 @@ def milliseconds(text: str) -> int:
     return int(matched[1]) * _UNITS[matched[2]]
 
 
-def settings_of(stage: Mapping[str, Any], conditions: Mapping[str, Condition]) -> Settings:
+def settings_of(
+    stage: Mapping[str, Any], conditions: Mapping[str, Condition], expected: Condition | None = None
+) -> Settings:
     """The settings of a stage; `conditions` gives each SQL text and python name that it uses a meaning."""
     emit: Mapping[str, Any] = stage["emit"]
     reduce: str | Mapping[str, str] = stage["reduce"]
@@ -80,6 +83,7 @@ def settings_of(stage: Mapping[str, Any], conditions: Mapping[str, Condition]) -
         # Quote: `clock:` is `run` by default for `threshold`, `time_limit`, `window_close`, `interval`.
         clock=emit.get("clock", "run" if emit["on"] in _RUN_BY_DEFAULT else "stream"),
         where=conditions[stage["where"]] if "where" in stage else None,
+        expected=expected,
         equivalent=conditions[named] if named else None,
     )
 

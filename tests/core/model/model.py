@@ -10,7 +10,7 @@ from tests.core.model.entry import Entry, merged
 from tests.core.model.grammar import Condition, settings_of
 from tests.core.model.limits import natural_due, over_bound, overflows, reached
 from tests.core.model.outlet import Outlet
-from tests.core.model.records import Batch, BufferFull, Partition, Position, Record, Window
+from tests.core.model.records import Batch, BufferFull, Partition, Position, Record, Refused, Window
 from tests.core.model.values import Folded, equivalent, fold, selected
 from tests.core.model.windows import closes_at, is_late, reaches, union, windows_at
 
@@ -35,7 +35,8 @@ class Step:
 
 class Model:
     """`conditions` gives each `where`, `sql` and `python` of the stage a meaning:
-    `where(row)`, `sql(old, new)`, `python(old, new)`, by their text.
+    `where(row)`, `sql(old, new)`, `python(old, new)`, by their text. `expected(row)`: whether a value breaks
+    no expectation.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class Model:
         stage: Mapping[str, Any],
         deduplicate: str = "offset",
         conditions: Mapping[str, Condition] | None = None,
+        expected: Condition | None = None,
     ) -> None:
-        self.settings = settings_of(stage, conditions or {})
+        self.settings = settings_of(stage, conditions or {}, expected)
         self.deduplicate = deduplicate
         self.out = Outlet(self.settings)
         self.emissions = self.out.emissions
+        self.refused = self.out.refused
         self.counts = self.out.counts
         self._entries: list[Entry] = []
         self._stream_times: dict[Partition, int] = {}
@@ -333,6 +336,10 @@ class Model:
             # Quote: a value that does not pass is as if it had not come (for latest: state unchanged)
             self.counts["filtered"] += 1
             return
+        if leaves_no_trace and value is not None and not self.out.is_expected(value):
+            newest = max([step.record.timestamp, *(each.timestamp for each in entry.folded if entry.window)])
+            self.out.refuse(Refused(entry.key, value, newest, entry.window, step.record.position))
+            return
         if merges := bool(replaced) and entry.taken is None:
             self._take_back(replaced, step.now)
         if entry.pending and overflows(self.settings, [*entry.folded, Folded(value, step.record.timestamp)]):
@@ -385,6 +392,10 @@ class Model:
         if not self.out.passes(value, entry.window):
             # Quote: for `change`, `where` is tested before comparing
             self.counts["filtered"] += 1
+            return False
+        if not self.out.is_expected(value):
+            assert entry.taken
+            self.out.refuse(Refused(entry.key, value, timestamp, entry.window, entry.taken[1]))
             return False
         if not equivalent(self.settings, entry.emitted, value, (entry.emitted_timestamp, timestamp)):
             return self.out.send(entry, "changed", step.now)

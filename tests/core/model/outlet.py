@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.core.model.entry import Entry
 from tests.core.model.grammar import Settings
-from tests.core.model.records import Emission, Window
+from tests.core.model.records import Emission, Refused, Window
 from tests.core.model.values import fold
 
 
@@ -18,6 +18,7 @@ class Outlet:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.emissions: list[Emission] = []
+        self.refused: list[Refused] = []
         self.counts: Counter[str] = Counter()
 
     def send(self, entry: Entry, reason: str, at: int) -> bool:
@@ -32,6 +33,11 @@ class Outlet:
         if value is not None and not self.passes(value, entry.window):
             # Quote: `where:` on a stage filters its emissions
             self.counts["filtered"] += 1
+            return False
+        if value is not None and not self.is_expected(value):
+            # A value that breaks an expectation is no candidate, as one that `where` keeps in
+            assert entry.taken
+            self.refuse(Refused(entry.key, value, timestamp, entry.window, entry.taken[1]))
             return False
         self.emit(entry, value, timestamp, reason, at)
         return True
@@ -49,6 +55,13 @@ class Outlet:
             return True
         start, end = window or (None, None)
         return self.settings.where({**value, "window_start": start, "window_end": end}) is True
+
+    def is_expected(self, value: Mapping[str, Any]) -> bool:
+        return self.settings.expected is None or self.settings.expected(value) is True
+
+    def refuse(self, refused: Refused) -> None:
+        self.refused.append(refused)
+        self.counts["refused"] += 1
 
     def timestamp(self, entry: Entry) -> int:
         """Quote: the largest event timestamp folded into its value

@@ -59,6 +59,17 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A value that would have gone out and breaks an expectation; `position`: of the record it came with."""
+
+    key: str
+    value: Value
+    timestamp: int
+    window: Window | None
+    position: Position
+
+
+@dataclass(frozen=True)
 class Emission:
     """`at` is when it counts as having happened, whenever the batch ran."""
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.core.model import Batch, Model, Record
 from tests.core.model.equivalences import below, not_above, same_parity
+from tests.core.model.expected import Expected, all_of, at_least, greater, none_of, not_null
 from tests.core.model.grammar import Condition
 
 Draw = st.DrawFn
@@ -51,14 +52,16 @@ PARITY = "tests.core.model.equivalences:same_parity"
 
 @dataclass(frozen=True)
 class Case:
-    """A stage, and what the model must know beside it."""
+    """A stage, and what the model must know beside it. `expectations`: those of its rows, by their names."""
 
     stage: dict[str, Any]
     deduplicate: str = "offset"
     conditions: Mapping[str, Condition] = field(default_factory=dict)
+    expectations: tuple[Expected, ...] = ()
 
     def model(self) -> Model:
-        return Model(self.stage, self.deduplicate, self.conditions)
+        expected = all_of(self.expectations) if self.expectations else None
+        return Model(self.stage, self.deduplicate, self.conditions, expected)
 
 
 # -- stages ---------------------------------------------------------------------------------------------
@@ -73,8 +76,9 @@ def cases(
     clocks: Sequence[str] = ("stream", "run"),
     deduplicates: Sequence[str] = ("offset", "root"),
     filtered: bool = True,
+    expecting: bool = False,
 ) -> Case:
-    """A stage of the given kinds; `filtered`: it may have a `where`."""
+    """A stage of the given kinds; `filtered`: it may have a `where`; `expecting`: it has expectations."""
     on = draw(st.sampled_from(emits))
     reduce = draw(st.sampled_from([each for each in reduces if each != "collect" or on != "change"]))
     stage: dict[str, Any] = {"name": "out", "reduce": reduce}
@@ -94,7 +98,22 @@ def cases(
         column, limit = draw(st.sampled_from(_numbers(stage))), draw(st.integers(1, 6))
         stage["where"] = f"{column} < {limit}"
         conditions[stage["where"]] = below(column, limit)
-    return Case(stage, draw(st.sampled_from(deduplicates)), conditions)
+    expectations = draw(_expectations(stage)) if expecting else ()
+    return Case(stage, draw(st.sampled_from(deduplicates)), conditions, expectations)
+
+
+@st.composite
+def _expectations(draw: Draw, stage: Mapping[str, Any]) -> tuple[Expected, ...]:
+    """One or two that some values break; events have none to look at but whether they are there."""
+    if stage["reduce"] == "collect":
+        return (not_null("events"),)
+    number = draw(st.sampled_from(_numbers(stage)))
+    possible = [not_null(number), at_least(number, draw(st.sampled_from([0, 2, 4])))]
+    if stage["reduce"] == "latest" and "s" in stage["select"]:
+        possible += [none_of("s", ("q", "日本")), not_null("s")]
+    if stage["reduce"] == "latest" and {"x", "i"} <= {*stage["select"]}:
+        possible.append(greater("i", "x"))
+    return tuple(draw(st.lists(st.sampled_from(possible), min_size=1, max_size=2, unique_by=id)))
 
 
 @st.composite

@@ -49,7 +49,7 @@ def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKer
     """How a stage decides its rows on columns; None: it cannot. `value`: the records' columns."""
     if latest.suits(stage, batch, value):
         return latest.fold_columns
-    if batch.trace or batch.drain or stage.deduplicate == "root":
+    if batch.trace or batch.drain or stage.deduplicate == "root" or stage.expectations:
         return None
     if stage.bound and not bounded.suits(stage.bound):
         return None

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.columnar import within
+from tidegate.core.columnar.refusals import without_refused
 from tidegate.core.columns import least_times
 from tidegate.core.compare import any_differs
 from tidegate.core.counts import Counts
@@ -55,6 +56,8 @@ def fold_columns(
     eligible = pc.or_(tombstone, pc.fill_null(rows.column("passes"), True))
     candidates = _only(rows, eligible)
     counts["filtered"] += rows.num_rows - candidates.num_rows
+    candidates, refused = without_refused(stage.expectations, schema, candidates, counts)
+    yield from refused
     is_record = pc.equal(candidates.column("kind"), RECORD)
     start = starts(candidates.column("key"))
     now, has_last = _candidates(candidates, start)

@@ -1,0 +1,139 @@
+"""Expectations about single rows: what an output has to meet to go out.
+
+They are those of Great Expectations, by its names, and mean what it means by them over a pandas frame: a null
+is ignored, but by the expectations about nulls, and a NaN counts as one; numbers are compared as Python does
+it, a decimal exactly, also with a double; a pattern is one of `re`, found anywhere in a text. `where` has
+Spark's meaning instead (`condition`), so that these are no conditions.
+
+`spec.row_expectations` says which ones there are, and looks at their types.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tidegate.core.condition import Tree
+from tidegate.core.condition.compiler import Part, Row, compiled
+
+Options = Mapping[str, Any]
+Test = Callable[..., bool]
+"""Of a value, or of two, none of which is missing: whether it is as expected."""
+
+
+@dataclass(frozen=True)
+class RowExpectation:
+    """An expectation about one column, or about two.
+
+    `type` and `options` have the names of Great Expectations. `leaves`: of each column the tree that reads it
+    out of a row (`condition.compiler`); without them all are columns of the value.
+    """
+
+    type: str
+    columns: tuple[str, ...]
+    options: Options = field(default_factory=dict)
+    leaves: tuple[Tree, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return f"{self.type}({', '.join(self.columns)})"
+
+    @cached_property
+    def _test(self) -> Test:
+        return TESTS[self.type](self.options)
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """What reads each of its columns out of a row."""
+        return self.leaves or tuple(("column", name) for name in self.columns)
+
+    @cached_property
+    def _parts(self) -> tuple[Part, ...]:
+        return tuple(map(compiled, self.trees))
+
+    def values(self, row: Row) -> list[Any]:
+        """Those of its columns. Raises `condition.values.Unfit` where a key's text has none."""
+        return [read(row) for read in self._parts]
+
+    def accepts(self, *values: Any) -> bool:
+        """Whether values of its columns are as expected."""
+        if self.type in NULL_TESTS:
+            return missing(values[0]) is NULL_TESTS[self.type]
+        absent = [*map(missing, values)].count(True)
+        if absent == len(values) or (absent and self.options.get("ignore_row_if") == EITHER_MISSING):
+            return True
+        return not absent and self._test(*values)
+
+    def __reduce__(self) -> tuple[type[RowExpectation], tuple[Any, ...]]:
+        # what it is compiled to cannot be pickled, and need not be
+        return RowExpectation, (self.type, self.columns, self.options, self.leaves)
+
+
+def refusal(expectations: Iterable[RowExpectation], row: Row) -> str | None:
+    """The labels of those that a row breaks; None: it breaks none."""
+    broken = [each.label for each in expectations if not each.accepts(*each.values(row))]
+    return ", ".join(broken) or None
+
+
+def missing(value: Any) -> bool:
+    """Null, or NaN, which pandas takes for null."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _between(options: Options) -> Test:
+    low, high = options.get("min_value"), options.get("max_value")
+    above = operator.gt if options.get("strict_min") else operator.ge
+    below = operator.lt if options.get("strict_max") else operator.le
+    return lambda value: (low is None or above(value, low)) and (high is None or below(value, high))
+
+
+def _lengths_between(options: Options) -> Test:
+    between = _between(options)
+    return lambda value: between(len(value))
+
+
+def _in_set(options: Options) -> Test:
+    return frozenset(options["value_set"]).__contains__
+
+
+def _matches(options: Options) -> Test:
+    search = re.compile(options["regex"]).search
+    return lambda value: search(value) is not None
+
+
+def _not(test: Callable[[Options], Test]) -> Callable[[Options], Test]:
+    def build(options: Options) -> Test:
+        opposite = test(options)
+        return lambda value: not opposite(value)
+
+    return build
+
+
+def _greater(options: Options) -> Test:
+    return operator.ge if options.get("or_equal") else operator.gt
+
+
+NULL_TESTS = {"expect_column_values_to_be_null": True, "expect_column_values_to_not_be_null": False}
+"""Those that are about nulls -> whether there has to be one."""
+
+EITHER_MISSING = "either_value_is_missing"
+"""The `ignore_row_if` of a pair of which one value is enough; otherwise both have to be missing."""
+
+TESTS: dict[str, Callable[[Options], Test]] = {
+    "expect_column_values_to_be_between": _between,
+    "expect_column_values_to_be_in_set": _in_set,
+    "expect_column_values_to_not_be_in_set": _not(_in_set),
+    "expect_column_values_to_match_regex": _matches,
+    "expect_column_values_to_not_match_regex": _not(_matches),
+    "expect_column_value_lengths_to_be_between": _lengths_between,
+    "expect_column_value_lengths_to_equal": lambda options: lambda value: len(value) == options["value"],
+    "expect_column_pair_values_to_be_equal": lambda options: operator.eq,
+    "expect_column_pair_values_a_to_be_greater_than_b": _greater,
+}
+"""The others."""

@@ -1,0 +1,192 @@
+"""Values that break an expectation do not go out, are not remembered, and come out once each as refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.kernel_for_tests import Kernel
+from tests.core.model import Batch, Record
+from tests.core.model.expected import at_least, none_of, not_null
+from tests.core.model.strategies import Case, cases, cut, histories, logs
+from tests.core.test_against_model import (
+    _functions_of_the_tests_may_be_called,  # noqa: F401  # a fixture
+    assert_alike,
+    by_key,
+    counted,
+    filled,
+)
+from tests.core.test_columnar import FEEDING, HISTORIES, record_by_record
+from tests.examples import examples
+from tidegate import core
+from tidegate.core import columnar
+
+
+@examples(60)
+@given(cases(expecting=True), st.data(), st.integers(1, 7), st.booleans(), st.booleans())
+def test_with_expectations_the_kernel_does_what_the_model_does(
+    case: Case, data: st.DataObject, arrow_rows: int, sparing: bool, drained: bool
+) -> None:
+    one_partition_per_key = data.draw(st.booleans())
+    batches = data.draw(histories(one_partition_per_key))
+    kernel, model = Kernel(case, arrow_rows, sparing), case.model()
+    full = filled(model, batches, drained)
+    assert filled(kernel, batches, drained) == full
+    if not full:
+        assert_alike(kernel, model, one_partition_per_key or not model.settings.bounded)
+        assert kernel.counts["refused"] == len(kernel.refused)
+
+
+@examples(25)
+@given(cases(clocks=["stream"], expecting=True), logs(one_partition_per_key=True), st.data())
+def test_by_stream_time_what_is_refused_does_not_depend_on_where_the_log_was_cut(
+    case: Case, log: Sequence[Any], data: st.DataObject
+) -> None:
+    whole = [Batch(tuple(itertools.chain(*log)))]
+    outcomes = []
+    for batches in (whole, [Batch(tuple(group)) for group in log], data.draw(cut(log))):
+        kernel = Kernel(case)
+        full = filled(kernel, batches)
+        outcome = (by_key(kernel.emissions), by_key(kernel.refused), counted(kernel.counts))
+        outcomes.append("full" if full else repr(outcome))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+ON_COLUMNS = [{"on": "update"}, {"on": "change"}, {"on": "change", "equal": {"within": {"x": "10%"}}}]
+
+
+@st.composite
+def latest(draw: st.DrawFn) -> Case:
+    stage = {"name": "out", "reduce": "latest", "select": {"x": "x", "s": "s"}}
+    possible = [not_null("x"), at_least("x", 2), none_of("s", ("q",)), not_null("s")]
+    expected = draw(st.lists(st.sampled_from(possible), min_size=1, max_size=3, unique_by=id))
+    return Case(stage | {"emit": draw(st.sampled_from(ON_COLUMNS))}, expectations=tuple(expected))
+
+
+@examples(60)
+@given(latest(), HISTORIES, FEEDING)
+def test_latest_refuses_the_same_on_columns(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    columns, records = Kernel(case, **feeding), Kernel(case, **feeding)
+    assert columnar.column_kernel(columns.stage, core.Batch(), columns.schema.field("value").type)
+    for batch in batches:
+        columns.apply(batch)
+        with record_by_record():
+            records.apply(batch)
+    assert repr(by_key(columns.emissions)) == repr(by_key(records.emissions))
+    assert repr(by_key(columns.refused)) == repr(by_key(records.refused))
+    assert counted(columns.counts) == counted(records.counts)
+    assert repr(remembered(columns)) == repr(remembered(records))
+
+
+def remembered(kernel: Kernel) -> list[Any]:
+    """Key, value and what last went out of each live entry."""
+    rows = sorted(kernel.newest_live(), key=lambda row: str(row["key"]))
+    return [(row["key"], row["held"], row["emitted"], row["timestamp"], row["offset"]) for row in rows]
+
+
+def record(x: float | None, offset: int, key: str = "k", timestamp: int | None = None) -> Record:
+    value = None if x is None else {"x": x, "s": "p", "i": 1, "d": None, "m": None}
+    return Record(key, value, "in", 0, offset, offset if timestamp is None else timestamp)
+
+
+def values(*numbers: float | None) -> list[Record]:
+    return [record(x, offset) for offset, x in enumerate(numbers)]
+
+
+def after(emit: dict[str, Any], *batches: list[Record], **stage: Any) -> Kernel:
+    """A kernel that has had these batches; what it emits has to be 0 at least."""
+    (column,) = stage.get("reduce", {"x": "x"})
+    values_of = stage or {"reduce": "latest", "select": {"x": "x"}}
+    case = Case({"name": "out", "emit": emit} | values_of, expectations=(at_least(column, 0),))
+    kernel = Kernel(case)
+    for records in batches:
+        kernel.apply(Batch(tuple(records)))
+    return kernel
+
+
+def out(kernel: Kernel) -> list[Any]:
+    return [each.value and next(iter(each.value.values())) for each in kernel.emissions]
+
+
+def refused(kernel: Kernel) -> list[Any]:
+    return [(next(iter((each.value or {}).values())), each.position[2]) for each in kernel.refused]
+
+
+def test_a_change_that_is_refused_is_not_remembered_and_the_next_one_is_compared_with_what_went_out() -> None:
+    records = values(1.0, -1.0, 1.0, -1.0, 2.0)
+    for batches in ([records], [[record] for record in records]):
+        kernel = after({"on": "change"}, *batches)
+        assert out(kernel) == [1.0, 2.0]
+        assert refused(kernel) == [(-1.0, 1), (-1.0, 3)]
+        assert kernel.counts["idempotent-update-skip"] == 1
+
+
+def test_a_refused_value_that_comes_again_is_refused_again() -> None:
+    assert refused(after({"on": "change"}, values(-1.0, -1.0), values(-1.0))) == [
+        (-1.0, 0),
+        (-1.0, 1),
+        (-1.0, 0),
+    ]
+
+
+def test_a_key_whose_only_value_was_refused_is_not_deleted_for_consumers() -> None:
+    kernel = after({"on": "change"}, values(-1.0, None, 1.0, None))
+    assert out(kernel) == [1.0, None]
+    assert [each.reason for each in kernel.emissions] == ["new", "deleted"]
+
+
+def test_under_update_a_refused_value_is_the_keys_value_all_the_same_and_a_deletion_passes() -> None:
+    kernel = after({"on": "update"}, values(1.0, -1.0, None))
+    assert (out(kernel), refused(kernel)) == ([1.0, None], [(-1.0, 1)])
+
+
+def test_a_sum_goes_on_over_what_was_refused_and_goes_out_when_it_is_as_expected_again() -> None:
+    kernel = after({"on": "update"}, values(-5.0, 3.0, 4.0), reduce={"total": "sum(x)"})
+    assert (out(kernel), refused(kernel)) == ([2.0], [(-5.0, 0), (-2.0, 1)])
+
+
+@pytest.mark.parametrize(
+    "emit",
+    [
+        {"on": "time_limit", "after": "1ms", "clock": "stream"},
+        {"on": "interval", "every": "1ms", "clock": "stream"},
+        {"on": "threshold", "count": 1},
+    ],
+    ids=["time_limit", "interval", "threshold"],
+)
+def test_what_waited_and_is_refused_is_gone_and_waits_no_more(emit: dict[str, Any]) -> None:
+    later = [record(5.0, 1, "other", 40)]
+    kernel = after(emit, values(-1.0), later, [record(7.0, 2, timestamp=41)], [record(5.0, 3, "other", 80)])
+    assert refused(kernel) == [(-1.0, 0)]
+    assert [each.value for each in kernel.emissions if each.key == "k"] == [{"x": 7.0}]
+
+
+def test_a_final_value_that_is_refused_never_comes() -> None:
+    emit, window = {"on": "window_close", "clock": "stream"}, {"tumbling": "10ms"}
+    next_window = [record(3.0, 1, timestamp=100)]
+    kernel = after(emit, values(-1.0), next_window, reduce={"total": "sum(x)"}, window=window)
+    assert refused(kernel) == [(-1.0, 0)]
+    assert kernel.refused[0].window == (0, 10)
+    assert not kernel.emissions
+
+
+def test_all_expectations_that_a_value_breaks_are_told() -> None:
+    stage = {"name": "out", "reduce": "latest", "select": {"x": "x", "s": "s"}, "emit": {"on": "change"}}
+    expected = (at_least("x", 5), none_of("s", ("p",)), not_null("x"))
+    for heartbeat in ({}, {"heartbeat": "1h"}):  # on columns, and record by record
+        case = Case(stage | {"emit": {"on": "change", **heartbeat}}, expectations=expected)
+        kernel = Kernel(case)
+        reasons = [
+            row["reason"]
+            for decided in core.decide(kernel.stage, kernel._sorted([*map(kernel._row, values(1.0))]))
+            for row in decided.to_pylist()
+            if row["kind"] == core.REFUSED
+        ]
+        assert reasons == ["expect_column_values_to_be_between(x), expect_column_values_to_not_be_in_set(s)"]
