@@ -9,7 +9,9 @@ from tests.spec.test_compatibility import COMPATIBLE, INCOMPATIBLE
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
 CASES: dict[str, list[str]] = {
-    "`schedule`, `quality`, `max_records`, `start`": ["the schedule, the suite and the bound of a batch"],
+    "`schedule`, `quality`, `max_records`, `start`": [
+        *("the schedule, the suite and the bound of a batch", "which rows go into quarantine")
+    ],
     "`source.connection`": ["the source's connection"],
     "sinks: added, removed, changed": ["sinks"],
     "`source.topics`: added": ["a topic more"],

@@ -3,11 +3,11 @@
 Two batches of records, cut by `max_records`, a drain, and a run that finds nothing to do. All runs read one
 source topic; what a run writes is its own.
 
-There are other histories: `rich` has a lookup, a quality suite, and a SQL table that is upserted; in `doctor`
-retention takes records before they are read, and a plan is dropped; `single` has one batch and one stage; in
-`maintained` the first batch's state is folded, given up and removed before the second: nothing that is seen
-may differ from the plain one. The `connected` ones are the plain, the rich and the single one, computed in a
-session of a Spark Connect server: again, nothing that is seen may differ.
+There are other histories: `rich` has a lookup, a suite by which rows are refused, and a SQL table that is
+upserted; in `doctor` retention takes records before they are read, and a plan is dropped; `single` has one
+batch and one stage; in `maintained` the first batch's state is folded, given up and removed before the
+second: nothing that is seen may differ from the plain one. The `connected` ones are the plain, the rich and
+the single one, computed in a session of a Spark Connect server: again, nothing that is seen may differ.
 """
 
 from __future__ import annotations
@@ -54,12 +54,17 @@ source:
 {quality}"""
 BUNDLE = "  - {name: bundle, reduce: collect, emit: {on: threshold, count: 2, after: 1h}}\n"
 LOOKUP = "lookup: [{{table: {table}, on: [shop], columns: [region]}}]\n"
-QUALITY = "quality: {suite: strict, on_failure: stop}\n"
+QUALITY = "quality: {suite: strict, stage: level, on_failure: quarantine}\n"
 SUITE = {
     "name": "strict",
     "meta": {},
-    "expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}],
+    "expectations": [
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}},
+        {"type": "expect_column_values_to_be_between", "kwargs": {"column": "quantity", "max_value": 2}},
+        {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 100}},
+    ],
 }
+"""Each fourth record has a quantity of 3: it is refused, and goes into quarantine."""
 
 
 def shape_of(history: str) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.spec.files import COLLECT, COLUMNS, COUNT, HOUR, made
-from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, notable_changes, read_compiled
+from tidegate.spec import (
+    Pipeline,
+    compile_pipeline,
+    incompatible_changes,
+    kernel_stage,
+    notable_changes,
+    read_compiled,
+    with_suites,
+)
 
 Parts = dict[str, Any]
 CHANGE: Parts = {"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}}
@@ -35,12 +44,22 @@ def changed_fields(before: Pipeline, after: Pipeline) -> list[str]:
     return [change.field for change in incompatible_changes(loaded, after)]
 
 
+def refusing(column: str) -> Pipeline:
+    """With a suite by which rows are refused whose `column` is null."""
+    expectation = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": column}}
+    pipeline = made(CHANGE, quality={"suite": "s", "on_failure": "quarantine"})
+    planned = with_suites(pipeline, lambda _: json.dumps({"name": "s", "expectations": [expectation]}))
+    assert kernel_stage(planned, planned.stages[0]).expectations
+    return planned
+
+
 COMPATIBLE: dict[str, tuple[Any, Any]] = {
     "nothing": (made(CHANGE), made(CHANGE)),
     "the schedule, the suite and the bound of a batch": (
         made(CHANGE),
         made(CHANGE, schedule="@daily", quality={"suite": "s"}, **source(max_records=5, start="latest")),
     ),
+    "which rows go into quarantine": (refusing("price"), refusing("name")),
     "the source's connection": (made(CHANGE), made(CHANGE, **source(connection="shop"))),
     "a topic more": (made(CHANGE), made(CHANGE, **source(topics=["in", "more"]))),
     "a column more": (made(CHANGE), made(CHANGE, **source(columns=COLUMNS + ", more int"))),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.spec.files import COUNT, edited, good, made, problems, refused
 from tests.spec.test_compiled import assert_same
-from tidegate.spec import QualityCheck
+from tidegate.core import RowExpectation
+from tidegate.errors import PipelineInvalid, SettingsInvalid
+from tidegate.spec import QualityCheck, kernel_stage, with_suites
 
 STOP = ("quality:\n  suite: availability\n  on_failure: stop\n", "")
 TWO = {"sinks": [{"kind": "kafka", "topic": "out", "stage": "s0"}, {"kind": "table"}]}
@@ -76,3 +79,32 @@ def test_a_mistake_in_a_list_has_the_line_of_its_check() -> None:
     text = edited((STOP[0], "quality:\n  - suite: availability\n  - suite: b\n    of: levels\n"))
     (found,) = problems(text)
     assert found[:2] == (35, "quality.1.of")
+
+
+@pytest.mark.parametrize("target", [{"sink": "kafka:out"}, {"of": "state"}, {"of": "emissions"}])
+def test_rows_go_into_quarantine_of_what_a_stage_emits_alone(target: dict[str, Any]) -> None:
+    (problem,) = problems_of({"suite": "a", "on_failure": "quarantine", **target})
+    assert "`quarantine` is for the values that a stage emits" in problem.message
+
+
+def problems_of(check: dict[str, Any]) -> Any:
+    with pytest.raises(PipelineInvalid) as caught:
+        checked(check)
+    return caught.value.problems
+
+
+def test_a_stage_has_the_row_expectations_of_its_checks_as_they_were_planned() -> None:
+    null = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "price"}}
+    text = json.dumps({"name": "a", "expectations": [null, {"type": "expect_table_row_count_to_equal"}]})
+    written = checked(
+        {"suite": "a", "stage": "s0", "on_failure": "quarantine"},
+        {"suite": "b", "on_failure": "quarantine"},
+        {"suite": "a", "on_failure": "warn"},
+    )
+    assert kernel_stage(written, written.stages[0]).expectations == ()
+    pipeline = with_suites(written, {"a": text}.get)
+    expected = (RowExpectation("expect_column_values_to_not_be_null", ("price",)),)
+    assert [kernel_stage(pipeline, stage).expectations for stage in pipeline.stages] == [expected, ()]
+    assert_same(pipeline)
+    with pytest.raises(SettingsInvalid, match="suite b is not one of Great Expectations"):
+        with_suites(written, {"b": "[]"}.get)

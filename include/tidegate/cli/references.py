@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tidegate.errors import Problem, UserFunctionFailed
 from tidegate.settings import Settings
-from tidegate.spec import Lookup, Pipeline, python_functions, with_digests
+from tidegate.spec import Lookup, Pipeline, QualityCheck, python_functions, with_digests
 from tidegate.spec.mistakes import did_you_mean, listed
+from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.tree import Route, Tree, read
 
 Found = tuple[Route, str, str]
@@ -49,6 +51,7 @@ def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
     for number, check in enumerate(pipeline.quality):
         at: Route = ("quality", number, "suite") if is_list else ("quality", "suite")
         yield from ((at, *each) for each in _missing_suite(check.suite, folder))
+        yield from ((at, *each) for each in _without_rows(check, folder))
 
 
 def _missing_suite(name: str, folder: Path) -> Iterator[tuple[str, str]]:
@@ -62,6 +65,18 @@ def _missing_suite(name: str, folder: Path) -> Iterator[tuple[str, str]]:
         json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         yield f"the suite {path} cannot be read: {error}", "Correct the file."
+
+
+def _without_rows(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]]:
+    """Of `on_failure: quarantine` a suite in which nothing is about single rows."""
+    if check.on_failure != "quarantine":
+        return
+    with suppress(OSError, ValueError):  # told above
+        found = suite_rows((folder / f"{check.suite}.json").read_text(encoding="utf-8"))
+        if not found.rows:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in found.left) or "it is empty"
+            fix = f"Write `on_failure: stop`, or an expectation about single rows ({reasons})."
+            yield "no expectation of the suite is about single rows, so none goes into quarantine", fix
 
 
 def _missing_lookups(pipeline: Pipeline, known: Mapping[str, list[Pipeline]]) -> Iterator[Found]:

@@ -70,7 +70,7 @@ class RowExpectation:
             return True
         return not absent and self._test(*values)
 
-    def __reduce__(self) -> tuple[type[RowExpectation], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # what it is compiled to cannot be pickled, and need not be
         return RowExpectation, (self.type, self.columns, self.options, self.leaves)
 

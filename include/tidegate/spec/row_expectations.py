@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from tidegate.core import RowExpectation
@@ -25,6 +25,7 @@ from tidegate.spec.kinds import BIGINT, STRING, group
 _BOUNDS = ("min_value", "max_value", "strict_min", "strict_max")
 _PAIR = ("column_A", "column_B")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3}|\.\d{6})?(Z|[+-]\d\d:\d\d)")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _WITHOUT_EFFECT = {"batch_id", "catch_exceptions", "result_format", "condition_parser", "meta"}
 _WORDS = {"both_values_are_missing", EITHER_MISSING}
 
@@ -102,7 +103,7 @@ def _row_expectation(written: Mapping[str, Any]) -> RowExpectation:
 def _checked(name: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The options, as a plan keeps them."""
     if "min_value" in _OPTIONS[name]:
-        _check_bounds(options)
+        _check_bounds(options, of_lengths="lengths" in name)
     for required in ("regex", "value_set", "value"):
         if required in _OPTIONS[name] and required not in options:
             raise _Left(f"it has no `{required}`")
@@ -110,18 +111,23 @@ def _checked(name: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
         yield option, _CHECKS[option](value)
 
 
-def _check_bounds(options: Mapping[str, Any]) -> None:
+def _check_bounds(options: Mapping[str, Any], of_lengths: bool) -> None:
     bounds = [options[name] for name in ("min_value", "max_value") if name in options]
     if not bounds:
         raise _Left("it has neither `min_value` nor `max_value`")
     if len({isinstance(bound, str) for bound in bounds}) > 1 or (len(bounds) == 2 and bounds[0] > bounds[1]):
         raise _Left("no value is between its bounds")
+    if of_lengths and not all(_is_number(bound) and float(bound).is_integer() for bound in bounds):
+        raise _Left("a length has no fraction")
 
 
 def _bound(value: Any) -> Any:
-    if isinstance(value, str) or _is_number(value):
+    """A number is a double, as the library has it; a day or an instant with its zone is a text."""
+    if _is_number(value):
+        return float(value)
+    if isinstance(value, str) and (_INSTANT.fullmatch(value) or _DAY.fullmatch(value)):
         return value
-    raise _Left("a bound is neither a number nor a text")
+    raise _Left("a bound is neither a number, nor a day, nor an instant with a zone")
 
 
 def _flag(value: Any) -> bool:
@@ -213,16 +219,16 @@ def _text(types: list[Type], options: Options) -> Options | None:
 
 
 def _bounds(types: list[Type], options: Options) -> Options | None:
-    """Numbers for numbers, texts for texts, and instants with a zone for timestamps."""
+    """Numbers for numbers, days for dates, and instants with a zone for timestamps."""
     bounds = {name: options[name] for name in ("min_value", "max_value") if name in options}
-    are_texts = all(isinstance(bound, str) for bound in bounds.values())
-    if types[0].kind == "timestamp" and are_texts and all(map(_INSTANT.fullmatch, bounds.values())):
-        return {**options, **{name: _instant(bound) for name, bound in bounds.items()}}
-    return options if group(types[0]) == ("string" if are_texts else "number") else None
-
-
-def _instant(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    if all(isinstance(bound, float) for bound in bounds.values()):
+        return options if group(types[0]) == "number" else None
+    if types[0].kind == "timestamp" and all(map(_INSTANT.fullmatch, bounds.values())):
+        instants = {name: bound.replace("Z", "+00:00") for name, bound in bounds.items()}
+        return {**options, **{name: datetime.fromisoformat(bound) for name, bound in instants.items()}}
+    if types[0].kind == "date" and all(map(_DAY.fullmatch, bounds.values())):
+        return {**options, **{name: date.fromisoformat(bound) for name, bound in bounds.items()}}
+    return None
 
 
 def _alike(types: list[Type], options: Options) -> Options | None:
