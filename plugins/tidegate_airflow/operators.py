@@ -21,7 +21,7 @@ from tidegate_airflow.connections import own_environment, spark_connect_url
 from tidegate_airflow.failures import noted_failure
 
 if TYPE_CHECKING:
-    from tidegate.quality import Verdict
+    from tidegate.quality.verdict import Verdict
 
 Batch = tuple[str, int, str]
 _NOT_NOTED = (
