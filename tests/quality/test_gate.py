@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,17 @@ import pyarrow as pa
 import pytest
 
 from tests.quality.suite_for_tests import NEGATIVE, NOT_NEGATIVE, POSITIVE, audit_of, findings
+from tidegate.quality import gate
 from tidegate.quality.suite import Severity
 from tidegate.quality.table import verdict_table
 from tidegate.quality.verdict import MOST_FAILING_ROWS, Verdict
 
+UNIQUE = ("expect_column_values_to_be_unique", {"column": "key"})
+INCREASING = ("expect_column_values_to_be_decreasing", {"column": "quantity"})
+
 
 def check(*arguments: Any, **others: Any) -> Verdict:
-    from tidegate.quality.gate import check
-
-    return check(audit_of(*arguments, **others))
+    return gate.check(audit_of(*arguments, **others))
 
 
 LEVELS = pa.table({"key": [f"k{n}" for n in range(50)], "quantity": [*range(-25, 24), None]})
@@ -98,3 +101,36 @@ def test_markup_in_values_is_text_on_the_page(tmp_path: Path) -> None:
     rows = pa.table({"key": ["<script>alert(1)</script>"], "quantity": [-1]})
     verdict = check(tmp_path, rows)
     assert "<script" not in (tmp_path / "docs" / str(verdict.page)).read_text()
+
+
+def test_what_compares_with_batches_before_is_met_in_the_first_one(tmp_path: Path) -> None:
+    least = {"min_value": {"$PARAMETER": "previous_emitted * 0.5"}}
+    audit = audit_of(tmp_path, LEVELS, ("expect_table_row_count_to_be_between", least))
+    (first,) = gate.check(audit).expectations
+    assert (first.passed, "no batch before has previous_emitted" in first.observed) == (True, True)
+    for emitted, passed in ((100, True), (103, False)):
+        (later,) = gate.check(replace(audit, parameters={"previous_emitted": emitted})).expectations
+        assert (later.passed, later.observed) == (passed, "50")
+
+
+def test_an_expectation_of_a_users_module_is_evaluated_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shop_expectations.py").write_text(
+        "from great_expectations.expectations import ExpectColumnValuesToBeBetween\n"
+        "class ExpectColumnValuesToBeShares(ExpectColumnValuesToBeBetween):\n"
+        "    min_value: float = 0\n    max_value: float = 1\n"
+    )
+    shares = ("expect_column_values_to_be_shares", {"column": "quantity"})
+    audit = audit_of(tmp_path, pa.table({"key": ["a", "b"], "quantity": [0.5, 2.0]}), shares)
+    (result,) = gate.check(replace(audit, modules=("shop_expectations",))).expectations
+    assert (result.passed, result.unexpected, result.failing[0]["key"]) == (False, 1, "b")
+
+
+def test_more_rows_than_are_in_memory_have_the_same_verdict(tmp_path: Path) -> None:
+    audit = audit_of(tmp_path, LEVELS, NOT_NEGATIVE, MAXIMUM, NO_COLUMN, UNIQUE, INCREASING)
+    whole, parts = (gate.check(audit, part_rows).expectations for part_rows in (1000, 7))
+    for one, other in zip(whole, parts, strict=True):
+        assert (one.passed, one.unexpected, one.observed) == (other.passed, other.unexpected, other.observed)
+        assert [row["key"] for row in one.failing] == [row["key"] for row in other.failing]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.quality.audited import AuditedRows
-from tidegate.quality.evaluate import Evaluated, evaluate
+from tidegate.quality.evaluate import Evaluation, evaluate
 from tidegate.quality.expectations import gx
 from tidegate.quality.splitting import Split
 from tidegate.quality.suite import ExpectationSpec, Severity, Suite
@@ -181,7 +181,7 @@ def told(result: Any) -> Any:
     }
 
 
-def in_parts(rows: pa.Table, part_rows: int) -> list[Evaluated]:
+def in_parts(rows: pa.Table, part_rows: int) -> list[Evaluation]:
     return evaluate(SUITE, cast(AuditedRows, Rows(rows)), {}, part_rows)
 
 

@@ -19,7 +19,7 @@ from tidegate.quality.suite import Suite
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluation:
     """What Great Expectations says of an expectation, and how that came about. `error`: why it could not."""
 
     measurement: Measurement
@@ -34,7 +34,7 @@ class Evaluated:
 
 def evaluate(
     suite: Suite, rows: AuditedRows, parameters: Mapping[str, Any], part_rows: int = PART_ROWS
-) -> list[Evaluated]:
+) -> list[Evaluation]:
     """The results, in the suite's order. Rows are in memory about `part_rows` at a time, unless an
     expectation needs its columns as a whole. Raises LakeDamaged, LakeUnavailable.
     """
@@ -53,8 +53,8 @@ def _is_null(rows: AuditedRows, name: str) -> bool:
     return bool(pa.types.is_null(rows.schema.field(name).type))
 
 
-def _evaluated_at_once(measurements: Sequence[Measurement], frame: Frame, parts: Parts) -> list[Evaluated]:
-    by_number = {each.spec.number: each for each in measurements if each.error is None}
+def _evaluated_at_once(measurements: Sequence[Measurement], frame: Frame, parts: Parts) -> list[Evaluation]:
+    by_number = {each.spec.number: each for each in measurements if each.is_evaluated}
     apart = [each for each in by_number.values() if _makes_doubles(each, parts)]
     frame.measure([each for each in by_number.values() if each not in apart])
     frames = dict.fromkeys(measurements, frame)
@@ -62,7 +62,7 @@ def _evaluated_at_once(measurements: Sequence[Measurement], frame: Frame, parts:
         frames[measurement] = Frame(parts.whole(measurement.columns, decimals_as_floats=True))
         frames[measurement].measure([measurement])
     return [
-        Evaluated(measurement, measurement.result(frames[measurement]), "") for measurement in measurements
+        Evaluation(measurement, measurement.result(frames[measurement]), "") for measurement in measurements
     ]
 
 
@@ -78,18 +78,18 @@ def _makes_doubles(measurement: Measurement, parts: Parts) -> bool:
 
 def _evaluated_in_parts(
     measurements: Sequence[Measurement], parts: Parts, shown: Sequence[str]
-) -> list[Evaluated]:
+) -> list[Evaluation]:
     last = Frame(parts.empty())
-    by_row = [each for each in measurements if each.split is Split.ROWS and each.error is None]
+    by_row = [each for each in measurements if each.split is Split.ROWS and each.is_evaluated]
     if by_row:
         for rows in parts.split(_columns_of(by_row)):
             last = Frame(rows)
-            last.measure([each for each in by_row if each.error is None])
+            last.measure([each for each in by_row if each.is_evaluated])
     results = {id(each): each.result(last) for each in by_row}
     del last
     by_value: dict[tuple[str, ...], list[Measurement]] = defaultdict(list)
     for measurement in measurements:
-        if measurement.split is Split.VALUES and measurement.error is None:
+        if measurement.split is Split.VALUES and measurement.is_evaluated:
             by_value[measurement.spec.columns].append(measurement)
     for columns, group in by_value.items():
         results |= _by_value(columns, group, parts)
@@ -97,7 +97,7 @@ def _evaluated_in_parts(
         if id(measurement) not in results:
             results[id(measurement)] = _whole(measurement, parts, shown)
     return [
-        Evaluated(measurement, results[id(measurement)], f"evaluated {measurement.split.value}")
+        Evaluation(measurement, results[id(measurement)], f"evaluated {measurement.split.value}")
         for measurement in measurements
     ]
 
@@ -119,7 +119,7 @@ def _by_value(columns: Sequence[str], group: Sequence[Measurement], parts: Parts
     try:
         for rows in parts.by_value(parts.existing(_columns_of(group)), columns):
             frame = Frame(rows)
-            frame.measure([each for each in group if each.error is None])
+            frame.measure([each for each in group if each.is_evaluated])
     except TypeError as error:
         for measurement in group:
             measurement.error = f"its values have no hash: {error}"
@@ -128,7 +128,7 @@ def _by_value(columns: Sequence[str], group: Sequence[Measurement], parts: Parts
 
 def _whole(measurement: Measurement, parts: Parts, shown: Sequence[str]) -> Any:
     """Of its own columns; which rows fail is looked up afterwards by their places."""
-    if measurement.error is not None:
+    if not measurement.is_evaluated:
         return measurement.result(Frame(parts.empty()))
     measurement.show(())
     frame = Frame(parts.whole(measurement.columns, _makes_doubles(measurement, parts)))

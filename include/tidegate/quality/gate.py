@@ -12,7 +12,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.quality.audit import Audit
 from tidegate.quality.builtin import expectations as _  # noqa: F401  # makes their types known
 from tidegate.quality.builtin.facts import known_facts
-from tidegate.quality.evaluate import Evaluated, evaluate
+from tidegate.quality.evaluate import Evaluation, evaluate
 from tidegate.quality.frames import PART_ROWS
 from tidegate.quality.pages import page_of
 from tidegate.quality.site import publish_page
@@ -45,7 +45,7 @@ def _import(module: str) -> None:
         ) from error
 
 
-def _result(evaluated: Evaluated) -> ExpectationResult:
+def _result(evaluated: Evaluation) -> ExpectationResult:
     spec, raw = evaluated.measurement.spec, evaluated.result.result or {}
     share = raw.get("unexpected_percent")
     return ExpectationResult(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from tidegate.quality.verdict import MOST_FAILING_ROWS
 
 _NEEDS_ALL_COLUMNS = ("table.columns", "table.column_count", "table.column_types", "unexpected_rows_query.")
 
+_BEFORE = ("previous_", "mean_", "min_", "max_")
 _COMPUTED_WITH_DOUBLES = {"column.sum", "column.mean", "column.standard_deviation"}
 
 
@@ -39,6 +41,8 @@ class Measurement:
         self.spec = spec
         self.error: str | None = None
         self.split = Split.ROWS
+        self.skipped = ""
+        """Why it is not evaluated, and met; empty: it is evaluated."""
         self.is_readable = False
         """Whether its class takes what the suite says of it."""
         self._shown = list(shown)
@@ -54,6 +58,9 @@ class Measurement:
             self.error = _words(error)
 
     def _prepare(self, parameters: Mapping[str, Any], typed: pd.DataFrame) -> None:
+        if lacking := _of_batches_before(self.spec) - parameters.keys():
+            self.skipped = f"not evaluated: no batch before has {', '.join(sorted(lacking))}"
+            return
         kwargs, _ = build_suite_parameters(dict(self.spec.kwargs), dict(parameters))
         self.configuration = ExpectationConfiguration(
             type=self.spec.type, kwargs=kwargs, meta=dict(self.spec.meta), severity=self.spec.severity.value
@@ -90,9 +97,14 @@ class Measurement:
         return tuple(dict.fromkeys((*self.spec.columns, *self._shown)))
 
     @property
+    def is_evaluated(self) -> bool:
+        """Whether there is something to measure for it."""
+        return self.error is None and not self.skipped
+
+    @property
     def computes_with_doubles(self) -> bool:
         """Whether it makes doubles of decimals, whatever they are."""
-        return self._metrics.keys() <= _COMPUTED_WITH_DOUBLES
+        return bool(self._metrics) and self._metrics.keys() <= _COMPUTED_WITH_DOUBLES
 
     def asked(self, engine: Any) -> dict[str, Any]:
         """The metrics that Great Expectations has to compute of a part: name -> configuration."""
@@ -117,6 +129,10 @@ class Measurement:
 
     def result(self, frame: Frame) -> ExpectationValidationResult:
         """Great Expectations' verdict. `frame`: any part."""
+        if self.skipped:
+            return ExpectationValidationResult(
+                success=True, expectation_config=self.configuration, result={"observed_value": self.skipped}
+            )
         if self.error is None:
             try:
                 return self._result(frame)
@@ -153,6 +169,12 @@ class Measurement:
             raise SettingsInvalid(f"There is no column {column}", "Correct the suite.")
         values = rows[column]
         return rule.of(values[values.notna()], len(values), kwargs.get("value_set") or ())
+
+
+def _of_batches_before(spec: ExpectationSpec) -> set[str]:
+    """The parameters that compare with batches before, of which the first batch has none."""
+    names = {name for text in spec.parameters for name in re.findall(r"[A-Za-z_]\w*", text)}
+    return {name for name in names if name.startswith(_BEFORE)}
 
 
 class Frame:

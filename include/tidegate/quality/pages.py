@@ -21,7 +21,7 @@ from great_expectations.render.view import DefaultJinjaPageView
 from jinja2 import ChoiceLoader, DictLoader, FileSystemBytecodeCache
 
 from tidegate.quality.audit import Audit, PagePlace
-from tidegate.quality.evaluate import Evaluated
+from tidegate.quality.evaluate import Evaluation
 from tidegate.quality.expectations import (
     ExpectationSuiteValidationResult,
     ExpectationValidationResult,
@@ -41,8 +41,8 @@ _PAGE = """\
 <body>
 <p><a href="index.html">up</a></p>
 <h1>{{ page_title }}</h1>
-{% for result in unreadable %}<p class="text-danger">{{ result.title }}: {{ result.error }}</p>
-{% endfor %}{% for section in sections %}{% set section_loop = loop %}{% include 'section.j2' %}{% endfor %}
+{% for result in unreadable %}<p>{{ result.title }}: {{ result.error or result.observed }}</p>{% endfor %}
+{% for section in sections %}{% set section_loop = loop %}{% include 'section.j2' %}{% endfor %}
 </body>
 </html>
 """.replace("STYLE", STYLE)
@@ -58,7 +58,7 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # Great Expectations is
         self.env.bytecode_cache = FileSystemBytecodeCache(str(compiled))
 
 
-def page_of(audit: Audit, evaluated: Sequence[Evaluated], verdict: Verdict) -> str:
+def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> str:
     """The page's HTML. Expectations that their classes do not take stand above what can be rendered."""
     place = audit.place
     assert place is not None, "only where a page is written"
@@ -88,7 +88,7 @@ def page_of(audit: Audit, evaluated: Sequence[Evaluated], verdict: Verdict) -> s
     return _SUITE_LINK.sub(r"\1", html)
 
 
-def _plain(evaluated: Evaluated, result: ExpectationResult) -> ExpectationValidationResult:
+def _plain(evaluated: Evaluation, result: ExpectationResult) -> ExpectationValidationResult:
     """A result with values as JSON has them. What counts distinct values, not rows, tells them in words: its
     own renderer takes them for rows.
     """

@@ -115,6 +115,7 @@ EXAMPLES = {
     "airflow.on_run_failure": 'on_run_failure: "shop.alerts:page"',
     "airflow.on_run_success": 'on_run_success: "shop.alerts:note"',
     "airflow.on_missed_deadline": 'on_missed_deadline: "shop.alerts:page"',
+    "airflow.on_quality": 'on_quality: "shop.alerts:quality"',
     "airflow.approve_promotion": "approve_promotion: true",
     "airflow.spark": "spark: {driver_memory: 2g, executor_memory: 4g, executors: 4}",
     "airflow.spark.connection": "connection: spark_large",
