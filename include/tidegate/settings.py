@@ -65,6 +65,11 @@ VARIABLES = (
     Variable("TIDEGATE_PIPELINES", "Folder of pipeline files.", "`include/pipelines`"),
     Variable("TIDEGATE_EXPECTATIONS", "Folder of quality suites.", "`expectations` beside the pipelines"),
     Variable(
+        "TIDEGATE_DATA_DOCS",
+        "Folder or bucket of quality results and their pages, for workers and web server.",
+        "`data_docs` in `TIDEGATE_HOME`",
+    ),
+    Variable(
         "TIDEGATE_SPARK_MASTER",
         "Spark's master for commands, or `sc://host:15002` of a Spark Connect server. Tasks of Airflow take "
         "its connection.",
@@ -104,6 +109,7 @@ class Settings:
     lake: str
     pipelines: Path
     expectations: Path
+    data_docs: str
     spark_master: str
     spark_memory: str | None = None
     time_travel: timedelta = DEFAULT_TIME_TRAVEL
@@ -122,6 +128,7 @@ class Settings:
             expectations=Path(
                 environment.get("TIDEGATE_EXPECTATIONS") or pipelines.parent / "expectations"
             ).absolute(),
+            data_docs=environment.get("TIDEGATE_DATA_DOCS") or str(home / "data_docs"),
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),

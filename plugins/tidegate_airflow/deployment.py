@@ -59,6 +59,10 @@ class Deployment:
         """The user's `module:function` that is called when a run has missed its deadline."""
         return pipeline.airflow.over(self.defaults.airflow).on_missed_deadline
 
+    def on_quality(self, pipeline: Scheduling) -> str | None:
+        """The user's `module:function` that is called with verdicts that are not as they should be."""
+        return pipeline.airflow.over(self.defaults.airflow).on_quality
+
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
         """How long a step may take that computes and sends nothing; `own` is the factory's."""
         chosen = _duration(pipeline.airflow.over(self.defaults.airflow).task_timeout_ms)

@@ -119,7 +119,8 @@ def _dag(
         **arguments,
     ) as dag:
         spark_options = deployment.spark_arguments(pipeline, _spark_options(pipeline, settings))
-        _wire(name, pipeline, spark_options, deployment.step_timeout(pipeline, LONGEST_STEP))
+        step_timeout = deployment.step_timeout(pipeline, LONGEST_STEP)
+        _wire(name, pipeline, spark_options, step_timeout, deployment.on_quality(pipeline))
     return dag
 
 
@@ -172,16 +173,23 @@ def _default_args(pipeline: Scheduling) -> dict[str, Any]:
     }
 
 
-def _wire(name: str, pipeline: Scheduling, spark_options: dict[str, Any], step_timeout: timedelta) -> None:
+def _wire(
+    name: str,
+    pipeline: Scheduling,
+    spark_options: dict[str, Any],
+    step_timeout: timedelta,
+    on_quality: str | None,
+) -> None:
     """plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes further
     ones where the run's interval takes them; or all of it is one task, `batch`.
     """
     stream = (pipeline.pipeline, pipeline.generation)
     outlets = [stream_alias(*stream)]
     if pipeline.tasks == "one":
-        BatchOperator(task_id="batch", pipeline_file=name, outlets=outlets, **spark_options)
+        whole = {"outlets": outlets, "on_quality": on_quality, **spark_options}
+        BatchOperator(task_id="batch", pipeline_file=name, **whole)
         return
-    batch = {"op_args": (*stream, _RUN_ID)}
+    batch: dict[str, Any] = {"op_args": (*stream, _RUN_ID)}
     planned = PlanOperator(  # it publishes what an earlier run has left
         task_id="plan",
         python_callable=_plan,
@@ -191,13 +199,18 @@ def _wire(name: str, pipeline: Scheduling, spark_options: dict[str, Any], step_t
     )
     computed = ComputeOperator(task_id="compute", **spark_options)
     validated = ValidateOperator(
-        task_id="validate", python_callable=tasks.validate, execution_timeout=step_timeout, **batch
+        task_id="validate",
+        python_callable=tasks.validate,
+        execution_timeout=step_timeout,
+        on_quality=on_quality,
+        **batch,
     )
     committed = StepOperator(
         task_id="commit", python_callable=tasks.commit, execution_timeout=step_timeout, **batch
     )
     published = PublishOperator(task_id="publish", python_callable=_publish, outlets=outlets, **batch)
-    covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, outlets=outlets, **spark_options)
+    again = {"outlets": outlets, "on_quality": on_quality, **spark_options}
+    covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **again)
     planned >> computed >> validated >> committed >> published >> covered
 
 

@@ -27,7 +27,7 @@ from tidegate_airflow.tasks import connected
 
 if TYPE_CHECKING:
     from tidegate.inspect import Lineage, SinkWritten, TopicRead
-    from tidegate.quality import Verdict
+    from tidegate.quality.verdict import Verdict
 
 Batch = tuple[str, int, str]
 

@@ -37,6 +37,17 @@ def quoted(part: str) -> str:
     return quote(part, safe="")
 
 
+class DataDocsLink(BaseOperatorLink):  # type: ignore[misc]  # as below
+    """From the task that validates to what the quality suites have found of its batch."""
+
+    name = "Data Docs"
+    operators = [ValidateOperator, BatchOperator]  # noqa: RUF012
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        page = f"{pages_path()}dags/{quoted(ti_key.dag_id)}/quality/{quoted(ti_key.run_id)}"
+        return f"{root_path()}/plugin/tidegate{page}"
+
+
 class BatchLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not typed
     """From a task to the batch that its run worked on."""
 

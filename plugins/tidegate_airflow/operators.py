@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -18,10 +19,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import event_emitted, has_event
 from tidegate_airflow.connections import own_environment, spark_connect_url
-from tidegate_airflow.failures import noted_failure
+from tidegate_airflow.failures import call_function, noted_failure
 
 if TYPE_CHECKING:
-    from tidegate.quality import Verdict
+    from tidegate.quality.verdict import Verdict
 
 Batch = tuple[str, int, str]
 _NOT_NOTED = (
@@ -41,9 +42,22 @@ class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typ
     first = 1
     last: int | None = 1
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, on_quality: str | None = None, **options: Any) -> None:
+        """`on_quality`: the user's `module:function` that is told of verdicts that are not as they should
+        be.
+        """
         super().__init__(**options)
+        self.on_quality = on_quality
         self.verdicts: list[Verdict] = []
+
+    def note_verdict(self, verdict: Verdict, context: Any) -> None:
+        """Keep it for lineage, and tell who wants to know."""
+        self.verdicts.append(verdict)
+        if self.on_quality is not None and not verdict.passed:
+            try:
+                call_function(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
+            except Exception:  # as Airflow does with its callbacks: what tells decides nothing
+                self.log.exception("%s failed on the verdict of %s", self.on_quality, verdict.title)
 
     @property
     def batch(self) -> Batch:
@@ -77,8 +91,12 @@ class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
 
     lineage = "checking"
 
+    def execute(self, context: Any) -> Any:
+        self._report = partial(self.note_verdict, context=context)
+        return super().execute(context)
+
     def execute_callable(self) -> Any:
-        self.op_kwargs: Any = {**self.op_kwargs, "report": self.verdicts.append}
+        self.op_kwargs: Any = {**self.op_kwargs, "report": self._report}
         return super().execute_callable()
 
 
@@ -155,7 +173,7 @@ class BatchOperator(ComputeOperator):
 
     def _steps_after_plan(self, context: Any) -> str:
         super().execute(context)
-        tasks.validate(*self.batch, report=self.verdicts.append)
+        tasks.validate(*self.batch, report=partial(self.note_verdict, context=context))
         tasks.commit(*self.batch)
         return tasks.publish(*self.batch)
 

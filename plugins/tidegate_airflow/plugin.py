@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from tidegate_airflow.links import BatchLink, pages_path
+from tidegate_airflow.links import BatchLink, DataDocsLink, pages_path
 
 NAME = "tidegate"
 Message = MutableMapping[str, Any]
@@ -50,4 +50,4 @@ class TidegatePlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow is not typ
             "category": "browse",
         }
     ]
-    operator_extra_links = [BatchLink()]  # noqa: RUF012
+    operator_extra_links = [BatchLink(), DataDocsLink()]  # noqa: RUF012

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidegate.errors import PipelineInvalid
     from tidegate.ledger import Plan, Stream
     from tidegate.protocol import Trigger
-    from tidegate.quality import Verdict
+    from tidegate.quality.verdict import Verdict
     from tidegate.spec import Pipeline
 
 log = logging.getLogger(__name__)

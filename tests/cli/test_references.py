@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("pipelines", "expectations"):
         (tmp_path / name).mkdir()
     (tmp_path / "pipelines" / "stores.yaml").write_text(STORES)
-    (tmp_path / "expectations" / "theirs.json").write_text("{}")
+    (tmp_path / "expectations" / "theirs.json").write_text('{"name": "theirs", "expectations": []}')
     return tmp_path
 
 
@@ -85,4 +85,6 @@ def test_doctor_names_a_suite_that_does_not_exist(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: table}\nquality: {suite: mine}")
     result = tidegate(tmp_path, "doctor", "--json", **committed.environment)
     found = [row["found"] for row in json.loads(result.stdout) if row["check"] == "pipeline visitors"]
-    assert any(f"the suite {tmp_path}/expectations/mine.json does not exist" in each for each in found)
+    assert any(
+        f"The quality suite {tmp_path}/expectations/mine.json does not exist" in each for each in found
+    )

@@ -23,6 +23,7 @@ from tidegate.errors import (
     QualityFailed,
     RecordTooLarge,
     SchemaChanged,
+    SettingsInvalid,
     TopicMissing,
     TopicRecreated,
 )
@@ -310,15 +311,42 @@ def test_a_failing_suite_stops_before_anything_is_visible(world: World) -> None:
     (folder / "strict.json").write_text(json.dumps(suite))
     world.write_pipeline(extra="quality: {suite: strict, on_failure: stop}")
     world.stock(1, 0)
-    with pytest.raises(QualityFailed, match=r"isAvailable.*index.html"):
+    with pytest.raises(QualityFailed, match=r"in_set\(isAvailable\): 1 unexpected \(50.*\(see .*\.html\)"):
         world.run("r")
     assert world.published() == {}
     assert world.app.ledger.head(world.stream).seq == 0
-    assert list((world.folder / "data_docs").rglob("index.html"))
-    suite["expectations"] = []
+    (result,) = world.app.ledger.quality(world.stream, 1)
+    assert (world.folder / "data_docs" / str(result.page)).is_file()
+    assert (result.severity, result.passed, result.failing) == (
+        "critical",
+        False,
+        ({"key": key_of(), "isAvailable": "false"},),
+    )
+    suite["expectations"][0]["kwargs"]["value_set"] = [True, False]
     (folder / "strict.json").write_text(json.dumps(suite))
     world.run("r")
     assert world.published() == {key_of(): [True, False]}
+    tries = [(each.try_number, each.passed) for each in world.app.ledger.quality(world.stream, 1)]
+    assert tries == [(1, False), (2, True)]
+
+
+def test_a_try_meets_the_suite_that_was_planned_with_unless_that_has_stopped_one(world: World) -> None:
+    expectation = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}
+    suite: dict[str, Any] = {"name": "strict", "meta": {}, "expectations": [expectation]}
+    folder = world.app.settings.expectations
+    folder.mkdir()
+    world.write_pipeline(extra="quality: {suite: strict, on_failure: stop}")
+    world.stock(1)
+    with pytest.raises(SettingsInvalid, match=r"The quality suite .*strict.json does not exist"):
+        world.run("r")
+    assert world.app.ledger.open_plan(world.stream) is None
+    (folder / "strict.json").write_text(json.dumps(suite))
+    plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
+    assert plan is not None
+    suite["expectations"] = [{"type": "expect_column_to_exist", "kwargs": {"column": "no"}}]
+    (folder / "strict.json").write_text(json.dumps(suite))
+    world.run("r")
+    assert world.published() == {key_of(): [True]}
 
 
 def test_after_a_failed_gate_the_plan_can_be_dropped_and_the_corrected_file_is_used(world: World) -> None:

@@ -1,19 +1,53 @@
-"""A suite of one expectation, and values that pass it, or do not."""
+"""Rows in files, and suites over them."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
+from tidegate.lake.store import Store
+from tidegate.lake.writer import RowWriter
+from tidegate.quality.audit import Audit, PagePlace
+from tidegate.quality.audited import AuditedRows, Origin
+from tidegate.quality.suite import ExpectationSpec, Severity, Suite
+
 POSITIVE, NEGATIVE = pa.table({"quantity": [1, 2]}), pa.table({"quantity": [1, -2]})
+NOT_NEGATIVE = ("expect_column_values_to_be_between", {"column": "quantity", "min_value": 0})
+Expected = tuple[str, Mapping[str, Any]]
 
 
-def write_suite(folder: Path) -> Path:
-    """No quantity is negative."""
-    file = folder / "suite.json"
-    expected = {"column": "quantity", "min_value": 0}
-    expectation = {"type": "expect_column_values_to_be_between", "kwargs": expected}
-    file.write_text(json.dumps({"name": "quantities", "expectations": [expectation]}))
-    return file
+def suite_of(*expected: Expected, severity: Severity = Severity.CRITICAL, name: str = "quantities") -> Suite:
+    specs = (
+        ExpectationSpec(at, type_, kwargs, severity) for at, (type_, kwargs) in enumerate(expected, start=1)
+    )
+    return Suite(name, tuple(specs))
+
+
+def rows_of(folder: Path, table: pa.Table, group_rows: int = 1000) -> AuditedRows:
+    """A table in a file of row groups of so many rows."""
+    store = Store(str(folder / "lake"))
+    with RowWriter(store, f"o/{uuid4().hex}.parquet", "outbox", "s") as file:
+        for batch in table.to_batches(max_chunksize=group_rows):
+            file.write(batch)
+    files = () if file.file is None else (file.file,)
+    return AuditedRows(store, files, {name: Origin(name) for name in table.column_names}, table.schema)
+
+
+def place_of(folder: Path, seq: int = 7, try_number: int = 1, day: date = date(2026, 1, 31)) -> PagePlace:
+    return PagePlace(str(folder / "docs"), "levels", 1, day, seq, 1, try_number)
+
+
+def audit_of(folder: Path, table: pa.Table, *expected: Expected, **others: Any) -> Audit:
+    """Of a suite, NOT_NEGATIVE unless others are given, on a table."""
+    place = others.pop("place", place_of(folder))
+    suite = suite_of(*(expected or (NOT_NEGATIVE,)), **others)
+    return Audit(f"{suite.name} on the values of levels", suite, rows_of(folder, table), place=place)
+
+
+def findings(verdict: Any) -> Sequence[tuple[str, bool]]:
+    return [(result.title, result.passed) for result in verdict.expectations]

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.quality.suite_for_tests import NEGATIVE, POSITIVE, write_suite
+from tests.quality.suite_for_tests import NEGATIVE, POSITIVE, audit_of
 from tidegate.errors import QualityLost, SettingsInvalid
 from tidegate.quality import CheckBeside
 
@@ -28,16 +29,19 @@ sys.stdin.read()
 def test_it_finds_what_is_found_in_the_same_process(tmp_path: Path) -> None:
     from tidegate.quality.gate import check
 
-    suite = write_suite(tmp_path)
     with CheckBeside() as beside:
         for values in (POSITIVE, NEGATIVE):
-            here = check(suite, values, tmp_path / "docs", "run")
-            assert beside.check(suite, values, tmp_path / "docs", "run") == here
+            audit = audit_of(tmp_path, values)
+            assert beside.check(audit) == check(audit)
 
 
 def test_an_error_is_that_of_the_check(tmp_path: Path) -> None:
-    with CheckBeside() as beside, pytest.raises(SettingsInvalid, match=r"suite .*none\.json does not exist"):
-        beside.check(tmp_path / "none.json", POSITIVE, tmp_path / "docs", "run")
+    audit = replace(audit_of(tmp_path, POSITIVE), modules=("no_such_module",))
+    with (
+        CheckBeside() as beside,
+        pytest.raises(SettingsInvalid, match="no_such_module of `quality` cannot be"),
+    ):
+        beside.check(audit)
 
 
 def test_a_process_that_is_lost_is_an_error_that_a_retry_may_cure(tmp_path: Path) -> None:
@@ -46,7 +50,7 @@ def test_a_process_that_is_lost_is_an_error_that_a_retry_may_cure(tmp_path: Path
         assert beside._process is not None
         beside._process.kill()
         with pytest.raises(QualityLost, match=r"has ended with the exit code -9\. Run again"):
-            beside.check(write_suite(tmp_path), POSITIVE, tmp_path / "docs", "run")
+            beside.check(audit_of(tmp_path, POSITIVE))
 
 
 def test_it_ends_with_who_has_started_it_also_by_kill() -> None:
@@ -60,12 +64,12 @@ def test_it_ends_with_who_has_started_it_also_by_kill() -> None:
 
 
 def test_ctrl_c_is_left_to_who_has_started_it(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path)
+    audit = audit_of(tmp_path, POSITIVE)
     with CheckBeside() as beside:
-        beside.check(suite, POSITIVE, tmp_path / "docs", "first")
+        beside.check(audit)
         assert beside._process is not None
         os.kill(beside._process.pid, signal.SIGINT)
-        assert beside.check(suite, POSITIVE, tmp_path / "docs", "second").passed
+        assert beside.check(audit).passed
 
 
 def test_the_process_that_asks_imports_nothing_of_great_expectations() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow as pa
+
+from tests.quality.suite_for_tests import audit_of
 
 SELDOM = "altair.vegalite", "scipy.stats._stats_py"
 
@@ -29,9 +30,7 @@ def test_they_are_there_for_an_expectation_that_needs_them(tmp_path: Path) -> No
 
     partition = {"values": ["a", "b"], "weights": [0.5, 0.5]}
     expected = {"column": "name", "partition_object": partition, "threshold": 0.1}
-    divergence = {"type": "expect_column_kl_divergence_to_be_less_than", "kwargs": expected}
-    suite = tmp_path / "suite.json"
-    suite.write_text(json.dumps({"name": "even", "expectations": [divergence]}))
+    divergence = ("expect_column_kl_divergence_to_be_less_than", expected)
     even, uneven = pa.table({"name": ["a", "b"]}), pa.table({"name": ["a", "a", "a", "b"]})
-    assert check(suite, even, tmp_path / "docs", "first").passed
-    assert not check(suite, uneven, tmp_path / "docs", "second").passed
+    assert check(audit_of(tmp_path, even, divergence)).passed
+    assert not check(audit_of(tmp_path, uneven, divergence)).passed

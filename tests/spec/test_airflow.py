@@ -33,6 +33,7 @@ airflow:
   on_run_failure: shop.alerts:page
   on_run_success: shop.alerts:note
   on_missed_deadline: shop.alerts:page
+  on_quality: shop.alerts:quality
   approve_promotion: true
   spark:
     connection: spark_large

@@ -69,6 +69,7 @@ def test_the_public_names_are_these() -> None:
         "read_cases",
         "read_compiled",
         "require_trusted",
+        "require_trusted_modules",
         "stream_in_broken_file",
         "suite_text",
         "with_digests",

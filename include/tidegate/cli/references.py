@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tidegate.errors import Problem, UserFunctionFailed
+from tidegate.errors import Problem, SettingsInvalid, UserFunctionFailed
+from tidegate.quality.builtin.types import BUILTIN_TYPES
+from tidegate.quality.suite import parse_suite
 from tidegate.settings import Settings
-from tidegate.spec import Lookup, Pipeline, QualityCheck, python_functions, with_digests
+from tidegate.spec import Lookup, Pipeline, QualityCheck, python_functions, suite_text, with_digests
 from tidegate.spec.mistakes import did_you_mean, listed
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.tree import Route, Tree, read
@@ -46,25 +47,20 @@ def unset_connections(pipeline: Pipeline, settings: Settings) -> list[str]:
 
 
 def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
-    """Its quality suites that are not in the folder, or are no JSON."""
+    """Its quality suites that are not in the folder, or are no suites."""
     is_list = isinstance(read(pipeline.text, "").data.get("quality"), list) if pipeline.quality else False
     for number, check in enumerate(pipeline.quality):
         at: Route = ("quality", number, "suite") if is_list else ("quality", "suite")
-        yield from ((at, *each) for each in _missing_suite(check.suite, folder))
+        yield from ((at, *each) for each in _missing_suite(check, folder))
         yield from ((at, *each) for each in _without_rows(check, folder))
 
 
-def _missing_suite(name: str, folder: Path) -> Iterator[tuple[str, str]]:
-    path = folder / f"{name}.json"
-    if not path.is_file():
-        others = sorted(other.stem for other in folder.glob("*.json"))
-        otherwise = f"Write it; {folder} has {listed(others) or 'none'}."
-        yield f"the suite {path} does not exist", did_you_mean(name, others, otherwise)
-        return
+def _missing_suite(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]]:
+    place = f"The suite {folder / check.suite}.json"
     try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        yield f"the suite {path} cannot be read: {error}", "Correct the file."
+        parse_suite(suite_text(folder, check.suite), place, others=None if check.modules else BUILTIN_TYPES)
+    except SettingsInvalid as error:
+        yield error.what, error.fix
 
 
 def _without_rows(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from tidegate.ledger.database import migrate_database
 from tidegate.ledger.ledger import Ledger, lease_held
 from tidegate.ledger.promotions import Charge, Promotion, Span
+from tidegate.ledger.quality import QualityResult
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import (
     Attempt,
@@ -46,6 +47,7 @@ __all__ = [
     "Plan",
     "PlannedSpec",
     "Promotion",
+    "QualityResult",
     "Run",
     "Snapshot",
     "Span",

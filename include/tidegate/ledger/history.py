@@ -10,11 +10,15 @@ from tidegate.ledger.rows import charge_in, of, promotions_of
 
 _ANY = 2**62
 """Later than any batch."""
-_WITH_THE_PLAN = (schema.attempts, schema.failures, schema.metrics, schema.publications, schema.plans)
+_WITH_THE_PLAN = (
+    *(schema.attempts, schema.failures, schema.metrics, schema.publications, schema.quality),
+    schema.plans,
+)
 
 
 def remove_batches(connection: Connection, stream: Stream, before: int, most: int) -> int:
-    """Remove plan, attempts, failures, metrics and publications of at most `most` batches, the oldest first.
+    """Remove plan, attempts, failures, metrics, publications and what suites have found of at most `most`
+    batches, the oldest first.
 
     Only of batches before `before`, and before the newest state that was given up: nobody can read or compute
     from what they were; and none that may still have to go out. Of all batches, commit and run are kept.

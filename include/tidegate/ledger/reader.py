@@ -16,6 +16,7 @@ from tidegate.ledger.batches import failing_streams, newest_batches, plans_with_
 from tidegate.ledger.database import answering, for_reading
 from tidegate.ledger.history import count_removable, newest_publication
 from tidegate.ledger.promotions import Charge
+from tidegate.ledger.quality import QualityResult, quality_of
 from tidegate.ledger.records import (
     Attempt,
     BatchFacts,
@@ -316,6 +317,11 @@ class LedgerReader:
             return connection.execute(
                 select(table.c.identity).where(of(table, stream), table.c.sink == sink)
             ).scalar()
+
+    def quality(self, stream: Stream, seq: int) -> list[QualityResult]:
+        """What quality suites have found of a batch, in each try to validate it; the newest try is last."""
+        with self._transaction("quality") as connection:
+            return quality_of(connection, stream, seq)
 
     def metrics(self, stream: Stream, seq: int) -> dict[tuple[str, str], float]:
         """(stage, name) -> value; the stage of a whole batch's metrics is ''."""

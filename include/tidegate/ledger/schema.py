@@ -142,6 +142,33 @@ metrics = _table(
     [_seq(), Column("stage", String(200), primary_key=True), Column("name", String(200), primary_key=True)],
     Column("value", Float, nullable=False),
 )
+# What quality suites have found, an expectation a row.
+quality = _table(
+    "quality",
+    [
+        _seq(),
+        Column("try_number", Integer, primary_key=True, autoincrement=False),
+        Column("check_number", Integer, primary_key=True, autoincrement=False),
+        Column("expectation", Integer, primary_key=True, autoincrement=False),
+    ],
+    Column("attempt", String(100), nullable=False),
+    Column("suite", String(100), nullable=False),
+    Column("suite_digest", String(64), nullable=False),
+    Column("target", String(400), nullable=False),
+    Column("type", String(200), nullable=False),
+    Column("column_names", JSON, nullable=False),
+    Column("severity", String(20), nullable=False),
+    Column("passed", Boolean, nullable=False),
+    Column("observed", Text, nullable=False),
+    Column("evaluated_rows", BigInteger),
+    Column("unexpected_rows", BigInteger),
+    Column("unexpected_share", Float),
+    Column("failing", JSON, nullable=False),
+    Column("error", Text),
+    Column("note", Text, nullable=False),
+    Column("page", Text),
+    Column("checked_at", Float, nullable=False),
+)
 sinks = _table(
     "sinks",
     [Column("sink", String(300), primary_key=True)],

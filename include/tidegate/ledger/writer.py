@@ -14,6 +14,7 @@ from tidegate.errors import Fenced, Halted, TidegateError
 from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.promotions import Promotion
+from tidegate.ledger.quality import QualityResult, add_quality
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Clocks, Head, Lease, OffsetRange, Plan, PlannedSpec, Run, Stream
 from tidegate.ledger.rows import (
@@ -195,7 +196,7 @@ class LeasedLedger(LedgerReader):
         """
         with self._fenced("drop_plan") as connection:
             head = connection.execute(select(schema.heads.c.seq).where(self._is_current())).scalar_one()
-            for table in (schema.attempts, schema.failures, schema.metrics, schema.runs):
+            for table in (schema.attempts, schema.failures, schema.metrics, schema.quality, schema.runs):
                 connection.execute(delete(table).where(self._row(table, head + 1)))
             dropped = connection.execute(delete(schema.plans).where(self._row(schema.plans, head + 1)))
         return head + 1 if dropped.rowcount else None
@@ -249,6 +250,11 @@ class LeasedLedger(LedgerReader):
         rows = [self._key(seq=seq, stage=stage, name=name, value=value) for name, value in values.items()]
         with self._fenced("set_metrics") as connection:
             _replace(connection, table, mine, rows)
+
+    def add_quality(self, seq: int, results: Sequence[QualityResult]) -> None:
+        """Keep what quality suites have found in one try to validate a batch."""
+        with self._fenced("add_quality") as connection:
+            add_quality(connection, self.stream, seq, results, self._now())
 
     def note_failure(self, seq: int, step: str, error: TidegateError) -> None:
         """Remember what a step of a batch failed of, in place of what was noted before."""

@@ -7,7 +7,6 @@ the two have nothing in common: what was the origin's may be compacted, cleaned 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from tidegate.app.damage import needed_by, state_named
 from tidegate.app.lease import leased
@@ -21,14 +20,8 @@ from tidegate.ledger import Attempt, Head, LeasedLedger, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 from tidegate.protocol.net import running_counts
 from tidegate.protocol.ranges import standing_still
-from tidegate.spec import (
-    Pipeline,
-    compile_pipeline,
-    incompatible_changes,
-    suite_text,
-    with_digests,
-    with_suites,
-)
+from tidegate.protocol.suites import pinned
+from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes
 from tidegate.spec.kernel import state_stages
 
 FIRST = 1
@@ -45,7 +38,7 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
     plan, last = app.ledger.plan(origin, seq), app.ledger.attempt(origin, seq)
     if plan is None or last is None:
         raise missing_of_head(app.ledger, origin, seq, "plan")
-    pipeline = with_suites(with_digests(pipeline), partial(suite_text, app.settings.expectations))
+    pipeline = pinned(app, pipeline)
     _require_fitting(plan, pipeline)
     with leased(app.ledger, stream_of(pipeline), run_id) as lease:
         if lease.head(lease.stream).seq or lease.open_plan(lease.stream) is not None:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from tidegate.app.lease import leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
@@ -21,9 +20,10 @@ from tidegate.protocol.lookups import pinned_lookups
 from tidegate.protocol.publish import publish_decided
 from tidegate.protocol.ranges import limit_ends, limit_span, plan_ranges, standing_still
 from tidegate.protocol.stalled import stalled_in
+from tidegate.protocol.suites import pinned
 from tidegate.protocol.trigger import Trigger
 from tidegate.sinks.port import TimestampBounds
-from tidegate.spec import Pipeline, compile_pipeline, suite_text, with_digests, with_suites
+from tidegate.spec import Pipeline, compile_pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class _Found:
 
 def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, _Found | None]:
     """The plan, and what Kafka has (None: not asked)."""
-    pipeline = with_suites(with_digests(pipeline), partial(suite_text, app.settings.expectations))
+    pipeline = pinned(app, pipeline)
     before = head_plan(app, head)
     require_compatible(before, pipeline)
     found = None if trigger.drain else _look(app, pipeline, head, trigger)

@@ -6,38 +6,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
 from tidegate.errors import Halted, QualityFailed
 from tidegate.failpoints import failpoint
-from tidegate.ledger import Attempt, Plan
+from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.audited import AuditedRows, audited_rows
-from tidegate.spec import Pipeline, QualityCheck
-
-if TYPE_CHECKING:
-    from tidegate.quality import Verdict
+from tidegate.protocol.checks import prepared_checks
+from tidegate.quality.audit import Audit
+from tidegate.quality.suite import Severity
+from tidegate.quality.table import page_place, verdict_table
+from tidegate.quality.verdict import Verdict
+from tidegate.spec import Pipeline, require_trusted_modules
 
 log = logging.getLogger(__name__)
-Report = Callable[["Verdict"], object]
-Check = Callable[[Path, pa.Table, Path, str], "Verdict"]
+Report = Callable[[Verdict], object]
+Check = Callable[[Audit], Verdict]
 """See `quality.gate.check`."""
 
 
 def validate_batch(
     app: App, plan: Plan, run_id: str, report: Report | None = None, check: Check | None = None
 ) -> str:
-    """Check the outbox against the pipeline's suite. Returns what was found, in a sentence; `report` gets the
-    verdict in detail, if there is one. `check`: where the suite is evaluated; None: in this process.
+    """Evaluate the pipeline's checks on the batch. Returns what was found, in a sentence; `report` gets each
+    verdict in detail. `check`: where a suite is evaluated; None: in this process.
 
-    Raises QualityFailed when the suite says stop, SinkRefused when a SQL sink could not hold an emission,
-    TimestampRefused when a topic would not take one;
-    the batch is then neither committed nor published.
+    Raises QualityFailed when a critical expectation is not met, SinkRefused when a SQL sink could not hold an
+    emission, TimestampRefused when a topic would not take one, SettingsInvalid where a suite is missing that
+    is not pinned; the batch is then neither committed nor published.
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
     if attempt is None:
@@ -53,55 +50,57 @@ def validate_batch(
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
-            passed, stops, found = _check(app, plan, pipeline, attempt, report, check)
+            verdicts = _verdicts(app, held, plan, pipeline, attempt, check)
+        passed = all(verdict.passed for verdict in verdicts)
         held.set_metrics(plan.seq, "", {"quality.passed": float(passed)})
-        if stops:
+        for verdict in verdicts:
+            _tell(verdict, app.settings.data_docs)
+            if report is not None:
+                report(verdict)
+        stopping = [verdict for verdict in verdicts if verdict.stops]
+        if stopping:
             raise QualityFailed(
-                f"Batch {plan.seq} of {plan.stream} does not pass its quality suite: {found}",
+                f"Batch {plan.seq} of {plan.stream} does not pass its quality suite: "
+                + "; ".join(_reason(verdict, app.settings.data_docs) for verdict in stopping),
                 "Nothing was published. Correct the data or the suite and clear this task; or correct the "
                 f"pipeline, then `tidegate doctor {plan.stream.pipeline} --drop-plan` and run again.",
             )
-        if not passed:
-            log.warning("Quality: %s (on_failure: warn, so the batch goes on)", found)
         held.set_validated(attempt, True)
-    return found
+    return "; ".join(verdict.summary for verdict in verdicts) or "no quality suite is declared"
 
 
-def _check(
-    app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt, report: Report | None, check: Check | None
-) -> tuple[bool, bool, str]:
-    """Whether all is well, whether it stops the batch, and what was found."""
-    stops, texts, passed = False, [], True
-    for number, quality in enumerate(pipeline.quality, start=1):
-        with failpoint("validate.read"):
-            values = _audited(app, plan, pipeline, quality, attempt).table()
-        result = (check or _checked_here)(
-            app.settings.expectations / f"{quality.suite}.json",
-            values,
-            app.settings.home / "data_docs" / pipeline.pipeline,
-            f"{plan.stream.pipeline}-g{plan.stream.generation}-batch-{plan.seq}-{number}",
-        )
-        if report is not None:
-            report(result)
-        passed = passed and result.passed
-        stops = stops or (quality.on_failure != "warn" and not result.passed)
-        texts.append(result.summary)
-    return passed, stops, "; ".join(texts) or "no quality suite is declared"
+def _verdicts(
+    app: App, held: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Check | None
+) -> list[Verdict]:
+    """Of each check. All are kept, whatever they say, in one transaction."""
+    require_trusted_modules(module for check in pipeline.quality for module in check.modules)
+    verdicts, results = [], []
+    for prepared in prepared_checks(app, plan, pipeline, attempt):
+        verdict = (check or _checked_here)(prepared.audit)
+        verdicts.append(verdict)
+        results += prepared.results(verdict, attempt)
+    if results:
+        held.add_quality(plan.seq, results)
+    return verdicts
 
 
-def _audited(app: App, plan: Plan, pipeline: Pipeline, check: QualityCheck, attempt: Attempt) -> AuditedRows:
-    stage = pipeline.checked_stage(check)
-    if check.of == "state":
-        files = app.manifest(plan.stream, attempt.manifest).of("state", stage.name)
-    else:
-        files = app.outbox(plan, stage, attempt).files
-    return audited_rows(pipeline, check, app.lake(plan.stream).store, files)
-
-
-def _checked_here(suite_file: Path, values: pa.Table, docs: Path, run: str) -> Verdict:
+def _checked_here(audit: Audit) -> Verdict:
     from tidegate.quality.gate import check  # late: Great Expectations takes seconds to import
 
-    return check(suite_file, values, docs, run)
+    return check(audit)
+
+
+def _tell(verdict: Verdict, docs: str) -> None:
+    """A table for people, in the log; louder where something is not as it should be."""
+    level = logging.INFO if verdict.passed else logging.WARNING
+    log.log(level, "%s", verdict_table(verdict, docs))
+
+
+def _reason(verdict: Verdict, docs: str) -> str:
+    """Why a verdict stops a batch, and where to look."""
+    findings = "; ".join(f"{result.title}: {result.finding}" for result in verdict.failed(Severity.CRITICAL))
+    where = f" (see {page_place(docs, verdict.page)})" if verdict.page is not None else ""
+    return f"{verdict.title}: {findings}{where}"
 
 
 def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:

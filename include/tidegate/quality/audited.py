@@ -51,6 +51,11 @@ class AuditedRows:
     only_values: bool = False
     shows_deleted: bool = False
 
+    @property
+    def most_rows(self) -> int:
+        """How many rows there are, deletions that are left out included."""
+        return sum(file.rows for file in self.files)
+
     def parts(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The rows, a row group of a file at a time, always in the same order; `names`: only these columns.
 

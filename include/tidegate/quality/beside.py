@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import pickle
 import sys
-from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING
 
 from tidegate.errors import QualityLost, TidegateError
-from tidegate.quality.verdict import Verdict
 
-if TYPE_CHECKING:
-    import pyarrow as pa  # a client starts the process before it imports anything that takes time
+if TYPE_CHECKING:  # a client starts the process before it imports anything that takes time
+    from tidegate.quality.audit import Audit
+    from tidegate.quality.verdict import Verdict
 
 
 class CheckBeside:
@@ -39,7 +38,7 @@ class CheckBeside:
             command = [sys.executable, "-m", "tidegate.quality.check_process"]
             self._process = Popen(command, stdin=PIPE, stdout=PIPE)
 
-    def check(self, suite_file: Path, values: pa.Table, docs: Path, run: str) -> Verdict:
+    def check(self, audit: Audit) -> Verdict:
         """See `gate.check`. Raises QualityLost where the process ends."""
         self.start()
         process = self._process
@@ -47,7 +46,7 @@ class CheckBeside:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            pickle.dump((suite_file, values, docs, run), process.stdin)
+            pickle.dump(audit, process.stdin)
             process.stdin.flush()
             answer: Verdict | TidegateError = pickle.load(process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """A pickled tuple of `gate.check`'s arguments is answered by its pickled Verdict, or by the TidegateError
+    """A pickled Audit is answered by its pickled Verdict, or by the TidegateError
     that it raised. Only answers go to standard output.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who has started this, and goes to both
@@ -32,9 +32,9 @@ def main() -> None:
 
     with suppress(EOFError):
         while True:
-            asked = pickle.load(sys.stdin.buffer)
+            audit = pickle.load(sys.stdin.buffer)
             try:
-                answer: Verdict | TidegateError = check(*asked)
+                answer: Verdict | TidegateError = check(audit)
             except TidegateError as error:
                 answer = error
             pickle.dump(answer, answers)

@@ -47,5 +47,26 @@ os.environ["GX_ANALYTICS_ENABLED"] = "False"
 
 with _lazily(), hidden(*_OTHER_ENGINES):
     import great_expectations as gx
+    from great_expectations.core.expectation_validation_result import (
+        ExpectationSuiteValidationResult,
+        ExpectationValidationResult,
+    )
+    from great_expectations.core.suite_parameters import build_suite_parameters
+    from great_expectations.execution_engine import PandasExecutionEngine
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+    from great_expectations.expectations.metrics.column_aggregate_metrics.column_distinct_values import (
+        _coerce_value_set_to_column_type as as_column_type,
+    )
+    from great_expectations.validator.validation_graph import ExpectationValidationGraph, ValidationGraph
 
-__all__ = ["gx"]
+__all__ = [
+    "gx",
+    "ExpectationConfiguration",
+    "ExpectationSuiteValidationResult",
+    "ExpectationValidationGraph",
+    "ExpectationValidationResult",
+    "PandasExecutionEngine",
+    "ValidationGraph",
+    "as_column_type",
+    "build_suite_parameters",
+]

@@ -1,74 +1,92 @@
-"""Great Expectations on a batch's outbox: a suite file in, a verdict and Data Docs out."""
+"""Great Expectations on a batch's rows: an audit in, a verdict and a page of Data Docs out."""
 
 from __future__ import annotations
 
+import importlib
 import json
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
 from tidegate.errors import SettingsInvalid
-from tidegate.quality.expectations import gx
-from tidegate.quality.pages import site
-from tidegate.quality.verdict import ExpectationResult, Verdict
+from tidegate.quality.audit import Audit
+from tidegate.quality.builtin import expectations as _  # noqa: F401  # makes their types known
+from tidegate.quality.builtin.facts import known_facts
+from tidegate.quality.evaluate import Evaluation, evaluate
+from tidegate.quality.frames import PART_ROWS
+from tidegate.quality.pages import page_of
+from tidegate.quality.site import publish_page
+from tidegate.quality.verdict import MOST_FAILING_ROWS, ExpectationResult, Verdict, cut
 
 
-def check(suite_file: Path, values: pa.Table, docs: Path, run: str) -> Verdict:
-    """Validate `values` against a suite; writes Data Docs below `docs`. Raises SettingsInvalid."""
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    _add_docs_site(context, docs)
-    suite = context.suites.add(_suite(suite_file))
-    batch = context.data_sources.add_pandas("outbox").add_dataframe_asset("outbox")
-    definition = gx.ValidationDefinition(
-        name=run, data=batch.add_batch_definition_whole_dataframe("batch"), suite=suite
-    )
-    result = context.validation_definitions.add(definition).run(
-        batch_parameters={"dataframe": values.to_pandas()}, result_format="SUMMARY"
-    )
-    context.build_data_docs()
-    expectations = tuple(map(_expectation, result.results))
-    return Verdict(bool(result.success), _summary(result, docs), expectations)
+def check(audit: Audit, part_rows: int = PART_ROWS) -> Verdict:
+    """Evaluate the suite; writes its page and the results beside it. `part_rows`: see `evaluate`.
+
+    Raises SettingsInvalid where a module cannot be imported, LakeDamaged, LakeUnavailable.
+    """
+    for module in audit.modules:
+        _import(module)
+    with known_facts(audit.facts):
+        evaluated = evaluate(audit.suite, audit.rows, audit.parameters, part_rows)
+    verdict = Verdict(audit.title, tuple(map(_result, evaluated)))
+    if audit.place is None:
+        return verdict
+    page = page_of(audit, evaluated, verdict)
+    return replace(verdict, page=publish_page(audit.place, audit.suite.name, verdict, page))
 
 
-def _expectation(result: Any) -> ExpectationResult:
-    config = result.expectation_config
-    return ExpectationResult(
-        config.type, config.kwargs.get("column"), bool(result.success), result.result.get("unexpected_count")
-    )
-
-
-def _suite(path: Path) -> Any:
+def _import(module: str) -> None:
     try:
-        stored = json.loads(path.read_text())
-        return gx.ExpectationSuite(
-            **{key: stored[key] for key in ("name", "expectations", "meta") if key in stored}
-        )
-    except FileNotFoundError as error:
+        importlib.import_module(module)
+    except Exception as error:  # whatever its code does
         raise SettingsInvalid(
-            f"The quality suite {path} does not exist", "Write it, or correct `quality.suite`."
-        ) from error
-    except (ValueError, TypeError, gx.exceptions.GreatExpectationsError) as error:
-        raise SettingsInvalid(
-            f"{path} is not a Great Expectations suite: {str(error).splitlines()[0]}", "Correct the file."
+            f"The module {module} of `quality` cannot be imported: {type(error).__name__}: {error}",
+            "Put it where this Python finds it, or correct `modules`.",
         ) from error
 
 
-def _add_docs_site(context: Any, docs: Path) -> None:
-    docs.mkdir(parents=True, exist_ok=True)
-    for name in list(context.list_data_docs_sites()):
-        context.delete_data_docs_site(name)
-    context.add_data_docs_site(site_name="tidegate", site_config=site(docs))
+def _result(evaluated: Evaluation) -> ExpectationResult:
+    spec, raw = evaluated.measurement.spec, evaluated.result.result or {}
+    share = raw.get("unexpected_percent")
+    return ExpectationResult(
+        number=spec.number,
+        type=spec.type,
+        columns=spec.columns,
+        severity=spec.severity,
+        passed=bool(evaluated.result.success),
+        observed="" if evaluated.error else _observed(raw),
+        rows=raw.get("element_count"),
+        unexpected=raw.get("unexpected_count"),
+        share=None if share is None else share / 100,
+        failing=tuple(map(_row, raw.get("partial_unexpected_index_list") or ()))[:MOST_FAILING_ROWS],
+        error=evaluated.error,
+        note=evaluated.note,
+    )
 
 
-def _summary(result: Any, docs: Path) -> str:
-    failed = [each for each in result.results if not each.success]
-    if not failed:
-        return f"{len(result.results)} expectations passed"
-    texts = [
-        f"{each.expectation_config.type}({each.expectation_config.kwargs.get('column', '')}): "
-        f"{each.result.get('unexpected_count', 'an error')} unexpected"
-        for each in failed
-    ]
-    return f"{'; '.join(texts)} (see {docs / 'index.html'})"
+def _observed(raw: Mapping[str, Any]) -> str:
+    """What was found, of those that do not count rows."""
+    if raw.get("observed_value") is not None:
+        return _as_text(raw["observed_value"])
+    if "element_count" in raw:
+        return ""
+    lists = (("not in the set:", "partial_unexpected_list"), ("missing:", "partial_missing_list"))
+    parts = [f"{what} {_as_text(raw[name])}" for what, name in lists if raw.get(name)]
+    return "; ".join(parts)
+
+
+def _row(found: Any) -> dict[str, str]:
+    """A failing row, the key's columns first."""
+    if not isinstance(found, Mapping):
+        return {"row": str(found)}
+    names = sorted(found, key=lambda name: name not in ("key", "window_start", "window_end"))
+    return {str(name): _as_text(found[name]) for name in names}
+
+
+def _as_text(value: Any) -> str:
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, (list, tuple, set, frozenset)):
+        plain = [item.item() if hasattr(item, "item") else item for item in plain]
+    if isinstance(plain, str):
+        return cut(plain)
+    return cut(json.dumps(plain, ensure_ascii=False, default=str))

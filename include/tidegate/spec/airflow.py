@@ -124,6 +124,9 @@ class AirflowSettings(Defaulted):
     on_missed_deadline: Function | None = Field(
         default=None, description="Called when a run has missed the pipeline's `deadline`."
     )
+    on_quality: Function | None = Field(
+        default=None, description="Called for each quality suite that finds what is to be told, or stops."
+    )
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )

@@ -103,6 +103,7 @@ def _check_of_last_stage(quality: Any) -> Any:
         "stage": None,
         "sink": None,
         "of": "values",
+        "modules": [],
         "_suite_text": None,
         "_row_expectations": [],
         **quality,

@@ -10,6 +10,7 @@ from pathlib import Path
 from tidegate.errors import SettingsInvalid
 from tidegate.spec.emit import ChangeEmit
 from tidegate.spec.equal import PythonEqual
+from tidegate.spec.mistakes import did_you_mean
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.stage import Stage
@@ -62,7 +63,8 @@ def suite_text(folder: Path, name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        fix = "Write it, or correct `quality.suite`."
+        existing = sorted(file.stem for file in folder.glob("*.json"))
+        fix = did_you_mean(name, existing, "Write it, or correct the `suite` of `quality`.")
         raise SettingsInvalid(f"The quality suite {path} does not exist", fix) from error
     except (OSError, UnicodeDecodeError) as error:
         fix = "Check the file and its permissions."

@@ -47,7 +47,7 @@ from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
 from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
-from tidegate.spec.trusted import require_trusted
+from tidegate.spec.trusted import require_trusted, require_trusted_modules
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 __all__ = [
@@ -104,6 +104,7 @@ __all__ = [
     "with_digests",
     "with_suites",
     "require_trusted",
+    "require_trusted_modules",
     "Change",
     "incompatible_changes",
     "notable_changes",

@@ -13,6 +13,7 @@ from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.scope import Model, scope_of
 from tidegate.spec.sinks import OfStage
+from tidegate.spec.trusted import check_module
 
 
 def _known_sink(name: str | None, info: Info) -> str | None:
@@ -62,8 +63,12 @@ class QualityCheck(Model):
     )
     on_failure: Annotated[Literal["stop", "warn", "quarantine"], AfterValidator(_of_values)] = Field(
         default="stop",
-        description="`stop`: the batch halts, and nothing of it is visible. `warn`: it is told, and goes on. "
-        "`quarantine`: single rows that break it go into quarantine; what is not about those stops.",
+        description="What an expectation does that says no `severity`. `stop`: the batch halts, and nothing "
+        "of it is visible (`critical`). `warn`: it is told, and goes on (`warning`). `quarantine`: single "
+        "rows that break it go into quarantine; what is not about those stops.",
+    )
+    modules: tuple[Annotated[str, AfterValidator(check_module)], ...] = Field(
+        default=(), description="Modules with expectations of your own, which TIDEGATE_PYTHON_MODULES lists."
     )
     _suite_text: str | None = PrivateAttr(default=None)
     _row_expectations: tuple[RowExpectation, ...] = PrivateAttr(default=())

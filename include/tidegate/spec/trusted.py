@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Iterable
 
-from tidegate.errors import UserFunctionFailed
+from tidegate.errors import SettingsInvalid, UserFunctionFailed
 from tidegate.spec.mistakes import mistake
 
 VARIABLE = "TIDEGATE_PYTHON_MODULES"
-_FUNCTION = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*", re.ASCII)
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+_FUNCTION = re.compile(rf"(?P<module>{_MODULE.pattern}):[A-Za-z_]\w*", re.ASCII)
 
 
 def check_function(name: str) -> str:
@@ -18,11 +19,32 @@ def check_function(name: str) -> str:
     found = _FUNCTION.fullmatch(name)
     if not found:
         raise mistake(f"{name!r} does not name a function", "Write `module:function`: `shop.compare:same`.")
-    module = found["module"]
+    _check_trusted(found["module"])
+    return name
+
+
+def check_module(name: str) -> str:
+    """A module that is listed, or a package around which is."""
+    if not _MODULE.fullmatch(name):
+        raise mistake(f"{name!r} does not name a module", "Write `package.module`: `shop.expectations`.")
+    _check_trusted(name)
+    return name
+
+
+def _check_trusted(module: str) -> None:
     if not is_trusted(module):
         fix = f"Whoever runs tidegate has to list it in the environment: `{VARIABLE}={module},…`."
         raise mistake(f"the module `{module}` may not be called", fix)
-    return name
+
+
+def require_trusted_modules(names: Iterable[str]) -> None:
+    """Of modules that were planned with: whether they may still be imported. Raises SettingsInvalid."""
+    for name in names:
+        if not is_trusted(name):
+            raise SettingsInvalid(
+                f"The module {name}, which `quality` named in the plan, may not be imported any more",
+                f"List `{name}` in {VARIABLE} again, or tidegate doctor PIPELINE --drop-plan.",
+            )
 
 
 def require_trusted(names: Iterable[str]) -> None:

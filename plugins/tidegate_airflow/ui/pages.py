@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tidegate.ledger import Stream
@@ -35,6 +35,14 @@ _HEADERS = {
 }
 
 
+_DOCS_HEADERS = _HEADERS | {
+    # Great Expectations' templates have styles in attributes; nothing is executed, or loaded from elsewhere
+    "Content-Security-Policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; form-action 'none'; "
+    "base-uri 'none'; frame-ancestors 'self'"
+}
+_MEDIA_TYPES = {"css": "text/css", "html": "text/html", "json": "application/json"}
+
+
 class Links:
     """Paths of pages. `base` is where tidegate's are, `airflow` where Airflow's are."""
 
@@ -54,6 +62,10 @@ class Links:
     def batch(self, dag_id: str, stream: Stream, seq: int) -> str:
         """A batch."""
         return f"{self.base}/dags/{quoted(dag_id)}/batches/{seq}?generation={stream.generation}"
+
+    def docs(self, dag_id: str, page: str) -> str:
+        """A page of Data Docs, by its path below their root."""
+        return f"{self.base}/dags/{quoted(dag_id)}/docs/{page}"
 
     def check(self, dag_id: str) -> str:
         """What doctor finds."""
@@ -90,3 +102,8 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     """A page."""
     page = _ENVIRONMENT.get_template(template).render(links=links_of(request), **values)
     return HTMLResponse(page, status, _HEADERS)
+
+
+def docs_page(path: str, content: bytes) -> Response:
+    """A file of Data Docs, as it is."""
+    return Response(content, media_type=_MEDIA_TYPES[path.rpartition(".")[2]], headers=_DOCS_HEADERS)

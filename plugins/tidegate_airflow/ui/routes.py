@@ -19,10 +19,11 @@ from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
 from tidegate.ledger import Stream
 from tidegate.ledger.report import STEPS
+from tidegate.quality.site import read_page
 from tidegate_airflow.ui import access
 from tidegate_airflow.ui.chart import chart_of
-from tidegate_airflow.ui.pages import links_of, render
-from tidegate_airflow.ui.views import IndexRow, PartitionRow, health, partition_rows
+from tidegate_airflow.ui.pages import docs_page, links_of, render
+from tidegate_airflow.ui.views import IndexRow, PartitionRow, health, newest_try, partition_rows
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
@@ -30,6 +31,7 @@ _MOST = 2**62
 
 Generation = Annotated[int | None, Query(ge=0, le=_MOST)]
 router = APIRouter()
+_READS_LOGS = [Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))]
 of_dag = APIRouter(
     prefix="/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 )
@@ -129,6 +131,7 @@ def batch(
         batch=entry,
         head=app.ledger.head(stream).seq,
         metrics=inspect.stage_metrics(app, stream, seq),
+        quality=newest_try(app.ledger.quality(stream, seq)),
         reads_logs=reads_logs,
         samples=samples,
         no_samples=no_samples,
@@ -137,13 +140,47 @@ def batch(
     )
 
 
-@of_dag.get("/check", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))])
+@of_dag.get("/check", dependencies=_READS_LOGS)
 def check(request: Request, dag_id: str) -> Response:
     """What doctor finds of a pipeline now: it asks Kafka and the sinks, so it may take a while."""
     app = access.open_app()
     entry = _entry(app, dag_id)
     findings = list(_findings(access.connected(app, [entry]), entry))
     return render(request, "check.html", title=f"{dag_id}: check", dag_id=dag_id, findings=findings)
+
+
+@of_dag.get(
+    "/docs/{path:path}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_LOGS))]
+)
+def docs(request: Request, dag_id: str, path: str) -> Response:
+    """A page of Data Docs, which quotes rows: only of the pipeline's own streams, and what they share."""
+    app = access.open_app()
+    entry = _entry(app, dag_id)
+    own = {f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams}
+    if path in ("", "index.html"):
+        first = next((f"{stream.pipeline}/g{stream.generation}" for stream in entry.streams), None)
+        if first is not None:
+            return RedirectResponse(links_of(request).docs(dag_id, f"{first}/index.html"), 303)
+    elif path.startswith("static/") or "/".join(path.split("/")[:2]) in own:
+        content = read_page(app.settings.data_docs, path)
+        if content is not None:
+            return docs_page(path, content)
+    raise HTTPException(404, f"{dag_id} has no such page of Data Docs.")
+
+
+@of_dag.get("/quality/{run_id:path}")
+def quality(request: Request, dag_id: str, run_id: str) -> Response:
+    """To the newest page of Data Docs on the batch of a run; without one a page that says so."""
+    app = access.open_app()
+    for stream in _entry(app, dag_id).streams:
+        outcome = app.ledger.run(stream, run_id)
+        if outcome is None or outcome.seq is None:
+            continue
+        pages = [result.page for result in app.ledger.quality(stream, outcome.seq) if result.page is not None]
+        if pages:
+            return RedirectResponse(links_of(request).docs(dag_id, pages[-1]), 303)
+        return RedirectResponse(links_of(request).batch(dag_id, stream, outcome.seq), 303)
+    return render(request, "run.html", title=run_id, dag_id=dag_id, run_id=run_id, note=None)
 
 
 @of_dag.get("/runs/{run_id:path}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
 from tidegate.inspect import CatalogEntry, StreamDetails, StreamOverview
-from tidegate.ledger import Stream
+from tidegate.ledger import QualityResult, Stream
 
 
 class Health(Enum):
@@ -88,3 +88,9 @@ def partition_rows(details: StreamDetails) -> list[PartitionRow]:
     offsets = status.head.offsets
     rows = [PartitionRow(*at, offsets.get(at, 0), ends.get(at)) for at in sorted({*offsets, *ends})]
     return sorted(rows, key=lambda row: -(row.lag or 0))[: PartitionRow.MOST]
+
+
+def newest_try(results: Sequence[QualityResult]) -> list[QualityResult]:
+    """What suites have found in the last try to validate a batch."""
+    last = max((result.try_number for result in results), default=0)
+    return [result for result in results if result.try_number == last]

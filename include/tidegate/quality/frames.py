@@ -1,0 +1,149 @@
+"""Audited rows as pandas has them, in parts whose columns have the types that the whole would have.
+
+To pandas a column of whole numbers with a null is one of doubles, and a boolean one with a null is one of
+objects. So whether there is a null anywhere has to be known before the first part is made.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.quality.audited import AuditedRows
+
+PART_ROWS = 250_000
+"""How many rows are in memory at once, about."""
+
+
+class Parts:
+    """The rows of an audit, in parts of about `most` rows."""
+
+    def __init__(self, rows: AuditedRows, most: int = PART_ROWS) -> None:
+        self.rows = rows
+        self.most = most
+        self.number = rows.most_rows
+        self._nullable: dict[str, bool] = {}
+
+    def empty(self) -> pd.DataFrame:
+        """No row, and all columns in the types that parts have."""
+        if self.number > self.most:
+            self._find_nulls(self.rows.schema.names)
+        return self._frame(self.rows.schema.empty_table())
+
+    def existing(self, columns: Sequence[str] | None) -> list[str]:
+        """Those of the columns that there are; None: all."""
+        names: list[str] = self.rows.schema.names
+        return names if columns is None else [name for name in columns if name in names]
+
+    def whole(self, columns: Sequence[str] | None = None, decimals_as_floats: bool = False) -> pd.DataFrame:
+        """All rows. `decimals_as_floats`: decimals as the doubles that Great Expectations computes with."""
+        if self.number <= self.most and not decimals_as_floats:
+            return self._frame(self.rows.table(self.existing(columns)))
+        names = self.existing(columns)
+        frame: pd.DataFrame = pd.DataFrame({name: self._column(name, decimals_as_floats) for name in names})
+        return frame
+
+    def split(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
+        """All rows, in order."""
+        names = self.existing(columns)
+        self._find_nulls(names)
+        for table in self._tables(names):
+            yield self._frame(table)
+
+    def by_value(self, columns: Sequence[str], of: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """All rows, those with equal values in `of` in one part. They are written to temporary files between.
+
+        Raises TypeError for values that have no hash.
+        """
+        self._find_nulls(columns)
+        parts = max(1, -(-self.number // self.most))
+        schema = pa.schema([self.rows.schema.field(name) for name in columns])
+        with tempfile.TemporaryDirectory(prefix="tidegate-quality-") as folder, ExitStack() as open_files:
+            paths = [Path(folder, f"{part}.arrow") for part in range(parts)]
+            writers = [open_files.enter_context(pa.ipc.new_file(str(path), schema)) for path in paths]
+            for table in self._tables(columns):
+                places = pa.array(_hashes(self._frame(table.select(list(of)))) % parts)
+                for part, writer in enumerate(writers):
+                    rows = table.filter(pc.equal(places, part))
+                    writer.write_table(rows)
+            open_files.close()
+            for path in paths:
+                with pa.OSFile(str(path)) as file:
+                    yield self._frame(pa.ipc.open_file(file).read_all())
+
+    def at(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, object]]:
+        """Some columns of the rows at these places, counted from 0."""
+        found: dict[int, dict[str, object]] = {}
+        first = 0
+        for table in self.rows.parts(columns):
+            here = [place for place in positions if first <= place < first + table.num_rows]
+            for place in here:
+                (found[place],) = table.slice(place - first, 1).to_pylist()
+            first += table.num_rows
+        return [found[place] for place in positions if place in found]
+
+    def _tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Row groups together, until there are enough rows."""
+        gathered: list[pa.Table] = []
+        for table in self.rows.parts(columns):
+            gathered.append(table)
+            if sum(part.num_rows for part in gathered) >= self.most:
+                yield pa.concat_tables(gathered)
+                gathered = []
+        if gathered:
+            yield pa.concat_tables(gathered)
+
+    def _column(self, name: str, decimals_as_floats: bool) -> pd.Series[Any]:
+        self._find_nulls([name])
+        as_floats = decimals_as_floats and pa.types.is_decimal(self.rows.schema.field(name).type)
+        parts = []
+        for table in self._tables([name]):
+            part = self._frame(table)[name]
+            parts.append(part.astype(np.float64) if as_floats else part)
+        return pd.concat(parts, ignore_index=True) if parts else self.empty()[name]
+
+    def _find_nulls(self, columns: Sequence[str]) -> None:
+        names = [
+            name
+            for name in columns
+            if name not in self._nullable and _depends_on_nulls(self.rows.schema.field(name).type)
+        ]
+        if not names:
+            return
+        nulls = dict.fromkeys(names, 0)
+        for table in self.rows.parts(names):
+            for name in names:
+                nulls[name] += table[name].null_count
+        self._nullable |= {name: number > 0 for name, number in nulls.items()}
+
+    def _frame(self, table: pa.Table) -> pd.DataFrame:
+        frame: pd.DataFrame = table.to_pandas()
+        for name in table.column_names:
+            if self._nullable.get(name) and not table[name].null_count:
+                is_boolean = pa.types.is_boolean(table.schema.field(name).type)
+                frame[name] = frame[name].astype(object if is_boolean else np.float64)
+        return frame
+
+
+def _depends_on_nulls(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_boolean(type_))
+
+
+def _hashes(frame: pd.DataFrame) -> npt.NDArray[np.uint64]:
+    """Equal rows have equal ones: to pandas -0.0 is 0.0."""
+    for name in frame.columns:
+        if pd.api.types.is_float_dtype(frame[name]):
+            frame[name] = frame[name] + 0.0
+    hashes: npt.NDArray[np.uint64] = pd.util.hash_pandas_object(
+        frame, index=False, categorize=False
+    ).to_numpy()
+    return hashes

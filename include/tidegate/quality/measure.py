@@ -1,0 +1,241 @@
+"""An expectation over tables in memory: what Great Expectations measures of each, and its verdict on all."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tidegate.errors import SettingsInvalid
+from tidegate.quality.expectations import (
+    ExpectationConfiguration,
+    ExpectationValidationGraph,
+    ExpectationValidationResult,
+    PandasExecutionEngine,
+    ValidationGraph,
+    build_suite_parameters,
+)
+from tidegate.quality.splitting import Aggregate, Split, aggregate, joined, split_of
+from tidegate.quality.suite import ExpectationSpec
+from tidegate.quality.verdict import MOST_FAILING_ROWS
+
+_NEEDS_ALL_COLUMNS = ("table.columns", "table.column_count", "table.column_types", "unexpected_rows_query.")
+
+_BEFORE = ("previous_", "mean_", "min_", "max_")
+_COMPUTED_WITH_DOUBLES = {"column.sum", "column.mean", "column.standard_deviation"}
+
+
+class Measurement:
+    """One expectation, and what was measured for it so far. `error`: why it cannot be evaluated.
+
+    The metrics of several parts are joined as they come, and the verdict is Great Expectations' own.
+    """
+
+    def __init__(
+        self, spec: ExpectationSpec, parameters: Mapping[str, Any], shown: Sequence[str], typed: pd.DataFrame
+    ) -> None:
+        """`shown`: the columns that tell which row fails. `typed`: a table with the types of all parts."""
+        self.spec = spec
+        self.error: str | None = None
+        self.split = Split.ROWS
+        self.skipped = ""
+        """Why it is not evaluated, and met; empty: it is evaluated."""
+        self.is_readable = False
+        """Whether its class takes what the suite says of it."""
+        self._shown = list(shown)
+        self._partial: dict[str, Any] = {}
+        self.configuration = ExpectationConfiguration(
+            type=spec.type, kwargs=dict(spec.kwargs), meta=dict(spec.meta), severity=spec.severity.value
+        )
+        try:
+            self._prepare(parameters, typed)
+        except (
+            Exception
+        ) as error:  # whatever its class refuses, an expectation that cannot be evaluated fails
+            self.error = _words(error)
+
+    def _prepare(self, parameters: Mapping[str, Any], typed: pd.DataFrame) -> None:
+        if lacking := _of_batches_before(self.spec) - parameters.keys():
+            self.skipped = f"not evaluated: no batch before has {', '.join(sorted(lacking))}"
+            return
+        kwargs, _ = build_suite_parameters(dict(self.spec.kwargs), dict(parameters))
+        self.configuration = ExpectationConfiguration(
+            type=self.spec.type, kwargs=kwargs, meta=dict(self.spec.meta), severity=self.spec.severity.value
+        )
+        self._expectation = self.configuration.to_domain_obj()
+        self.is_readable = True
+        self._metrics = self._dependencies(_engine(typed))
+        declared = getattr(type(self._expectation), "split", None)
+        self.split = Split[declared.upper()] if isinstance(declared, str) else split_of(self._metrics)
+
+    def show(self, columns: Sequence[str]) -> None:
+        """Tell which row fails by these columns from now on; none: by its place."""
+        self._shown = list(columns)
+
+    @property
+    def runtime(self) -> dict[str, Any]:
+        """How results are to be told."""
+        return {
+            "result_format": {
+                "result_format": "SUMMARY",
+                "partial_unexpected_count": MOST_FAILING_ROWS,
+                "return_unexpected_index_query": False,
+                **({"unexpected_index_column_names": self._shown} if self._shown else {}),
+            },
+            "catch_exceptions": True,
+        }
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns that it needs, with those that tell which row fails; None: all."""
+        kwargs = self.configuration.kwargs
+        if kwargs.get("row_condition") or any(name.startswith(_NEEDS_ALL_COLUMNS) for name in self._metrics):
+            return None
+        return tuple(dict.fromkeys((*self.spec.columns, *self._shown)))
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether there is something to measure for it."""
+        return self.error is None and not self.skipped
+
+    @property
+    def computes_with_doubles(self) -> bool:
+        """Whether it makes doubles of decimals, whatever they are."""
+        return bool(self._metrics) and self._metrics.keys() <= _COMPUTED_WITH_DOUBLES
+
+    def asked(self, engine: Any) -> dict[str, Any]:
+        """The metrics that Great Expectations has to compute of a part: name -> configuration."""
+        metrics = self._dependencies(engine)
+        return {name: metric for name, metric in metrics.items() if aggregate(name) is None}
+
+    def aggregated(self, engine: Any) -> dict[str, Any]:
+        """The others of a part: name -> what `Aggregate.of` makes of it."""
+        rules = {name: aggregate(name) for name in self._dependencies(engine)}
+        return {name: self._aggregate_of(rule, engine) for name, rule in rules.items() if rule is not None}
+
+    def add(self, partials: Mapping[str, Any]) -> None:
+        """What was measured of one more part."""
+        for name, partial in partials.items():
+            if name not in self._partial:
+                self._partial[name] = partial
+                continue
+            rule, before = aggregate(name), self._partial[name]
+            self._partial[name] = (
+                joined(name, before, partial) if rule is None else rule.join(before, partial)
+            )
+
+    def result(self, frame: Frame) -> ExpectationValidationResult:
+        """Great Expectations' verdict. `frame`: any part."""
+        if self.skipped:
+            return ExpectationValidationResult(
+                success=True, expectation_config=self.configuration, result={"observed_value": self.skipped}
+            )
+        if self.error is None:
+            try:
+                return self._result(frame)
+            except Exception as error:  # as above
+                self.error = _words(error)
+        information = {"raised_exception": True, "exception_message": self.error, "exception_traceback": ""}
+        return ExpectationValidationResult(
+            success=False, expectation_config=self.configuration, result={}, exception_info=information
+        )
+
+    def _result(self, frame: Frame) -> ExpectationValidationResult:
+        metrics = {}
+        for name, configuration in self._dependencies(frame.engine).items():
+            rule = aggregate(name)
+            partial = self._partial[name]
+            metrics[configuration.id] = partial if rule is None else rule.value(partial)
+        return self._expectation.metrics_validate(
+            metrics=metrics, runtime_configuration=self.runtime, execution_engine=frame.engine
+        )
+
+    def _dependencies(self, engine: Any) -> dict[str, Any]:
+        dependencies = self._expectation.get_validation_dependencies(
+            execution_engine=engine, runtime_configuration=self.runtime
+        )
+        metrics: dict[str, Any] = dependencies.metric_configurations
+        return metrics
+
+    def _aggregate_of(self, rule: Aggregate, engine: Any) -> Any:
+        kwargs = self.configuration.kwargs
+        domain = {key: kwargs[key] for key in ("row_condition", "condition_parser") if kwargs.get(key)}
+        rows = engine.get_domain_records(domain_kwargs=domain)
+        column = kwargs["column"]
+        if column not in rows.columns:
+            raise SettingsInvalid(f"There is no column {column}", "Correct the suite.")
+        values = rows[column]
+        return rule.of(values[values.notna()], len(values), kwargs.get("value_set") or ())
+
+
+def _of_batches_before(spec: ExpectationSpec) -> set[str]:
+    """The parameters that compare with batches before, of which the first batch has none."""
+    names = {name for text in spec.parameters for name in re.findall(r"[A-Za-z_]\w*", text)}
+    return {name for name in names if name.startswith(_BEFORE)}
+
+
+class Frame:
+    """A table in memory, as Great Expectations takes it."""
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        self.engine = _engine(rows)
+
+    def measure(self, measurements: Sequence[Measurement]) -> None:
+        """Let each measurement have what this part has. What several ask for is computed once."""
+        graphs, asked, aggregated, edges = {}, {}, {}, []
+        for measurement in measurements:
+            try:
+                asked[measurement] = measurement.asked(self.engine)
+                # before the others: to sum up decimals Great Expectations makes doubles of them, in the table
+                aggregated[measurement] = measurement.aggregated(self.engine)
+                graph = self._graph(list(asked[measurement].values()), measurement.runtime)
+            except Exception as error:  # an expectation that cannot be evaluated fails
+                measurement.error = _words(error)
+                continue
+            graphs[measurement] = ExpectationValidationGraph(
+                configuration=measurement.configuration, graph=graph
+            )
+            edges += graph.edges
+        runtime = measurements[0].runtime if measurements else {}
+        whole = ValidationGraph(execution_engine=self.engine, edges=edges)
+        resolved, aborted = whole.resolve(runtime_configuration=runtime, show_progress_bars=False)
+        for measurement, graph in graphs.items():
+            failures = graph.get_exception_info(metric_info=aborted) if aborted else {}
+            if failures:
+                measurement.error = _first_message(failures)
+                continue
+            values = {name: resolved[metric.id] for name, metric in asked[measurement].items()}
+            measurement.add(values | aggregated[measurement])
+
+    def _graph(self, metrics: Sequence[Any], runtime: dict[str, Any]) -> ValidationGraph:
+        graph = ValidationGraph(execution_engine=self.engine)
+        for metric in metrics:
+            graph.build_metric_dependency_graph(
+                metric_configuration=metric, runtime_configuration=copy.copy(runtime)
+            )
+        return graph
+
+
+def _engine(rows: pd.DataFrame) -> PandasExecutionEngine:
+    engine = PandasExecutionEngine()
+    engine.load_batch_data("part", rows)
+    return engine
+
+
+def _first_message(failures: Any) -> str:
+    for information in failures.values() if isinstance(failures, dict) else failures:
+        message = getattr(information, "exception_message", None) or str(information)
+        return _first_line(message)
+    return "it failed"
+
+
+def _words(error: Exception) -> str:
+    return _first_line(str(error)) or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    """Pydantic's complaint has its point in later lines."""
+    return " ".join(text.split())[:500]

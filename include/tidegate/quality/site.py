@@ -1,0 +1,209 @@
+"""Data Docs as a site that costs what is added to it: each check of a batch is a page that is written once.
+
+    index.html                                       the pipelines and their generations
+    orders/g1/index.html                             its days, the newest first
+    orders/g1/2026-01-31/index.html                  the checks of the day, the newest first
+    orders/g1/2026-01-31/000000007.1.orders.1.passed.html    of batch 7, check 1, suite orders, try 1
+    orders/g1/2026-01-31/000000007.1.orders.1.passed.json    the same results for programs
+
+What an index needs stands in the names of the files: none is opened. A day's index is written with each page,
+those above it only with a page of a new day. An index that lags behind, since two wrote it at once, is right
+again with the next page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from pyarrow.fs import FileSelector, FileType
+
+from tidegate.lake import Store
+from tidegate.lake.store import store_errors
+from tidegate.quality.audit import PagePlace
+from tidegate.quality.suite import Severity
+from tidegate.quality.verdict import Verdict
+
+STYLE = "style.css"
+FORMAT = 1
+"""Of the files with results."""
+
+
+@dataclass(frozen=True, order=True)
+class PageName:
+    """What the name of a page's file says."""
+
+    seq: int
+    number: int
+    suite: str
+    try_number: int
+    outcome: str
+
+    def __str__(self) -> str:
+        return f"{self.seq:09d}.{self.number}.{self.suite}.{self.try_number}.{self.outcome}"
+
+    @classmethod
+    def parse(cls, stem: str) -> PageName | None:
+        """The inverse of `str`; None for the name of another file."""
+        parts = stem.split(".")
+        if len(parts) < 5 or not (parts[0].isdigit() and parts[1].isdigit() and parts[-2].isdigit()):
+            return None
+        return cls(int(parts[0]), int(parts[1]), ".".join(parts[2:-2]), int(parts[-2]), parts[-1])
+
+
+def outcome_of(verdict: Verdict) -> str:
+    """In a word."""
+    if verdict.stops:
+        return "stopped"
+    if not verdict.passed:
+        return "warned"
+    return "noted" if verdict.failed(Severity.INFO) else "passed"
+
+
+def publish_page(place: PagePlace, suite: str, verdict: Verdict, page: str) -> str:
+    """Write a page, its results, and the indexes that it changes. Returns the page's path below the root.
+
+    Raises LakeUnavailable.
+    """
+    store = Store(place.root)
+    name = PageName(place.seq, place.number, suite, place.try_number, outcome_of(verdict))
+    path = f"{place.folder}/{name}"
+    is_new_day = not _exists(store, f"{place.folder}/index.html")
+    _write(store, f"{path}.html", page)
+    _write(store, f"{path}.json", results_text(place, suite, verdict))
+    _write(store, f"{place.folder}/index.html", _day_index(store, place))
+    if is_new_day:
+        _write_indexes_above(store, place)
+    return f"{path}.html"
+
+
+def results_text(place: PagePlace, suite: str, verdict: Verdict) -> str:
+    """A check's results, for programs."""
+    body = {
+        "format": FORMAT,
+        "pipeline": place.pipeline,
+        "generation": place.generation,
+        "batch": place.seq,
+        "check": place.number,
+        "try": place.try_number,
+        "day": place.day.isoformat(),
+        "suite": suite,
+        "title": verdict.title,
+        "outcome": outcome_of(verdict),
+        "expectations": [asdict(result) for result in verdict.expectations],
+    }
+    return json.dumps(body, ensure_ascii=False, indent=1) + "\n"
+
+
+def _day_index(store: Store, place: PagePlace) -> str:
+    names = (PageName.parse(name.removesuffix(".html")) for name in _names(store, place.folder, ".html"))
+    pages = sorted((name for name in names if name is not None), reverse=True)
+    rows = [
+        (
+            f'<td><a href="{escape(str(page))}.html">batch {page.seq}</a></td>'
+            f"<td>{page.number}</td><td>{escape(page.suite)}</td><td>{page.try_number}</td>"
+            f'<td class="{escape(page.outcome)}">{escape(page.outcome)}</td>'
+        )
+        for page in pages
+    ]
+    title = f"{place.pipeline}, generation {place.generation}, {place.day.isoformat()}"
+    return _index(title, ("", "check", "suite", "try", "outcome"), rows, depth=3)
+
+
+def _write_indexes_above(store: Store, place: PagePlace) -> None:
+    generation = f"{place.pipeline}/g{place.generation}"
+    days = sorted(_folders(store, generation), reverse=True)
+    title = f"{place.pipeline}, generation {place.generation}"
+    _write(store, f"{generation}/index.html", _index(title, ("day",), map(_link, days), depth=2))
+    if not _exists(store, f"static/{STYLE}"):
+        _write(store, f"static/{STYLE}", style())
+    if len(days) > 1:
+        return
+    generations = [
+        f"{pipeline}/{number}"
+        for pipeline in _folders(store, "")
+        if pipeline != "static"
+        for number in _folders(store, pipeline)
+    ]
+    _write(store, "index.html", _index("Data Docs", ("pipeline",), map(_link, sorted(generations)), depth=0))
+
+
+def _link(folder: str) -> str:
+    return f'<td><a href="{escape(folder)}/index.html">{escape(folder)}</a></td>'
+
+
+def _index(title: str, columns: Iterable[str], rows: Iterable[str], depth: int) -> str:
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    body = "".join(f"<tr>{row}</tr>\n" for row in rows)
+    above = "../../index.html" if depth == 2 else "../index.html"
+    up = f'<p><a href="{above}">up</a></p>' if depth else ""
+    return (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<link rel="stylesheet" href="{"../" * depth}static/{STYLE}"></head>'
+        f'<body class="index"><h1>{escape(title)}</h1>{up}'
+        f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></body></html>\n"
+    )
+
+
+_READABLE = re.compile(
+    r"static/style\.css|[a-z][a-z0-9_]*/g[0-9]+/([0-9]{4}-[0-9]{2}-[0-9]{2}/)?[A-Za-z0-9][A-Za-z0-9_.-]*\.(html|json)"
+)
+
+
+def read_page(root: str, path: str) -> bytes | None:
+    """A file of the site, by its path below the root. None for any other path, or where there is none.
+
+    Raises LakeUnavailable.
+    """
+    if not _READABLE.fullmatch(path):
+        return None
+    store = Store(root)
+    return store.read(path) if _exists(store, path) else None
+
+
+@lru_cache
+def style() -> str:
+    """The style sheet of all pages, which need nothing from elsewhere."""
+    return files("tidegate.quality").joinpath(STYLE).read_text(encoding="utf-8")
+
+
+def _write(store: Store, path: str, text: str) -> None:
+    """Whole or not at all. It need not outlive a machine that loses power: nothing is decided by it."""
+    folder = None if store.is_remote else Path(store.file_system.base_path)
+    with store_errors(path):
+        if folder is None:
+            with store.file_system.open_output_stream(path) as stream:
+                stream.write(text.encode())
+            return
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+
+
+def _exists(store: Store, path: str) -> bool:
+    with store_errors(path):
+        return bool(store.file_system.get_file_info(path).type == FileType.File)
+
+
+def _names(store: Store, folder: str, suffix: str) -> list[str]:
+    files = (name for name, type_ in _entries(store, folder).items() if type_ == FileType.File)
+    return [name for name in files if name.endswith(suffix)]
+
+
+def _folders(store: Store, folder: str) -> list[str]:
+    return [name for name, type_ in _entries(store, folder).items() if type_ == FileType.Directory]
+
+
+def _entries(store: Store, folder: str) -> Mapping[str, FileType]:
+    with store_errors(folder):
+        selector = FileSelector(folder, allow_not_found=True)
+        return {info.base_name: info.type for info in store.file_system.get_file_info(selector)}

@@ -1,0 +1,136 @@
+"""What a suite finds of rows: by expectation, with severity, observed value, share, and rows that fail."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.quality.suite_for_tests import NEGATIVE, NOT_NEGATIVE, POSITIVE, audit_of, findings
+from tidegate.quality import gate
+from tidegate.quality.suite import Severity
+from tidegate.quality.table import verdict_table
+from tidegate.quality.verdict import MOST_FAILING_ROWS, Verdict
+
+UNIQUE = ("expect_column_values_to_be_unique", {"column": "key"})
+INCREASING = ("expect_column_values_to_be_decreasing", {"column": "quantity"})
+
+
+def check(*arguments: Any, **others: Any) -> Verdict:
+    return gate.check(audit_of(*arguments, **others))
+
+
+LEVELS = pa.table({"key": [f"k{n}" for n in range(50)], "quantity": [*range(-25, 24), None]})
+MAXIMUM = ("expect_column_max_to_be_between", {"column": "quantity", "max_value": 10})
+NO_COLUMN = ("expect_column_values_to_not_be_null", {"column": "qty"})
+
+
+def test_rows_that_fail_are_counted_and_some_of_them_named_by_key(tmp_path: Path) -> None:
+    (result,) = check(tmp_path, LEVELS).expectations
+    assert (result.passed, result.rows, result.unexpected, result.share) == (False, 50, 25, 25 / 49)
+    assert result.failing[0] == {"key": "k0", "quantity": "-25.0"}
+    assert len(result.failing) == MOST_FAILING_ROWS
+    assert result.finding == "25 unexpected (51.02%)"
+
+
+def test_what_counts_no_rows_says_what_it_observed(tmp_path: Path) -> None:
+    (result,) = check(tmp_path, LEVELS, MAXIMUM).expectations
+    assert (result.passed, result.unexpected, result.finding) == (False, None, "observed 23.0")
+
+
+def test_an_expectation_that_cannot_be_evaluated_fails_and_says_why(tmp_path: Path) -> None:
+    bad = ("expect_column_values_to_be_between", {"column": "quantity", "min_value": []})
+    verdict = check(tmp_path, LEVELS, NO_COLUMN, bad, NOT_NEGATIVE)
+    assert [result.error is None for result in verdict.expectations] == [False, False, True]
+    assert 'The column "qty" in BatchData does not exist' in str(verdict.expectations[0].error)
+    assert not any(result.passed for result in verdict.expectations)
+
+
+def test_results_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    expected = [MAXIMUM, ("expect_table_row_count_to_equal", {"value": 50}), NO_COLUMN, NOT_NEGATIVE]
+    assert [result.type for result in check(tmp_path, LEVELS, *expected).expectations] == [
+        t for t, _ in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("severity", "stops", "passed"),
+    [(Severity.CRITICAL, True, False), (Severity.WARNING, False, False), (Severity.INFO, False, True)],
+)
+def test_only_what_is_critical_stops_and_what_is_info_is_no_failure(
+    tmp_path: Path, severity: Severity, stops: bool, passed: bool
+) -> None:
+    verdict = check(tmp_path, NEGATIVE, severity=severity)
+    assert (verdict.stops, verdict.passed, len(verdict.failed())) == (stops, passed, 1)
+
+
+def test_without_rows_a_least_number_of_them_fails_and_the_rest_is_met(tmp_path: Path) -> None:
+    least = ("expect_table_row_count_to_be_between", {"min_value": 1})
+    unique = ("expect_column_values_to_be_unique", {"column": "quantity"})
+    verdict = check(tmp_path, POSITIVE.slice(0, 0), least, NOT_NEGATIVE, unique)
+    assert [passed for _, passed in findings(verdict)] == [False, True, True]
+
+
+def test_a_page_has_its_name_and_the_results_stand_beside_it(tmp_path: Path) -> None:
+    verdict = check(tmp_path, NEGATIVE)
+    assert verdict.page == "levels/g1/2026-01-31/000000007.1.quantities.1.stopped.html"
+    page = (tmp_path / "docs" / verdict.page).read_text()
+    assert "__none__" not in page
+    assert "levels/1 batch 7, check 1, try 1: stopped" in page
+    assert "<script" not in page
+    assert "http" not in page
+    results = json.loads((tmp_path / "docs" / verdict.page).with_suffix(".json").read_text())
+    (result,) = results["expectations"]
+    assert (results["batch"], result["severity"], result["unexpected"]) == (7, "critical", 1)
+
+
+def test_the_log_has_a_table_with_the_rows_that_fail(tmp_path: Path) -> None:
+    table = verdict_table(check(tmp_path, LEVELS, NOT_NEGATIVE, NO_COLUMN), "/docs")
+    lines = table.splitlines()
+    assert lines[0].startswith("Quality: quantities on the values of levels: 2 of 2 expectations not met")
+    assert any(line.startswith("| FAIL | critical | expect_column_values_to_be_between") for line in lines)
+    assert "  key=k0, quantity=-25.0" in lines
+    assert lines[-1] == "Data Docs: /docs/levels/g1/2026-01-31/000000007.1.quantities.1.stopped.html"
+
+
+def test_markup_in_values_is_text_on_the_page(tmp_path: Path) -> None:
+    rows = pa.table({"key": ["<script>alert(1)</script>"], "quantity": [-1]})
+    verdict = check(tmp_path, rows)
+    assert "<script" not in (tmp_path / "docs" / str(verdict.page)).read_text()
+
+
+def test_what_compares_with_batches_before_is_met_in_the_first_one(tmp_path: Path) -> None:
+    least = {"min_value": {"$PARAMETER": "previous_emitted * 0.5"}}
+    audit = audit_of(tmp_path, LEVELS, ("expect_table_row_count_to_be_between", least))
+    (first,) = gate.check(audit).expectations
+    assert (first.passed, "no batch before has previous_emitted" in first.observed) == (True, True)
+    for emitted, passed in ((100, True), (103, False)):
+        (later,) = gate.check(replace(audit, parameters={"previous_emitted": emitted})).expectations
+        assert (later.passed, later.observed) == (passed, "50")
+
+
+def test_an_expectation_of_a_users_module_is_evaluated_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shop_expectations.py").write_text(
+        "from great_expectations.expectations import ExpectColumnValuesToBeBetween\n"
+        "class ExpectColumnValuesToBeShares(ExpectColumnValuesToBeBetween):\n"
+        "    min_value: float = 0\n    max_value: float = 1\n"
+    )
+    shares = ("expect_column_values_to_be_shares", {"column": "quantity"})
+    audit = audit_of(tmp_path, pa.table({"key": ["a", "b"], "quantity": [0.5, 2.0]}), shares)
+    (result,) = gate.check(replace(audit, modules=("shop_expectations",))).expectations
+    assert (result.passed, result.unexpected, result.failing[0]["key"]) == (False, 1, "b")
+
+
+def test_more_rows_than_are_in_memory_have_the_same_verdict(tmp_path: Path) -> None:
+    audit = audit_of(tmp_path, LEVELS, NOT_NEGATIVE, MAXIMUM, NO_COLUMN, UNIQUE, INCREASING)
+    whole, parts = (gate.check(audit, part_rows).expectations for part_rows in (1000, 7))
+    for one, other in zip(whole, parts, strict=True):
+        assert (one.passed, one.unexpected, one.observed) == (other.passed, other.unexpected, other.observed)
+        assert [row["key"] for row in one.failing] == [row["key"] for row in other.failing]

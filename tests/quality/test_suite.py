@@ -1,0 +1,109 @@
+"""Suite files: read without Great Expectations, written and read by its own API."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.errors import SettingsInvalid
+from tidegate.quality.suite import Severity, parse_suite
+from tidegate.quality.types import CORE_TYPES
+from tidegate.spec import suite_text
+
+NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "n"}}
+
+
+def text_of(*expectations: Any) -> str:
+    return json.dumps({"name": "s", "expectations": [*expectations]})
+
+
+def parsed(*expectations: Any, **others: Any) -> Any:
+    return parse_suite(text_of(*expectations), "s.json", **others)
+
+
+def test_an_expectation_that_says_no_severity_has_that_of_the_check() -> None:
+    written = [NOT_NULL, NOT_NULL | {"severity": "info"}, NOT_NULL | {"severity": None}]
+    assert [spec.severity for spec in parsed(*written).expectations] == ["critical", "info", "critical"]
+    severities = [spec.severity for spec in parsed(*written, default=Severity.WARNING).expectations]
+    assert severities == ["warning", "info", "warning"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "it is no JSON"),
+        ("[]", "no object with a list of `expectations`"),
+        ('{"expectations": []}', "its `name` is missing"),
+        ('{"name": "s", "expectations": [1]}', "expectation 1, is no suite .* it has no `type`"),
+        (
+            json.dumps({"name": "s", "expectations": [NOT_NULL | {"severity": "bad"}]}),
+            "none of critical, warning",
+        ),
+        (
+            json.dumps({"name": "s", "expectations": [{"type": "expect_column_to_exit"}]}),
+            "did you mean|Did you mean",
+        ),
+        (json.dumps({"name": "s", "expectations": [NOT_NULL | {"kwargs": 1}]}), "`kwargs` are no object"),
+    ],
+)
+def test_what_is_no_suite_is_told_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"s.json.*({says})"):
+        parse_suite(text, "s.json")
+
+
+def test_a_suite_that_is_not_there_is_told_with_those_that_are_like_it(tmp_path: Path) -> None:
+    (tmp_path / "levels.json").write_text("{}")
+    with pytest.raises(SettingsInvalid, match=r"level\.json does not exist.*levels"):
+        suite_text(tmp_path, "level")
+
+
+def test_any_type_may_be_of_a_module() -> None:
+    assert parsed({"type": "expect_something"}, others=None).expectations[0].type == "expect_something"
+
+
+def test_the_core_types_are_those_of_great_expectations() -> None:
+    from tidegate.quality.expectations import gx
+
+    of_core = {
+        type_
+        for type_ in gx.expectations.registry.list_registered_expectation_implementations()
+        if gx.expectations.registry.get_expectation_impl(type_).__module__.startswith("great_expectations")
+    }
+    assert of_core == CORE_TYPES
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Any:
+    """A context in files, whose suites are where tidegate looks for them."""
+    from tidegate.quality.expectations import gx
+
+    return gx.get_context(mode="file", project_root_dir=tmp_path)
+
+
+def test_a_suite_that_its_api_saves_is_taken(context: Any, tmp_path: Path) -> None:
+    from tidegate.quality.expectations import gx
+
+    expectations = gx.expectations
+    suite = context.suites.add(gx.ExpectationSuite("levels"))
+    suite.add_expectation(expectations.ExpectColumnValuesToNotBeNull(column="n", severity="warning"))
+    suite.add_expectation(
+        expectations.ExpectTableRowCountToBeBetween(min_value={"$PARAMETER": "previous_emitted"})
+    )
+    folder = tmp_path / "gx" / "expectations"
+    first, second = parse_suite(suite_text(folder, "levels"), "levels.json").expectations
+    assert (first.type, first.columns, first.severity) == (NOT_NULL["type"], ("n",), Severity.WARNING)
+    assert second.parameters == {"previous_emitted"}
+
+
+def test_a_suite_of_ours_is_read_by_its_api(context: Any, tmp_path: Path) -> None:
+    suite = {"name": "ours", "expectations": [NOT_NULL | {"severity": "info"}], "meta": {}}
+    (tmp_path / "gx" / "expectations" / "ours.json").write_text(json.dumps(suite))
+    (expectation,) = context.suites.get("ours").expectations
+    assert (expectation.expectation_type, expectation.column, expectation.severity.value) == (
+        "expect_column_values_to_not_be_null",
+        "n",
+        "info",
+    )
