@@ -73,7 +73,9 @@ def learn_suite(
     seqs = committed_seqs(app, stream, max(1, app.ledger.head(stream).seq - batches + 1))
     pipeline, chosen = _stage(app, stream, seqs[-1], stage)
     samples = [_sample(app, stream, seq, chosen.name, rows // len(seqs)) for seq in seqs]
-    columns = next((each.rows.column_names for each in reversed(samples) if each.rows.num_rows), [])
+    columns: list[str] = next(
+        (each.rows.column_names for each in reversed(samples) if each.rows.num_rows), []
+    )
     looked_at = [each.rows for each in samples if each.rows.column_names == columns]
     proposals = [
         *of_stage(kernel_stage(pipeline, chosen), [each.counts for each in samples], _drops_late(pipeline)),
