@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegate.quality.builtin import BUILTIN_TYPES, needs_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "checks.md").read_text()
-ROWS = dict(re.findall(r"^\| `(expect_\w+)` \|.*\| (.*) \|$", PAGE, re.MULTILINE))
+ROWS = dict(re.findall(r"^\| `(expect_\w+)` \|.*\|(.*)\|$", PAGE, re.MULTILINE))
 OPTION = re.compile(r"`(\w+)`: ([\d.]+|true)(?= |,|$)")
 
 
@@ -30,7 +30,7 @@ def test_the_options_of_the_table_are_those_of_the_classes_with_their_defaults()
     for type_, cell in ROWS.items():
         name = "".join(part.capitalize() for part in type_.split("_"))
         fields = getattr(builtin, name).__fields__
-        options = {option for option in getattr(builtin, name).success_keys}
+        options = set(getattr(builtin, name).success_keys)
         assert set(re.findall(r"`(\w+)`", cell)) == options, type_
         for option, default in OPTION.findall(cell):
             if option != "max_share":
