@@ -63,7 +63,7 @@ def observed(world: World, stage: str) -> dict[tuple[int, str], Any]:
         assert plan is not None
         assert attempt is not None
         pipeline = planned_pipeline(plan)
-        needs = needs_of({"type": type_, "kwargs": {}} for type_ in BUILTIN_TYPES)
+        needs = needs_of({"type": type_} for type_ in BUILTIN_TYPES)
         facts = stage_facts(world.app, plan, attempt, pipeline, pipeline.stages[-1], needs)
         on = pipeline.stages[-1].emit.on
         for type_ in BUILTIN_TYPES:

@@ -327,7 +327,7 @@ def test_the_example_of_the_page_is_decided_as_it_says() -> None:
 
 def test_only_what_a_suite_asks_for_is_read() -> None:
     def needs(*expectations: tuple[str, dict[str, Any]]) -> Needs:
-        return needs_of([{"type": type_, "kwargs": kwargs} for type_, kwargs in expectations])
+        return needs_of({"type": type_, "kwargs": kwargs} for type_, kwargs in expectations)
 
     assert needs(("expect_column_to_exist", {"column": "a"})) == Needs()
     assert needs(("expect_counts_to_add_up", {})) == Needs(True)
