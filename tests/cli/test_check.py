@@ -74,13 +74,13 @@ def test_what_is_not_met_is_shown_with_the_failing_values_and_is_exit_code_2(pla
     result = run(planted, "--batch", "4", "--suite", "positive")
     assert isinstance(result.exception, QualityFailed)
     assert result.exception.exit_code == 2
-    assert all(text in result.stdout for text in ("NOT MET", "1 of 2", "-4", "batch 4 of visitors/1"))
+    assert all(text in result.stdout for text in ("NOT MET", "1 unexpected", "m=-4", "batch 4 of visitors/1"))
     (row,) = found(planted, "--batch", "4", "--suite", "positive")
-    assert {name: row[name] for name in ("column", "elements", "unexpected", "sample", "severity")} == {
-        "column": "m",
-        "elements": 2,
+    assert {name: row[name] for name in ("columns", "rows", "unexpected", "failing", "severity")} == {
+        "columns": ["m"],
+        "rows": 2,
         "unexpected": 1,
-        "sample": [-4],
+        "failing": [{"key": "a", "m": "-4"}],
         "severity": "critical",
     }
 
@@ -106,7 +106,7 @@ def test_only_what_is_critical_is_a_failure(planted: Committed) -> None:
 def test_one_expectation_of_a_suite_can_be_asked_for(planted: Committed) -> None:
     named = ("--suite", "some", "--batch", "4", "--expectation")
     assert [row["type"] for row in found(planted, *named, SOME["type"])] == [SOME["type"]]
-    assert [row["column"] for row in found(planted, *named, f"{POSITIVE['type']}(m)")] == ["m"]
+    assert [row["columns"] for row in found(planted, *named, f"{POSITIVE['type']}(m)")] == [["m"]]
     error = run(planted, *named, f"{POSITIVE['type']}(n)").exception
     assert isinstance(error, SettingsInvalid)
     assert "No suite has expect_column_values_to_be_between(n)" in str(error)
@@ -118,7 +118,7 @@ def test_bisect_finds_the_first_batch_whose_own_rows_break_it_and_looks_at_none_
     result = run(planted, "--bisect", "--suite", "positive", "--json")
     document = json.loads(result.stdout)
     assert (document["first"], document["looked_at"], document["from"], document["to"]) == (4, 4, 1, 7)
-    assert [row["sample"] for row in document["failed"]] == [[-4]]
+    assert [row["failing"][0]["m"] for row in document["failed"]] == ["-4"]
     assert isinstance(result.exception, QualityFailed)
     assert "batch 4 of visitors/1" in str(result.exception)
     later = json.loads(run(planted, "--bisect", "--suite", "positive", "--batch", "5..", "--json").stdout)
@@ -149,7 +149,8 @@ def states(tmp_path: Path) -> Aged:
 
 def test_the_whole_state_is_checked_now_or_as_of_a_batch(states: Aged) -> None:
     (now,) = found(states, "--state", "--suite", "few")
-    assert (now["batch"], now["rows"], now["unexpected"], now["sample"]) == (9, 10, 1, [9])
+    assert (now["batch"], now["rows"], now["unexpected"]) == (9, 10, 1)
+    assert [(row["key"], row["value.m"]) for row in now["failing"]] == [("k9", "9")]
     (then,) = found(states, "--state", "--suite", "few", "--batch", "8")
     assert (then["batch"], then["rows"], then["passed"], then["is_state"]) == (8, 9, True, True)
 
@@ -158,7 +159,7 @@ def test_bisect_over_states_halves_down_to_the_batch_that_broke_it(states: Aged)
     document = json.loads(run(states, "--state", "--bisect", "--suite", "good", "--json").stdout)
     assert (document["first"], document["from"], document["to"]) == (6, 3, 9)
     assert document["looked_at"] <= 4
-    assert [row["sample"] for row in document["failed"]] == [["bad"]]
+    assert [row["failing"][0]["key"] for row in document["failed"]] == ["bad"]
 
 
 def test_state_that_is_given_up_is_not_looked_at(states: Aged) -> None:
@@ -197,7 +198,7 @@ def test_an_expectation_that_cannot_be_evaluated_says_why_and_is_no_success(plan
     write_suite(planted.folder, "nowhere", nowhere)
     result = run(planted, "--suite", "nowhere")
     assert isinstance(result.exception, QualityFailed)
-    assert "not evaluated" in result.stdout
+    assert "could not be evaluated" in result.stdout
     (row,) = found(planted, "--suite", "nowhere")
     assert "none" in row["error"]
 

@@ -14,7 +14,9 @@ from sqlalchemy import update
 from tests.cli.test_check import SINKS, found, write_suite
 from tests.protocol.committed import Committed, Row
 from tidegate.core.hashing import key_hashes
+from tidegate.errors import QualityFailed
 from tidegate.ledger import schema
+from tidegate.protocol.validate import validate_batch
 from tidegate.quality.builtin import BUILTIN_TYPES
 from tidegate.quality.builtin.facts import facts_of_batch
 
@@ -75,7 +77,12 @@ def test_equal_neighbours_are_found_in_a_batch_and_against_the_state_before_it(p
     name = "expect_equal_neighbours_to_be_absent"
     assert promised.check(name, 1)["passed"]
     twice = promised.check(name, 2)
-    assert (twice["passed"], twice["unexpected"], twice["elements"], twice["sample"]) == (False, 1, 2, ["a"])
+    assert (twice["passed"], twice["unexpected"], twice["rows"], twice["failing"]) == (
+        False,
+        1,
+        2,
+        [{"key": "a"}],
+    )
     assert promised.check(name, 3)["unexpected"] == 1  # by the state, which only batch 1 has changed
     assert promised.check(name, 3, with_state=False)["passed"]
 
@@ -89,8 +96,8 @@ def test_a_final_is_looked_for_in_the_batches_before(tmp_path: Path) -> None:
     name = "expect_one_final_per_window_and_key"
     assert made.check(name, 3)["passed"]
     again = made.check(name, 3, batches=2)
-    assert (again["passed"], again["unexpected"], again["sample"]) == (False, 1, ["a"])
-    assert made.check(name, 4, batches=0)["sample"] == ["d"]
+    assert (again["passed"], again["unexpected"], again["failing"]) == (False, 1, [{"key": "a"}])
+    assert made.check(name, 4, batches=0)["failing"] == [{"key": "d"}]
 
 
 def test_an_expectation_of_another_way_to_emit_says_so(promised: Promised) -> None:
@@ -125,7 +132,7 @@ def test_counts_add_up(promised: Promised) -> None:
 def test_shares_of_what_came_in_are_bounded(promised: Promised, name: str, count: str) -> None:
     promised.batch(1, [("a", 1)], **{count: 4})
     assert [promised.check(name, 1, max_share=most)["passed"] for most in (0.02, 0.019)] == [True, False]
-    assert promised.check(name, 1, max_share=1)["observed"] == 0.02
+    assert promised.check(name, 1, max_share=1)["observed"] == "0.02"
 
 
 def test_the_emitted_share_is_compared_with_that_of_the_batches_before(promised: Promised) -> None:
@@ -156,12 +163,11 @@ def test_great_expectations_reads_writes_and_renders_each_of_them() -> None:
 
 
 def test_elsewhere_they_say_that_they_are_about_a_batch() -> None:
-    from tidegate.quality.evaluation import evaluator
+    import tidegate.quality.builtin.expectations as builtin
 
     assert facts_of_batch() is None
-    suite = {"expectations": [{"type": "expect_counts_to_add_up", "kwargs": {}}]}
-    (result,) = evaluator()(suite, pa.table({"a": [1]}), None)
-    assert (result.passed, "only its gate and `tidegate check`" in str(result.error)) == (False, True)
+    with pytest.raises(ValueError, match="only its gate and `tidegate check`"):
+        builtin.ExpectCountsToAddUp()._validate({})
 
 
 def test_suite_parameters_are_put_in() -> None:
@@ -181,3 +187,19 @@ def test_suite_parameters_are_put_in() -> None:
         with known_facts(facts):
             result = rows.validate(expectation, expectation_parameters={"most": most})
         assert result.success == passed
+
+
+def test_the_gate_evaluates_them_over_the_computed_batch(promised: Promised) -> None:
+    promised.file.write_text(promised.file.read_text() + "quality: {suite: promised}\n")
+    name = "expect_equal_neighbours_to_be_absent"
+    write_suite(promised.folder, "promised", {"type": name, "kwargs": {}})
+    promised.batch(1, [("a", 1)])
+    promised.remember(1, "a", 1)
+    plan = promised.compute(2, {"second": [("a", 1)]})
+    with pytest.raises(QualityFailed, match=rf"{name}.*1 unexpected"):
+        validate_batch(promised.app, plan, "test")
+    (result,) = promised.app.ledger.quality(promised.stream, 2)
+    assert (result.type, result.unexpected_rows, result.failing) == (name, 1, ({"key": "a"},))
+    assert result.page is not None
+    page = (promised.folder / "data_docs" / result.page).read_text()
+    assert "An emission differs from the one of its key before." in page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,14 @@ from tidegate.errors import QualityFailed
 from tidegate.inspect import Checked
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.evaluation import Evaluated, evaluator
+from tidegate.quality.suite import Severity
+from tidegate.quality.verdict import ExpectationResult
 from tidegate.spec import QualityCheck
 
 Check = Callable[[int], list[Checked]]
-Found = tuple[Checked, Evaluated]
+Found = tuple[Checked, ExpectationResult]
 _SAMPLE = 5
-"""Failing values that people are shown of an expectation."""
+"""Failing rows that people are shown of an expectation."""
 
 
 def check(
@@ -42,7 +43,9 @@ def check(
     own = _own_checks(app, pipeline, generation, stream)
     checks = inspect.requested_checks(own, suites, stage, of_state)
     seqs = _seqs(app, stream, batches, of_state, bisect)
-    checker = inspect.Checker(app, stream, checks, evaluator(), only)
+    from tidegate.quality.gate import check as evaluate  # late: Great Expectations takes seconds to import
+
+    checker = inspect.Checker(app, stream, checks, evaluate, only)
     look = checker.state if of_state else checker.batch
     with steps_shown(quiet=as_json) as progress:
         if bisect:
@@ -84,7 +87,7 @@ def _show_all(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, 
         show([_object(*pair) for pair in found], True)
     else:
         show([_row(*pair) for pair in (found if len(seqs) == 1 else failed)], False, text, empty=f"{text}.")
-    critical = sum(result.is_critical for _, result in failed)
+    critical = sum(result.severity == Severity.CRITICAL for _, result in failed)
     if critical:
         raise QualityFailed(
             f"{critical} expectations are not met in {_named(seqs, stream, of_state)}",
@@ -115,7 +118,7 @@ def _show_bisection(look: Check, seqs: Sequence[int], stream: Stream, of_state: 
 
 
 def _pairs(found: Iterable[Checked]) -> Iterator[Found]:
-    return ((checked, result) for checked in found for result in checked.results)
+    return ((checked, result) for checked in found for result in checked.verdict.expectations)
 
 
 def _named(seqs: Sequence[int], stream: Stream, of_state: bool) -> str:
@@ -123,7 +126,7 @@ def _named(seqs: Sequence[int], stream: Stream, of_state: bool) -> str:
     return f"{'the state after ' if of_state else ''}{span} of {stream}"
 
 
-def _object(checked: Checked, result: Evaluated) -> dict[str, Any]:
+def _object(checked: Checked, result: ExpectationResult) -> dict[str, Any]:
     """For programs."""
     return {
         "batch": checked.seq,
@@ -131,30 +134,32 @@ def _object(checked: Checked, result: Evaluated) -> dict[str, Any]:
         "suite": checked.suite,
         "stage": checked.stage,
         "of": checked.of,
-        "rows": checked.rows,
         "type": result.type,
-        "column": result.column or None,
-        "severity": result.severity,
+        "columns": list(result.columns),
+        "severity": result.severity.value,
         "passed": result.passed,
         "observed": result.observed,
-        "elements": result.elements,
+        "rows": result.rows,
         "unexpected": result.unexpected,
-        "sample": list(result.sample),
+        "share": result.share,
+        "failing": [dict(row) for row in result.failing],
         "error": result.error,
     }
 
 
-def _row(checked: Checked, result: Evaluated) -> dict[str, Any]:
+def _row(checked: Checked, result: ExpectationResult) -> dict[str, Any]:
     """For people."""
-    verdict = "met" if result.passed else "not evaluated" if result.error else "NOT MET"
-    sample = ", ".join(map(str, result.sample[:_SAMPLE])) if not result.passed else ""
+    failing = "; ".join(_in_short(row) for row in result.failing[:_SAMPLE]) if not result.passed else ""
     return {
         "batch": checked.seq,
         "suite": checked.suite,
-        "expectation": f"{result.type}({result.column})" if result.column else result.type,
-        "severity": result.severity,
-        "": verdict,
-        "observed": "" if result.observed is None else str(result.observed),
-        "unexpected": "" if result.unexpected is None else f"{result.unexpected} of {result.elements}",
-        "such as": result.error or sample,
+        "expectation": result.title if result.columns else result.type,
+        "severity": result.severity.value,
+        "": "met" if result.passed else "NOT MET",
+        "found": result.finding,
+        "such as": failing,
     }
+
+
+def _in_short(row: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in row.items())

@@ -8,7 +8,6 @@ from tidegate import inspect
 from tidegate.cli.reading import open_stream
 from tidegate.cli.show import out, show, show_object, steps_shown
 from tidegate.errors import SettingsInvalid
-from tidegate.quality.evaluation import evaluator
 from tidegate.quality.proposals import Proposal
 
 
@@ -30,9 +29,11 @@ def learn(
         raise SettingsInvalid(
             f"{file} is there already", "Name another suite with --suite, or give --force to replace it."
         )
+    from tidegate.quality.gate import check as evaluate  # late: Great Expectations takes seconds to import
+
     with steps_shown(quiet=as_json) as progress:
         progress(f"read batches of {stream}")
-        learned = inspect.learn_suite(app, stream, evaluator(), stage, batches, rows)
+        learned = inspect.learn_suite(app, stream, evaluate, stage, batches, rows)
     document = learned.suite(name)
     inspect.write_suite(file, document, force)
     if as_json:

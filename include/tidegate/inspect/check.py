@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from tidegate.app.damage import batch_named, needed_by, state_named
 from tidegate.app.manifests import StateFiles, state_after
@@ -15,15 +11,21 @@ from tidegate.app.root import App
 from tidegate.app.stage_facts import stage_facts
 from tidegate.errors import SettingsInvalid
 from tidegate.lake import Manifest, Store
-from tidegate.lake.datafile import stored_schema
-from tidegate.lake.state import StateReader
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.quality.audited import AuditedRows, audited_rows
+from tidegate.protocol.suite_parameters import suite_parameters
+from tidegate.protocol.suites import checked_suite
+from tidegate.quality.audit import Audit
+from tidegate.quality.audited import audited_rows
 from tidegate.quality.builtin import BUILTIN_TYPES, StageFacts, needs_of
-from tidegate.quality.evaluation import Evaluate, Evaluated, column_of, read_suite
-from tidegate.spec import Pipeline, QualityCheck, Stage
+from tidegate.quality.rows import StateRows
+from tidegate.quality.suite import ExpectationSpec, Suite
+from tidegate.quality.verdict import ExpectationResult, Verdict
+from tidegate.spec import Pipeline, QualityCheck, Stage, require_trusted_modules
 from tidegate.spec.kernel import kernel_stage
+
+Evaluate = Callable[[Audit], Verdict]
+"""`quality.gate.check`, or the same in another process."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,20 @@ class Checked:
     suite: str
     stage: str
     of: str
-    rows: int
-    results: tuple[Evaluated, ...]
+    verdict: Verdict
 
     @property
-    def failed(self) -> tuple[Evaluated, ...]:
-        """What is not as expected, or could not be evaluated."""
-        return tuple(result for result in self.results if not result.passed)
+    def failed(self) -> tuple[ExpectationResult, ...]:
+        """What is not met, or could not be evaluated, whatever its severity."""
+        return self.verdict.failed()
 
 
 class Checker:
-    """Evaluates checks of one stream. `only`: types of expectations, or `type(column)`; empty: all.
+    """Evaluates checks of one stream, by the suites as their files are now, or as a check was planned.
 
-    The built-in expectations are of a batch: over a whole state they are left out. What checks raises
-    SettingsInvalid, LakeDamaged, LakeUnavailable, LedgerUnavailable, StateGivenUp.
+    `only`: types of expectations, or `type(columns)`; empty: all. The built-in expectations are of a batch:
+    over a whole state they are left out. What checks raises SettingsInvalid, LakeDamaged, LakeUnavailable,
+    LedgerUnavailable, StateGivenUp.
     """
 
     def __init__(
@@ -63,18 +65,15 @@ class Checker:
     ) -> None:
         self._app = app
         self._stream = stream
-        self._checks = checks
         self._evaluate = evaluate
-        self._suites = {check.suite: self._suite(check.suite, only) for check in checks}
-        if not any(suite["expectations"] for suite in self._suites.values()):
+        require_trusted_modules(module for check in checks for module in check.modules)
+        self._suites = [(check, _suite(app, check, only)) for check in checks]
+        if not any(suite.expectations for _, suite in self._suites):
+            names = ", ".join(dict.fromkeys(check.suite for check in checks))
             raise SettingsInvalid(
                 f"No suite has {' or '.join(only) or 'an expectation'}",
-                f"Looked at: {', '.join(self._suites) or 'none'}. Name another with --suite.",
+                f"Looked at: {names}. Name another with --suite.",
             )
-
-    def _suite(self, name: str, only: Sequence[str]) -> dict[str, Any]:
-        suite = read_suite(self._app.settings.expectations / f"{name}.json")
-        return suite | {"expectations": [each for each in suite["expectations"] if _is_asked(each, only)]}
 
     def batch(self, seq: int) -> list[Checked]:
         """The checks over what a committed batch has written."""
@@ -83,16 +82,16 @@ class Checker:
             raise _no_such_batch(self._app, self._stream, seq)
         with needed_by(batch_named(self._stream, seq)):
             manifest = self._app.manifest(self._stream, committed[seq])
-            return [self._of_batch(seq, manifest, check) for check in self._checks]
+            return [self._of_batch(seq, manifest, check, suite) for check, suite in self._suites]
 
     def state(self, seq: int) -> list[Checked]:
         """The checks over all state after a batch: a row of each key (and window) that is not gone."""
         with needed_by(state_named(self._stream, seq)):
             manifests = self._app.ledger.state_manifests(self._stream, seq)
             state = state_after(self._app, self._stream, manifests)
-            return [self._of_state(seq, state, check) for check in self._checks]
+            return [self._of_state(seq, state, check, suite) for check, suite in self._suites]
 
-    def _of_batch(self, seq: int, manifest: Manifest, check: QualityCheck) -> Checked:
+    def _of_batch(self, seq: int, manifest: Manifest, check: QualityCheck, suite: Suite) -> Checked:
         pipeline, stage = self._planned(seq, check)
         if check.of != "state" and stage.name not in pipeline.published_stages:
             raise SettingsInvalid(
@@ -100,27 +99,36 @@ class Checker:
                 "Add a sink or a check of the stage to the pipeline; those of its next batches are kept.",
             )
         files = manifest.of("state" if check.of == "state" else "outbox", stage.name)
-        rows = audited_rows(pipeline, check, self._store, files).table()
-        suite = self._suites[check.suite]
-        results = self._evaluate(suite, rows, self._facts(seq, suite, pipeline, stage))
-        return Checked(seq, False, check.suite, stage.name, check.of, rows.num_rows, results)
+        rows = audited_rows(pipeline, check, self._store, files)
+        parameters, facts = self._known(seq, pipeline, stage, suite)
+        audit = Audit(check.suite, suite, rows, parameters, check.modules, facts=facts)
+        return Checked(seq, False, check.suite, stage.name, check.of, self._evaluate(audit))
 
-    def _of_state(self, seq: int, state: StateFiles, check: QualityCheck) -> Checked:
+    def _of_state(self, seq: int, state: StateFiles, check: QualityCheck, suite: Suite) -> Checked:
         pipeline, stage = self._planned(seq, check)
         files = state.get(stage.name, ())
-        audited = audited_rows(pipeline, check, self._store, files)
-        rows = _live_rows(audited, is_bounded=kernel_stage(pipeline, stage).bound is not None)
-        suite = self._suites[check.suite]
-        of_rows = [each for each in suite["expectations"] if each.get("type") not in BUILTIN_TYPES]
-        results = self._evaluate(suite | {"expectations": of_rows}, rows, None)
-        return Checked(seq, True, check.suite, stage.name, check.of, rows.num_rows, results)
+        is_bounded = kernel_stage(pipeline, stage).bound is not None
+        rows = StateRows.of(audited_rows(pipeline, check, self._store, files), is_bounded)
+        suite = _some(suite, lambda spec: spec.type not in BUILTIN_TYPES)
+        parameters, _ = self._known(seq, pipeline, stage, suite)
+        audit = Audit(check.suite, suite, rows, parameters, check.modules)
+        return Checked(seq, True, check.suite, stage.name, check.of, self._evaluate(audit))
 
-    def _facts(self, seq: int, suite: dict[str, Any], pipeline: Pipeline, stage: Stage) -> StageFacts | None:
-        """None also of a batch that has left the ledger but for its commit."""
+    def _known(
+        self, seq: int, pipeline: Pipeline, stage: Stage, suite: Suite
+    ) -> tuple[Mapping[str, float], StageFacts | None]:
+        """The suite's parameters, and what its built-in expectations know of the batch: nothing of one that
+        has left the ledger but for its commit.
+        """
         plan, attempt = self._app.ledger.plan(self._stream, seq), self._app.ledger.attempt(self._stream, seq)
         if plan is None or attempt is None:
-            return None
-        return stage_facts(self._app, plan, attempt, pipeline, stage, needs_of(suite["expectations"]))
+            return {}, None
+        parameters: Mapping[str, float] = {}
+        if any(spec.parameters for spec in suite.expectations):
+            stages = pipeline.stages[0].name, stage.name
+            parameters = suite_parameters(self._app, plan, attempt, stages)
+        needs = needs_of(map(asdict, suite.expectations))
+        return parameters, stage_facts(self._app, plan, attempt, pipeline, stage, needs)
 
     def _planned(self, seq: int, check: QualityCheck) -> tuple[Pipeline, Stage]:
         """The pipeline as the batch was planned, or the head, where the plan has left the ledger; and the
@@ -166,7 +174,9 @@ def requested_checks(
 
 def whole_stage(suite: str, stage: str | None, of: str = "values") -> QualityCheck:
     """A check that stands in no file: of a stage, None the last, whatever sinks it has."""
-    return QualityCheck.model_construct(suite=suite, stage=stage, sink=None, of=of, on_failure="stop")
+    return QualityCheck.model_construct(
+        suite=suite, stage=stage, sink=None, of=of, on_failure="stop", modules=()
+    )
 
 
 def committed_seqs(app: App, stream: Stream, first: int | None = None, last: int | None = None) -> list[int]:
@@ -204,27 +214,15 @@ def _no_such_batch(app: App, stream: Stream, seq: int) -> SettingsInvalid:
     return SettingsInvalid(f"Batch {seq} of {stream} is not kept", f"The newest is batch {head}.")
 
 
-def _is_asked(expectation: Any, only: Sequence[str]) -> bool:
-    if not only or not isinstance(expectation, dict):
-        return True
-    type_, column = expectation.get("type"), column_of(expectation.get("kwargs") or {})
-    return type_ in only or f"{type_}({column})" in only
+def _suite(app: App, check: QualityCheck, only: Sequence[str]) -> Suite:
+    """The suite as its file is now, or as the check was planned with it."""
+    suite = checked_suite(check, app.settings.expectations, ()).suite
+    return _some(suite, lambda spec: not only or not {spec.type, _title(spec)}.isdisjoint(only))
 
 
-def _live_rows(audited: AuditedRows, is_bounded: bool) -> pa.Table:
-    """Of all state that some files have the newest rows, with the columns that a check sees."""
-    schema = stored_schema(audited.store, audited.files)
-    tables = [audited.schema.empty_table()]
-    with StateReader(audited.store, audited.files, schema, by_place=is_bounded) as state:
-        for rows in state.scan(live_only=True):
-            tables.append(shown(audited, rows))
-    return pa.concat_tables(tables)
+def _title(spec: ExpectationSpec) -> str:
+    return f"{spec.type}({', '.join(spec.columns)})"
 
 
-def shown(audited: AuditedRows, rows: pa.Table) -> pa.Table:
-    """Stored rows, which have all of its columns, as a check sees them."""
-    columns = [
-        rows[origin.column] if origin.field is None else pc.struct_field(rows[origin.column], origin.field)
-        for origin in audited.columns.values()
-    ]
-    return pa.table(columns, schema=audited.schema)
+def _some(suite: Suite, is_chosen: Callable[[ExpectationSpec], bool]) -> Suite:
+    return replace(suite, expectations=tuple(filter(is_chosen, suite.expectations)))

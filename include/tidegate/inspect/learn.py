@@ -15,18 +15,20 @@ from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.app.stage_facts import stage_facts
 from tidegate.errors import SettingsInvalid
-from tidegate.inspect.check import committed_seqs, shown, whole_stage
+from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage
 from tidegate.lake import DataFile, Store
 from tidegate.lake.datafile import data_errors, open_data
 from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, WINDOW
 from tidegate.lake.schema import KEY
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.quality.audit import Audit
 from tidegate.quality.audited import audited_rows
-from tidegate.quality.builtin import BatchCounts, needs_of
+from tidegate.quality.builtin import BUILTIN_TYPES, BatchCounts, needs_of
 from tidegate.quality.builtin.facts import batch_counts
-from tidegate.quality.evaluation import Evaluate
 from tidegate.quality.proposals import Proposal, of_columns, of_stage
+from tidegate.quality.rows import TableRows
+from tidegate.quality.suite import parse_suite
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.kernel import kernel_stage
@@ -73,8 +75,9 @@ def learn_suite(
     seqs = committed_seqs(app, stream, max(1, app.ledger.head(stream).seq - batches + 1))
     pipeline, chosen = _stage(app, stream, seqs[-1], stage)
     samples = [_sample(app, stream, seq, chosen.name, rows // len(seqs)) for seq in seqs]
-    columns = next((each.rows.column_names for each in reversed(samples) if each.rows.num_rows), [])
-    looked_at = [each.rows for each in samples if each.rows.column_names == columns]
+    tables = [sample.rows.held for sample in samples if sample.rows is not None]
+    columns: list[str] = next((table.column_names for table in reversed(tables) if table.num_rows), [])
+    looked_at = [table for table in tables if table.column_names == columns]
     proposals = [
         *of_stage(kernel_stage(pipeline, chosen), [each.counts for each in samples], _drops_late(pipeline)),
         *of_columns(looked_at, pipeline.key_of(chosen)),
@@ -110,12 +113,14 @@ def write_suite(file: Path, suite: dict[str, Any], overwrite: bool = False) -> N
 
 @dataclass(frozen=True)
 class _Sample:
-    """A batch: its counts, and some of its emissions as a suite sees them, without deletions."""
+    """A batch: its counts, and some of its emissions as a suite sees them, without deletions; None: those of
+    the stage were not kept.
+    """
 
     plan: Plan
     attempt: Attempt
     counts: BatchCounts
-    rows: pa.Table
+    rows: TableRows | None
 
 
 def _stage(app: App, stream: Stream, seq: int, name: str | None) -> tuple[Pipeline, Stage]:
@@ -144,13 +149,12 @@ def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sampl
     pipeline = planned_pipeline(plan)
     counts = batch_counts(attempt.counts, pipeline.stages[0].name, stage, pipeline.source.explode is not None)
     if stage not in pipeline.published_stages:
-        return _Sample(plan, attempt, counts, pa.table({}))
+        return _Sample(plan, attempt, counts, None)
     store = app.lake(stream).store
     with needed_by(batch_named(stream, seq)):
         files = app.manifest(stream, attempt.manifest).of("outbox", stage)
         audited = audited_rows(pipeline, whole_stage("", stage), store, files)
-        parts = [shown(audited, part) for part in _parts(store, files, rows)]
-    return _Sample(plan, attempt, counts, pa.concat_tables([audited.schema.empty_table(), *parts]))
+        return _Sample(plan, attempt, counts, TableRows.of(audited, _parts(store, files, rows)))
 
 
 def _parts(store: Store, files: Sequence[DataFile], rows: int) -> Iterator[pa.Table]:
@@ -185,13 +189,17 @@ def _refuted(
     evaluate: Evaluate,
 ) -> set[int]:
     """The numbers of the proposals that do not hold on a batch, as Great Expectations says itself."""
-    suite = {"expectations": [proposal.written for proposal in proposals]}
-    needs = needs_of(suite["expectations"])
+    written: dict[str, Any] = {
+        "name": "proposed",
+        "expectations": [proposal.written for proposal in proposals],
+    }
+    suite = parse_suite(json.dumps(written), "What is proposed", others=BUILTIN_TYPES)
+    needs = needs_of(written["expectations"])
     refuted: set[int] = set()
     for sample in samples:
-        if sample.rows.num_columns:
+        if sample.rows is not None:
             with needed_by(batch_named(sample.plan.stream, sample.plan.seq)):
                 facts = stage_facts(app, sample.plan, sample.attempt, pipeline, stage, needs)
-                results = evaluate(suite, sample.rows, facts)
-            refuted |= {number for number, result in enumerate(results) if not result.passed}
+                verdict = evaluate(Audit("What is proposed", suite, sample.rows, facts=facts))
+            refuted |= {result.number - 1 for result in verdict.failed()}
     return refuted

@@ -92,7 +92,8 @@ def _rounded_up(share: float) -> float:
     if not share:
         return 0.0
     digits = 1 - math.floor(math.log10(share))
-    return math.ceil(share * 10**digits) / 10**digits
+    scale: float = 10**digits
+    return math.ceil(share * scale) / scale
 
 
 def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
@@ -121,7 +122,7 @@ def of_columns(batches: Sequence[pa.Table], key_columns: Collection[str]) -> lis
     if not batches:
         return []
     names = [name for name in batches[0].column_names if name != KEY]
-    proposals = []
+    proposals: list[Proposal] = []
     for name in names:
         column = _Column(name, [batch[name] for batch in batches])
         if name not in WINDOW:

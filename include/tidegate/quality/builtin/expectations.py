@@ -47,7 +47,7 @@ class BuiltinExpectation(BatchExpectation, ABC):  # type: ignore[misc, valid-typ
         return self.observe(facts, self._get_success_kwargs()).result()
 
     @classmethod
-    @renderer(renderer_type=gx.render.LegacyRendererType.PRESCRIPTIVE)
+    @renderer(renderer_type=gx.render.LegacyRendererType.PRESCRIPTIVE)  # type: ignore[untyped-decorator]
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
     ) -> list[Any]:

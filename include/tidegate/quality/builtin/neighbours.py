@@ -174,7 +174,8 @@ class _Outputs:
 
     def field(self, name: str) -> Callable[[int], Any]:
         """Reads one column of an output."""
-        return self.structs.field(name).to_pylist().__getitem__
+        values: list[Any] = self.structs.field(name).to_pylist()
+        return values.__getitem__
 
     def type_of(self, name: str) -> pa.DataType:
         """The type of one column of an output."""
@@ -215,7 +216,7 @@ def _is_comparable(equivalence: core.Equivalence, old: pa.StructType, new: pa.St
     if any(min(pair) < 0 for pair in places):
         return False
     if not isinstance(equivalence, core.Exact):
-        return old.equals(new)
+        return bool(old.equals(new))
     return all(old.field(one).type == new.field(other).type for one, other in places)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.lake.schema import KEY
+
 SAMPLE = 20
 """How many keys of failing rows are named; as many as Great Expectations names."""
 
@@ -40,5 +42,6 @@ class Observation:
                 "unexpected_count": self.unexpected,
                 "unexpected_percent": percent,
                 "partial_unexpected_list": list(self.sample),
+                "partial_unexpected_index_list": [{KEY: key} for key in self.sample],
             }
         return {"success": self.passed, "result": details}
