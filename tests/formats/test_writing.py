@@ -223,7 +223,6 @@ def test_the_numbers_of_a_file_that_somebody_wrote_are_read() -> None:
     """
     numbers = numbers_of(text)
     assert {path: number for path, number in numbers.items() if path[-1].isidentifier()} == {
-        ("Size", "SMALL"): 0,
         ("Box", "sides"): 3,
         ("box",): 1,
         ("by_name",): 2,

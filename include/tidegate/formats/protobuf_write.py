@@ -68,10 +68,12 @@ def numbers_of(text: str) -> dict[tuple[str, ...], int]:
         elif not opened or "enum" in opened:
             continue
         elif token == "=" and tokens[at + 1].isdigit():
-            numbers[(*path, tokens[at - 1])] = int(tokens[at + 1])
+            field = (*path, tokens[at - 1])
+            numbers[field] = int(tokens[at + 1])
         elif token == "reserved" and tokens[at - 1] in (*"{};",):
             for number in _until_semicolon(tokens[at + 1 :]):
-                numbers[(*path, f"{RESERVED}{number}")] = int(number)
+                gone = (*path, f"{RESERVED}{number}")
+                numbers[gone] = int(number)
     return numbers
 
 
@@ -173,7 +175,8 @@ def _fields(values: pa.StructArray, numbers: Numbers, path: tuple[str, ...]) -> 
 
 
 def _field(values: pa.Array, name: str, numbers: Numbers, path: tuple[str, ...]) -> pa.BinaryArray:
-    number, type_, inner = numbers[(*path, name)], values.type, (*path, _inner(name))
+    place, inner = (*path, name), (*path, _inner(name))
+    number, type_ = numbers[place], values.type
     if pt.is_map(type_):
         lists = entry_lists(values)
         keys, items = lists.flatten().flatten()
