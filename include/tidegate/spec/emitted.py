@@ -39,7 +39,7 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
         columns = {column.name: column.type for column in pipeline.source.columns}
         return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
     earlier = pipeline.stages[number - 1]
-    known = _keys(pipeline, earlier) | dict.fromkeys(WINDOW_COLUMNS, pa.int64()) | _emitted(pipeline, earlier)
+    known = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
     return {name: known.get(name, pa.null()) for name in stage.key}
 
 
