@@ -6,12 +6,15 @@ import itertools
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tests.protocol.two_generations import SINKS, Beside
+from tests.spec.files import made
 from tidegate import failpoints, inspect, protocol
 from tidegate.errors import Halted, SettingsInvalid, TidegateError
+from tidegate.protocol.net_outbox import _require_payloads
 
 NET = [("visitors/2", 4, "a", 20), ("visitors/2", 4, "b", 10), ("visitors/2", 4, "c", 20)]
 GONE = ("visitors/2", 4, "gone", None)
@@ -162,3 +165,10 @@ def test_wherever_it_breaks_off_each_difference_goes_out_once(
             beside.old.app.ledger.acquire(stream, "promoter").release()
         beside.promote(beside.new, is_net=True)
         assert (beside.in_charge, sent(beside)) == (2, [*NET, GONE]), (name, action)
+
+
+def test_messages_with_a_schema_or_a_value_before_are_not_written_again() -> None:
+    for format_ in ("avro", "debezium"):
+        pipeline = made(sinks=[{"kind": "kafka", "topic": "out", "format": format_}])
+        with pytest.raises(SettingsInvalid, match=f"out has messages in {format_}.*without --net"):
+            _require_payloads(pipeline, pipeline.stages[0], pa.table({}))

@@ -18,6 +18,7 @@ from tidegate.core.condition.compiler import compiled
 from tidegate.errors import PipelineInvalid, PlanUnreadable
 from tidegate.spec import (
     Pipeline,
+    SinkSchema,
     load_cases,
     load_pipeline,
     parse_case_pipeline,
@@ -100,8 +101,11 @@ def with_everything() -> dict[str, Pipeline]:
         {"emit": {"on": "interval", "every": "10s"}},
         source={"deduplicate": "root"},
     )
+    registered = made({"emit": {"on": "change"}}, sinks=[{"kind": "kafka", "topic": "t", "format": "avro"}])
+    sinks = tuple(sink.with_schema(SinkSchema(7, "{}")) for sink in registered.sinks)
     return {
         "everything": parse_case_pipeline(everything(), "p.yaml"),
+        "registered": registered.model_copy(update={"sinks": sinks}),
         "others": others,
         "good": parse_pipeline(GOOD, "p.yaml"),
     }

@@ -26,8 +26,11 @@ def with_before(rows: pa.RecordBatch, decided: Iterable[pa.RecordBatch]) -> Iter
     """
     batches = list(decided)
     numbers = [number for number, batch in enumerate(batches) if _is_emitted(batch)]
-    emissions = [batches[number] for number in numbers]
-    before = _before(rows.filter(pc.equal(rows.column("kind"), STATE)), emissions) if emissions else None
+    if not numbers:
+        yield from batches
+        return
+    state = rows.filter(pc.equal(rows.column("kind"), STATE))
+    before = _before(state, [batches[number] for number in numbers])
     start = 0
     for number in numbers:
         batch = batches[number]

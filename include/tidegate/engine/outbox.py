@@ -15,6 +15,7 @@ from tidegate.broker.config import MAX_RECORD_BYTES
 from tidegate.core.json_columns import json_texts
 from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.keys import KeyColumns
+from tidegate.engine.payloads import MessageValues
 from tidegate.errors import RecordTooLarge
 from tidegate.formats import INPUT
 from tidegate.formats.reasons import Reason
@@ -25,11 +26,9 @@ from tidegate.lake.outbox import (
     TIMESTAMP,
     VALUE,
     outbox_schema,
-    parts_of,
-    payload_column,
-    window_columns,
 )
 from tidegate.lake.schema import KEY
+from tidegate.spec import emitted_schema
 
 if TYPE_CHECKING:
     from tidegate.ledger.records import Plan
@@ -47,61 +46,49 @@ class Limits:
     """What those of a stage's sinks take that send messages.
 
     `too_large`: for each way in which sinks treat a message that is too large (`halt` or `quarantine`), the
-    payloads of such sinks (`with_key` or not). `timestamps`: the earliest and the latest (epoch ms) that
+    columns of such sinks' payloads. `timestamps`: the earliest and the latest (epoch ms) that
     topics take whose sinks have others quarantined; None: any.
     """
 
-    too_large: Mapping[str, frozenset[bool]]
+    too_large: Mapping[str, frozenset[str]]
     timestamps: tuple[tuple[int | None, int | None], ...] = ()
 
 
 @dataclass(frozen=True)
 class OutboxFormat:
-    """The outbox of one stage. `payloads`: those that sinks send (`with_key` or not)."""
+    """The outbox of one stage. `payloads`: what sinks send."""
 
     keys: KeyColumns
-    windowed: bool
-    payloads: tuple[bool, ...]
+    payloads: tuple[MessageValues, ...]
     limits: Limits
     seq: int
 
     def rows(self, emissions: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.StringArray]:
         """The outbox's rows of emissions, and why each cannot go out; null: it can.
 
-        Raises RecordTooLarge where a sink halts for such an emission.
+        Raises RecordTooLarge where a sink halts for such an emission, SchemaRefused.
         """
         value = emissions.column(VALUE)
         keys = self.keys.parsed(emissions.column(KEY))
+        chains = hops(emissions)
         computed = {
             KEY_COLUMNS: keys,
-            **{
-                payload_column(with_key): json_texts(self._with_key(emissions, keys) if with_key else value)
-                for with_key in self.payloads
-            },
-            SOURCE: hops(emissions),
+            **{values.payload.column: values.of(emissions, keys, chains) for values in self.payloads},
+            SOURCE: chains,
             SEQ: pa.repeat(pa.scalar(self.seq, pa.int64()), emissions.num_rows),
         }
-        schema = outbox_schema(value.type, keys.type, self.payloads)
+        types = {values.payload.column: values.type for values in self.payloads}
+        schema = outbox_schema(value.type, keys.type, types)
         columns = [computed[name] if name in computed else emissions.column(name) for name in schema.names]
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         return rows, self._refused(rows)
-
-    def _with_key(self, emissions: pa.RecordBatch, keys: pa.StructArray) -> pa.StructArray:
-        """The value with the key's columns, and the window's, before its own; null for a deletion."""
-        value = emissions.column(VALUE)
-        columns = parts_of(keys) if self.keys.names else {}
-        columns |= {name: emissions.column(name) for name in window_columns(self.windowed)}
-        own = parts_of(value)
-        columns = {name: column for name, column in columns.items() if name not in own} | own
-        return pa.StructArray.from_arrays(list(columns.values()), list(columns), mask=pc.is_null(value))
 
     def _refused(self, rows: pa.RecordBatch) -> pa.StringArray:
         reason = pa.nulls(rows.num_rows, pa.string())
         overhead = pc.add(pc.binary_length(rows.column(KEY)), pc.binary_length(rows.column(SOURCE)))
         for treatment, payloads in self.limits.too_large.items():
             lengths = [
-                pc.fill_null(pc.binary_length(rows.column(payload_column(with_key))), 0)
-                for with_key in sorted(payloads)
+                pc.fill_null(pc.binary_length(rows.column(payload)), 0) for payload in sorted(payloads)
             ]
             sizes = pc.add(overhead, pc.max_element_wise(*lengths))
             if treatment == "halt":
@@ -123,20 +110,26 @@ class OutboxFormat:
 
 def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) -> OutboxFormat:
     """How a stage's emissions are written for the sinks that the pipeline declares."""
-    messages = [sink.messages for sink in pipeline.sinks_of(stage)]
-    rules = [rule for rule in messages if rule is not None]
-    too_large: dict[str, frozenset[bool]] = {}
-    for rule in rules:
-        too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {rule.with_key}
-    topics = sorted({rule.target for rule in rules} & plan.timestamps.keys())
-    columns = StructType([StructField(name, type_) for name, type_ in keys.items()])
-    return OutboxFormat(
-        KeyColumns(to_arrow_schema(columns)),
-        stage.window is not None,
-        tuple(sorted({rule.with_key for rule in rules})),
-        Limits(too_large, tuple(plan.timestamps[topic] for topic in topics)),
-        plan.seq,
+    columns = KeyColumns(
+        to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()]))
     )
+    windowed, stream = stage.window is not None, str(plan.stream)
+    too_large: dict[str, frozenset[str]] = {}
+    targets: set[str] = set()
+    payloads: dict[str, MessageValues] = {}
+    for sink in pipeline.sinks_of(stage):
+        rule = sink.messages
+        if rule is not None:
+            payload = rule.payload
+            schema = emitted_schema(pipeline, sink) if payload.schema is not None else None
+            payloads[payload.column] = MessageValues(
+                payload, columns, windowed, stream, stage.name, plan.seq, schema
+            )
+            too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {payload.column}
+            targets.add(rule.target)
+    topics = sorted(targets & plan.timestamps.keys())
+    limits = Limits(too_large, tuple(plan.timestamps[topic] for topic in topics))
+    return OutboxFormat(columns, tuple(payloads[name] for name in sorted(payloads)), limits, plan.seq)
 
 
 def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:

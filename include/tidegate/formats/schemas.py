@@ -14,6 +14,10 @@ WIRE_PREFIX = struct.Struct(">bI")
 """What Confluent's wire format has before a record's bytes: a zero, and the schema's id in a registry."""
 
 
+class Unwritable(Exception):
+    """A column's name, type or value has no form in a format; the text says which and why."""
+
+
 @dataclass(frozen=True)
 class RecordSchema:
     """A schema's text. `imports`: the texts that it refers to, also by way of others, by the names that they

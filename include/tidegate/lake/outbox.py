@@ -5,7 +5,7 @@ A row is an emission. Of a key's emissions in one batch, `ordinal` tells the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,17 +33,15 @@ SHARED_COLUMNS = pa.schema([(name, _TYPES[name]) for name in (HASH, KEY, *WINDOW
 """What the outbox of every stage has, whatever its values are: its table for others begins with these."""
 
 
-def outbox_schema(value: pa.DataType, key_columns: pa.DataType, payloads: Iterable[bool]) -> pa.Schema:
-    """The outbox of a stage. `payloads`: those that its sinks send, with the key's columns or without."""
-    texts = [payload_column(with_key) for with_key in payloads]
-    names = [HASH, KEY, ORDINAL, REASON, VALUE, KEY_COLUMNS, *texts, *WINDOW, TIMESTAMP, AT, SOURCE, SEQ]
-    types = {**_TYPES, **dict.fromkeys(texts, pa.string()), VALUE: value, KEY_COLUMNS: key_columns}
+def outbox_schema(
+    value: pa.DataType, key_columns: pa.DataType, payloads: Mapping[str, pa.DataType]
+) -> pa.Schema:
+    """The outbox of a stage. `payloads`: the columns of what its sinks send (`spec.Payload.column`): null for
+    a deletion, unless it is told in an envelope.
+    """
+    names = [HASH, KEY, ORDINAL, REASON, VALUE, KEY_COLUMNS, *payloads, *WINDOW, TIMESTAMP, AT, SOURCE, SEQ]
+    types = {**_TYPES, **payloads, VALUE: value, KEY_COLUMNS: key_columns}
     return pa.schema([(name, types[name]) for name in names])
-
-
-def payload_column(with_key: bool) -> str:
-    """The column of the value as JSON text, null for a deletion; `with_key`: with the key's columns in it."""
-    return "payload_with_key" if with_key else "payload"
 
 
 def window_columns(windowed: bool) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from tidegate.lake.outbox import (
     TIMESTAMP,
     VALUE,
     WINDOW,
-    payload_column,
 )
 from tidegate.lake.schema import HASH, KEY
 from tidegate.ledger import Charge, Plan
@@ -67,9 +66,17 @@ def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan:
 
 
 def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
-    """A message without its text would be a deletion."""
+    """A message without its text would be a deletion. One in another format names a schema, or tells what was
+    before, of the generation that it was written in.
+    """
     for rule in (sink.messages for sink in pipeline.sinks_of(stage)):
-        name = payload_column(rule.with_key) if rule is not None else VALUE
+        if rule is not None and rule.payload.format != "json":
+            raise SettingsInvalid(
+                f"The sink of the topic {rule.target} has messages in {rule.payload.format}, which are not "
+                "written again for another generation",
+                "Promote without --net: the whole new stream goes out.",
+            )
+        name = rule.payload.column if rule is not None else VALUE
         if name not in rows.column_names or rows[name].null_count:
             raise Halted(
                 f"The stage {stage.name} has emissions of before that lack the text of their messages",

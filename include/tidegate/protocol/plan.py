@@ -11,6 +11,7 @@ from tidegate.app.lease import leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
+from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.covered import describe_cover
 from tidegate.protocol.edits import head_plan, require_compatible
 from tidegate.protocol.generations import finish_orphaned_streams
@@ -69,7 +70,7 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
     head = held.head(held.stream)
     if trigger.drain and head.seq == 0:
         return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
-    plan, found = _draft(app, pipeline, head, trigger)
+    plan, found = _draft(app, pipeline, head, trigger, may_register=True)
     _log_what_is_unusual(head, plan, found)
     metrics = ({} if found is None else {"lag": float(found.waiting)}) | _age(held, plan)
     has_work = plan.span > 0 or head.seq == 0 or trigger.drain
@@ -83,11 +84,13 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
 
 
 def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
-    """The plan of the next batch. Reads Kafka and the lookups' tables, writes nothing: the dry run.
+    """The plan of the next batch. Reads Kafka, the lookups' tables and schema registries, writes nothing: the
+    dry run.
 
-    Raises PipelineChanged, and what `protocol.ranges`, `protocol.lookups` and `broker` raise.
+    Raises PipelineChanged, SchemaRefused, SchemaUnknown, and what `protocol.ranges`, `protocol.lookups` and
+    `broker` raise.
     """
-    return _draft(app, pipeline, head, trigger)[0]
+    return _draft(app, pipeline, head, trigger, may_register=False)[0]
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,14 @@ class _Found:
     stalled: list[str]
 
 
-def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[Plan, _Found | None]:
+def _draft(
+    app: App, pipeline: Pipeline, head: Head, trigger: Trigger, may_register: bool
+) -> tuple[Plan, _Found | None]:
     """The plan, and what Kafka has (None: not asked)."""
     pipeline = pinned(app, pipeline)
     before = head_plan(app, head)
     require_compatible(before, pipeline)
+    pipeline = _with_planned_sinks(app, head.stream, pipeline, before, may_register)
     found = None if trigger.drain else _look(app, pipeline, head, trigger)
     cut = before.cut_partitions if before is not None else frozenset()
     ranges = standing_still(head, cut) if found is None else found.ranges
@@ -126,6 +132,15 @@ def _draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> tuple[
         timestamps=_timestamp_bounds(app, head.stream, pipeline),
     )
     return plan, found
+
+
+def _with_planned_sinks(
+    app: App, stream: Stream, pipeline: Pipeline, before: Plan | None, may_register: bool
+) -> Pipeline:
+    """With what a plan fixes of sinks beside the file: the schemas of their messages."""
+    known = {sink.name: sink for sink in planned_pipeline(before).sinks} if before is not None else {}
+    sinks = [sink.planned(known.get(sink.name), may_register) for sink in app.sinks(stream, pipeline)]
+    return pipeline.model_copy(update={"sinks": tuple(sinks)})
 
 
 def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:

@@ -86,6 +86,16 @@ class OpenSink(ABC, Generic[Declared]):
         Raises SettingsInvalid, SinkRefused.
         """
 
+    def planned(self, before: Declared | None, may_register: bool) -> Declared:
+        """The sink as a plan fixes it: with all that it would otherwise be asked for again. `before`: as the
+        plan before has it; None: it does not. `may_register`: whether it may leave something where others
+        see it; a dry run does not.
+
+        Raises SchemaRefused, SchemaUnknown, SettingsInvalid, …Unavailable.
+        """
+        del before, may_register
+        return self.declared
+
     def check_source(self, topic_ids: Mapping[str, str]) -> None:
         """Find out whether it goes to a topic that the pipeline reads: `topic_ids` are those of its source.
 

@@ -26,6 +26,7 @@ from tidegate.spec.columns import Column
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
+from tidegate.spec.payload import SinkRegistry, SinkSchema
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.reduce import Aggregate
@@ -40,7 +41,7 @@ _PARTS: tuple[type[Any], ...] = (
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
     *(equal.Within, equal.Amount, equal.SqlEqual, equal.PythonEqual, Condition, RowExpectation),
-    *get_args(AnySink),
+    *(*get_args(AnySink), SinkRegistry, SinkSchema),
 )
 _BY_NAME = {part.__name__: part for part in _PARTS}
 _AS_TEXT: dict[str, tuple[type[Any], Callable[[Any], str], Callable[[str], Any]]] = {
@@ -94,7 +95,14 @@ def _with_connection(part: Any) -> Any:
 def _read_4(text: str, body: Any) -> Pipeline:
     quality = body["of"]["quality"]
     checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
-    return _read_5(text, {**body, "of": {**body["of"], "quality": checks}})
+    sinks = [_as_json(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
+    return _read_5(text, {**body, "of": {**body["of"], "quality": checks, "sinks": sinks}})
+
+
+def _as_json(sink: Any) -> Any:
+    """There was one format, and no headers but those of positions and windows."""
+    added = {"format": "json", "registry": None, "headers": False, "_schema": None}
+    return {**sink, "of": {**sink["of"], **added}}
 
 
 def _check_of_last_stage(quality: Any) -> Any:

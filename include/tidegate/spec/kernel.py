@@ -55,7 +55,7 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
 
 def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
     """A stage as the kernel takes it. Records are deduplicated where they come in: by the first stage."""
-    return core.Stage(
+    kernel = core.Stage(
         reduce=_reduce(stage),
         emit=_emit(pipeline, stage),
         window=_window(stage),
@@ -67,6 +67,13 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         expectations=_expectations(pipeline, stage),
         name=stage.name,
     )
+    return replace(kernel, tells_before=kernel.remembers_emitted and _is_enveloped(pipeline, stage))
+
+
+def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
+    """Whether a sink tells what each emission replaces."""
+    rules = [sink.messages for sink in pipeline.sinks_of(stage)]
+    return any(rule.payload.format == "debezium" for rule in rules if rule is not None)
 
 
 def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.Stage:
@@ -162,7 +169,7 @@ def _emit(pipeline: Pipeline, stage: Stage) -> core.Emit:
 def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope:
     """What the stage's messages have beside its columns, where a sink wants the key in them."""
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
-    if not any(rule.with_key for rule in rules if rule is not None):
+    if not any(rule.payload.with_key for rule in rules if rule is not None):
         return core.Envelope()
     regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
     columns = () if regrouped else pipeline.source.columns

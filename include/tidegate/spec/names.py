@@ -94,6 +94,25 @@ def check_kafka_connection(name: str) -> str:
     raise mistake("that is not a connection's name", fix)
 
 
+def check_registry_connection(name: str) -> str:
+    """The same, of schema registries."""
+    if _CONNECTION.fullmatch(name):
+        return name
+    fix = (
+        "Write a name such as `shop`: lower-case letters, digits and _. Where the registry is does not stand "
+        "here, but in the environment as TIDEGATE_REGISTRY_SHOP, or in Airflow's connection "
+        "`tidegate_registry_shop`."
+    )
+    raise mistake("that is not a connection's name", fix)
+
+
+def check_subject(name: str) -> str:
+    """Registries take nearly anything: what can be read, and stand in a URL."""
+    if name.isprintable() and name.strip() == name and 0 < len(name) <= 255:
+        return name
+    raise mistake(f"{name[:40]!r} is not a subject's name", "Write for example `availability-value`.")
+
+
 def check_column(name: str) -> str:
     """A name that JSON, Spark and Delta all can hold. Two underscores begin tidegate's own columns."""
     if name.startswith("__"):

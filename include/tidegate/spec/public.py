@@ -26,6 +26,7 @@ from tidegate.spec.emit import (
     UpdateEmit,
     WindowCloseEmit,
 )
+from tidegate.spec.emitted import emitted_schema
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
 from tidegate.spec.kernel import deduplication_stage, kernel_stage
@@ -39,6 +40,7 @@ from tidegate.spec.load import (
 )
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
+from tidegate.spec.payload import BY_REGISTRY, Payload, SinkSchema
 from tidegate.spec.pipeline import Pipeline, Scheduling
 from tidegate.spec.planned import python_functions, suite_text, with_digests, with_suites
 from tidegate.spec.quality import QualityCheck
@@ -78,6 +80,10 @@ __all__ = [
     "Sink",
     "SinkModel",
     "MessageRules",
+    "Payload",
+    "SinkSchema",
+    "BY_REGISTRY",
+    "emitted_schema",
     "Connection",
     "KafkaSink",
     "TableSink",

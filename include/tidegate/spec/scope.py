@@ -28,7 +28,7 @@ class StageScope:
     """What is known of a stage. None: not known, because it has mistakes itself.
 
     `columns` are those that its expressions may name, `keys` those that make up its key (none: the key of
-    the record), `emitted` those of its value.
+    the record), `emitted` those of its value. `forgets`: why its state does not have what it emitted last.
     """
 
     name: str | None = None
@@ -39,6 +39,7 @@ class StageScope:
     aggregates: bool = False
     emitted: Known | None = None
     where: Condition | None = None
+    forgets: str | None = None
 
 
 @dataclass

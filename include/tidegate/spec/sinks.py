@@ -9,12 +9,14 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StrictBool
+from pydantic import AfterValidator, Field, PrivateAttr, StrictBool
 from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
+from tidegate.spec.columns import ANY
 from tidegate.spec.connection import Connection
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
+from tidegate.spec.payload import BY_REGISTRY, Payload, SinkFormat, SinkRegistry, SinkSchema
 from tidegate.spec.scope import Model, StageScope, Topic, scope_of
 
 
@@ -56,6 +58,31 @@ def _upsertable(mode: str, info: Info) -> str:
     return mode
 
 
+def _writable(format_: SinkFormat, info: Info) -> SinkFormat:
+    """The envelope needs what was emitted before; a schema needs the types of all that is emitted."""
+    stage = _stage_of(info)
+    if format_ == "debezium" and stage.forgets:
+        fix = "Use `format: json`, or a stage that keeps what it emitted."
+        raise mistake(f"there is no value before to tell: {stage.forgets}", fix)
+    if format_ in BY_REGISTRY:
+        columns = {**((info.data.get("with_key") and stage.keys) or {}), **(stage.emitted or {})}
+        untold = [name for name, type_ in columns.items() if type_ is None or ANY.text in type_.text]
+        if untold:
+            fix = f"Select it with a type, such as `{untold[0]}: cast({untold[0]} as bigint)`."
+            raise mistake(f"the type of {listed(untold)} cannot be told from this file", fix)
+    return format_
+
+
+def _of_format(registry: SinkRegistry | None, info: Info) -> SinkRegistry | None:
+    format_ = info.data.get("format")
+    if format_ in BY_REGISTRY:
+        return registry or SinkRegistry()
+    if registry is not None and format_ is not None:
+        fix = "Leave it out, or write `format: avro` or `format: protobuf`."
+        raise mistake(f"messages in `{format_}` have no schema in a registry", fix)
+    return registry
+
+
 WithKey = Annotated[StrictBool, AfterValidator(_needs_key)]
 OfStage = Annotated[str | None, AfterValidator(_known_stage)]
 
@@ -68,12 +95,12 @@ Treatment = Literal["halt", "quarantine"]
 class MessageRules:
     """What is to be known before a batch is computed of a sink that sends emissions as messages.
 
-    Their text is written beside the columns; those that the sink would refuse are found then. `target`: by
+    Their values are written beside the columns; those that the sink would refuse are found then. `target`: by
     which a plan has the timestamps that it takes.
     """
 
     target: str
-    with_key: bool
+    payload: Payload
     too_large: Treatment
     refused_timestamp: Treatment
 
@@ -114,6 +141,18 @@ class KafkaSink(SinkModel):
         description="The Kafka cluster, by its name. Null: TIDEGATE_KAFKA, whichever the source's is.",
     )
     topic: Annotated[Topic, AfterValidator(_not_a_source)] = Field(description="The topic; not the source's.")
+    format: Annotated[SinkFormat, AfterValidator(_writable)] = Field(
+        default="json",
+        description="What values are written as: `json`; `debezium`, an envelope with the value before; "
+        "`avro` or `protobuf`, with a schema in a registry.",
+    )
+    registry: Annotated[SinkRegistry | None, AfterValidator(_of_format)] = Field(
+        default=None, description="Of `avro` and `protobuf`: the schema registry."
+    )
+    headers: StrictBool = Field(
+        default=False,
+        description="Whether messages tell their batch and their reason, in headers.",
+    )
     too_large: Treatment = Field(
         default="halt",
         description="What an emission that Kafka would not take does: halt the batch, or go into quarantine.",
@@ -121,6 +160,7 @@ class KafkaSink(SinkModel):
     refused_timestamp: Treatment = Field(
         default="halt", description="The same, for one whose timestamp the topic would not take."
     )
+    _schema: SinkSchema | None = PrivateAttr(default=None)
 
     @property
     def name(self) -> str:
@@ -134,13 +174,33 @@ class KafkaSink(SinkModel):
 
     @property
     def messages(self) -> MessageRules:
-        """It sends the value as JSON text."""
-        return MessageRules(self.target, self.with_key, self.too_large, self.refused_timestamp)
+        """It sends the value, in its format."""
+        return MessageRules(self.target, self.payload, self.too_large, self.refused_timestamp)
+
+    @property
+    def payload(self) -> Payload:
+        """Of its messages."""
+        owner = self.name if self.format in BY_REGISTRY else ""
+        return Payload(self.format, self.with_key, owner, self._schema)
+
+    @property
+    def subject(self) -> str:
+        """Of its schema; of no meaning without one."""
+        return (self.registry and self.registry.subject) or f"{self.topic}-value"
+
+    def with_schema(self, schema: SinkSchema) -> KafkaSink:
+        """The sink as a plan fixes it."""
+        planned = self.model_copy()
+        planned._schema = schema
+        return planned
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """One."""
-        return (Connection("kafka", self.connection),)
+        """The cluster, and the schema registry."""
+        cluster = Connection("kafka", self.connection)
+        if self.registry is None:
+            return (cluster,)
+        return (cluster, Connection("registry", self.registry.connection))
 
 
 class TableSink(SinkModel):

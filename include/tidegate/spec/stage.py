@@ -249,10 +249,16 @@ class Stage(Model):
     @model_validator(mode="after")
     def _keep(self, info: Info) -> Stage:
         stage = scope_of(info).stage
+        stage.forgets = self._forgets()
         self._condition = stage.where
         types = {name: expression_type(sql, stage.columns) for name, sql in self.values.items()}
         self._types = {name: None if type_ is None else type_.text for name, type_ in types.items()}
         return self
+
+    def _forgets(self) -> str | None:
+        if isinstance(self.emit, ChangeEmit) and self.emit.state == "hash":
+            return "`state: hash` keeps no values"
+        return "a bounded buffer keeps a key's values by partition" if self.bounded_buffer else None
 
     @property
     def condition(self) -> Condition | None:

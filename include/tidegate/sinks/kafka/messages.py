@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.lake.outbox import SOURCE, TIMESTAMP, WINDOW, payload_column
+from tidegate.formats.envelope import DELETION
+from tidegate.lake.outbox import REASON, SOURCE, TIMESTAMP, WINDOW
 from tidegate.lake.schema import KEY
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink
 
 
 def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
-    """The emissions from the `skip`-th on, as the topic gets them, always in the same order.
+    """The messages of the emissions from the `skip`-th message on, as the topic gets them, always in the same
+    order.
 
-    Columns as `broker.messages` has them.
+    Columns as `broker.messages` has them. Where deletions are told in an envelope, a tombstone follows each,
+    as from Debezium: a compacted topic forgets the key by it.
     """
-    columns = (KEY, payload_column(sink.with_key), TIMESTAMP, SOURCE, *WINDOW)
-    return map(_messages, outbox.batches(columns, skip))
+    columns = (KEY, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW, *((REASON,) if sink.headers else ()))
+    batch = f"{outbox.plan.stream}/{outbox.plan.seq}"
+    if sink.format != "debezium":
+        return map(partial(_messages, batch), outbox.batches(columns, skip))
+    messages = map(partial(_messages, batch), outbox.batches(columns))
+    return _from(map(_with_tombstones, messages), skip)
 
 
-def _messages(emissions: pa.RecordBatch) -> pa.RecordBatch:
-    """Emissions as messages: where each came from, and the window that it is of, stand in its headers."""
-    key, payload, timestamp, source, *window = emissions.columns
-    return pa.RecordBatch.from_pydict(
-        {
-            "key": key.view(pa.binary()),
-            "value": payload.view(pa.binary()),
-            "timestamp_ms": timestamp,
-            "tidegate-source": source.view(pa.binary()),
-            "tidegate-window": _windows(*window),
-        }
-    )
+def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
+    """Emissions as messages. In the headers stand where each came from, the window that it is of, and, where
+    the sink wants them, its batch and its reason.
+    """
+    key, payload, timestamp, source, *rest = emissions.columns
+    window, reason = rest[: len(WINDOW)], rest[len(WINDOW) :]
+    columns = {
+        "key": key.view(pa.binary()),
+        "value": payload.view(pa.binary()),
+        "timestamp_ms": timestamp,
+        "tidegate-source": source.view(pa.binary()),
+        "tidegate-window": _windows(*window),
+    }
+    if reason:
+        columns["tidegate-batch"] = pa.repeat(pa.scalar(batch.encode(), pa.binary()), emissions.num_rows)
+        columns["tidegate-reason"] = reason[0].view(pa.binary())
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
@@ -41,3 +55,24 @@ def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
     if start.null_count == len(start):
         return pa.nulls(len(start), pa.binary())
     return pc.binary_join_element_wise(start.cast(pa.string()), end.cast(pa.string()), "/").view(pa.binary())
+
+
+def _with_tombstones(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Each deletion twice: as it is told, and then without a value."""
+    value = messages.column("value")
+    deletes = pc.starts_with(value, DELETION.encode()).to_numpy(zero_copy_only=False)
+    if not deletes.any():
+        return messages
+    rows = np.repeat(np.arange(len(value)), np.where(deletes, 2, 1))
+    follows = np.concatenate([[False], rows[1:] == rows[:-1]])
+    doubled = messages.take(pa.array(rows))
+    values = pc.if_else(pa.array(follows), pa.scalar(None, pa.binary()), doubled.column("value"))
+    return doubled.set_column(doubled.schema.get_field_index("value"), "value", values)
+
+
+def _from(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
+    """Without the first `skip` messages."""
+    for batch in batches:
+        if skip < batch.num_rows:
+            yield batch.slice(skip)
+        skip = max(0, skip - batch.num_rows)

@@ -11,11 +11,13 @@ from functools import partial
 from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import Progress
 from tidegate.broker.publisher import KafkaPublisher
+from tidegate.broker.registry import SchemaRegistry
 from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
 from tidegate.ledger import LeasedLedger, Stream
 from tidegate.sinks.dataset import Dataset, topic_dataset
 from tidegate.sinks.kafka.limits import narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
+from tidegate.sinks.kafka.schema import planned_schema
 from tidegate.sinks.kafka.timestamps import check_timestamps, narrow_timestamps, timestamp_bounds
 from tidegate.sinks.kafka.topic_progress import find_progress
 from tidegate.sinks.outbox import Outbox
@@ -39,6 +41,15 @@ class OpenTopic(OpenSink[KafkaSink]):
     def check_settings(self) -> None:
         """Its cluster is set."""
         self.context.settings.kafka(self.declared.connection)
+
+    def planned(self, before: KafkaSink | None, may_register: bool) -> KafkaSink:
+        """With its schema, if it has one."""
+        declared = self.declared
+        if declared.registry is None:
+            return declared
+        with SchemaRegistry(self.context.settings.registry(declared.registry.connection)) as registry:
+            schema = planned_schema(self.pipeline, declared, before, registry, may_register)
+        return declared if schema is None else declared.with_schema(schema)
 
     def check_source(self, topic_ids: Mapping[str, str]) -> None:
         """Names may be the same in two clusters, and two connections may go to one. Asks only where the name

@@ -1,0 +1,90 @@
+"""Bytes of whole columns, for formats that write a record as a run of bytes: each gives one text per value.
+
+A null gives null, or something harmless where a caller puts another in its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SEVENS = np.arange(0, 70, 7, dtype=np.uint64)
+_LEAST = np.uint64(1) << _SEVENS[1:]
+"""From which number on a varint has two bytes, three, … ten."""
+_PLACES = np.arange(10)
+
+
+def joined(*pieces: pa.BinaryArray | bytes) -> pa.BinaryArray:
+    """The pieces of each record, one after the other; null where one is."""
+    return pc.binary_join_element_wise(*pieces, b"")
+
+
+def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
+    """Seven bits a byte, the lowest first; all bytes but the last have the eighth bit."""
+    lengths = 1 + (numbers[:, None] >= _LEAST).sum(axis=1)
+    written = ((numbers[:, None] >> _SEVENS) & np.uint64(0x7F)).astype(np.uint8)
+    written |= np.where(lengths[:, None] - 1 > _PLACES, 0x80, 0).astype(np.uint8)
+    return _of_bytes(written[lengths[:, None] > _PLACES], lengths)
+
+
+def integers(values: pa.Array) -> npt.NDArray[np.int64]:
+    """Integers, days or microseconds as numbers; 0 for null."""
+    type_ = values.type
+    if pa.types.is_date32(type_):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(type_):
+        values = values.cast(pa.timestamp("us", type_.tz)).cast(pa.int64())
+    filled = pc.fill_null(values.cast(pa.int64()), 0)
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
+
+
+def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """So that numbers near 0 are short, negative ones, too."""
+    return ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
+
+
+def fractions(values: pa.FloatingPointArray) -> pa.BinaryArray:
+    """Four or eight bytes, the lowest first; of 0 for null."""
+    little = "<f4" if pa.types.is_float32(values.type) else "<f8"
+    numbers = np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), little)
+    return _of_bytes(numbers.view(np.uint8), np.full(len(numbers), numbers.itemsize))
+
+
+def texts(values: pa.Array) -> pa.BinaryArray:
+    """Texts and bytes as they are."""
+    return values.cast(pa.binary())
+
+
+def lengths_of(pieces: pa.BinaryArray) -> npt.NDArray[np.int64]:
+    """Bytes of each; 0 for null."""
+    return integers(pc.binary_length(pieces))
+
+
+def per_list(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
+    """The items of each list, one after the other; of nothing for an empty list and for null. `items` are
+    those of `lists.flatten()`.
+    """
+    sizes = list_sizes(lists)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
+    return pc.fill_null(pc.binary_join(pa.ListArray.from_arrays(offsets, items), b""), b"")
+
+
+def list_sizes(lists: pa.ListArray) -> npt.NDArray[np.int64]:
+    """How many items each list has; 0 for null."""
+    return integers(pc.list_value_length(lists))
+
+
+def entry_lists(maps: pa.MapArray) -> pa.ListArray:
+    """Maps as lists of structs of a key and an item."""
+    entry = pa.struct([maps.type.key_field, maps.type.item_field])
+    return maps.cast(pa.list_(pa.field("entries", entry, nullable=False)))
+
+
+def _of_bytes(data: npt.NDArray[np.uint8], lengths: npt.NDArray[Any]) -> pa.BinaryArray:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), buffers)

@@ -1,0 +1,51 @@
+"""The columns that a sink's messages have, with their types, as far as a file tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from tidegate.spec.arrow import arrow_type
+from tidegate.spec.columns import ANY, parse_type
+from tidegate.spec.kernel import kernel_stage
+from tidegate.spec.pipeline import Pipeline
+from tidegate.spec.sinks import SinkModel
+from tidegate.spec.stage import WINDOW_COLUMNS, Stage
+
+
+def emitted_schema(pipeline: Pipeline, sink: SinkModel) -> pa.Schema:
+    """The columns of what goes to a sink, those of the key before them where it wants them. A type that the
+    file does not tell is null: no sink is read with one whose messages have a schema.
+    """
+    stage = pipeline.stage_of(sink)
+    own = _emitted(pipeline, stage)
+    if not sink.with_key:
+        return pa.schema(own)
+    before = _keys(pipeline, stage) | (dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
+    return pa.schema([(name, type_) for name, type_ in before.items() if name not in own] + list(own.items()))
+
+
+def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
+    taken = pa.struct([(name, _arrow(stage.types.get(name))) for name in stage.values])
+    return _as_dict(kernel_stage(pipeline, stage).reduce.output_type(taken))
+
+
+def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
+    number = pipeline.stages.index(stage)
+    if stage.key is None or number == 0:
+        if number:
+            return _keys(pipeline, pipeline.stages[number - 1])
+        columns = {column.name: column.type for column in pipeline.source.columns}
+        return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
+    earlier = pipeline.stages[number - 1]
+    known = _keys(pipeline, earlier) | _emitted(pipeline, earlier)
+    return {name: known.get(name, pa.null()) for name in stage.key}
+
+
+def _arrow(text: str | None) -> pa.DataType:
+    return pa.null() if text is None or ANY.text in text else arrow_type(parse_type(text))
+
+
+def _as_dict(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in fields}

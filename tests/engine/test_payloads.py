@@ -1,0 +1,117 @@
+"""What the outbox has for messages: each format of the same emissions, and what cannot be written."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.engine.keys import KeyColumns
+from tidegate.engine.outbox import Limits, OutboxFormat
+from tidegate.engine.payloads import MessageValues
+from tidegate.errors import RecordTooLarge, SchemaRefused
+from tidegate.formats.protobuf_write import protobuf_schema
+from tidegate.formats.reasons import Reason
+from tidegate.spec import Payload, SinkSchema
+
+KEYS = KeyColumns(pa.schema([("id", pa.int64())]))
+VALUE = pa.struct([("n", pa.int64()), ("t", pa.list_(pa.string()))])
+
+
+def emissions(*rows: tuple[str, Any, Any]) -> pa.RecordBatch:
+    """Of key, value and what was emitted before."""
+    number = len(rows)
+    columns = {
+        "hash": pa.array(range(number), pa.int64()),
+        "key": pa.array([key for key, _, _ in rows]),
+        "ordinal": pa.array([0] * number, pa.int64()),
+        "reason": pa.array(["changed"] * number),
+        "value": pa.array([value for _, value, _ in rows], VALUE),
+        "emitted": pa.array([before for _, _, before in rows], VALUE),
+        "window_start": pa.nulls(number, pa.int64()),
+        "window_end": pa.nulls(number, pa.int64()),
+        "topic": pa.array(["in"] * number),
+        "partition": pa.array([0] * number, pa.int32()),
+        "offset": pa.array(range(number), pa.int64()),
+        "timestamp": pa.array([5] * number, pa.int64()),
+        "at": pa.array([6] * number, pa.int64()),
+        "source": pa.nulls(number, pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def values(format_: Any, with_key: bool = False, **types: pa.DataType) -> MessageValues:
+    names = ([("id", pa.int64())] if with_key else []) + list(types.items() or VALUE)
+    columns = pa.schema(names) if format_ in ("avro", "protobuf") else None
+    text = protobuf_schema("out", "t", columns, {}) if format_ == "protobuf" else "{}"
+    schema = SinkSchema(258, text) if columns is not None else None
+    payload = Payload(format_, with_key, format_ if schema else "", schema)
+    return MessageValues(payload, KEYS, False, "levels/2", "out", 7, columns)
+
+
+def written(message_values: MessageValues, *rows: tuple[str, Any, Any]) -> list[Any]:
+    outbox = OutboxFormat(KEYS, (message_values,), Limits({}), 7)
+    found, _ = outbox.rows(emissions(*rows))
+    return found.column(message_values.payload.column).to_pylist()
+
+
+CHANGE = ("1", {"n": 2, "t": None}, {"n": 1, "t": ["a"]})
+DELETION = ("2", None, {"n": 1, "t": None})
+
+
+def test_an_envelope_has_both_values_with_their_keys_and_where_they_come_from() -> None:
+    change, deletion = map(json.loads, written(values("debezium", with_key=True), CHANGE, DELETION))
+    source = {"connector": "tidegate", "name": "levels/2", "stage": "out", "batch": 7}
+    source |= {"reason": "changed", "position": "in/0/0", "ts_ms": 5}
+    assert change == {
+        "op": "u",
+        "before": {"id": 1, "n": 1, "t": ["a"]},
+        "after": {"id": 1, "n": 2, "t": None},
+        "source": source,
+        "ts_ms": 6,
+    }
+    assert (deletion["op"], deletion["before"]["id"], deletion["after"]) == ("d", 2, None)
+    (new,) = map(json.loads, written(values("debezium"), ("1", {"n": 1, "t": None}, None)))
+    assert (new["op"], new["before"]) == ("c", None)
+
+
+def test_a_value_with_a_schema_begins_with_its_id() -> None:
+    avro, nothing = written(values("avro"), CHANGE, DELETION)
+    assert (avro[:5], nothing) == (struct.pack(">bI", 0, 258), None)
+    assert avro[5:] == b"\x02\x04\x00"  # n: 2, and null
+    proto, nothing = written(values("protobuf", with_key=True), CHANGE, DELETION)
+    assert (proto[:6], nothing) == (struct.pack(">bIb", 0, 258, 0), None)
+    assert proto[6:] == b"\x08\x01\x10\x02"  # 1: 1, 2: 2
+
+
+@pytest.mark.parametrize(
+    ("format_", "types", "value", "says"),
+    [
+        ("avro", {"n": pa.int8(), "t": pa.list_(pa.string())}, {"n": 1000, "t": None}, "1000 not in range"),
+        ("protobuf", {}, {"n": 1, "t": [None]}, "`t` has a null in a list"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_schema_halts(
+    format_: str, types: dict[str, pa.DataType], value: Any, says: str
+) -> None:
+    with pytest.raises(SchemaRefused, match=f"cannot be written as {format_}: .*{says}"):
+        written(values(format_, **types), ("1", value, None))
+
+
+def test_what_is_too_large_is_told_by_the_payload_that_is_sent() -> None:
+    small, large = values("json"), values("debezium")
+    rows = emissions(("1", {"n": 1, "t": ["x" * 600_000]}, {"n": 1, "t": ["y" * 600_000]}))
+    for treatment, payload, refused in (
+        ("halt", small, None),
+        ("quarantine", large, str(Reason.TOO_LARGE)),
+        ("quarantine", small, None),
+    ):
+        limits = Limits({treatment: frozenset({payload.payload.column})})
+        _, reasons = OutboxFormat(KEYS, (small, large), limits, 7).rows(rows)
+        assert reasons.to_pylist() == [refused]
+    halting = Limits({"halt": frozenset({large.payload.column})})
+    with pytest.raises(RecordTooLarge):
+        OutboxFormat(KEYS, (large,), halting, 7).rows(rows)

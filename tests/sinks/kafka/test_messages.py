@@ -1,0 +1,81 @@
+"""An outbox as messages: headers, and the tombstone after a deletion that is told in an envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.spec.files import made
+from tidegate.broker.messages import messages_of
+from tidegate.ledger import Stream
+from tidegate.sinks.kafka.messages import topic_messages
+from tidegate.spec import KafkaSink
+
+UPDATE, DELETION = '{"op":"u","after":{"name":"\\"op\\":\\"d\\""}}', '{"op":"d","after":null}'
+ROWS = [("a", UPDATE), ("a", DELETION), ("b", DELETION), ("c", UPDATE), ("d", DELETION)]
+EXPECTED = [("a", UPDATE), ("a", DELETION), ("a", None), ("b", DELETION), ("b", None)]
+EXPECTED += [("c", UPDATE), ("d", DELETION), ("d", None)]
+
+
+class FixedOutbox:
+    """Rows of an outbox, so many at a time."""
+
+    class plan:  # noqa: N801
+        stream = Stream("levels", 2)
+        seq = 7
+
+    def __init__(self, sink: KafkaSink, rows: Sequence[tuple[str, str | None]], size: int) -> None:
+        nothing = pa.nulls(len(rows), pa.int64())
+        self._size = size
+        self._rows = pa.table(
+            {
+                "key": pa.array([key for key, _ in rows], pa.string()),
+                sink.payload.column: pa.array([payload for _, payload in rows], pa.string()),
+                "timestamp": pa.array(range(len(rows)), pa.int64()),
+                "source": pa.array(["t/0/1"] * len(rows)),
+                "window_start": nothing,
+                "window_end": nothing,
+                "reason": pa.array(["changed"] * len(rows)),
+            }
+        )
+
+    def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
+        yield from self._rows.select(columns).slice(skip).to_batches(max_chunksize=self._size)
+
+
+def sent(rows: Sequence[tuple[str, str | None]], skip: int = 0, size: int = 2, **sink: Any) -> list[Any]:
+    pipeline = made({"emit": {"on": "change"}}, sinks=[{"kind": "kafka", "topic": "out", **sink}])
+    (declared,) = pipeline.sinks
+    assert isinstance(declared, KafkaSink)
+    outbox: Any = FixedOutbox(declared, rows, size)
+    return [message for batch in topic_messages(declared, outbox, skip) for message in messages_of(batch)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("skip", range(9))
+def test_a_tombstone_follows_a_deletion_wherever_publication_goes_on(skip: int, size: int) -> None:
+    messages = sent(ROWS, skip, size, format="debezium")
+    pairs = [(message.key.decode(), message.value and message.value.decode()) for message in messages]
+    assert pairs == EXPECTED[skip:]
+
+
+@pytest.mark.parametrize("skip", range(4))
+def test_a_deletion_without_an_envelope_is_one_message(skip: int) -> None:
+    rows = [("a", '{"m":1}'), ("a", None), ("b", '{"op":"d",')]
+    messages = sent(rows, skip)
+    assert [message.value for message in messages] == [b'{"m":1}', None, b'{"op":"d",'][skip:]
+    assert [[name for name, _ in message.headers] for message in messages] == [["tidegate-source"]] * (
+        3 - skip
+    )
+
+
+def test_a_message_tells_its_batch_and_its_reason_where_the_sink_wants_it() -> None:
+    (message,) = sent(ROWS[:1], headers=True)
+    assert dict(message.headers) == {
+        "tidegate-source": b"t/0/1",
+        "tidegate-batch": b"levels/2/7",
+        "tidegate-reason": b"changed",
+    }
