@@ -1,0 +1,170 @@
+"""Avro's values that nobody wants, and where the items of arrays and maps begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire
+from tidegate.schemas.avro import AvroType
+
+Begun: TypeAlias = list[tuple[Ints, Ints]]
+"""Places of a cursor, and where an item of each begins."""
+
+Skip = Callable[[Wire, Cursor], None]
+"""Moves a cursor behind a value."""
+
+MOST_NESTED = 100
+"""Records within records of their own kind, of columns that are not read."""
+
+
+class Skips:
+    """How to pass over values of each type; types that refer to themselves are met once."""
+
+    def __init__(self) -> None:
+        self._skips: dict[AvroType, Skip] = {}
+
+    def of(self, type_: AvroType, path: str) -> Skip:
+        """`path`: of the first such value, for faults."""
+        if type_ not in self._skips:
+            self._skips[type_] = lambda wire, cursor: self._skips[type_](wire, cursor)
+            self._skips[type_] = self._made(type_, path)
+        return self._skips[type_]
+
+    def _made(self, type_: AvroType, path: str) -> Skip:
+        if type_.kind == "record":
+            fields = [self.of(field.type, f"{path}.{field.name}") for field in type_.fields]
+            return partial(_skip_record, fields, path)
+        if type_.kind == "union":
+            return partial(_skip_union, [self.of(branch, path) for branch in type_.types], path)
+        if type_.kind in ("array", "map"):
+            item = self.of(type_.items, f"{path}[...]")
+            if type_.kind == "map":
+                item = partial(entry_skip, item, path)
+            elif not takes_bytes(type_.items):
+                item = None
+            return lambda wire, cursor: _skip_items(wire, cursor, item, path)
+        return _scalar_skip(type_, path)
+
+
+def _scalar_skip(type_: AvroType, path: str) -> Skip:
+    size = {"null": 0, "boolean": 1, "float": 4, "double": 8, "fixed": type_.size}.get(type_.kind)
+    if size is not None:
+        return lambda wire, cursor: _none(wire.spans(cursor, size, path))
+    if type_.kind in ("bytes", "string"):
+        return lambda wire, cursor: _none(wire.spans(cursor, wire.longs(cursor, path), path))
+    return lambda wire, cursor: _none(wire.varints(cursor, path))
+
+
+def _none(value: object) -> None:
+    """The value is not wanted."""
+
+
+def _skip_record(fields: list[Skip], path: str, wire: Wire, cursor: Cursor) -> None:
+    wire.depth += 1
+    if wire.depth > MOST_NESTED:
+        wire.fault(cursor.rows, f"It is nested more than {MOST_NESTED} deep", path)
+        cursor.at[:] = cursor.ends
+    else:
+        for skip in fields:
+            skip(wire, cursor)
+    wire.depth -= 1
+
+
+def _skip_union(branches: list[Skip], path: str, wire: Wire, cursor: Cursor) -> None:
+    for number, places in branch_places(wire, cursor, len(branches), path):
+        part = cursor.part(places)
+        branches[number](wire, part)
+        cursor.put(places, part)
+
+
+def entry_skip(item: Skip, path: str, wire: Wire, cursor: Cursor) -> None:
+    """Pass over a map's key, and its value."""
+    wire.spans(cursor, wire.longs(cursor, path), path)
+    item(wire, cursor)
+
+
+def branch_places(wire: Wire, cursor: Cursor, branches: int, path: str) -> list[tuple[int, Ints]]:
+    """The branches of a union that there are, each with the places of its values. A value of a branch that
+    does not exist is a fault, and of none.
+    """
+    numbers = wire.longs(cursor, path)
+    wrong = (numbers < 0) | (numbers >= branches)
+    if wrong.any():
+        wire.fault(cursor.rows[wrong], "A union has no such branch", path)
+        numbers = np.where(wrong, -1, numbers)
+    return [(number, np.flatnonzero(numbers == number)) for number in range(branches) if number in numbers]
+
+
+def takes_bytes(type_: AvroType) -> bool:
+    """Whether each value of a type has at least one byte; only null has none, and what is made of it."""
+    if type_.kind == "record":
+        return any(takes_bytes(field.type) for field in type_.fields)
+    return type_.kind != "null"
+
+
+def _skip_items(wire: Wire, cursor: Cursor, item: Skip | None, path: str) -> None:
+    _blocks(wire, cursor, item, path, None)
+
+
+def item_places(wire: Wire, cursor: Cursor, item: Skip, path: str) -> tuple[Ints, Cursor]:
+    """How many items each array or map has, and a cursor at the beginning of each of them, in order.
+
+    The items are passed over once, each k-th of all records together, so that they can then be read all at
+    once. The cursor is moved behind them.
+    """
+    begun: Begun = []
+    _blocks(wire, cursor, item, path, begun)
+    if not begun:
+        nothing = np.zeros(0, np.int64)
+        return np.zeros(len(cursor), np.int64), Cursor(nothing, nothing, nothing)
+    places, at = (np.concatenate(parts) for parts in zip(*begun, strict=True))
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    items = Cursor(cursor.rows[places], at[order], cursor.ends[places])
+    return np.bincount(places, minlength=len(cursor)), items
+
+
+def _blocks(wire: Wire, cursor: Cursor, item: Skip | None, path: str, begun: Begun | None) -> None:
+    """Pass over items, which come in blocks, the last of them empty. `begun`: where it notes each item."""
+    places = np.arange(len(cursor))
+    while len(places):
+        part = cursor.part(places)
+        counts = wire.longs(part, path)
+        sized = np.flatnonzero(counts < 0)  # such a block says how many bytes it has, too
+        if len(sized):
+            sizes = part.part(sized)
+            wire.varints(sizes, path)
+            part.put(sized, sizes)
+            counts = np.abs(counts)
+        impossible = (counts < 0) | (counts > part.ends - part.at) if item else counts < 0
+        if impossible.any():
+            wire.fault(part.rows[impossible], "There are more items than bytes", path)
+            part.at[impossible] = part.ends[impossible]
+            counts = np.where(impossible, 0, counts)
+        cursor.put(places, part)
+        places, left = places[counts > 0], counts[counts > 0]
+        if item:
+            _skip_block(wire, cursor, item, (places, left), path, begun)
+
+
+def _skip_block(
+    wire: Wire, cursor: Cursor, item: Skip, counted: tuple[Ints, Ints], path: str, begun: Begun | None
+) -> None:
+    """The k-th items of all records together, as long as one has any left."""
+    places, left = counted
+    while len(places):
+        part = cursor.part(places)
+        if begun is not None:
+            begun.append((places, part.at.copy()))
+        item(wire, part)
+        cursor.put(places, part)
+        left = left - 1
+        going_on = (left > 0) & (part.at < part.ends)
+        if not going_on.all():
+            short = (left > 0) & ~going_on
+            wire.fault(part.rows[short], EARLY_END, path)
+            places, left = places[going_on], left[going_on]
