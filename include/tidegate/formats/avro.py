@@ -9,7 +9,7 @@ import pyarrow as pa
 from tidegate.formats import binary_columns
 from tidegate.formats.avro_resolve import resolve_record
 from tidegate.formats.decoded import Decoded, malformed
-from tidegate.formats.wire import Wire
+from tidegate.formats.wire import Cursor, Wire
 from tidegate.schemas.avro import AvroType
 
 
@@ -30,11 +30,16 @@ class AvroDecoder:
         absent = [row for row, value in enumerate(values) if value is None]
         if absent:
             cursor = cursor.part(binary_columns.others(len(values), absent))
-        columns = self._record.columns(wire, cursor)
-        binary_columns.left_over(wire, cursor)
+        columns = self.read(wire, cursor)
         if absent:
             columns = [
                 binary_columns.placed(len(values), [cursor.rows], [column], column.type) for column in columns
             ]
         reasons = {row: malformed(why) for row, why in sorted(wire.faults.items())}
         return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
+
+    def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
+        """The columns of the values at the cursor's places; faults are noted in the wire."""
+        columns = self._record.columns(wire, cursor)
+        binary_columns.left_over(wire, cursor)
+        return columns

@@ -41,7 +41,7 @@ def _encoded(type_: AvroType, value: Any) -> bytes:
     if type_.kind in ("float", "double"):
         _require(type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity"))
         return struct.pack("<f" if type_.kind == "float" else "<d", float(value))
-    data = value.encode("utf-8" if type_.kind == "string" else "latin-1")
+    data: bytes = value.encode("utf-8" if type_.kind == "string" else "latin-1")
     _require(type_.kind != "fixed" or len(data) == type_.size)
     return data if type_.kind == "fixed" else _long(len(data)) + data
 

@@ -58,8 +58,8 @@ class _Resolver:
         if reader is not None and reader.kind == "union":
             reader = self.branch(writer, reader, type_, path)
         if writer.kind == "null":
-            nullable = reader is None or reader.kind == "null"
-            return reads.ReadNull(type_, path, None if nullable else f"Expected `{reader.text}`, got `null`")
+            expected = None if reader is None or reader.kind == "null" else reader.text
+            return reads.ReadNull(type_, path, expected and f"Expected `{expected}`, got `null`")
         if reader is not None:
             _check_match(writer, reader, path)
         if writer.kind == "record" and pt.is_struct(type_):
@@ -116,7 +116,8 @@ class _Resolver:
             if found is None:
                 constants.append((place, self.missing(wanted, column.type, inner)))
             else:
-                read = self.read(found.type, wanted and wanted.type, column.type, inner)
+                reading = None if wanted is None else wanted.type
+                read = self.read(found.type, reading, column.type, inner)
                 places[found.name] = (place, read)
         fields = [
             places.get(field.name) or (None, self._skips.of(field.type, f"{path}.{field.name}"))

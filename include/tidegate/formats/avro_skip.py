@@ -41,7 +41,7 @@ class Skips:
         if type_.kind == "union":
             return partial(_skip_union, [self.of(branch, path) for branch in type_.types], path)
         if type_.kind in ("array", "map"):
-            item = self.of(type_.items, f"{path}[...]")
+            item: Skip | None = self.of(type_.items, f"{path}[...]")
             if type_.kind == "map":
                 item = partial(entry_skip, item, path)
             elif not takes_bytes(type_.items):

@@ -157,7 +157,7 @@ def placed(count: int, places: Sequence[Ints], parts: Sequence[pa.Array], type_:
     return values.take(pa.array(source, mask=source < 0))
 
 
-def others(count: int, rows: Sequence[int]) -> Ints:
+def others(count: int, rows: Sequence[int] | Ints) -> Ints:
     """All numbers below `count` but these."""
     return np.delete(np.arange(count), rows)
 

@@ -10,7 +10,7 @@ from tidegate.formats import binary_columns
 from tidegate.formats.decoded import Decoded, malformed
 from tidegate.formats.protobuf_plan import plan_message
 from tidegate.formats.protobuf_read import read_messages
-from tidegate.formats.wire import Wire
+from tidegate.formats.wire import Cursor, Wire
 from tidegate.schemas.protobuf import ProtoSchema
 
 
@@ -28,6 +28,10 @@ class ProtobufDecoder:
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The columns of each value; one that is no such message is unusable."""
         wire, cursor = Wire.of(values)
-        columns = read_messages(wire, cursor, self._plan, "$")
+        columns = self.read(wire, cursor)
         reasons = {row: malformed(why) for row, why in sorted(wire.faults.items()) if values[row] is not None}
         return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
+
+    def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
+        """The columns of the messages at the cursor's places; faults are noted in the wire."""
+        return read_messages(wire, cursor, self._plan, "$")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -242,7 +244,9 @@ def _of_numbers(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers) ->
     )
 
 
-def _numbers(wire: Wire, rows: Ints, field: FieldPlan, values: np.ndarray, type_: pa.DataType) -> pa.Array:  # type: ignore[type-arg]
+def _numbers(
+    wire: Wire, rows: Ints, field: FieldPlan, values: npt.NDArray[Any], type_: pa.DataType
+) -> pa.Array:
     if field.enum is not None:
         return names_of(values, field.enum.names)
     if pt.is_string(type_):  # keys of maps are text

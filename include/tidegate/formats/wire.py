@@ -217,7 +217,8 @@ class Wire:
 
 def unzigzag(values: Words) -> Ints:
     """0, 1, 2, 3 … as 0, -1, 1, -2 …"""
-    return ((values >> _U64(1)) ^ (~(values & _U64(1)) + _U64(1))).view(np.int64)
+    signed: Ints = ((values >> _U64(1)) ^ (~(values & _U64(1)) + _U64(1))).view(np.int64)
+    return signed
 
 
 def _offsets_of(array: pa.BinaryArray) -> Ints:

@@ -210,7 +210,7 @@ def _with_logical(type_: AvroType, schema: Mapping[str, Any]) -> AvroType:
     logical = schema.get("logicalType")
     if not isinstance(logical, str) or type_.kind not in _LOGICAL.get(logical, ()):
         return type_
-    digits = (0, 0)
+    digits: tuple[Any, Any] = (0, 0)
     if logical == "decimal":
         digits = schema.get("precision"), schema.get("scale", 0)
         if not all(type(number) is int for number in digits) or not 0 <= digits[1] <= digits[0] != 0:
