@@ -41,12 +41,10 @@ class Skips:
         if type_.kind == "union":
             return partial(_skip_union, [self.of(branch, path) for branch in type_.types], path)
         if type_.kind in ("array", "map"):
-            item: Skip | None = self.of(type_.items, f"{path}[...]")
+            item = self.of(type_.items, f"{path}[...]")
             if type_.kind == "map":
-                item = partial(entry_skip, item, path)
-            elif not takes_bytes(type_.items):
-                item = None
-            return lambda wire, cursor: _skip_items(wire, cursor, item, path)
+                return partial(_skip_items, partial(entry_skip, item, path), path)
+            return partial(_skip_items, item if takes_bytes(type_.items) else None, path)
         return _scalar_skip(type_, path)
 
 
@@ -106,7 +104,7 @@ def takes_bytes(type_: AvroType) -> bool:
     return type_.kind != "null"
 
 
-def _skip_items(wire: Wire, cursor: Cursor, item: Skip | None, path: str) -> None:
+def _skip_items(item: Skip | None, path: str, wire: Wire, cursor: Cursor) -> None:
     _blocks(wire, cursor, item, path, None)
 
 

@@ -67,7 +67,8 @@ class ConfluentDecoder:
             for indexes, part in self._messages(wire, cursor.part(rows)):
                 decoder = self._decoder(id_, indexes)
                 if isinstance(decoder, str):
-                    reasons |= dict.fromkeys(part.rows.tolist(), malformed(decoder))
+                    for row in part.rows.tolist():
+                        wire.faults.setdefault(row, decoder)
                 else:
                     places.append(part.rows)
                     parts.append(decoder.read(wire, part))
