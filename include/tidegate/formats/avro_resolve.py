@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidegate.formats import avro_read as reads
-from tidegate.formats.avro_default import default_bytes
+from tidegate.formats.avro_json import encoded_value
 from tidegate.formats.avro_skip import Skips, entry_skip
 from tidegate.formats.wire import Wire
 from tidegate.schemas.avro import NO_DEFAULT, AvroField, AvroType
@@ -131,7 +131,7 @@ class _Resolver:
             return pa.nulls(1, type_)
         if wanted.default is NO_DEFAULT:
             raise SchemaFault(f"`{path}` is not written, and has no default")
-        wire, cursor = Wire.of([default_bytes(wanted.type, wanted.default, path)])
+        wire, cursor = Wire.of([encoded_value(wanted.type, wanted.default, path)])
         value = self.read(wanted.type, None, type_, path)(wire, cursor)
         if wire.faults:
             raise SchemaFault(f"the default of `{path}` does not fit: {wire.faults[0]}")

@@ -1,4 +1,4 @@
-"""A field's default: JSON → the bytes that a writer would have written."""
+"""A value, as defaults stand in schemas: JSON → the bytes that a writer would have written."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidegate.schemas.avro import NO_DEFAULT, AvroType
 from tidegate.schemas.faults import SchemaFault
 
 
-def default_bytes(type_: AvroType, value: Any, path: str) -> bytes:
+def encoded_value(type_: AvroType, value: Any, path: str) -> bytes:
     """The value in Avro's binary form. Raises SchemaFault when it is not of the type."""
     try:
         return _encoded(type_, value)
     except (TypeError, ValueError, KeyError, AttributeError, struct.error, RecursionError):
-        raise SchemaFault(f"the default of `{path}`, {json.dumps(value)[:60]}, is no {type_.text}") from None
+        raise SchemaFault(f"`{path}` is {json.dumps(value)[:60]}, and no `{type_.text}`") from None
 
 
 def _encoded(type_: AvroType, value: Any) -> bytes:
