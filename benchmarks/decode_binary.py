@@ -145,7 +145,7 @@ def _confluent(blocks: Sequence[Any]) -> tuple[Work, Work]:
     id_ = int.from_bytes((records[0].values[0] or b"")[1:5], "big")
     schemas = SourceSchemas(schema, (WriterSchema("stock-value", 1, id_, schema),))
     layout = RecordLayout("avro", avro_columns(schema.avro()), _KEY, schemas=schemas)
-    return _works(layout, records, lambda value: dict(read(value, context)))  # type: ignore[call-overload]
+    return _works(layout, records, lambda value: dict(read(value, context)))
 
 
 def _protobuf(blocks: Sequence[Any]) -> tuple[Work, Work]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.formats.avro_schemas import plain, read, readers, record, written
 from tidegate.formats.avro import AvroDecoder
 from tidegate.schemas.avro import parse_avro
@@ -46,6 +47,7 @@ def decoded(decoder: AvroDecoder, *values: bytes | None) -> list[Any]:
     return [result.reasons.get(at, row if row is None else plain(row)) for at, row in enumerate(rows)]
 
 
+@examples(100)
 @given(st.data())
 def test_values_are_those_of_fastavro(data: st.DataObject) -> None:
     schema, values = data.draw(record())
@@ -54,6 +56,7 @@ def test_values_are_those_of_fastavro(data: st.DataObject) -> None:
     assert decoded(decoder(schema), *texts) == [plain(read(text, schema)[0]) for text in texts]
 
 
+@examples(100)
 @given(st.data())
 def test_a_readers_schema_resolves_as_fastavro_does(data: st.DataObject) -> None:
     schema, values = data.draw(record())
@@ -75,6 +78,7 @@ def as_read(row: Any, reader: Any) -> Any:
     return row
 
 
+@examples(100)
 @given(st.data())
 def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.DataObject) -> None:
     schema, values = data.draw(record())
@@ -92,6 +96,7 @@ def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.Da
         assert middle.startswith("malformed: ")
 
 
+@examples(100)
 @given(st.data())
 def test_columns_alone_are_a_view_of_any_writer(data: st.DataObject) -> None:
     """What the columns do not name is passed over, and what the writer does not have is null."""
@@ -149,6 +154,33 @@ def test_a_schema_that_refers_to_itself_is_passed_over_where_no_column_wants_it(
     for number in range(90, 120):
         chain = {"id": number, "next": chain}
     assert decoded(view, written(node, chain)) == ["malformed: It is nested more than 100 deep - at `$.next`"]
+
+
+@examples(100)
+@given(st.lists(st.sampled_from([0, 1, 40, 100, 300]), max_size=5), st.integers(0, 2000))
+def test_very_long_lists_are_read_like_short_ones(sizes: list[int], cut: int) -> None:
+    item = {"type": "record", "name": "I", "fields": [{"name": "s", "type": ["null", "string"]}]}
+    fields = [
+        {"name": "a", "type": {"type": "array", "items": item}},
+        {"name": "m", "type": {"type": "map", "values": "long"}},
+    ]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    texts = [
+        written(
+            schema,
+            {
+                "a": [{"s": None if at % 3 else str(at)} for at in range(size)],
+                "m": {str(at): at * at - 7 for at in range(size)},
+            },
+        )
+        for size in sizes
+    ]
+    broken = [text[:cut] for text in texts if cut < len(text)]
+    rows = decoded(decoder(schema), *texts, *broken, *texts)
+    expected = [plain(read(text, schema)[0]) for text in texts]
+    assert rows[: len(texts)] == rows[len(texts) + len(broken) :] == expected
+    for row in rows[len(texts) : len(texts) + len(broken)]:
+        assert row.startswith("malformed: The value ends too early") or "more items than bytes" in row
 
 
 def test_an_item_count_larger_than_the_bytes_takes_no_memory() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.formats.avro_schemas import written
 from tidegate.formats import FrameDecoder, RecordLayout, Records
 from tidegate.schemas.avro_columns import avro_columns
@@ -161,6 +162,7 @@ def test_a_key_that_was_written_by_a_schema_is_no_text() -> None:
     assert rows(by_columns, OLD, None, keys=[key, key]) == [{"id": 1, "name": None}, "key_not_text"]
 
 
+@examples(100)
 @given(st.lists(st.sampled_from([OLD, NEW, None]) | st.binary(max_size=12), max_size=12))
 def test_no_record_touches_another(values: list[bytes | None]) -> None:
     layout = avro((7, ONE), (300, TWO))

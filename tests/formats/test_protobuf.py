@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.formats.proto_messages import Drawn, drawn, plain, values
 from tidegate.formats.protobuf import ProtobufDecoder
 from tidegate.schemas.faults import SchemaFault
@@ -72,6 +73,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+@examples(100)
 @given(st.data())
 def test_values_are_those_of_protobufs_own_library(data: st.DataObject) -> None:
     message = data.draw(drawn())
@@ -80,6 +82,7 @@ def test_values_are_those_of_protobufs_own_library(data: st.DataObject) -> None:
     assert same(decoded(decoder_of(message), *texts), [plain(each) for each in messages])
 
 
+@examples(100)
 @given(st.data())
 def test_fields_may_come_in_any_order_and_again(data: st.DataObject) -> None:
     """Of a single one the last counts, messages are merged, lists go on, of a oneof one is left."""
@@ -104,6 +107,7 @@ def pieces_of(message: Drawn, value: Any) -> list[bytes]:
     return pieces
 
 
+@examples(100)
 @given(st.data())
 def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.DataObject) -> None:
     message = data.draw(drawn())
@@ -122,6 +126,7 @@ def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.Da
         assert middle.startswith("malformed: ")
 
 
+@examples(100)
 @given(st.data())
 def test_columns_may_be_some_of_the_fields(data: st.DataObject) -> None:
     message = data.draw(drawn())
@@ -136,6 +141,7 @@ def test_columns_may_be_some_of_the_fields(data: st.DataObject) -> None:
     assert same(decoded(lenient, value.SerializeToString()), [expected])
 
 
+@examples(100)
 @given(drawn())
 def test_a_plan_keeps_a_schema_as_it_is(message: Drawn) -> None:
     assert proto_from_json(proto_to_json(message.schema)) == message.schema

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.formats import binary_columns
-from tidegate.formats.avro_skip import Skip, branch_places, item_places
+from tidegate.formats.avro_skip import Passage, Skip, branch_places, item_places
 from tidegate.formats.wire import Cursor, Wire
 
 Read = Callable[[Wire, Cursor], pa.Array]
@@ -218,19 +218,19 @@ class ReadRecord:
 @dataclass(frozen=True)
 class ReadArray:
     item: Read
-    skip: Skip
+    passage: Passage
     type: pa.ListType
     path: str
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        counts, items = item_places(wire, cursor, self.skip, self.path)
+        counts, items = item_places(wire, cursor, self.passage, self.path)
         return binary_columns.lists(counts, self.item(wire, items), self.type)
 
 
 @dataclass(frozen=True)
 class ReadMap:
     item: Read
-    skip: Skip
+    passage: Passage
     type: pa.MapType
     path: str
     key: Read = field(init=False)
@@ -239,6 +239,6 @@ class ReadMap:
         object.__setattr__(self, "key", ReadBytes(None, True, self.path))
 
     def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        counts, entries = item_places(wire, cursor, self.skip, self.path)
+        counts, entries = item_places(wire, cursor, self.passage, self.path)
         keys = self.key(wire, entries)
         return binary_columns.maps(counts, keys.fill_null(""), self.item(wire, entries), self.type)

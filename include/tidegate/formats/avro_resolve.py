@@ -13,7 +13,8 @@ import pyarrow.types as pt
 
 from tidegate.formats import avro_read as reads
 from tidegate.formats.avro_json import encoded_value
-from tidegate.formats.avro_skip import Skips, entry_skip
+from tidegate.formats.avro_skip import Passage, Skips, entry_skip
+from tidegate.formats.avro_step import Steps, entry_step
 from tidegate.formats.wire import Wire
 from tidegate.schemas.avro import NO_DEFAULT, AvroField, AvroType
 from tidegate.schemas.faults import SchemaFault
@@ -50,6 +51,7 @@ def resolve_record(writer: AvroType, reader: AvroType | None, columns: pa.Struct
 class _Resolver:
     def __init__(self) -> None:
         self._skips = Skips()
+        self._steps = Steps()
 
     def read(self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
         """What reads `writer` as `reader` into a column. Raises SchemaFault."""
@@ -66,11 +68,13 @@ class _Resolver:
             return self.record(writer, reader, type_, path)
         if writer.kind == "array" and pt.is_list(type_):
             item = self.read(writer.items, reader and reader.items, type_.value_type, f"{path}[...]")
-            return reads.ReadArray(item, self._skips.of(writer.items, f"{path}[...]"), type_, path)
+            passage = Passage(self._skips.of(writer.items, f"{path}[...]"), self._steps.of(writer.items))
+            return reads.ReadArray(item, passage, type_, path)
         if writer.kind == "map" and pt.is_map(type_):
             item = self.read(writer.items, reader and reader.items, type_.item_type, f"{path}[...]")
             skip = self._skips.of(writer.items, f"{path}[...]")
-            return reads.ReadMap(item, partial(entry_skip, skip, path), type_, path)
+            step = entry_step(self._steps.of(writer.items))
+            return reads.ReadMap(item, Passage(partial(entry_skip, skip, path), step), type_, path)
         return _scalar(writer, reader, type_, path)
 
     def union(

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
+from tidegate.formats.avro_step import NotPlain, Step
 from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire
 from tidegate.schemas.avro import AvroType
 
 Begun: TypeAlias = list[tuple[Ints, Ints]]
 """Places of a cursor, and where an item of each begins."""
 
+_FEW, _MANY = 32, 32
+"""So few records, each with so many items, are read one item after the other."""
+
 Skip = Callable[[Wire, Cursor], None]
 """Moves a cursor behind a value."""
 
 MOST_NESTED = 100
 """Records within records of their own kind, of columns that are not read."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """The two ways to pass over an item."""
+
+    skip: Skip
+    step: Step
 
 
 class Skips:
@@ -105,17 +118,17 @@ def takes_bytes(type_: AvroType) -> bool:
 
 
 def _skip_items(item: Skip | None, path: str, wire: Wire, cursor: Cursor) -> None:
-    _blocks(wire, cursor, item, path, None)
+    _Walk(wire, cursor, item, path).run()
 
 
-def item_places(wire: Wire, cursor: Cursor, item: Skip, path: str) -> tuple[Ints, Cursor]:
+def item_places(wire: Wire, cursor: Cursor, item: Passage, path: str) -> tuple[Ints, Cursor]:
     """How many items each array or map has, and a cursor at the beginning of each of them, in order.
 
     The items are passed over once, each k-th of all records together, so that they can then be read all at
     once. The cursor is moved behind them.
     """
     begun: Begun = []
-    _blocks(wire, cursor, item, path, begun)
+    _Walk(wire, cursor, item.skip, path, begun, item.step).run()
     if not begun:
         nothing = np.zeros(0, np.int64)
         return np.zeros(len(cursor), np.int64), Cursor(nothing, nothing, nothing)
@@ -126,43 +139,85 @@ def item_places(wire: Wire, cursor: Cursor, item: Skip, path: str) -> tuple[Ints
     return np.bincount(places, minlength=len(cursor)), items
 
 
-def _blocks(wire: Wire, cursor: Cursor, item: Skip | None, path: str, begun: Begun | None) -> None:
-    """Pass over items, which come in blocks, the last of them empty. `begun`: where it notes each item."""
-    places = np.arange(len(cursor))
-    while len(places):
-        part = cursor.part(places)
-        counts = wire.longs(part, path)
+@dataclass
+class _Walk:
+    """Passes over the items of arrays or maps. `skip`: None for items without bytes. `begun`: where it notes
+    each item; None: nobody wants to know.
+    """
+
+    wire: Wire
+    cursor: Cursor
+    skip: Skip | None
+    path: str
+    begun: Begun | None = None
+    step: Step | None = None
+
+    def run(self) -> None:
+        """All blocks, the last of which is empty."""
+        places = np.arange(len(self.cursor))
+        while len(places):
+            part = self.cursor.part(places)
+            counts = self._counts(part)
+            self.cursor.put(places, part)
+            places, counts = places[counts > 0], counts[counts > 0]
+            if self.skip is not None:
+                self._block(self.skip, places, counts)
+
+    def _counts(self, part: Cursor) -> Ints:
+        """How many items come next."""
+        counts = self.wire.longs(part, self.path)
         sized = np.flatnonzero(counts < 0)  # such a block says how many bytes it has, too
         if len(sized):
             sizes = part.part(sized)
-            wire.varints(sizes, path)
+            self.wire.varints(sizes, self.path)
             part.put(sized, sizes)
             counts = np.abs(counts)
-        impossible = (counts < 0) | (counts > part.ends - part.at) if item else counts < 0
+        impossible = counts < 0
+        if self.skip is not None:
+            impossible |= counts > part.ends - part.at
         if impossible.any():
-            wire.fault(part.rows[impossible], "There are more items than bytes", path)
+            self.wire.fault(part.rows[impossible], "There are more items than bytes", self.path)
             part.at[impossible] = part.ends[impossible]
             counts = np.where(impossible, 0, counts)
-        cursor.put(places, part)
-        places, left = places[counts > 0], counts[counts > 0]
-        if item:
-            _skip_block(wire, cursor, item, (places, left), path, begun)
+        return counts
 
+    def _block(self, skip: Skip, places: Ints, left: Ints) -> None:
+        """The k-th items of all records together, as long as one has any left."""
+        stepped = False
+        while len(places):
+            if not stepped and len(places) <= _FEW and left.max() >= _MANY:
+                left, stepped = self._step_on(places, left), True
+                places, left = places[left > 0], left[left > 0]
+                continue
+            part = self.cursor.part(places)
+            if self.begun is not None:
+                self.begun.append((places, part.at.copy()))
+            skip(self.wire, part)
+            self.cursor.put(places, part)
+            left = left - 1
+            going_on = (left > 0) & (part.at < part.ends)
+            if not going_on.all():
+                short = (left > 0) & ~going_on
+                self.wire.fault(part.rows[short], EARLY_END, self.path)
+                places, left = places[going_on], left[going_on]
 
-def _skip_block(
-    wire: Wire, cursor: Cursor, item: Skip, counted: tuple[Ints, Ints], path: str, begun: Begun | None
-) -> None:
-    """The k-th items of all records together, as long as one has any left."""
-    places, left = counted
-    while len(places):
-        part = cursor.part(places)
-        if begun is not None:
-            begun.append((places, part.at.copy()))
-        item(wire, part)
-        cursor.put(places, part)
-        left = left - 1
-        going_on = (left > 0) & (part.at < part.ends)
-        if not going_on.all():
-            short = (left > 0) & ~going_on
-            wire.fault(part.rows[short], EARLY_END, path)
-            places, left = places[going_on], left[going_on]
+    def _step_on(self, places: Ints, left: Ints) -> Ints:
+        """Pass over items one after the other, as far as they are plain: how many are left of each record."""
+        if self.step is None or self.begun is None:
+            return left
+        left = left.copy()
+        data = memoryview(self.wire.data)
+        for number, place in enumerate(places.tolist()):
+            at, end = int(self.cursor.at[place]), int(self.cursor.ends[place])
+            starts = []
+            try:
+                for _ in range(int(left[number])):
+                    behind = self.step(data, at, end)
+                    starts.append(at)
+                    at = behind
+            except NotPlain:
+                pass  # what is left is passed over by who says why
+            self.begun.append((np.full(len(starts), place), np.array(starts, np.int64)))
+            self.cursor.at[place] = at
+            left[number] -= len(starts)
+        return left
