@@ -122,6 +122,18 @@ def test_of_several_records_in_a_topic_the_readers_is_used() -> None:
     assert rows(layout, framed(8, b"\x02x"), OLD) == [why, {"id": 1, "name": None, "size": 5}]
 
 
+def test_of_a_union_of_records_the_readers_is_read() -> None:
+    """As a topic of several kinds of events has one schema in a registry, which refers to theirs."""
+    layout = avro((7, [OTHER, ONE]), reader=READER)
+    why = "malformed: It is a `Order` - at `$`"
+    assert rows(layout, framed(7, b"\x00\x02x"), framed(7, b"\x02" + OLD[5:])) == [
+        why,
+        {"id": 1, "name": None, "size": 5},
+    ]
+    (refused,) = rows(avro((7, [OTHER, ONE])), framed(7, b"\x00\x02x"))
+    assert refused.startswith("malformed: The schema 7 does not fit: it is a union")
+
+
 STOCK = b"\x08\x05\x12\x01n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from tidegate.formats import binary_columns
-from tidegate.formats.avro_resolve import resolve_record
+from tidegate.formats.avro_resolve import resolve_records
 from tidegate.formats.decoded import Decoded, malformed
 from tidegate.formats.wire import Cursor, Wire
 from tidegate.schemas.avro import AvroType
@@ -22,7 +22,7 @@ class AvroDecoder:
     def __init__(self, schema: pa.Schema, writer: AvroType, reader: AvroType | None = None) -> None:
         self.schema = schema
         self._type = pa.struct(list(schema))
-        self._record = resolve_record(writer, reader, self._type)
+        self._records = resolve_records(writer, reader, self._type)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The columns of each value; one that is not of the schema, or has bytes left over, is unusable."""
@@ -40,6 +40,7 @@ class AvroDecoder:
 
     def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
         """The columns of the values at the cursor's places; faults are noted in the wire."""
-        columns = self._record.columns(wire, cursor)
+        records = self._records(wire, cursor)
         binary_columns.left_over(wire, cursor)
+        columns: list[pa.Array] = records.flatten()
         return columns

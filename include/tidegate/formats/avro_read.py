@@ -200,8 +200,7 @@ class ReadRecord:
     constants: Sequence[tuple[int, pa.Array]]
     type: pa.StructType
 
-    def columns(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
-        """One for each of the type's."""
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
         columns: dict[int, pa.Array] = {}
         for place, read in self.fields:
             values = read(wire, cursor)
@@ -209,10 +208,8 @@ class ReadRecord:
                 columns[place] = values
         zeros = pa.array(np.zeros(len(cursor), np.int64))
         columns |= {place: value.take(zeros) for place, value in self.constants}
-        return [columns[place] for place in range(len(self.type))]
-
-    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
-        return pa.StructArray.from_arrays(self.columns(wire, cursor), fields=list(self.type))
+        arrays = [columns[place] for place in range(len(self.type))]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
 @dataclass(frozen=True)

@@ -36,14 +36,17 @@ _FACTORS = {
 }
 
 
-def resolve_record(writer: AvroType, reader: AvroType | None, columns: pa.StructType) -> reads.ReadRecord:
-    """Raises SchemaFault when no record of the writer could fill the columns."""
+def resolve_records(writer: AvroType, reader: AvroType | None, columns: pa.StructType) -> reads.Read:
+    """What reads records of the writer, or of a union of records the one that the reader's schema names.
+
+    Raises SchemaFault when no record of the writer could fill the columns.
+    """
     try:
-        if writer.kind != "record":
-            raise SchemaFault(f"the writer's schema is `{writer.text}` and not a record")
-        if reader is not None:
-            _check_match(writer, reader, "$")
-        return _Resolver().record(writer, reader, columns, "$")
+        if writer.kind == "union" and reader is None:
+            raise SchemaFault("it is a union: which of its records is meant, only a reader's schema says")
+        if writer.kind not in ("record", "union"):
+            raise SchemaFault(f"it is `{writer.text}`, and not a record")
+        return _Resolver().read(writer, reader, columns, "$")
     except RecursionError:
         raise SchemaFault("the schema is nested too deep") from None
 

@@ -206,7 +206,7 @@ class _Walk:
         if self.step is None or self.begun is None:
             return left
         left = left.copy()
-        data = memoryview(self.wire.data)
+        data = self.wire.data.data
         for number, place in enumerate(places.tolist()):
             at, end = int(self.cursor.at[place]), int(self.cursor.ends[place])
             starts = []

@@ -120,6 +120,31 @@ class Spans:
         self.places.append(places)
         self.parts.append((starts, starts + sizes))
 
+    def take_all(self, wire: Wire, cursor: Cursor, places: Ints, tag: bytes) -> Ints:
+        """All that stand behind one another, each after `tag`, one by one: where few messages have very many,
+        that is quicker. Gives the messages whose next one cannot be read so, and has to be taken.
+        """
+        data = wire.data.data
+        refused = []
+        for place in places.tolist():
+            at, end = int(cursor.at[place]), int(cursor.ends[place])
+            starts, ends = [], []
+            while True:
+                size, start = _plain_size(data, at, end)
+                if not 0 <= size <= end - start:
+                    refused.append(place)
+                    break
+                starts.append(start)
+                ends.append(start + size)
+                at = start + size
+                if at + len(tag) > end or data[at : at + len(tag)] != tag:
+                    break
+                at += len(tag)
+            cursor.at[place] = at
+            self.places.append(np.full(len(starts), place))
+            self.parts.append((np.array(starts, np.int64), np.array(ends, np.int64)))
+        return np.array(refused, np.int64)
+
     def all(self) -> tuple[Ints, Ints, Ints]:
         """The message of each, in order, starts and ends."""
         if not self.parts:
@@ -208,6 +233,29 @@ def names_of(values: npt.NDArray[Any], names: Sequence[tuple[int, str]]) -> pa.S
     numbers, inverse = np.unique(values, return_inverse=True)
     texts = [by_number.get(number, str(number)) for number in numbers.tolist()]
     return pa.array(texts, pa.string()).take(pa.array(inverse))
+
+
+def _plain_size(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """A size of up to five bytes, and where it ends; -1: there is none."""
+    size = 0
+    for shift in range(0, 35, 7):
+        if at >= end:
+            break
+        byte = data[at]
+        at += 1
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return size, at
+    return -1, at
+
+
+def tag_of(number: int, written: int) -> bytes:
+    """What stands before a field, in its shortest form."""
+    tag, data = number << 3 | written, bytearray()
+    while tag > 0x7F:
+        data.append(tag & 0x7F | 0x80)
+        tag >>= 7
+    return bytes([*data, tag])
 
 
 def _dtype(kind: str) -> Any:

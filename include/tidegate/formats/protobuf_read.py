@@ -22,6 +22,7 @@ from tidegate.formats.protobuf_fields import (
     is_number,
     names_of,
     skip,
+    tag_of,
     wire_type,
 )
 from tidegate.formats.protobuf_groups import skip_groups
@@ -29,6 +30,8 @@ from tidegate.formats.wire import Cursor, Ints, Wire
 from tidegate.schemas.protobuf import ProtoEnum, ProtoField
 
 _LARGEST_NUMBER = 2**29 - 1
+_FEW = 32
+"""Messages whose repeated fields are read one by one."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,10 @@ def _take(
         places = places[fitting]
         if not len(places):
             return
+    if isinstance(collected, Spans) and field.field.is_repeated and len(places) <= _FEW:
+        refused = collected.take_all(wire, cursor, places, tag_of(field.field.number, SIZED))
+        tags.read(np.setdiff1d(places, refused))
+        places = refused
     part = cursor if len(places) == len(cursor) else cursor.part(places)
     if field.rivals:
         for rival in field.rivals:

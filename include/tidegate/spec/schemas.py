@@ -193,18 +193,18 @@ def check_registry(registry: Registry | None, info: Info) -> Registry | None:
 
 
 def _check_record(registry: Registry, info: Info) -> None:
-    if record_name(scope_of(info).reader, info.data.get("message")) is None:
+    if record_name(info.data["format"], scope_of(info).reader, info.data.get("message")) is None:
         raise mistake(
             f"`strategy: {registry.strategy}` needs the record's name",
             "Write the reader's `schema:` beside it, of Protobuf `message:`, or name the `subjects`.",
         )
 
 
-def record_name(reader: PinnedSchema | None, message: str | None) -> str | None:
-    """The full name by which a registry knows the records that are read."""
-    return message or (
-        reader.avro().name if reader is not None and reader.text.startswith(("{", "[")) else None
-    )
+def record_name(format_: str, reader: PinnedSchema | None, message: str | None) -> str | None:
+    """The full name by which a registry knows the records that are read; None where it is not said."""
+    if format_ == "avro" and reader is not None:
+        return reader.avro().name or None
+    return message
 
 
 # the columns

@@ -240,7 +240,7 @@ class Source(Model):
     @property
     def subjects(self) -> tuple[str, ...]:
         """Those of the registry that its records are written by."""
-        record = record_name(self._schemas.reader, self.message)
+        record = record_name(self.format, self._schemas.reader, self.message)
         return self.registry.subjects_of(self.topics, record) if self.registry is not None else ()
 
     def with_writers(self, writers: tuple[WriterSchema, ...]) -> Source:
