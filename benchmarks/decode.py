@@ -15,6 +15,7 @@ import click
 import pyarrow as pa
 import xxhash
 
+from benchmarks.decode_binary import binary_works
 from benchmarks.events import Load, draw, key, timestamp_ms, value
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
 from benchmarks.programs import ResultWrong
@@ -66,6 +67,7 @@ def compare(load: Load, repeat: int, say: Callable[[str], None]) -> list[Compare
             lambda: [pa.record_batch([pa.array(_texts(value))], ["text"]) for value in values],
         ),
     }
+    works |= binary_works(load)
     return [_compare(name, *pair, load.events, repeat, say) for name, pair in works.items()]
 
 

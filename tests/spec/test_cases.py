@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -95,6 +96,55 @@ def test_a_null_value_is_a_tombstone(tmp_path: Path) -> None:
 
 def test_a_raw_value_is_taken_as_it_is(tmp_path: Path) -> None:
     assert records(tmp_path, "{key: a, raw: '{no', timestamp: 1}") == [CaseRecord("a", b"{no", 1, "in")]
+
+
+def test_bytes_are_written_as_base64(tmp_path: Path) -> None:
+    assert records(tmp_path, "{base64: AAH/, timestamp: 1}") == [CaseRecord(None, b"\0\x01\xff", 1, "in")]
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "payload"),
+    [
+        ("format: avro, schema: stock.avsc", "{storeId: s, id: 1, quantity: null}", b"\x02s\x02\x00"),
+        ("format: avro, schema: stock.avsc, registry: {}", "null", None),
+    ],
+)
+def test_a_value_of_avro_is_written_as_defaults_are(
+    tmp_path: Path, source: str, value: str, payload: bytes | None
+) -> None:
+    assert binary_case(tmp_path, source, f"value: {value}") == payload
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "why"),
+    [
+        ("format: avro, schema: stock.avsc", "value: {storeId: 5, id: 1}", "no `shop.Stock`"),
+        ("format: protobuf, schema: stock.proto, message: shop.Stock", "value: {}", "cannot be made of JSON"),
+        ('format: avro, registry: {}, columns: "id int"', "base64: AA==", "of a registry are not there"),
+        ("format: avro, schema: stock.avsc", "base64: '='", "'=' is not base64"),
+        ("format: avro, schema: stock.avsc", "base64: AA==, raw: x", "`raw` and `base64` are both given"),
+    ],
+)
+def test_a_binary_value_that_cannot_be_made_is_refused(
+    tmp_path: Path, source: str, value: str, why: str
+) -> None:
+    with pytest.raises(PipelineInvalid, match=why):
+        binary_case(tmp_path, source, value)
+
+
+def binary_case(folder: Path, source: str, value: str) -> bytes | None:
+    """The value of the one record of a case whose schemas lie beside it."""
+    copytree(Path(__file__).resolve().parent / "schemas", folder, dirs_exist_ok=True)
+    stages = "[{name: p, emit: {on: change}}]"
+    pipeline = f"{{pipeline: p, source: {{topics: [in], {source}}}, stages: {stages}}}"
+    file = folder / "case.yaml"
+    file.write_text(
+        f"name: n\npipeline: {pipeline}\ninput: [{{{value}, timestamp: 1}}]\nexpect: {{emissions: {{}}}}"
+    )
+    (case,) = load_cases(file)
+    (record,) = case.input
+    assert isinstance(record, CaseRecord)
+    return record.payload
 
 
 def test_a_record_needs_no_key(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tidegate import __version__
 from tidegate.core.condition import Condition
 from tidegate.core.condition.compiler import compiled
 from tidegate.errors import PipelineInvalid, PlanUnreadable
+from tidegate.schemas.pinned import PinnedSchema, WriterSchema
 from tidegate.spec import (
     Pipeline,
     SinkSchema,
@@ -108,7 +109,19 @@ def with_everything() -> dict[str, Pipeline]:
         "registered": registered.model_copy(update={"sinks": sinks}),
         "others": others,
         "good": parse_pipeline(GOOD, "p.yaml"),
+        "schemas": with_schemas(),
     }
+
+
+def with_schemas() -> Pipeline:
+    """As it is planned: with the schemas of a file and of a registry."""
+    avro = "{topics: [stock], format: avro, schema: schemas/stock.avsc, registry: {strategy: record_name}}"
+    text = (
+        f"pipeline: p\nsource: {avro}\nstages: [{{name: p, emit: {{on: change}}}}]\nsinks: [{{kind: table}}]"
+    )
+    pipeline = parse_pipeline(text, str(Path(__file__)))
+    writer = WriterSchema("shop.Stock", 1, 17, PinnedSchema('"Stock"', ("{}",)))
+    return pipeline.model_copy(update={"source": pipeline.source.with_writers((writer,))})
 
 
 @pytest.fixture

@@ -67,23 +67,27 @@ class SchemaRegistry:
         with self._asked(f"schema {schema_id}"):
             return self._read(self._client.get_schema(schema_id))
 
-    def versions(self, subject: str) -> tuple[int, ...]:
-        """The numbers of a subject's versions, rising; none: there is no such subject."""
+    def versions(self, subject: str, with_deleted: bool = False) -> tuple[int, ...]:
+        """The numbers of a subject's versions, rising; none: there is no such subject. `with_deleted`: also
+        of those that are no more offered, by which messages may still be written.
+        """
         try:
             with self._asked(f"subject {subject}"):
-                return tuple(sorted(self._client.get_versions(subject)))
+                return tuple(sorted(self._client.get_versions(subject, deleted=with_deleted)))
         except SchemaUnknown:
             return ()
 
     def version(self, subject: str, number: int | None = None) -> SubjectVersion:
-        """A version of a subject; None: the latest, which is asked for each time. Raises SchemaUnknown."""
+        """A version of a subject, deleted or not; None: the latest, which is asked for each time. Raises
+        SchemaUnknown.
+        """
         what = f"version {number or 'latest'} of subject {subject}"
         with self._asked(what):
             if number is None:
                 self._client.clear_latest_caches()
                 found = self._client.get_latest_version(subject)
             else:
-                found = self._client.get_version(subject, number)
+                found = self._client.get_version(subject, number, deleted=True)
             return SubjectVersion(subject, found.version, found.schema_id, self._read(found.schema))
 
     def lookup(self, subject: str, schema: RecordSchema) -> int | None:

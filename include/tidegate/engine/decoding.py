@@ -16,4 +16,6 @@ def record_layout(source: Source) -> RecordLayout:
         None if source.timestamp == "record" else source.timestamp,
         source.explode,
         source.deduplicate == "root",
+        source.schemas,
+        source.message,
     )

@@ -16,6 +16,7 @@ from tidegate.formats.explode import EMPTY, PART, explode
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
 from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
+from tidegate.formats.schemaful import schemaful_decoder
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
 from tidegate.formats.whole import INPUT, pack_headers
 
@@ -36,6 +37,7 @@ _INTERNAL = pa.schema(
         pa.field(EMPTY, pa.bool_()),
     ]
 )
+_NOT_TEXT = b"\xff"
 _CHAIN = r"^[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;|$)"
 
 
@@ -100,6 +102,8 @@ class FrameDecoder:
             if not null_value.true_count:
                 return pa.nulls(len(keys), pa.string()), pa.repeat(False, len(keys))
             keys = [key if counts else None for key, counts in zip(keys, null_value.to_pylist(), strict=True)]
+        if self._layout.schemas.writers is not None:
+            keys = [_NOT_TEXT if key and key[0] == 0 else key for key in keys]  # by a schema, too
         texts, not_text = texts_of(keys)
         return texts, _mask(not_text, len(keys))
 
@@ -219,6 +223,8 @@ def _decoder(layout: RecordLayout) -> Decoder:
         return JsonDecoder(layout.columns)
     if layout.format == "debezium":
         return DebeziumDecoder(layout.columns, layout.key)
+    if layout.format in ("avro", "protobuf"):
+        return schemaful_decoder(layout.format, layout.columns, layout.schemas, layout.message)
     return StringDecoder() if layout.format == "string" else BytesDecoder()
 
 

@@ -23,6 +23,10 @@ class Reason(str, Enum):
         return member
 
     MALFORMED = "malformed", "The value is not what its format and columns say; behind a colon stands why."
+    UNKNOWN_SCHEMA = (
+        "unknown_schema",
+        "No version of the source's subjects in the registry has this id, which stands behind a colon.",
+    )
     MALFORMED_SOURCE_CHAIN = (
         "malformed_source_chain",
         "The header `tidegate-source` is not a list of positions.",

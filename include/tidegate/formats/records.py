@@ -8,6 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from tidegate.schemas.pinned import SourceSchemas
+
 Header = tuple[str, bytes | None]
 SOURCE_HEADER = "tidegate-source"
 """The header that has a record's source chain: `topic/partition/offset` joined by `;`, oldest first."""
@@ -33,14 +35,17 @@ class RecordLayout:
     `key`: the columns of the key, none for the record's own. `timestamp`: a column of epoch ms or of
     timestamps, none for the record's own. `explode`: a column of lists, each of whose elements becomes a row;
     in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
+    `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`.
     """
 
-    format: Literal["json", "debezium", "string", "bytes"]
+    format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf"]
     columns: pa.Schema
     key: tuple[str, ...] = ()
     timestamp: str | None = None
     explode: str | None = None
     rooted: bool = False
+    schemas: SourceSchemas = field(default_factory=SourceSchemas)
+    message: str | None = None
     row_columns: pa.Schema = field(init=False)
     """The columns of a row: `columns`, with the element in place of the list that is exploded."""
 

@@ -20,6 +20,7 @@ from tidegate.protocol.instants import check_partitions, first_starts, interval_
 from tidegate.protocol.lookups import pinned_lookups
 from tidegate.protocol.publish import publish_decided
 from tidegate.protocol.ranges import limit_ends, limit_span, plan_ranges, standing_still
+from tidegate.protocol.schemas import with_writers
 from tidegate.protocol.stalled import stalled_in
 from tidegate.protocol.suites import pinned
 from tidegate.protocol.trigger import Trigger
@@ -87,8 +88,8 @@ def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
     """The plan of the next batch. Reads Kafka, the lookups' tables and schema registries, writes nothing: the
     dry run.
 
-    Raises PipelineChanged, SchemaRefused, SchemaUnknown, and what `protocol.ranges`, `protocol.lookups` and
-    `broker` raise.
+    Raises PipelineChanged, SchemaRefused, SchemaUnknown, and what `protocol.ranges`, `.lookups`, `.schemas`
+    and `broker` raise.
     """
     return _draft(app, pipeline, head, trigger, may_register=False)[0]
 
@@ -116,6 +117,7 @@ def _draft(
     found = None if trigger.drain else _look(app, pipeline, head, trigger)
     cut = before.cut_partitions if before is not None else frozenset()
     ranges = standing_still(head, cut) if found is None else found.ranges
+    pipeline = with_writers(app, pipeline, before, reads=any(each.span for each in ranges))
     plan = Plan(
         stream=head.stream,
         seq=head.seq + 1,

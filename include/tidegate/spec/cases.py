@@ -10,6 +10,7 @@ sink has been there yet.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,13 +20,17 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, ValidationError, model_validator
 
 from tidegate.errors import PipelineInvalid, Problem
+from tidegate.formats.avro_json import encoded_value
+from tidegate.schemas.faults import SchemaFault
 from tidegate.spec.grammar import Grammar
 from tidegate.spec.load import load_pipeline, parse_tree
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.spec.names import twice
 from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.planned import with_suites
+from tidegate.spec.schemas import BINARY
 from tidegate.spec.scope import Model
+from tidegate.spec.source import Source
 from tidegate.spec.told import tell
 from tidegate.spec.tree import Route, Tree, read, read_text
 
@@ -40,6 +45,7 @@ _GRAMMAR = Grammar(
         "input.*.key": "key: k",
         "input.*.value": "value: {quantity: 10}",
         "input.*.raw": "raw: 'not JSON'",
+        "input.*.base64": "base64: AnMxAgo=",
         "input.*.timestamp": "timestamp: 1000",
         "input.*.topic": "topic: stock",
         "input.*.partition": "partition: 0",
@@ -83,12 +89,24 @@ def _is_header(pair: Any) -> bool:
     return isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
 
 
+def _read_base64(written: Any) -> bytes | None:
+    if written is None:
+        return None
+    try:
+        return base64.b64decode(written, validate=True)
+    except (TypeError, ValueError):
+        raise mistake(f"{shown(written)} is not base64", "Write for example `base64: AnMxAgo=`.") from None
+
+
 class WrittenRecord(Model):
-    """A record: `value` is JSON, or null for a tombstone; `raw` is the value's own text, JSON or not."""
+    """A record: `value` is JSON, or null for a tombstone; `raw` is the value's own text, JSON or not, and
+    `base64` its bytes.
+    """
 
     key: str | None = None
     value: Any = Field(default=_ABSENT)
     raw: str | None = None
+    base64: Annotated[bytes | None, BeforeValidator(_read_base64)] = None
     timestamp: Milliseconds
     topic: str | None = None
     partition: Annotated[StrictInt, Field(ge=0, lt=2**31)] = 0
@@ -99,10 +117,13 @@ class WrittenRecord(Model):
 
     @model_validator(mode="after")
     def _one_value(self) -> WrittenRecord:
-        if self.value is _ABSENT and self.raw is None:
+        given = {"value": self.value is not _ABSENT, "raw": self.raw is not None}
+        given["base64"] = self.base64 is not None
+        names = [f"`{name}`" for name, is_given in given.items() if is_given]
+        if not names:
             raise mistake("`value` is missing", "Write `value: null` for a tombstone.")
-        if self.value is not _ABSENT and self.raw is not None:
-            raise mistake("`value` and `raw` are both given", "Keep one.")
+        if len(names) > 1:
+            raise mistake(f"{' and '.join(names)} are both given", "Keep one.")
         return self
 
 
@@ -333,6 +354,7 @@ def _input(
     tree: Tree, steps: Iterable[WrittenRecord | WrittenTick], pipeline: Pipeline
 ) -> tuple[CaseRecord | Tick, ...]:
     """Records with what the file leaves out: the first topic, and offsets that count up per partition."""
+    _check_schemas(tree, pipeline.source)
     result: list[CaseRecord | Tick] = []
     problems: list[Problem] = []
     following: dict[tuple[str, int], int] = {}
@@ -348,9 +370,11 @@ def _input(
             fix = f"Write one of {', '.join(topics)}."
             problems.append(tree.problem(("input", at, "topic"), f"`{place[0]}` is not a source topic", fix))
         try:
-            payload = _payload(step, pipeline.source.format)
-        except TypeError as error:
-            fix = "Write a text in quotes, or null."
+            payload = _payload(step, pipeline.source)
+        except (TypeError, SchemaFault) as error:
+            fix = "Write the bytes of the record: `base64: AnMxAgo=`."
+            if isinstance(error, TypeError):
+                fix = "Write a text in quotes, or null."
             problems.append(tree.problem(("input", at, "value"), str(error), fix))
             continue
         result.append(CaseRecord(step.key, payload, step.timestamp, *place, offset, step.headers))
@@ -359,14 +383,36 @@ def _input(
     return tuple(result)
 
 
-def _payload(record: WrittenRecord, format_: str) -> bytes | None:
-    """The bytes of the value: JSON of anything, or the text itself. TypeError when there is no such text."""
+def _check_schemas(tree: Tree, source: Source) -> None:
+    """Without a registry, values are read by a schema's file. Raises PipelineInvalid where there is none."""
+    if source.registry is not None and source.schemas.reader is None:
+        fix = "Write the reader's schema as a file beside the pipeline, too: `schema: schemas/stock.avsc`."
+        message = "the schemas of a registry are not there when a case runs"
+        raise PipelineInvalid([tree.problem(("pipeline", "source", "registry"), message, fix)])
+
+
+def _payload(record: WrittenRecord, source: Source) -> bytes | None:
+    """The bytes of the value: JSON of anything, Avro by the schema's file, or the text itself. Raises
+    TypeError when there is no such text, SchemaFault when it is not of the schema.
+    """
+    format_ = source.format
+    if record.base64 is not None:
+        return record.base64
     if record.raw is not None:
         return record.raw.encode("utf-8", "surrogatepass")  # half a character is worth a test, too
     if record.value is None:
         return None
     if format_ in ("json", "debezium"):
         return json.dumps(record.value).encode()
+    if format_ in BINARY:
+        return _binary(record.value, source)
     if not isinstance(record.value, str):
         raise TypeError(f"the value of `format: {format_}` is a text, not {shown(record.value)}")
     return record.value.encode("utf-8", "surrogatepass")
+
+
+def _binary(value: Any, source: Source) -> bytes:
+    """A value of Avro, written as defaults are in its schemas. Raises SchemaFault."""
+    if source.format != "avro" or source.schemas.reader is None:
+        raise SchemaFault(f"a value of `format: {source.format}` cannot be made of JSON")
+    return encoded_value(source.schemas.reader.avro(), value, "$")

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from tidegate.core import RowExpectation
 from tidegate.core.condition import Condition
+from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.spec import emit, equal, window
 from tidegate.spec.columns import Column
 from tidegate.spec.deduplicate import DeduplicateColumns
@@ -31,11 +32,13 @@ from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import AssetSchedule
+from tidegate.spec.schemas import Registry
 from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
 _PARTS: tuple[type[Any], ...] = (
+    *(Registry, SourceSchemas, PinnedSchema, WriterSchema),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
@@ -96,7 +99,8 @@ def _read_4(text: str, body: Any) -> Pipeline:
     quality = body["of"]["quality"]
     checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
     sinks = [_as_json(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
-    return _read_5(text, {**body, "of": {**body["of"], "quality": checks, "sinks": sinks}})
+    changed = {"quality": checks, "sinks": sinks, "source": _without_schemas(body["of"]["source"])}
+    return _read_5(text, {**body, "of": {**body["of"], **changed}})
 
 
 def _as_json(sink: Any) -> Any:
@@ -117,6 +121,13 @@ def _check_of_last_stage(quality: Any) -> Any:
         **quality,
     }
     return {"is": QualityCheck.__name__, "of": fields}
+
+
+def _without_schemas(source: Any) -> Any:
+    """No format had any."""
+    schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
+    fields = {"schema_file": None, "message": None, "registry": None, "_schemas": schemas}
+    return {**source, "of": {**fields, **source["of"]}}
 
 
 def _read_5(text: str, body: Any) -> Pipeline:

@@ -1,13 +1,9 @@
-"""The grammar beyond its types: an example of every field, and what is described but not built yet.
-
-To build something of the second table: give it a model beside its like and an example here; delete its row.
-"""
+"""The grammar beyond its types: an example of every field."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.spec.tree import Route
 
@@ -27,6 +23,12 @@ EXAMPLES = {
     "source.connection": "connection: shop",
     "source.topics": "topics: [stock]",
     "source.format": "format: json",
+    "source.schema": "schema: schemas/stock.avsc",
+    "source.message": "message: shop.Stock",
+    "source.registry": "registry: {strategy: topic_name}",
+    "source.registry.connection": "connection: shop",
+    "source.registry.strategy": "strategy: topic_name",
+    "source.registry.subjects": "subjects: [stock-value]",
     "source.columns": 'columns: "storeId string, id bigint, quantity int"',
     "source.explode": "explode: items",
     "source.key": "key: [storeId, id]",
@@ -131,54 +133,7 @@ EXAMPLES = {
     "airflow.spark.executors": "executors: 4",
     "airflow.spark.conf": "conf: {spark.executor.memoryOverhead: 1g}",
 }
-"""Every field of the grammar that is built, by its generic path, and how it is written."""
-
-
-@dataclass(frozen=True)
-class NotBuilt:
-    """A part of the grammar that is not built: where, which of its values, what it is, what to do instead."""
-
-    path: str
-    applies: Callable[[Any], bool]
-    what: str
-    instead: str
-
-
-def _given(value: Any) -> bool:
-    return value is not None
-
-
-def _one_of(*words: str) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and value in words
-
-
-NOT_BUILT = (
-    NotBuilt(
-        "source.format", _one_of("avro", "protobuf"), "`{}`", "Use `json`, `debezium`, `string` or `bytes`."
-    ),
-    NotBuilt("source.schema", _given, "a schema file", "Use `format: json` with `columns:`."),
-    NotBuilt("source.registry", _given, "a schema registry", "Use `format: json` with `columns:`."),
-)
-
-
-def not_built(data: Any) -> Iterator[tuple[Route, str, str]]:
-    """Where `data` uses what is not built: the route, a message, a fix."""
-    for row in NOT_BUILT:
-        for route, value in _at(data, tuple(row.path.split(".")), ()):
-            if row.applies(value):
-                what = row.what.format(value) if isinstance(value, str) else row.what
-                yield route, f"not built yet: {what}", row.instead
-
-
-def _at(data: Any, path: tuple[str, ...], route: Route) -> Iterator[tuple[Route, Any]]:
-    """The values at a generic path."""
-    if not path:
-        yield route, data
-    elif path[0] == "*" and isinstance(data, list):
-        for at, item in enumerate(data):
-            yield from _at(item, path[1:], (*route, at))
-    elif isinstance(data, dict) and path[0] in data:
-        yield from _at(data[path[0]], path[1:], (*route, path[0]))
+"""Every field of the grammar, by its generic path, and how it is written."""
 
 
 @dataclass(frozen=True)
@@ -186,14 +141,12 @@ class Grammar:
     """What messages about a kind of file need to know of it.
 
     `choices`: where there are several forms, and the fields that tell which it is: one field by its value,
-    of several the one that is there. `free`: mappings whose names are the user's own. `others`: fields that
-    are known, but have no example.
+    of several the one that is there. `free`: mappings whose names are the user's own.
     """
 
     examples: Mapping[str, str]
     choices: Mapping[str, tuple[str, ...]]
     free: tuple[str, ...]
-    others: tuple[str, ...] = ()
 
     def generic(self, route: Route) -> str:
         """The path of a route, with `*` for list positions and for the user's own names."""
@@ -206,8 +159,7 @@ class Grammar:
     def fields(self, parent: str) -> list[str]:
         """The names that are known under a generic path."""
         prefix = f"{parent}." if parent else ""
-        paths = (*self.examples, *self.others)
-        names = (path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+        names = (path.removeprefix(prefix) for path in self.examples if path.startswith(prefix))
         return list(dict.fromkeys(name for name in names if "." not in name and name != "*"))
 
     def example(self, route: Route) -> str | None:
@@ -229,7 +181,6 @@ PIPELINE = Grammar(
         "quality": (),
     },
     free=("stages.*.select", "stages.*.reduce", "stages.*.emit.equal.within", "airflow.spark.conf"),
-    others=tuple(row.path for row in NOT_BUILT),
 )
 
 DEFAULTS = Grammar(

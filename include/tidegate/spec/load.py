@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.spec.folder import pipeline_files
-from tidegate.spec.grammar import not_built
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.scope import Scope
 from tidegate.spec.told import tell
@@ -120,13 +119,12 @@ def parse_case_pipeline(data: dict[str, Any], file: str) -> Pipeline:
 
 def parse_tree(tree: Tree, text: str, in_case: bool = False) -> Pipeline:
     """The pipeline that a tree holds. `text` is what it was read from. Raises PipelineInvalid."""
-    unready = list(not_built(tree.data))
-    problems = [tree.problem(*each) for each in unready]
     try:
-        written = Written.model_validate(tree.data, context=Scope(in_case=in_case))
+        written = Written.model_validate(
+            tree.data, context=Scope(in_case=in_case, folder=Path(tree.file).parent)
+        )
     except ValidationError as error:
-        problems += tell(error, tree, besides=[route for route, _, _ in unready])
-    if problems:
-        raise PipelineInvalid(sorted(problems, key=lambda problem: (problem.line, problem.field)))
+        problems = tell(error, tree)
+        raise PipelineInvalid(sorted(problems, key=lambda problem: (problem.line, problem.field))) from None
     fields = {name: getattr(written, name) for name in Written.model_fields}
     return Pipeline.model_construct(**fields, text=text)

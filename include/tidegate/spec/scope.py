@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -16,6 +17,7 @@ from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticKnownError
 
 from tidegate.core.condition import Condition
+from tidegate.schemas.pinned import PinnedSchema
 from tidegate.spec import names
 from tidegate.spec.constants import Known
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
@@ -46,16 +48,18 @@ class StageScope:
 class Scope:
     """What is known so far of the file being read. None: not known, because it has mistakes itself.
 
-    `connection` and `topics` are where the source is, `columns` those of the source; `timestamp` and `key`
-    of the source and all expressions see them with the type of one element where `explode` takes an array
-    apart. `lookups` are those that lookups add. `compared` are those that the `emit` which is being read
-    compares.
+    `folder` is where the file lies. `connection` and `topics` are where the source is, `reader` its schema
+    file, `columns` those of the source; `timestamp` and `key` of the source and all expressions see them with
+    the type of one element where `explode` takes an array apart. `lookups` are those that lookups add.
+    `compared` are those that the `emit` which is being read compares.
     """
 
     in_case: bool = False
+    folder: Path | None = None
     pipeline: str | None = None
     connection: str | None = None
     topics: tuple[str, ...] = ()
+    reader: PinnedSchema | None = None
     columns: Known | None = None
     key: tuple[str, ...] | None = None
     lookups: dict[str, None] = field(default_factory=dict)

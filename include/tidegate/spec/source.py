@@ -6,15 +6,33 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StrictInt,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic import ValidationInfo as Info
 
+from tidegate.schemas.pinned import SourceSchemas, WriterSchema
 from tidegate.spec import names
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.connection import Connection
 from tidegate.spec.deduplicate import Deduplicate
 from tidegate.spec.keys import check_key
 from tidegate.spec.mistakes import as_mistake, listed, mistake, shown
+from tidegate.spec.schemas import (
+    BINARY,
+    Registry,
+    check_message,
+    check_registry,
+    read_schema_file,
+    record_name,
+    schema_columns,
+)
 from tidegate.spec.scope import Model, Topic, among, distinct, filled, scope_of
 
 # what datetime.fromisoformat reads alike in every Python
@@ -32,6 +50,8 @@ def _read_columns(written: Any, info: Info) -> Any:
         if written is not None:
             raise mistake(f"`format: {format_}` has the one column `value`", "Leave `columns` out.")
         return (Column(name="value", type="string" if format_ == "string" else "binary"),)
+    if format_ in BINARY and written is None:
+        return schema_columns(None, info)
     if written is None and format_ in ("json", "debezium"):
         fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
         raise mistake(f"`format: {format_}` needs its columns", fix)
@@ -42,7 +62,7 @@ def _read_columns(written: Any, info: Info) -> Any:
     columns, faults = parse_columns(written)
     if faults:
         raise as_mistake(faults)
-    return columns
+    return schema_columns(columns, info) if format_ in BINARY else columns
 
 
 def _known_key(name: str, info: Info) -> str:
@@ -160,13 +180,26 @@ class Source(Model):
         Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
     topics: Topics = Field(description="The topics that are read.")
-    format: Literal["json", "debezium", "string", "bytes"] = Field(
+    format: Literal["json", "debezium", "avro", "protobuf", "string", "bytes"] = Field(
         description="What a record's value is. `debezium`: the JSON of a change to a row. "
         "`string` and `bytes` have the one column `value`."
     )
+    schema_file: Annotated[str | None, AfterValidator(read_schema_file)] = Field(
+        alias="schema",
+        default=None,
+        description="The file of the schema of Avro (`.avsc`) or Protobuf (`.proto`, `.desc`), from here. "
+        "With a registry it is the reader's schema.",
+    )
+    message: Annotated[str | None, AfterValidator(check_message)] = Field(
+        default=None, description="The message of Protobuf that a record is, in full: `shop.Stock`."
+    )
+    registry: Annotated[Registry | None, AfterValidator(check_registry)] = Field(
+        default=None, description="The schema registry whose ids records of Avro or Protobuf begin with."
+    )
     columns: Columns = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
-        description="The columns of JSON records or Debezium's rows: `name type, …`, in Spark's types.",
+        description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. Of a "
+        "schema file they are its fields, unless they are given.",
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
         default=None, description="An array column, of which each element becomes a record."
@@ -191,6 +224,30 @@ class Source(Model):
         default="earliest",
         description="Where the first batch begins: `earliest`, `latest`, a time with a zone, or epoch ms.",
     )
+
+    _schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
+
+    @model_validator(mode="after")
+    def _keep_schema(self, info: Info) -> Source:
+        self._schemas = SourceSchemas(scope_of(info).reader)
+        return self
+
+    @property
+    def schemas(self) -> SourceSchemas:
+        """By what Avro and Protobuf are decoded. Those of the registry are there once a batch is planned."""
+        return self._schemas
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Those of the registry that its records are written by."""
+        record = record_name(self.format, self._schemas.reader, self.message)
+        return self.registry.subjects_of(self.topics, record) if self.registry is not None else ()
+
+    def with_writers(self, writers: tuple[WriterSchema, ...]) -> Source:
+        """The source with the registry's schemas as they are now."""
+        source = self.model_copy()
+        source._schemas = SourceSchemas(self._schemas.reader, writers)
+        return source
 
     @property
     def cluster(self) -> Connection:

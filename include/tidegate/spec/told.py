@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,16 +25,11 @@ _SHAPES = {
 }
 
 
-def tell(
-    error: ValidationError, tree: Tree, besides: Iterable[Route] = (), grammar: Grammar = PIPELINE
-) -> list[Problem]:
-    """Every error as a problem, but for those at routes that something better is said about."""
-    elsewhere = set(besides)
+def tell(error: ValidationError, tree: Tree, grammar: Grammar = PIPELINE) -> list[Problem]:
+    """Every error as a problem."""
     problems = []
     for details in error.errors(include_url=False):
         route = _route(details, grammar)
-        if any(route[: len(covered)] == covered for covered in elsewhere):
-            continue
         problems += [
             tree.problem(route, *message_and_fix)
             for message_and_fix in _words(details, route, tree.data, grammar)

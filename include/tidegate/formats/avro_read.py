@@ -1,0 +1,241 @@
+"""What reads Avro's values: one reader for each type that the writer has and a column wants.
+
+Each reads the values at all places of a cursor, moves it behind them, and gives an Arrow array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.formats import binary_columns
+from tidegate.formats.avro_skip import Passage, Skip, branch_places, item_places
+from tidegate.formats.wire import Cursor, Wire
+
+Read = Callable[[Wire, Cursor], pa.Array]
+
+
+@dataclass(frozen=True)
+class ReadBoolean:
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        values = wire.octets(cursor, self.path)
+        wrong = values > 1
+        if wrong.any():
+            wire.fault(cursor.rows[wrong], "Expected a boolean", self.path)
+        return pa.array(values == 1)
+
+
+@dataclass(frozen=True)
+class ReadInteger:
+    """`is_int`: written as one of 32 bits."""
+
+    type: pa.DataType
+    is_int: bool
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        values = wire.longs(cursor, self.path)
+        if self.is_int and self.type.bit_width > 32:
+            binary_columns.integers(wire, cursor.rows, values, pa.int32(), self.path)
+        return binary_columns.integers(wire, cursor.rows, values, self.type, self.path)
+
+
+@dataclass(frozen=True)
+class ReadFloat:
+    """A number of any kind as one with a fraction."""
+
+    kind: str
+    type: pa.DataType
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        if self.kind == "float":
+            return pa.array(wire.halves(cursor, self.path).view(np.float32)).cast(self.type)
+        if self.kind == "double":
+            return pa.array(wire.words(cursor, self.path).view(np.float64))
+        return pa.array(wire.longs(cursor, self.path).astype(self.type.to_pandas_dtype()))
+
+
+@dataclass(frozen=True)
+class ReadDate:
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        return binary_columns.dates(wire, cursor.rows, wire.longs(cursor, self.path), self.path)
+
+
+@dataclass(frozen=True)
+class ReadTimestamp:
+    """A number of `factor` microseconds."""
+
+    factor: int
+    type: pa.TimestampType
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        values = wire.longs(cursor, self.path)
+        return binary_columns.timestamps(wire, cursor.rows, values, self.factor, self.type, self.path)
+
+
+@dataclass(frozen=True)
+class ReadBytes:
+    """`size`: of a type that has one; None: it stands before each value."""
+
+    size: int | None
+    is_text: bool
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        sizes = wire.longs(cursor, self.path) if self.size is None else self.size
+        values = wire.binary(*wire.spans(cursor, sizes, self.path))
+        return wire.texts(cursor.rows, values, self.path) if self.is_text else values
+
+
+@dataclass(frozen=True)
+class ReadDecimal:
+    """See `ReadBytes`. `scale`: the writer's."""
+
+    size: int | None
+    scale: int
+    type: pa.Decimal128Type
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        sizes = wire.longs(cursor, self.path) if self.size is None else self.size
+        spans = wire.spans(cursor, sizes, self.path)
+        return binary_columns.decimals(wire, cursor.rows, spans, self.scale, self.type, self.path)
+
+
+@dataclass(frozen=True)
+class ReadUuid:
+    """Of sixteen bytes."""
+
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        starts, _ = wire.spans(cursor, 16, self.path)
+        return binary_columns.uuids(wire, starts)
+
+
+@dataclass(frozen=True)
+class ReadEnum:
+    """`symbols`: the reader's for each of the writer's; None: it has none for it."""
+
+    symbols: Sequence[str | None]
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        numbers = wire.longs(cursor, self.path)
+        known = np.array([symbol is not None for symbol in self.symbols] + [False])
+        inside = (numbers >= 0) & (numbers < len(self.symbols))
+        numbers = np.where(inside, numbers, len(self.symbols))
+        wrong = ~known[numbers]
+        if wrong.any():
+            wire.fault(cursor.rows[wrong], "An enum has no such symbol", self.path)
+        return pa.array([*self.symbols, None], pa.string()).take(pa.array(numbers))
+
+
+@dataclass(frozen=True)
+class ReadNull:
+    """`why`: null is not what is expected."""
+
+    type: pa.DataType
+    path: str
+    why: str | None = None
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        if self.why is not None and len(cursor):
+            wire.fault(cursor.rows, self.why, self.path)
+        return pa.nulls(len(cursor), self.type)
+
+
+@dataclass(frozen=True)
+class ReadUnion:
+    """One reader for each of the writer's branches."""
+
+    branches: Sequence[Read]
+    type: pa.DataType
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        places, parts = [], []
+        for number, at in branch_places(wire, cursor, len(self.branches), self.path):
+            branch = self.branches[number]
+            part = cursor if len(at) == len(cursor) else cursor.part(at)
+            values = branch(wire, part)
+            cursor.put(at, part)
+            if not isinstance(branch, ReadNull):
+                places.append(at)
+                parts.append(values)
+        return binary_columns.placed(len(cursor), places, parts, self.type)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A branch, or a field, that cannot be what is expected: each value of it is a fault."""
+
+    skip: Skip
+    type: pa.DataType
+    path: str
+    why: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        self.skip(wire, cursor)
+        wire.fault(cursor.rows, self.why, self.path)
+        return pa.nulls(len(cursor), self.type)
+
+
+@dataclass(frozen=True)
+class ReadRecord:
+    """`fields`: in the writer's order, each with its place among the columns; None: it is passed over.
+    `constants`: the columns that the writer does not have, one value each.
+    """
+
+    fields: Sequence[tuple[int | None, Read | Skip]]
+    constants: Sequence[tuple[int, pa.Array]]
+    type: pa.StructType
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        columns: dict[int, pa.Array] = {}
+        for place, read in self.fields:
+            values = read(wire, cursor)
+            if place is not None:
+                columns[place] = values
+        zeros = pa.array(np.zeros(len(cursor), np.int64))
+        columns |= {place: value.take(zeros) for place, value in self.constants}
+        arrays = [columns[place] for place in range(len(self.type))]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.type))
+
+
+@dataclass(frozen=True)
+class ReadArray:
+    item: Read
+    passage: Passage
+    type: pa.ListType
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        counts, items = item_places(wire, cursor, self.passage, self.path)
+        return binary_columns.lists(counts, self.item(wire, items), self.type)
+
+
+@dataclass(frozen=True)
+class ReadMap:
+    item: Read
+    passage: Passage
+    type: pa.MapType
+    path: str
+    key: Read = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", ReadBytes(None, True, self.path))
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        counts, entries = item_places(wire, cursor, self.passage, self.path)
+        keys = self.key(wire, entries)
+        return binary_columns.maps(counts, keys.fill_null(""), self.item(wire, entries), self.type)

@@ -1,0 +1,222 @@
+"""A writer's schema, a reader's and columns → what reads the writer's values into the columns.
+
+As Avro's specification resolves schemas: fields by name or alias, defaults, promotions, enums' defaults.
+Without a reader's schema the columns are the reader's: a field that the writer does not have is null.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidegate.formats import avro_read as reads
+from tidegate.formats.avro_json import encoded_value
+from tidegate.formats.avro_skip import Passage, Skips, entry_skip
+from tidegate.formats.avro_step import Steps, entry_step
+from tidegate.formats.wire import Wire
+from tidegate.schemas.avro import NO_DEFAULT, AvroField, AvroType
+from tidegate.schemas.faults import SchemaFault
+
+_PROMOTIONS = {
+    "int": ("int", "long", "float", "double"),
+    "long": ("long", "float", "double"),
+    "float": ("float", "double"),
+    "string": ("string", "bytes"),
+    "bytes": ("bytes", "string"),
+}
+"""The writer's kind -> the reader's that it can be."""
+
+_FACTORS = {
+    "timestamp-millis": 1000,
+    "timestamp-micros": 1,
+    "local-timestamp-millis": 1000,
+    "local-timestamp-micros": 1,
+}
+
+
+def resolve_records(writer: AvroType, reader: AvroType | None, columns: pa.StructType) -> reads.Read:
+    """What reads records of the writer, or of a union of records the one that the reader's schema names.
+
+    Raises SchemaFault when no record of the writer could fill the columns.
+    """
+    try:
+        if writer.kind == "union" and reader is None:
+            raise SchemaFault("it is a union: which of its records is meant, only a reader's schema says")
+        if writer.kind not in ("record", "union"):
+            raise SchemaFault(f"it is `{writer.text}`, and not a record")
+        return _Resolver().read(writer, reader, columns, "$")
+    except RecursionError:
+        raise SchemaFault("the schema is nested too deep") from None
+
+
+class _Resolver:
+    def __init__(self) -> None:
+        self._skips = Skips()
+        self._steps = Steps()
+
+    def read(self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
+        """What reads `writer` as `reader` into a column. Raises SchemaFault."""
+        if writer.kind == "union":
+            return self.union(writer, reader, type_, path)
+        if reader is not None and reader.kind == "union":
+            reader = self.branch(writer, reader, type_, path)
+        if writer.kind == "null":
+            expected = None if reader is None or reader.kind == "null" else reader.text
+            return reads.ReadNull(type_, path, expected and f"Expected `{expected}`, got `null`")
+        if reader is not None:
+            _check_match(writer, reader, path)
+        if writer.kind == "record" and pt.is_struct(type_):
+            return self.record(writer, reader, type_, path)
+        if writer.kind == "array" and pt.is_list(type_):
+            item = self.read(writer.items, reader and reader.items, type_.value_type, f"{path}[...]")
+            passage = Passage(self._skips.of(writer.items, f"{path}[...]"), self._steps.of(writer.items))
+            return reads.ReadArray(item, passage, type_, path)
+        if writer.kind == "map" and pt.is_map(type_):
+            item = self.read(writer.items, reader and reader.items, type_.item_type, f"{path}[...]")
+            skip = self._skips.of(writer.items, f"{path}[...]")
+            step = entry_step(self._steps.of(writer.items))
+            return reads.ReadMap(item, Passage(partial(entry_skip, skip, path), step), type_, path)
+        return _scalar(writer, reader, type_, path)
+
+    def union(
+        self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str
+    ) -> reads.ReadUnion:
+        """Branches that cannot be read are faults of those values alone; but one has to be."""
+        branches: list[reads.Read] = []
+        misfit: SchemaFault | None = None
+        fits = False
+        for branch in writer.types:
+            try:
+                branches.append(self.read(branch, reader, type_, path))
+                fits = fits or branch.kind != "null"
+            except SchemaFault as fault:
+                misfit = fault
+                skip = self._skips.of(branch, path)
+                branches.append(reads.Misfit(skip, type_, path, f"It is a `{branch.text}`"))
+        if misfit is not None and not fits:
+            raise misfit
+        return reads.ReadUnion(branches, type_, path)
+
+    def branch(self, writer: AvroType, reader: AvroType, type_: pa.DataType, path: str) -> AvroType:
+        """Of the reader's union the branch of the writer's own kind and name, or the first one that fits."""
+        for branch in sorted(reader.types, key=lambda branch: not _is_same(writer, branch)):
+            try:
+                if (branch.kind == "null") == (writer.kind == "null"):
+                    self.read(writer, branch, type_, path)
+                    return branch
+            except SchemaFault:
+                continue
+        raise SchemaFault(f"`{path}` is `{writer.text}`, which the reader's `{reader.text}` has not")
+
+    def record(
+        self, writer: AvroType, reader: AvroType | None, type_: pa.StructType, path: str
+    ) -> reads.ReadRecord:
+        written = {field.name: field for field in writer.fields}
+        places: dict[str, tuple[int, reads.Read]] = {}
+        constants: list[tuple[int, pa.Array]] = []
+        for place, column in enumerate(type_):
+            inner = f"{path}.{column.name}"
+            wanted = None if reader is None else _named(reader, column.name, inner)
+            found = written.get(column.name) if wanted is None else _written(wanted, written)
+            if found is None:
+                constants.append((place, self.missing(wanted, column.type, inner)))
+            else:
+                reading = None if wanted is None else wanted.type
+                read = self.read(found.type, reading, column.type, inner)
+                places[found.name] = (place, read)
+        fields = [
+            places.get(field.name) or (None, self._skips.of(field.type, f"{path}.{field.name}"))
+            for field in writer.fields
+        ]
+        return reads.ReadRecord(fields, constants, type_)
+
+    def missing(self, wanted: AvroField | None, type_: pa.DataType, path: str) -> pa.Array:
+        """One value: the reader's default, or null where it has no schema."""
+        if wanted is None:
+            return pa.nulls(1, type_)
+        if wanted.default is NO_DEFAULT:
+            raise SchemaFault(f"`{path}` is not written, and has no default")
+        wire, cursor = Wire.of([encoded_value(wanted.type, wanted.default, path)])
+        value = self.read(wanted.type, None, type_, path)(wire, cursor)
+        if wire.faults:
+            raise SchemaFault(f"the default of `{path}` does not fit: {wire.faults[0]}")
+        return value
+
+
+def _named(reader: AvroType, name: str, path: str) -> AvroField:
+    field = next((field for field in reader.fields if field.name == name), None)
+    if field is None:
+        raise SchemaFault(f"`{path}` is not in the schema")
+    return field
+
+
+def _written(wanted: AvroField, written: dict[str, AvroField]) -> AvroField | None:
+    return next((written[name] for name in (wanted.name, *wanted.aliases) if name in written), None)
+
+
+def _is_same(writer: AvroType, reader: AvroType) -> bool:
+    return writer.kind == reader.kind and _simple(writer.name) == _simple(reader.name)
+
+
+def _simple(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _check_match(writer: AvroType, reader: AvroType, path: str) -> None:
+    """That the writer's can be read as the reader's, as far as it is said by the types themselves."""
+    matches = reader.kind in _PROMOTIONS.get(writer.kind, (writer.kind,))
+    if matches and writer.kind in ("record", "enum", "fixed"):
+        names = {_simple(name) for name in (reader.name, *reader.aliases)}
+        matches = _simple(writer.name) in names and writer.size == reader.size
+    if matches and {writer.logical, reader.logical} == {"decimal"}:
+        matches = writer.scale == reader.scale and writer.precision <= reader.precision
+    if not matches:
+        raise SchemaFault(f"`{path}` is `{writer.text}`, and the reader's is `{reader.text}`")
+
+
+def _scalar(writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
+    meaning = reader or writer
+    for make in (_number, _text):
+        read = make(writer, meaning, type_, path)
+        if read is not None:
+            return read
+    raise SchemaFault(f"`{path}` is `{meaning.text}`, which cannot be a column of type `{type_}`")
+
+
+def _number(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) -> reads.Read | None:
+    kind, logical = writer.kind, meaning.logical or ""
+    if kind == "boolean" and pt.is_boolean(type_):
+        return reads.ReadBoolean(path)
+    if kind in ("int", "long"):
+        if logical == "date" and pt.is_date(type_):
+            return reads.ReadDate(path)
+        if logical in _FACTORS and pt.is_timestamp(type_) and (type_.tz is None) == logical.startswith("l"):
+            return reads.ReadTimestamp(_FACTORS[logical], type_, path)
+        if pt.is_integer(type_) and meaning.kind in ("int", "long"):
+            return reads.ReadInteger(type_, kind == "int", path)
+        if pt.is_floating(type_):
+            return reads.ReadFloat(kind, type_, path)
+    if (kind == "float" and pt.is_floating(type_)) or (kind == "double" and pt.is_float64(type_)):
+        return reads.ReadFloat(kind, type_, path)
+    return None
+
+
+def _text(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) -> reads.Read | None:
+    size = writer.size or None
+    if writer.logical == "decimal" and pt.is_decimal(type_):
+        return reads.ReadDecimal(size, writer.scale, type_, path)
+    if writer.kind == "fixed" and meaning.logical == "uuid" and pt.is_string(type_):
+        return reads.ReadUuid(path)
+    is_text = pt.is_string(type_) and writer.kind != "fixed"
+    if writer.kind in ("bytes", "string", "fixed") and (is_text or pt.is_binary(type_)):
+        return reads.ReadBytes(size, is_text, path)
+    if writer.kind == "enum" and pt.is_string(type_):
+        return reads.ReadEnum(_symbols(writer, meaning), path)
+    return None
+
+
+def _symbols(writer: AvroType, reader: AvroType) -> list[str | None]:
+    """Of each of the writer's symbols the reader's, or its default."""
+    return [symbol if symbol in reader.symbols else reader.default_symbol for symbol in writer.symbols]

@@ -1,0 +1,223 @@
+"""Avro's values that nobody wants, and where the items of arrays and maps begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from tidegate.formats.avro_step import NotPlain, Step
+from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire
+from tidegate.schemas.avro import AvroType
+
+Begun: TypeAlias = list[tuple[Ints, Ints]]
+"""Places of a cursor, and where an item of each begins."""
+
+_FEW, _MANY = 32, 32
+"""So few records, each with so many items, are read one item after the other."""
+
+Skip = Callable[[Wire, Cursor], None]
+"""Moves a cursor behind a value."""
+
+MOST_NESTED = 100
+"""Records within records of their own kind, of columns that are not read."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """The two ways to pass over an item."""
+
+    skip: Skip
+    step: Step
+
+
+class Skips:
+    """How to pass over values of each type; types that refer to themselves are met once."""
+
+    def __init__(self) -> None:
+        self._skips: dict[AvroType, Skip] = {}
+
+    def of(self, type_: AvroType, path: str) -> Skip:
+        """`path`: of the first such value, for faults."""
+        if type_ not in self._skips:
+            self._skips[type_] = lambda wire, cursor: self._skips[type_](wire, cursor)
+            self._skips[type_] = self._made(type_, path)
+        return self._skips[type_]
+
+    def _made(self, type_: AvroType, path: str) -> Skip:
+        if type_.kind == "record":
+            fields = [self.of(field.type, f"{path}.{field.name}") for field in type_.fields]
+            return partial(_skip_record, fields, path)
+        if type_.kind == "union":
+            return partial(_skip_union, [self.of(branch, path) for branch in type_.types], path)
+        if type_.kind in ("array", "map"):
+            item = self.of(type_.items, f"{path}[...]")
+            if type_.kind == "map":
+                return partial(_skip_items, partial(entry_skip, item, path), path)
+            return partial(_skip_items, item if takes_bytes(type_.items) else None, path)
+        return _scalar_skip(type_, path)
+
+
+def _scalar_skip(type_: AvroType, path: str) -> Skip:
+    size = {"null": 0, "boolean": 1, "float": 4, "double": 8, "fixed": type_.size}.get(type_.kind)
+    if size is not None:
+        return lambda wire, cursor: _none(wire.spans(cursor, size, path))
+    if type_.kind in ("bytes", "string"):
+        return lambda wire, cursor: _none(wire.spans(cursor, wire.longs(cursor, path), path))
+    return lambda wire, cursor: _none(wire.varints(cursor, path))
+
+
+def _none(value: object) -> None:
+    """The value is not wanted."""
+
+
+def _skip_record(fields: list[Skip], path: str, wire: Wire, cursor: Cursor) -> None:
+    wire.depth += 1
+    if wire.depth > MOST_NESTED:
+        wire.fault(cursor.rows, f"It is nested more than {MOST_NESTED} deep", path)
+        cursor.at[:] = cursor.ends
+    else:
+        for skip in fields:
+            skip(wire, cursor)
+    wire.depth -= 1
+
+
+def _skip_union(branches: list[Skip], path: str, wire: Wire, cursor: Cursor) -> None:
+    for number, places in branch_places(wire, cursor, len(branches), path):
+        part = cursor.part(places)
+        branches[number](wire, part)
+        cursor.put(places, part)
+
+
+def entry_skip(item: Skip, path: str, wire: Wire, cursor: Cursor) -> None:
+    """Pass over a map's key, and its value."""
+    wire.spans(cursor, wire.longs(cursor, path), path)
+    item(wire, cursor)
+
+
+def branch_places(wire: Wire, cursor: Cursor, branches: int, path: str) -> list[tuple[int, Ints]]:
+    """The branches of a union that there are, each with the places of its values. A value of a branch that
+    does not exist is a fault, and of none.
+    """
+    numbers = wire.longs(cursor, path)
+    wrong = (numbers < 0) | (numbers >= branches)
+    if wrong.any():
+        wire.fault(cursor.rows[wrong], "A union has no such branch", path)
+        numbers = np.where(wrong, -1, numbers)
+    return [(number, np.flatnonzero(numbers == number)) for number in range(branches) if number in numbers]
+
+
+def takes_bytes(type_: AvroType) -> bool:
+    """Whether each value of a type has at least one byte; only null has none, and what is made of it."""
+    if type_.kind == "record":
+        return any(takes_bytes(field.type) for field in type_.fields)
+    return type_.kind != "null"
+
+
+def _skip_items(item: Skip | None, path: str, wire: Wire, cursor: Cursor) -> None:
+    _Walk(wire, cursor, item, path).run()
+
+
+def item_places(wire: Wire, cursor: Cursor, item: Passage, path: str) -> tuple[Ints, Cursor]:
+    """How many items each array or map has, and a cursor at the beginning of each of them, in order.
+
+    The items are passed over once, each k-th of all records together, so that they can then be read all at
+    once. The cursor is moved behind them.
+    """
+    begun: Begun = []
+    _Walk(wire, cursor, item.skip, path, begun, item.step).run()
+    if not begun:
+        nothing = np.zeros(0, np.int64)
+        return np.zeros(len(cursor), np.int64), Cursor(nothing, nothing, nothing)
+    places, at = (np.concatenate(parts) for parts in zip(*begun, strict=True))
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    items = Cursor(cursor.rows[places], at[order], cursor.ends[places])
+    return np.bincount(places, minlength=len(cursor)), items
+
+
+@dataclass
+class _Walk:
+    """Passes over the items of arrays or maps. `skip`: None for items without bytes. `begun`: where it notes
+    each item; None: nobody wants to know.
+    """
+
+    wire: Wire
+    cursor: Cursor
+    skip: Skip | None
+    path: str
+    begun: Begun | None = None
+    step: Step | None = None
+
+    def run(self) -> None:
+        """All blocks, the last of which is empty."""
+        places = np.arange(len(self.cursor))
+        while len(places):
+            part = self.cursor.part(places)
+            counts = self._counts(part)
+            self.cursor.put(places, part)
+            places, counts = places[counts > 0], counts[counts > 0]
+            if self.skip is not None:
+                self._block(self.skip, places, counts)
+
+    def _counts(self, part: Cursor) -> Ints:
+        """How many items come next."""
+        counts = self.wire.longs(part, self.path)
+        sized = np.flatnonzero(counts < 0)  # such a block says how many bytes it has, too
+        if len(sized):
+            sizes = part.part(sized)
+            self.wire.varints(sizes, self.path)
+            part.put(sized, sizes)
+            counts = np.abs(counts)
+        impossible = counts < 0
+        if self.skip is not None:
+            impossible |= counts > part.ends - part.at
+        if impossible.any():
+            self.wire.fault(part.rows[impossible], "There are more items than bytes", self.path)
+            part.at[impossible] = part.ends[impossible]
+            counts = np.where(impossible, 0, counts)
+        return counts
+
+    def _block(self, skip: Skip, places: Ints, left: Ints) -> None:
+        """The k-th items of all records together, as long as one has any left."""
+        stepped = False
+        while len(places):
+            if not stepped and len(places) <= _FEW and left.max() >= _MANY:
+                left, stepped = self._step_on(places, left), True
+                places, left = places[left > 0], left[left > 0]
+                continue
+            part = self.cursor.part(places)
+            if self.begun is not None:
+                self.begun.append((places, part.at.copy()))
+            skip(self.wire, part)
+            self.cursor.put(places, part)
+            left = left - 1
+            going_on = (left > 0) & (part.at < part.ends)
+            if not going_on.all():
+                short = (left > 0) & ~going_on
+                self.wire.fault(part.rows[short], EARLY_END, self.path)
+                places, left = places[going_on], left[going_on]
+
+    def _step_on(self, places: Ints, left: Ints) -> Ints:
+        """Pass over items one after the other, as far as they are plain: how many are left of each record."""
+        if self.step is None or self.begun is None:
+            return left
+        left = left.copy()
+        data = self.wire.data.data
+        for number, place in enumerate(places.tolist()):
+            at, end = int(self.cursor.at[place]), int(self.cursor.ends[place])
+            starts = []
+            try:
+                for _ in range(int(left[number])):
+                    behind = self.step(data, at, end)
+                    starts.append(at)
+                    at = behind
+            except NotPlain:
+                pass  # what is left is passed over by who says why
+            self.begun.append((np.full(len(starts), place), np.array(starts, np.int64)))
+            self.cursor.at[place] = at
+            left[number] -= len(starts)
+        return left

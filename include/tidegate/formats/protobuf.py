@@ -1,0 +1,37 @@
+"""`format: protobuf`: one message a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tidegate.formats import binary_columns
+from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.protobuf_plan import plan_message
+from tidegate.formats.protobuf_read import read_messages
+from tidegate.formats.wire import Cursor, Wire
+from tidegate.schemas.protobuf import ProtoSchema
+
+
+class ProtobufDecoder:
+    """Columns of `schema` out of messages. `lenient`: a column that the message does not have is null.
+
+    Raises SchemaFault when they do not fit together.
+    """
+
+    def __init__(self, schema: pa.Schema, proto: ProtoSchema, message: str, lenient: bool = False) -> None:
+        self.schema = schema
+        self._type = pa.struct(list(schema))
+        self._plan = plan_message(proto, message, self._type, lenient)
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """The columns of each value; one that is no such message is unusable."""
+        wire, cursor = Wire.of(values)
+        columns = self.read(wire, cursor)
+        reasons = {row: malformed(why) for row, why in sorted(wire.faults.items()) if values[row] is not None}
+        return Decoded(binary_columns.usable_structs(columns, self._type, values, reasons), reasons)
+
+    def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
+        """The columns of the messages at the cursor's places; faults are noted in the wire."""
+        return read_messages(wire, cursor, self._plan, "$")

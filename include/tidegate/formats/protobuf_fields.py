@@ -1,0 +1,296 @@
+"""What is collected of one field of Protobuf while messages are read side by side, and the column of it.
+
+A field can come anywhere in a message, and again: of a single one the last counts, messages are merged, and
+of a oneof only the member that came last is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidegate.formats import binary_columns
+from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire, Words, unzigzag
+
+VARINT, EIGHT, SIZED, GROUP, GROUP_END, FOUR = range(6)
+"""How a field is written: the lowest three bits of its tag."""
+
+
+def _to_int32(raw: Words) -> npt.NDArray[np.int32]:
+    """Negative numbers are written with 64 bits."""
+    return raw.astype(np.uint32).view(np.int32)
+
+
+_NUMBERS: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    "int32": (VARINT, _to_int32),
+    "enum": (VARINT, _to_int32),
+    "int64": (VARINT, lambda raw: raw.view(np.int64)),
+    "uint32": (VARINT, lambda raw: raw.astype(np.uint32)),
+    "uint64": (VARINT, lambda raw: raw),
+    "sint32": (VARINT, lambda raw: unzigzag(raw & np.uint64(0xFFFFFFFF)).astype(np.int32)),
+    "sint64": (VARINT, unzigzag),
+    "bool": (VARINT, lambda raw: raw != 0),
+    "fixed32": (FOUR, lambda raw: raw),
+    "sfixed32": (FOUR, lambda raw: raw.view(np.int32)),
+    "float": (FOUR, lambda raw: raw.view(np.float32)),
+    "fixed64": (EIGHT, lambda raw: raw),
+    "sfixed64": (EIGHT, lambda raw: raw.view(np.int64)),
+    "double": (EIGHT, lambda raw: raw.view(np.float64)),
+}
+"""Kind -> how it is written, and its values out of what is written."""
+
+_SIZES = {FOUR: 4, EIGHT: 8}
+
+
+def is_number(kind: str) -> bool:
+    """Whether a kind is one that `Numbers` collects."""
+    return kind in _NUMBERS
+
+
+def wire_type(kind: str) -> int:
+    """How a kind is written."""
+    return _NUMBERS[kind][0] if kind in _NUMBERS else GROUP if kind == "group" else SIZED
+
+
+@dataclass
+class Numbers:
+    """Of a field of numbers."""
+
+    kind: str
+    path: str
+    places: list[Ints] = field(default_factory=list)
+    parts: list[npt.NDArray[Any]] = field(default_factory=list)
+
+    def take(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
+        """One number of each of these messages."""
+        written, values_of = _NUMBERS[self.kind]
+        self.places.append(places)
+        self.parts.append(values_of(_raw(wire, cursor, written, self.path)))
+
+    def take_packed(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
+        """Some numbers of each, one behind the other."""
+        written, values_of = _NUMBERS[self.kind]
+        starts, sizes = _sized(wire, cursor, self.path)
+        owners, items = _packed(wire, Cursor(cursor.rows, starts, starts + sizes), written, self.path)
+        self.places.append(places[owners])
+        self.parts.append(values_of(_raw(wire, items, written, self.path)))
+
+    def last(self) -> tuple[Ints, npt.NDArray[Any]]:
+        """The last number of each message that has one, and which these are."""
+        if len(self.parts) == 1:
+            return self.places[0], self.parts[0]
+        places, values = self.all()
+        if not len(places):
+            return places, values
+        newest = np.append(places[1:] != places[:-1], True)
+        return places[newest], values[newest]
+
+    def all(self) -> tuple[Ints, npt.NDArray[Any]]:
+        """All numbers, in order, and the message of each."""
+        if not self.parts:
+            return np.zeros(0, np.int64), _NUMBERS[self.kind][1](np.zeros(0, _dtype(self.kind)))
+        places, values = np.concatenate(self.places), np.concatenate(self.parts)
+        order = np.argsort(places, kind="stable")
+        return places[order], values[order]
+
+    def clear(self, places: Ints) -> None:
+        """Another member of its oneof came for these."""
+        kept = [~np.isin(part, places) for part in self.places]
+        self.parts = [part[keep] for part, keep in zip(self.parts, kept, strict=True)]
+        self.places = [part[keep] for part, keep in zip(self.places, kept, strict=True)]
+
+
+@dataclass
+class Spans:
+    """Of a field of texts, bytes or messages: where they begin and end."""
+
+    path: str
+    places: list[Ints] = field(default_factory=list)
+    parts: list[tuple[Ints, Ints]] = field(default_factory=list)
+
+    def take(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
+        """One of each of these messages."""
+        starts, sizes = _sized(wire, cursor, self.path)
+        self.places.append(places)
+        self.parts.append((starts, starts + sizes))
+
+    def take_all(self, wire: Wire, cursor: Cursor, places: Ints, tag: bytes) -> Ints:
+        """All that stand behind one another, each after `tag`, one by one: where few messages have very many,
+        that is quicker. Gives the messages whose next one cannot be read so, and has to be taken.
+        """
+        data = wire.data.data
+        refused = []
+        for place in places.tolist():
+            at, end = int(cursor.at[place]), int(cursor.ends[place])
+            starts, ends = [], []
+            while True:
+                size, start = _plain_size(data, at, end)
+                if not 0 <= size <= end - start:
+                    refused.append(place)
+                    break
+                starts.append(start)
+                ends.append(start + size)
+                at = start + size
+                if at + len(tag) > end or data[at : at + len(tag)] != tag:
+                    break
+                at += len(tag)
+            cursor.at[place] = at
+            self.places.append(np.full(len(starts), place))
+            self.parts.append((np.array(starts, np.int64), np.array(ends, np.int64)))
+        return np.array(refused, np.int64)
+
+    def all(self) -> tuple[Ints, Ints, Ints]:
+        """The message of each, in order, starts and ends."""
+        if not self.parts:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, nothing
+        if len(self.parts) == 1:
+            return (self.places[0], *self.parts[0])
+        places = np.concatenate(self.places)
+        starts, ends = (np.concatenate(part) for part in zip(*self.parts, strict=True))
+        order = np.argsort(places, kind="stable")
+        return places[order], starts[order], ends[order]
+
+    def last(self) -> tuple[Ints, Ints, Ints]:
+        """The last of each message that has one."""
+        places, starts, ends = self.all()
+        if len(self.parts) < 2 or not len(places):
+            return places, starts, ends
+        newest = np.append(places[1:] != places[:-1], True)
+        return places[newest], starts[newest], ends[newest]
+
+    def merged(self, wire: Wire) -> tuple[Wire, Ints, Ints, Ints]:
+        """All of each message as one: what comes later in it replaces, or is added. The wire has them all."""
+        places, starts, ends = self.all()
+        again = len(self.parts) > 1 and len(places) > 0 and bool((places[1:] == places[:-1]).any())
+        if not again:
+            return wire, places, starts, ends
+        owners, first, counts = np.unique(places, return_index=True, return_counts=True)
+        starts_once, ends_once = starts[first], ends[first]
+        several = np.flatnonzero(counts > 1)
+        pieces = [
+            list(zip(starts[at : at + n].tolist(), ends[at : at + n].tolist(), strict=True))
+            for at, n in zip(first[several].tolist(), counts[several].tolist(), strict=True)
+        ]
+        wire, starts_once[several], ends_once[several] = wire.joined(pieces)
+        return wire, owners, starts_once, ends_once
+
+    def clear(self, places: Ints) -> None:
+        """Another member of its oneof came for these."""
+        kept = [~np.isin(part, places) for part in self.places]
+        self.parts = [(s[keep], e[keep]) for (s, e), keep in zip(self.parts, kept, strict=True)]
+        self.places = [part[keep] for part, keep in zip(self.places, kept, strict=True)]
+
+
+def skip(wire: Wire, cursor: Cursor, types: Ints, path: str) -> None:
+    """Pass over fields that are written as `types` say."""
+    for written in np.unique(types).tolist():
+        places = np.flatnonzero(types == written)
+        part = cursor.part(places)
+        if written == VARINT:
+            wire.varints(part, path)
+        elif written in _SIZES:
+            wire.spans(part, _SIZES[written], path)
+        elif written == SIZED:
+            _sized(wire, part, path)
+        else:
+            wire.fault(part.rows, "A group, or what is no field at all", path)
+            part.at[:] = part.ends
+        cursor.put(places, part)
+
+
+def column_of_numbers(
+    wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataType, path: str
+) -> pa.Array:
+    """Numbers, or booleans, as a column's type; what does not fit is a fault of its record."""
+    if pt.is_integer(type_):
+        return _integers(wire, rows, values, type_, path)
+    if pt.is_decimal(type_):
+        halves = np.zeros((len(values), 2), np.uint64)
+        halves[:, 0] = values
+        whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(values), [None, pa.py_buffer(halves)])
+        return binary_columns.fitting(wire, rows, whole, type_, path)
+    return pa.array(values).cast(type_)
+
+
+def _integers(wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataType, path: str) -> pa.Array:
+    if values.dtype == np.uint64 and (values >> np.uint64(63)).any():
+        beyond = values >> np.uint64(63) != 0
+        wire.fault(rows[beyond], f"A number does not fit into `{type_}`", path)
+        values = np.where(beyond, np.uint64(0), values)
+    return binary_columns.integers(wire, rows, values.astype(np.int64), type_, path)
+
+
+def names_of(values: npt.NDArray[Any], names: Sequence[tuple[int, str]]) -> pa.StringArray:
+    """The names of an enum's numbers; one without a name is its digits."""
+    by_number = dict(reversed(names))
+    numbers, inverse = np.unique(values, return_inverse=True)
+    texts = [by_number.get(number, str(number)) for number in numbers.tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(inverse))
+
+
+def _plain_size(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """A size of up to five bytes, and where it ends; -1: there is none."""
+    size = 0
+    for shift in range(0, 35, 7):
+        if at >= end:
+            break
+        byte = data[at]
+        at += 1
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return size, at
+    return -1, at
+
+
+def tag_of(number: int, written: int) -> bytes:
+    """What stands before a field, in its shortest form."""
+    tag, data = number << 3 | written, bytearray()
+    while tag > 0x7F:
+        data.append(tag & 0x7F | 0x80)
+        tag >>= 7
+    return bytes([*data, tag])
+
+
+def _dtype(kind: str) -> Any:
+    return {VARINT: np.uint64, EIGHT: np.uint64, FOUR: np.uint32}[_NUMBERS[kind][0]]
+
+
+def _raw(wire: Wire, cursor: Cursor, written: int, path: str) -> npt.NDArray[Any]:
+    if written == VARINT:
+        return wire.varints(cursor, path)
+    return wire.words(cursor, path) if written == EIGHT else wire.halves(cursor, path)
+
+
+def _sized(wire: Wire, cursor: Cursor, path: str) -> tuple[Ints, Ints]:
+    """Where a size's bytes are."""
+    sizes: Words = wire.varints(cursor, path)
+    return wire.spans(cursor, sizes.view(np.int64), path)
+
+
+def _packed(wire: Wire, spans: Cursor, written: int, path: str) -> tuple[Ints, Cursor]:
+    """Where each number in the spans begins, and in which span it is."""
+    sizes = spans.ends - spans.at
+    owners = np.repeat(np.arange(len(spans)), sizes)
+    begins = np.cumsum(sizes) - sizes
+    within = np.arange(len(owners)) - np.repeat(begins, sizes)
+    if written == VARINT:
+        is_last = wire.data[spans.at[owners] + within] < 0x80
+        first = np.append(True, is_last[:-1])[: len(owners)] | (within == 0)
+        whole = np.ones(len(spans), bool)
+        filled = sizes > 0
+        whole[filled] = is_last[(begins + sizes - 1)[filled]]
+    else:
+        first = within % _SIZES[written] == 0
+        whole = sizes % _SIZES[written] == 0
+    if not whole.all():
+        wire.fault(spans.rows[~whole], EARLY_END, path)
+        first &= whole[owners]
+    owners, within = owners[first], within[first]
+    return owners, Cursor(spans.rows[owners], spans.at[owners] + within, spans.ends[owners])

@@ -1,0 +1,122 @@
+"""A message of Protobuf and columns → how the message is read into the columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from tidegate.formats.protobuf_fields import is_number
+from tidegate.formats.protobuf_read import FieldPlan, MessagePlan
+from tidegate.schemas.faults import SchemaFault
+from tidegate.schemas.protobuf import ProtoField, ProtoMessage, ProtoSchema
+from tidegate.schemas.protobuf_columns import TIMESTAMP, WRAPPERS
+
+_TIME = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
+
+
+def plan_message(schema: ProtoSchema, name: str, type_: pa.StructType, lenient: bool) -> MessagePlan:
+    """`lenient`: a column that the message does not have is null.
+
+    Raises SchemaFault when a field cannot be what its column is declared as.
+    """
+    return _Planner(schema, lenient).struct(schema.message(name), type_, "$")
+
+
+class _Planner:
+    def __init__(self, schema: ProtoSchema, lenient: bool) -> None:
+        self._schema = schema
+        self._lenient = lenient
+
+    def struct(self, message: ProtoMessage, type_: pa.StructType, path: str) -> MessagePlan:
+        """A field for each column, and those that have to be watched beside them."""
+        by_name = {field.name: field for field in message.fields}
+        places = {column.name: place for place, column in enumerate(type_)}
+        unknown = [name for name in places if name not in by_name]
+        if unknown and not self._lenient:
+            raise SchemaFault(f"`{path}.{unknown[0]}` is not in the schema")
+        oneofs = {field.oneof for field in message.fields if field.name in places} - {""}
+        fields = [
+            self.field(message, field, places.get(field.name), type_, path)
+            for field in message.fields
+            if field.name in places or field.oneof in oneofs or field.presence == "required"
+        ]
+        missing = tuple(places[name] for name in unknown)
+        return MessagePlan(tuple(fields), type_, missing=missing)
+
+    def field(
+        self, message: ProtoMessage, field: ProtoField, place: int | None, type_: pa.StructType, path: str
+    ) -> FieldPlan:
+        path = f"{path}.{field.name}"
+        rivals = tuple(
+            other.number
+            for other in message.fields
+            if field.oneof == other.oneof != "" and other is not field
+        )
+        if place is None:
+            return FieldPlan(field, None, pa.null(), path, rivals=rivals)
+        wanted = type_.field(place).type
+        return self.column(field, place, wanted, path, rivals)
+
+    def column(
+        self, field: ProtoField, place: int, type_: pa.DataType, path: str, rivals: tuple[int, ...] = ()
+    ) -> FieldPlan:
+        inner = None
+        value = type_
+        if field.kind == "message" and self._schema.messages[field.type].is_entry:
+            if not pt.is_map(type_) or not pt.is_string(type_.key_type):
+                raise _misfit(field, type_, path)
+            return FieldPlan(field, place, type_, path, self.entry(field, type_, path))
+        if field.is_repeated:
+            if not pt.is_list(type_):
+                raise _misfit(field, type_, path)
+            value = type_.value_type
+            path = f"{path}[...]"
+        if field.kind == "message":
+            inner = self.message(field, value, path)
+        elif not _fits(field, value):
+            raise _misfit(field, value, path)
+        enum = self._schema.enums[field.type] if field.kind == "enum" else None
+        closed = tuple(number for number, _ in enum.names) if enum is not None and enum.is_closed else None
+        named = enum if pt.is_string(value) else None
+        return FieldPlan(field, place, type_, path, inner, named, closed, rivals)
+
+    def entry(self, field: ProtoField, type_: pa.MapType, path: str) -> MessagePlan:
+        """Of a map. Its parts are there, whether they are written or not."""
+        key, value = (
+            ProtoField(part.name, part.number, part.kind, part.type)
+            for part in self._schema.messages[field.type].fields
+        )
+        path = f"{path}[...]"
+        plans = (self.column(key, 0, pa.string(), path), self.column(value, 1, type_.item_type, path))
+        return MessagePlan(plans, type_, "entry")
+
+    def message(self, field: ProtoField, type_: pa.DataType, path: str) -> MessagePlan:
+        message = self._schema.messages[field.type]
+        if pt.is_struct(type_):
+            return self.struct(message, type_, path)
+        if field.type == TIMESTAMP and pt.is_timestamp(type_) and type_.tz is not None:
+            return MessagePlan(self.struct(message, _TIME, path).fields, type_, "timestamp")
+        if field.type in WRAPPERS:
+            value = pa.struct([("value", type_)])
+            return MessagePlan(self.struct(message, value, path).fields, type_, "wrapper")
+        raise _misfit(field, type_, path)
+
+
+def _fits(field: ProtoField, type_: pa.DataType) -> bool:
+    kind = field.kind
+    if pt.is_string(type_):  # a map's keys can be numbers, and are text in the columns
+        return kind in ("string", "enum") or (field.name == "key" and is_number(kind))
+    if kind == "bool" or pt.is_boolean(type_):
+        return kind == "bool" and pt.is_boolean(type_)
+    if kind in ("float", "double"):
+        return pt.is_float64(type_) or (kind == "float" and pt.is_float32(type_))
+    if pt.is_decimal(type_):
+        return kind in ("uint64", "fixed64")
+    if pt.is_binary(type_):
+        return kind == "bytes"
+    return pt.is_integer(type_) and is_number(kind)
+
+
+def _misfit(field: ProtoField, type_: pa.DataType, path: str) -> SchemaFault:
+    what = f"{'repeated ' if field.is_repeated else ''}{field.type or field.kind}"
+    return SchemaFault(f"`{path}` is `{what}`, which cannot be a column of type `{type_}`")

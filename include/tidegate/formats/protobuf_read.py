@@ -1,0 +1,300 @@
+"""Messages of Protobuf, read side by side into the columns that are wanted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tidegate.formats import binary_columns
+from tidegate.formats.protobuf_fields import (
+    GROUP,
+    SIZED,
+    Numbers,
+    Spans,
+    column_of_numbers,
+    is_number,
+    names_of,
+    skip,
+    tag_of,
+    wire_type,
+)
+from tidegate.formats.protobuf_groups import skip_groups
+from tidegate.formats.wire import Cursor, Ints, Wire
+from tidegate.schemas.protobuf import ProtoEnum, ProtoField
+
+_LARGEST_NUMBER = 2**29 - 1
+_FEW = 32
+"""Messages whose repeated fields are read one by one."""
+
+
+@dataclass(frozen=True)
+class FieldPlan:
+    """How a field is read. `place`: of its column; None: it is read for its oneof, or its presence alone.
+
+    `message`: of a message; `enum`: of an enum, where its names are wanted. `rivals`: the numbers of the
+    other members of its oneof.
+    """
+
+    field: ProtoField
+    place: int | None
+    type: pa.DataType
+    path: str
+    message: MessagePlan | None = None
+    enum: ProtoEnum | None = None
+    closed: tuple[int, ...] | None = None
+    rivals: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class MessagePlan:
+    """`fields`: by their numbers. `form`: `struct`; `wrapper`, of one value; `timestamp`; `entry`, of a map.
+    `missing`: the places of columns that the message does not have.
+    """
+
+    fields: tuple[FieldPlan, ...]
+    type: pa.DataType
+    form: str = "struct"
+    missing: tuple[int, ...] = ()
+
+
+def read_messages(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> list[pa.Array]:
+    """A column for each field that has a place; one row for each place of the cursor."""
+    rows = cursor.rows
+    collected = _collect(wire, cursor, plan, path)
+    columns: dict[int, pa.Array] = {}
+    for field in plan.fields:
+        _check_required(wire, rows, field, collected[field.field.number])
+        if field.place is not None:
+            columns[field.place] = _column(wire, rows, field, collected[field.field.number])
+    for place in plan.missing:
+        columns[place] = pa.nulls(len(rows), plan.type.field(place).type)
+    return [columns[place] for place in range(len(columns))]
+
+
+# collecting
+
+
+def _collect(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> dict[int, Numbers | Spans]:
+    """What there is of each field. They are looked for in the order in which they are mostly written, so that
+    one round is mostly enough.
+    """
+    found: dict[int, Numbers | Spans] = {
+        field.field.number: Numbers(field.field.kind, field.path)
+        if is_number(field.field.kind)
+        else Spans(field.path)
+        for field in plan.fields
+    }
+    tags = _Tags(wire, cursor, path)
+    known = np.array(sorted(found), np.int64)
+    while True:
+        for field in plan.fields:
+            while len(places := tags.at(field.field.number)):
+                _take(wire, cursor, field, found, tags, places)
+                if not field.field.is_repeated:
+                    break
+        places = np.flatnonzero(tags.numbers)
+        if not len(places):
+            return found
+        unknown = places[~np.isin(tags.numbers[places], known)]
+        if len(unknown):
+            tags.skip(unknown)
+
+
+class _Tags:
+    """Before each place the number of the field that comes next, and how it is written; 0: the end."""
+
+    def __init__(self, wire: Wire, cursor: Cursor, path: str) -> None:
+        self._wire, self._cursor, self._path = wire, cursor, path
+        self.numbers = np.zeros(len(cursor), np.int64)
+        self.types = np.zeros(len(cursor), np.int64)
+        self.read(np.arange(len(cursor)))
+
+    def at(self, number: int) -> Ints:
+        """The places where this field comes next."""
+        return np.flatnonzero(self.numbers == number)
+
+    def read(self, places: Ints) -> None:
+        """What comes next at these places."""
+        cursor = self._cursor
+        more = cursor.at[places] < cursor.ends[places]
+        if not more.all():
+            self.numbers[places[~more]] = 0
+            places = places[more]
+        part = cursor.part(places)
+        tags = self._wire.varints(part, self._path).view(np.int64)
+        numbers = tags >> 3
+        wrong = (numbers <= 0) | (numbers > _LARGEST_NUMBER)
+        if wrong.any():
+            self._wire.fault(part.rows[wrong], "What stands there is no field", self._path)
+            part.at[wrong] = part.ends[wrong]
+            numbers = np.where(wrong, 0, numbers)
+        self.numbers[places], self.types[places] = numbers, tags & 7
+        cursor.put(places, part)
+
+    def skip(self, places: Ints) -> None:
+        """Pass over the fields that come next at these places."""
+        part = self._cursor.part(places)
+        types = self.types[places]
+        groups = np.flatnonzero(types == GROUP)
+        if len(groups):
+            skip_groups(self._wire, part, groups, self.numbers[places], self._path)
+        others = np.flatnonzero(types != GROUP)
+        rest = part.part(others)
+        skip(self._wire, rest, types[others], self._path)
+        part.put(others, rest)
+        self._cursor.put(places, part)
+        self.read(places)
+
+
+def _take(
+    wire: Wire,
+    cursor: Cursor,
+    field: FieldPlan,
+    found: dict[int, Numbers | Spans],
+    tags: _Tags,
+    places: Ints,
+) -> None:
+    """The field's next occurrence at these places; where it is written in another way it is unknown."""
+    types = tags.types[places]
+    expected = wire_type(field.field.kind)
+    collected = found[field.field.number]
+    fitting = types == expected
+    if not fitting.all():
+        packed = (
+            places[types == SIZED]
+            if isinstance(collected, Numbers) and field.field.is_repeated
+            else places[:0]
+        )
+        if len(packed) and isinstance(collected, Numbers):
+            part = cursor.part(packed)
+            collected.take_packed(wire, part, packed)
+            cursor.put(packed, part)
+            tags.read(packed)
+        others = places[~fitting & (types != SIZED)] if len(packed) else places[~fitting]
+        if len(others):
+            tags.skip(others)
+        places = places[fitting]
+        if not len(places):
+            return
+    if isinstance(collected, Spans) and field.field.is_repeated and len(places) <= _FEW:
+        refused = collected.take_all(wire, cursor, places, tag_of(field.field.number, SIZED))
+        tags.read(np.setdiff1d(places, refused))
+        places = refused
+    part = cursor if len(places) == len(cursor) else cursor.part(places)
+    if field.rivals:
+        for rival in field.rivals:
+            found[rival].clear(places)
+    collected.take(wire, part, places)
+    if part is not cursor:
+        cursor.put(places, part)
+    tags.read(places)
+
+
+def _check_required(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans) -> None:
+    if field.field.presence == "required":
+        present = np.zeros(len(rows), bool)
+        for places in collected.places:
+            present[places] = True
+        if not present.all():
+            wire.fault(rows[~present], "A required field is missing", field.path)
+
+
+# columns
+
+
+def _column(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans) -> pa.Array:
+    if isinstance(collected, Numbers):
+        return _of_numbers(wire, rows, field, collected)
+    if field.message is not None and field.message.form == "entry":
+        return _of_entries(wire, rows, field, collected)
+    if field.field.is_repeated:
+        places, starts, ends = collected.all()
+        items = _of_spans(wire, rows[places], field, starts, ends, field.type.value_type)
+        return binary_columns.lists(np.bincount(places, minlength=len(rows)), items, field.type)
+    if field.message is None:
+        places, starts, ends = collected.last()
+    else:
+        wire, places, starts, ends = collected.merged(wire)
+    values = _of_spans(wire, rows[places], field, starts, ends, field.type)
+    if field.field.presence != "implicit" or len(places) == len(rows):
+        return binary_columns.placed(len(rows), [places], [values], field.type)
+    nothing = np.zeros(len(rows) - len(places), np.int64)
+    absent = binary_columns.others(len(rows), places)
+    defaults = _of_spans(wire, rows[absent], field, nothing, nothing, field.type)
+    return binary_columns.placed(len(rows), [places, absent], [values, defaults], field.type)
+
+
+def _of_numbers(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers) -> pa.Array:
+    type_ = field.type.value_type if field.field.is_repeated else field.type
+    places, values = collected.all() if field.field.is_repeated else collected.last()
+    if field.closed is not None:
+        named = np.isin(values, field.closed)
+        places, values = places[named], values[named]
+    if field.field.is_repeated:
+        items = _numbers(wire, rows[places], field, values, type_)
+        return binary_columns.lists(np.bincount(places, minlength=len(rows)), items, field.type)
+    if len(places) == len(rows):
+        return _numbers(wire, rows, field, values, type_)
+    if field.field.presence == "implicit":
+        filled = np.zeros(len(rows), values.dtype)
+        filled[places] = values
+        return _numbers(wire, rows, field, filled, type_)
+    return binary_columns.placed(
+        len(rows), [places], [_numbers(wire, rows[places], field, values, type_)], field.type
+    )
+
+
+def _numbers(
+    wire: Wire, rows: Ints, field: FieldPlan, values: npt.NDArray[Any], type_: pa.DataType
+) -> pa.Array:
+    if field.enum is not None:
+        return names_of(values, field.enum.names)
+    if pt.is_string(type_):  # keys of maps are text
+        return pa.array(values).cast(pa.string())
+    return column_of_numbers(wire, rows, values, type_, field.path)
+
+
+def _of_spans(
+    wire: Wire, rows: Ints, field: FieldPlan, starts: Ints, ends: Ints, type_: pa.DataType
+) -> pa.Array:
+    if field.message is None:
+        values = wire.binary(starts, ends - starts)
+        return (
+            wire.texts(rows, values, field.path)
+            if field.field.kind == "string" and pt.is_string(type_)
+            else values
+        )
+    columns = read_messages(wire, Cursor(rows, starts.copy(), ends), field.message, field.path)
+    if field.message.form == "wrapper":
+        return columns[0]
+    if field.message.form == "timestamp":
+        return _timestamps(wire, rows, columns, type_, field.path)
+    return pa.StructArray.from_arrays(columns, fields=list(type_))
+
+
+def _of_entries(wire: Wire, rows: Ints, field: FieldPlan, collected: Spans) -> pa.Array:
+    assert field.message is not None, "a map has entries"
+    places, starts, ends = collected.all()
+    keys, items = read_messages(wire, Cursor(rows[places], starts.copy(), ends), field.message, field.path)
+    counts = np.bincount(places, minlength=len(rows))
+    return binary_columns.maps(counts, pc.fill_null(keys, ""), items, field.type)
+
+
+def _timestamps(
+    wire: Wire, rows: Ints, columns: Sequence[pa.Array], type_: pa.TimestampType, path: str
+) -> pa.Array:
+    """Seconds and nanoseconds since 1970, down to whole microseconds."""
+    seconds, nanos = (column.to_numpy() for column in columns)
+    wrong = (nanos < 0) | (nanos > 999_999_999)
+    if wrong.any():
+        wire.fault(rows[wrong], "The nanoseconds of a time are not of one second", path)
+    most = 2**62 // 1_000_000
+    microseconds = np.clip(seconds, -most, most) * 1_000_000 + nanos // 1000
+    return binary_columns.timestamps(wire, rows, microseconds, 1, type_, path)

@@ -1,0 +1,227 @@
+"""Binary values read side by side: one array operation reads one field of all records.
+
+Avro and Protobuf write a record as a run of bytes without names or places, so where a field is, is known only
+when what is before it has been read. Record by record that is a loop in Python for each field; field by field
+it is a few operations of numpy for each field of thousands of records.
+
+Nothing here raises on what is written in records: what cannot be read is noted as a fault of its record, and
+reading goes on with something harmless in its place, always within the record's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.formats.text import texts_of
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+EARLY_END = "The value ends too early"
+_PADDING = 16
+_U64 = np.uint64
+_CONTINUED = _U64(0x8080808080808080)
+_SEVENS = (
+    (_U64(0x007F007F007F007F), _U64(0x7F007F007F007F00), _U64(1)),
+    (_U64(0x00003FFF00003FFF), _U64(0x3FFF00003FFF0000), _U64(2)),
+    (_U64(0x000000000FFFFFFF), _U64(0x0FFFFFFF00000000), _U64(4)),
+)
+"""Masks and shifts that bring the seven bits of each byte together, in pairs, fours and eights."""
+
+
+@dataclass
+class Cursor:
+    """Places in the bytes that are read next. `rows`: to which record each belongs; `ends`: where that ends,
+    or the part of it that is being read. `at` moves while it is read, and is never past its end.
+    """
+
+    rows: Ints
+    at: Ints
+    ends: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def part(self, places: npt.NDArray[Any]) -> Cursor:
+        """Some of them, which move by themselves: see `put`."""
+        return Cursor(self.rows[places], self.at[places], self.ends[places])
+
+    def put(self, places: npt.NDArray[Any], part: Cursor) -> None:
+        """Move to where a part has come."""
+        self.at[places] = part.at
+
+
+class Wire:
+    """The bytes of many values in a row. `faults`: row -> why it cannot be used, with the path."""
+
+    def __init__(self, data: npt.NDArray[np.uint8], size: int) -> None:
+        self.data = data
+        self.size = size
+        """Bytes without the padding, which lets a word be read at the last byte."""
+        self.faults: dict[int, str] = {}
+        self.depth = 0
+        """Of values within one another, while they are read."""
+        self._words: Words = np.ndarray(size + 1, "<u8", data, strides=(1,))
+        self._halves = np.ndarray(size + 1, "<u4", data, strides=(1,))
+        self._binary = pa.py_buffer(data)
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> tuple[Wire, Cursor]:
+        """The bytes of values, and a cursor at the beginning of each; of None there are no bytes."""
+        array = pa.array(values, pa.binary())
+        offsets = _offsets_of(array)
+        size = int(offsets[-1])
+        data = np.zeros(size + _PADDING, np.uint8)
+        if size:
+            data[:size] = np.frombuffer(array.buffers()[2], np.uint8, size)
+        cursor = Cursor(np.arange(len(values)), offsets[:-1].copy(), offsets[1:].copy())
+        return cls(data, size), cursor
+
+    def fault(self, rows: npt.NDArray[np.int64], why: str, path: str) -> None:
+        """Note of records why they cannot be used; the first reason counts."""
+        for row in rows.tolist():
+            self.faults.setdefault(row, f"{why} - at `{path}`")
+
+    # numbers
+
+    def varints(self, cursor: Cursor, path: str) -> Words:
+        """Seven bits to a byte, the lowest first; the highest bit says that another byte follows."""
+        first = self.data[cursor.at]
+        values: Words = first.astype(np.uint64)
+        long = np.flatnonzero(first > 0x7F)
+        if not len(long):
+            cursor.at += 1
+        else:
+            sizes = np.ones(len(first), np.int64)
+            values[long], sizes[long] = self._long_varints(cursor.part(long), path)
+            cursor.at += sizes
+        self._stop_at_ends(cursor, values, path)
+        return values
+
+    def _long_varints(self, cursor: Cursor, path: str) -> tuple[Words, Ints]:
+        """Those of more than one byte, and their sizes."""
+        words = self._words[cursor.at]
+        stops = ~words & _CONTINUED
+        lowest = stops & (~stops + _U64(1))
+        values = words & (lowest ^ (lowest - _U64(1)))  # of nine bytes or more there is no stop: all of it
+        for low, high, shift in _SEVENS:
+            values = (values & low) | ((values & high) >> shift)
+        with np.errstate(divide="ignore"):
+            bits = np.where(lowest, np.log2(lowest.astype(np.float64)), 0)
+        sizes = (bits.astype(np.int64) >> 3) + 1
+        huge = np.flatnonzero(lowest == 0)
+        if len(huge):
+            values[huge], sizes[huge] = self._huge_varints(cursor.part(huge), values[huge], path)
+        return values, sizes
+
+    def _huge_varints(self, cursor: Cursor, values: Words, path: str) -> tuple[Words, Ints]:
+        """Those of nine and ten bytes; `values` are their first eight."""
+        ninth, tenth = self.data[cursor.at + 8], self.data[cursor.at + 9]
+        values = values | ((ninth & 0x7F).astype(np.uint64) << _U64(56))
+        ten = ninth > 0x7F
+        too_large = ten & (tenth > 1)
+        if too_large.any():
+            self.fault(cursor.rows[too_large], "A number has more than 64 bits", path)
+        values = np.where(ten, values | ((tenth & 1).astype(np.uint64) << _U64(63)), values)
+        return values, np.where(ten, 10, 9)
+
+    def longs(self, cursor: Cursor, path: str) -> Ints:
+        """Varints whose lowest bit is the sign (zigzag)."""
+        return unzigzag(self.varints(cursor, path))
+
+    def words(self, cursor: Cursor, path: str) -> Words:
+        """Eight bytes, the lowest first."""
+        return self._fixed(cursor, self._words, 8, path)
+
+    def halves(self, cursor: Cursor, path: str) -> npt.NDArray[np.uint32]:
+        """Four bytes, the lowest first."""
+        return self._fixed(cursor, self._halves, 4, path)
+
+    def octets(self, cursor: Cursor, path: str) -> npt.NDArray[np.uint8]:
+        """One byte."""
+        return self._fixed(cursor, self.data, 1, path)
+
+    def _fixed(self, cursor: Cursor, view: npt.NDArray[Any], size: int, path: str) -> npt.NDArray[Any]:
+        values = view[cursor.at]
+        cursor.at += size
+        self._stop_at_ends(cursor, values, path)
+        return values
+
+    def _stop_at_ends(self, cursor: Cursor, values: npt.NDArray[Any], path: str) -> None:
+        """What went past its end has not been there: it is 0."""
+        over = cursor.at > cursor.ends
+        if over.any():
+            self.fault(cursor.rows[over], EARLY_END, path)
+            cursor.at[over] = cursor.ends[over]
+            values[over] = 0
+
+    # bytes
+
+    def spans(self, cursor: Cursor, sizes: Ints | int, path: str) -> tuple[Ints, Ints]:
+        """So many bytes each: where they begin, and how many there are; then the cursor is behind them."""
+        starts = cursor.at.copy()
+        sizes = np.broadcast_to(np.asarray(sizes, np.int64), starts.shape)
+        wrong = (sizes < 0) | (sizes > cursor.ends - starts)
+        if wrong.any():
+            negative = wrong & (sizes < 0)
+            self.fault(cursor.rows[negative], "A size is negative", path)
+            self.fault(cursor.rows[wrong & ~negative], EARLY_END, path)
+            sizes = np.where(wrong, 0, sizes)
+            cursor.at[wrong] = cursor.ends[wrong]
+        cursor.at += sizes
+        return starts, np.asarray(sizes)
+
+    def binary(self, starts: Ints, sizes: Ints) -> pa.BinaryArray:
+        """Copies of spans. They mostly lie one behind the other, and are then copied in one go."""
+        count = len(starts)
+        if not count:
+            return pa.array([], pa.binary())
+        ends = starts + sizes
+        if (starts[1:] < ends[:-1]).any():
+            pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+            return pa.array([bytes(self.data[start:end]) for start, end in pairs], pa.binary())
+        bounds = np.empty(2 * count, np.int32)  # between two spans is one that nobody takes
+        bounds[::2], bounds[1::2] = starts, ends
+        spans = pa.BinaryArray.from_buffers(
+            pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), self._binary]
+        )
+        return spans.take(pa.array(np.arange(0, 2 * count, 2)))
+
+    def texts(self, rows: Ints, values: pa.BinaryArray, path: str) -> pa.StringArray:
+        """UTF-8 as text; what is not, is null and a fault."""
+        try:
+            return values.cast(pa.string())
+        except pa.ArrowInvalid:
+            texts, not_text = texts_of(values.to_pylist())
+            self.fault(rows[not_text], "A text is not UTF-8", path)
+            return texts
+
+    def joined(self, pieces: Sequence[Sequence[tuple[int, int]]]) -> tuple[Wire, Ints, Ints]:
+        """Bytes that lie apart, brought together behind all others: the wire with them, starts and ends."""
+        texts = [b"".join(bytes(self.data[start:end]) for start, end in spans) for spans in pieces]
+        sizes = np.array([len(text) for text in texts], np.int64)
+        ends = self.size + np.cumsum(sizes)
+        data = np.zeros(self.size + int(sizes.sum()) + _PADDING, np.uint8)
+        data[: self.size] = self.data[: self.size]
+        data[self.size : -_PADDING] = np.frombuffer(b"".join(texts), np.uint8)
+        wire = Wire(data, len(data) - _PADDING)
+        wire.faults = self.faults
+        return wire, ends - sizes, ends
+
+
+def unzigzag(values: Words) -> Ints:
+    """0, 1, 2, 3 … as 0, -1, 1, -2 …"""
+    signed: Ints = ((values >> _U64(1)) ^ (~(values & _U64(1)) + _U64(1))).view(np.int64)
+    return signed
+
+
+def _offsets_of(array: pa.BinaryArray) -> Ints:
+    if not len(array):
+        return np.zeros(1, np.int64)
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1).astype(np.int64)

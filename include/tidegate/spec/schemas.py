@@ -1,0 +1,241 @@
+"""`schema`, `message` and `registry` of a source: by what its records are written and read.
+
+Files of schemas lie beside the pipeline's. They are read with it, and a plan keeps what was in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import ValidationInfo as Info
+
+from tidegate.formats.schemaful import file_decoder
+from tidegate.schemas.avro_columns import avro_columns
+from tidegate.schemas.faults import SchemaFault
+from tidegate.schemas.pinned import PinnedSchema, pin_avro
+from tidegate.schemas.protobuf import ProtoSchema, proto_to_json
+from tidegate.schemas.protobuf_columns import proto_columns
+from tidegate.spec import names
+from tidegate.spec.arrow import arrow_schema, type_of
+from tidegate.spec.columns import Column
+from tidegate.spec.connection import Connection
+from tidegate.spec.mistakes import did_you_mean, listed, mistake
+from tidegate.spec.scope import Model, distinct, filled, scope_of
+
+BINARY = ("avro", "protobuf")
+"""Formats that have schemas."""
+
+_ENDINGS = {"avro": (".avsc",), "protobuf": (".proto", ".desc")}
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_SUBJECT = re.compile(r"[^\s/\\\x00-\x1f]{1,249}")
+_MESSAGE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_IMPORT = re.compile(r'(?:^|;)\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s*;', re.MULTILINE)
+_MOST_BYTES = 1_000_000
+
+
+def _check_subject(subject: str) -> str:
+    if _SUBJECT.fullmatch(subject):
+        return subject
+    raise mistake(f"{subject!r} is not a subject's name", "Write for example `stock-value`.")
+
+
+class Registry(Model):
+    """Which subjects of a schema registry records are written by. Where it is, is never in the file.
+
+    `strategy` is that of the producers: subjects are named after the topic, the record, or both; `subjects`
+    names them in place of it.
+    """
+
+    connection: Annotated[str, AfterValidator(names.check_connection)] | None = Field(
+        default=None, description="The registry, by its connection's name. Null: the one without a name."
+    )
+    strategy: Literal["topic_name", "record_name", "topic_record_name"] = Field(
+        default="topic_name", description="How the producers name subjects: by topic, record, or both."
+    )
+    subjects: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_subject)], ...] | None,
+        BeforeValidator(filled),
+        AfterValidator(lambda subjects: subjects and distinct(subjects)),
+    ] = Field(default=None, description="The subjects by their names, in place of those of `strategy`.")
+
+    @property
+    def cluster(self) -> Connection:
+        """Where it is."""
+        return Connection("registry", self.connection)
+
+    def subjects_of(self, topics: tuple[str, ...], record: str | None) -> tuple[str, ...]:
+        """Those of these topics, and of the record of this full name."""
+        if self.subjects is not None:
+            return self.subjects
+        if self.strategy == "topic_name":
+            return tuple(f"{topic}-value" for topic in topics)
+        record = record or ""
+        return (record,) if self.strategy == "record_name" else tuple(f"{topic}-{record}" for topic in topics)
+
+
+# the file
+
+
+def read_schema_file(name: str | None, info: Info) -> str | None:
+    """The file of this name, beside the pipeline's; what is in it goes into the scope."""
+    format_ = info.data.get("format")
+    if name is None or format_ is None:
+        return name
+    if format_ not in BINARY:
+        fix = "Leave it out, or write `format: avro` or `format: protobuf`."
+        raise mistake(f"`format: {format_}` has no schema file", fix)
+    if not _PATH.fullmatch(name) or Path(name).suffix not in _ENDINGS[format_]:
+        example = f"schemas/stock{_ENDINGS[format_][0]}"
+        raise mistake(
+            f"{name!r} is not a schema file of {format_}",
+            f"Write its path from the pipeline's folder, such as `{example}`: it ends with "
+            f"{' or '.join(_ENDINGS[format_])}.",
+        )
+    folder = scope_of(info).folder or Path()
+    try:
+        scope_of(info).reader = _pinned(format_, folder / name)
+    except SchemaFault as fault:
+        raise mistake(f"{name}: {fault}", "Correct the schema; nothing of it is guessed.") from None
+    return name
+
+
+def _pinned(format_: str, path: Path) -> PinnedSchema:
+    if format_ == "avro":
+        return pin_avro(_text(path), {})
+    from tidegate.schemas.proto_files import descriptor_schema, proto_schema  # late: an extra
+
+    if path.suffix == ".desc":
+        return PinnedSchema(proto_to_json(descriptor_schema(_bytes(path))))
+    text = _text(path)
+    return PinnedSchema(proto_to_json(proto_schema(text, dict(_imports(path.parent, text, set())))))
+
+
+def _imports(folder: Path, text: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """What a `.proto` file imports out of its own folder, and what that imports."""
+    for name in _IMPORT.findall(text):
+        if name not in seen and _PATH.fullmatch(name) and (folder / name).is_file():
+            seen.add(name)
+            imported = _text(folder / name)
+            yield name, imported
+            yield from _imports(folder, imported, seen)
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path).decode()
+    except UnicodeDecodeError:
+        raise SchemaFault("it is not UTF-8") from None
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise SchemaFault(f"it cannot be read: {error.strerror}") from None
+    if len(data) > _MOST_BYTES:
+        raise SchemaFault(f"it has more than {_MOST_BYTES} bytes")
+    return data
+
+
+# the message
+
+
+def check_message(name: str | None, info: Info) -> str | None:
+    """The message of the file: the one that is named, or the only one."""
+    format_, reader = info.data.get("format"), scope_of(info).reader
+    if format_ is None or "schema_file" not in info.data:
+        return name
+    if format_ != "protobuf":
+        if name is not None:
+            raise mistake(f"`format: {format_}` has no messages", "Leave `message` out.")
+        return name
+    if name is not None and not _MESSAGE.fullmatch(name):
+        raise mistake(f"{name!r} is not a message's name", "Write it in full, such as `shop.Stock`.")
+    return name if reader is None else _message_of(reader.protobuf(), name)
+
+
+def _message_of(schema: ProtoSchema, name: str | None) -> str:
+    if name is None and len(schema.top) == 1:
+        return schema.top[0]
+    fix = f"Write one of {listed(schema.top)} as `message:`." if schema.top else "Name another file."
+    if name is None:
+        raise mistake("which message of the file a record is, is not said", fix)
+    if name not in schema.messages:
+        raise mistake(f"there is no message `{name}` in the file", did_you_mean(name, schema.messages, fix))
+    return name
+
+
+# the registry
+
+
+def check_registry(registry: Registry | None, info: Info) -> Registry | None:
+    """A registry, or a file, or both, has what is needed to decode."""
+    format_ = info.data.get("format")
+    if format_ is None or "schema_file" not in info.data:
+        return registry
+    if format_ not in BINARY:
+        if registry is not None:
+            raise mistake(f"`format: {format_}` has no schemas", "Leave `registry` out.")
+        return registry
+    if registry is None and info.data["schema_file"] is None:
+        example = f"schema: schemas/stock{_ENDINGS[format_][0]}"
+        raise mistake(
+            f"`format: {format_}` needs a schema", f"Write `{example}`, or `registry: {{}}` for a registry's."
+        )
+    if registry is not None and registry.subjects is None and registry.strategy != "topic_name":
+        _check_record(registry, info)
+    return registry
+
+
+def _check_record(registry: Registry, info: Info) -> None:
+    if record_name(info.data["format"], scope_of(info).reader, info.data.get("message")) is None:
+        raise mistake(
+            f"`strategy: {registry.strategy}` needs the record's name",
+            "Write the reader's `schema:` beside it, of Protobuf `message:`, or name the `subjects`.",
+        )
+
+
+def record_name(format_: str, reader: PinnedSchema | None, message: str | None) -> str | None:
+    """The full name by which a registry knows the records that are read; None where it is not said."""
+    if format_ == "avro" and reader is not None:
+        return reader.avro().name or None
+    return message
+
+
+# the columns
+
+
+def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Column, ...]:
+    """The columns as they are written, where the schema has what they name; else all that the file has."""
+    format_, reader = info.data["format"], scope_of(info).reader
+    if reader is None:
+        if written is None and info.data.get("registry") is not None:
+            raise mistake(
+                "a registry alone does not say which columns there are: it may have other versions tomorrow",
+                "Write `columns:`, or the reader's schema as a file beside the pipeline: `schema:`.",
+            )
+        return written or ()
+    if "message" not in info.data:
+        return written or ()  # what is wrong with it is said already
+    message = info.data["message"]
+    try:
+        if written is None:
+            is_avro = format_ == "avro"
+            found = (
+                avro_columns(reader.avro()) if is_avro else proto_columns(reader.protobuf(), message or "")
+            )
+            return tuple(_column(field.name, field.type) for field in found)
+        file_decoder(format_, arrow_schema(written), reader, message)
+    except SchemaFault as fault:
+        fix = "Write `columns:` with those that are needed, and of the types that the guide's table has."
+        raise mistake(f"{fault}", fix) from None
+    return written
+
+
+def _column(name: str, type_: Any) -> Column:
+    return Column(name=names.check_column(name), type=type_of(type_).text)

@@ -1,0 +1,55 @@
+"""Every field of the grammar has an example."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from pydantic import BaseModel
+
+from tests.spec.files import edited, problems
+from tidegate.spec.grammar import EXAMPLES
+from tidegate.spec.pipeline import Written
+
+
+def _models(annotation: Any) -> set[type[BaseModel]]:
+    """The models that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {model for part in typing.get_args(annotation) for model in _models(part)}
+
+
+LISTS = ("lookup", "stages", "sinks")
+ONE_OR_SEVERAL = ("quality",)
+MAPPINGS = ("stages.*.reduce", "stages.*.select", "stages.*.emit.equal.within")
+
+
+def _fields(model: type[BaseModel], around: str) -> set[str]:
+    """The paths of all fields under a model, as they are written."""
+    found = set()
+    for name, field in model.model_fields.items():
+        path = f"{around}.{field.alias or name}".lstrip(".")
+        found.add(path)
+        if path in MAPPINGS:
+            found.add(f"{path}.*")
+        if path == "source.columns":
+            continue  # written as one text
+        inner = [f"{path}.*"] if path in (*LISTS, *ONE_OR_SEVERAL) else []
+        inner += [path] if path not in LISTS else []
+        for each in _models(field.annotation):
+            found |= {part for around_part in inner for part in _fields(each, around_part)}
+    return found
+
+
+def test_every_field_of_the_models_has_an_example_and_no_other() -> None:
+    assert set(EXAMPLES) == _fields(Written, "")
+
+
+def test_every_example_is_of_its_field() -> None:
+    named = {path: path.removesuffix(".*").rpartition(".")[2] for path in EXAMPLES if not path.endswith("*")}
+    assert [path for path, name in named.items() if not EXAMPLES[path].startswith(f"{name}:")] == []
+
+
+def test_what_is_misspelt_is_suggested() -> None:
+    ((_, _, _, fix),) = problems(edited(("equal: exact", "hartbeat: 1h")))
+    assert fix == "Did you mean `heartbeat`?"
