@@ -1,4 +1,4 @@
-"""`quarantine list`, `count` and `export`: what they show, without Kafka, Spark or a JVM."""
+"""The commands of `quarantine`: what they show and decide, without Kafka, Spark or a JVM."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_program_gets_an_object_a_line_as_the_export_writes_it(world: Quaranti
     path = world.folder / "a.jsonl"
     result = run(world, "export", "visitors", "--to", str(path), "--batch", "2")
     assert result.stdout == f"1 records of visitors/1 are in {path}\n"
-    assert [json.loads(path.read_text())] == lines(world, "--batch", "2")
+    assert [json.loads(path.read_text()) | {"status": "open"}] == lines(world, "--batch", "2")
 
 
 def test_an_export_does_not_replace_a_file_without_force(world: Quarantined) -> None:
@@ -165,3 +165,58 @@ def test_before_anything_is_in_quarantine_nothing_is_shown(tmp_path: Path) -> No
     path = tmp_path / "a.jsonl"
     assert run(world, "export", "visitors", "--to", str(path)).exit_code == 0
     assert path.read_text() == ""
+
+
+def test_a_record_is_discarded_by_somebody_and_why_and_its_history_tells(world: Quarantined) -> None:
+    world.held.release()
+    because = ("--because", "a test of the producer", "--by", "ada")
+    result = run(world, "discard", "visitors", "--reason", "null_key", *because)
+    assert result.stdout == "1 records of visitors/1 are discarded.\n"
+    again = run(world, "discard", "visitors", *because)
+    assert again.stdout == "2 records of visitors/1 are discarded.\n"
+    assert run(world, "discard", "visitors", *because).stdout == "0 records of visitors/1 are discarded.\n"
+    shown = json.loads(run(world, "history", "visitors", "events/0/0", "--json").stdout)
+    assert [(event["what"], event["batch"], event["by"], event["reason"]) for event in shown] == [
+        ("quarantined", 1, None, "null_key"),
+        ("discarded", None, "ada", "a test of the producer"),
+    ]
+    assert shown[1]["at"] > 0
+    for_people = run(world, "history", "visitors", "events/0/0").stdout
+    assert "a test of the producer" in for_people
+    assert "was never in quarantine" in run(world, "history", "visitors", "events/0/99").stdout
+
+
+def test_the_status_is_listed_counted_and_left_out_of_an_export(world: Quarantined) -> None:
+    path = world.folder / "a.jsonl"
+    assert run(world, "export", "visitors", "--topic", "events", "--to", str(path)).exit_code == 0
+    world.held.release()
+    discarded = run(world, "discard", "visitors", "--from", str(path), "--because", "no use", "--json")
+    assert json.loads(discarded.stdout) == {"discarded": 2, "resolved_before": 0}
+    statuses = {record["offset"]: record["status"] for record in lines(world)}
+    assert statuses == {5: "open", 0: "discarded", 1: "discarded"}
+    counts = json.loads(run(world, "count", "visitors", "--by", "status", "--json").stdout)
+    assert [(count["status"], count["records"]) for count in counts] == [
+        ("open", 1),
+        ("replayed", 0),
+        ("discarded", 2),
+    ]
+    run(world, "export", "visitors", "--open", "--to", str(path), "--force")
+    assert [json.loads(line)["offset"] for line in path.read_text().splitlines()] == [5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("history", "visitors", "events/0"), "is no position"),
+        (("count", "visitors", "--by", "status", "--by", "reason"), "stands alone"),
+        (("discard", "visitors", "--from", "{file}", "--topic", "a", "--because", "b"), "says itself"),
+        (("replay", "visitors", "--set", "n = 1"), "is no edit"),
+        (("replay", "visitors", "--generation", "7"), "is of generation 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(world: Quarantined, arguments: tuple[str, ...], why: str) -> None:
+    path = world.folder / "a.jsonl"
+    path.write_text("")
+    result = run(world, *(argument.format(file=path) for argument in arguments))
+    assert result.exit_code != 0
+    assert why in (str(result.exception) + result.output)

@@ -85,9 +85,9 @@ class Kernel:
         held, output = self.stage.reduce.held_type(taken), self.stage.reduce.output_type(taken)
         self.schema = core.input_schema(taken, held, output, _GIVEN)
 
-    def apply(self, batch: Batch) -> None:
+    def apply(self, batch: Batch, replay: bool = False) -> None:
         """One batch; what it raises is the kernel's."""
-        known = core.Batch({}, batch.clock, self.clock, dict(self.clocks), batch.cut)
+        known = core.Batch({}, batch.clock, self.clock, dict(self.clocks), batch.cut, replay=replay)
         self.decide(batch.records, known)
         clock = -1 if batch.clock is None else batch.clock
         self.clocks = {
@@ -100,7 +100,7 @@ class Kernel:
     def decide(self, records: Iterable[Record], batch: core.Batch) -> None:
         """One batch of which all but its stream times is given; by these, clocks do not count."""
         rows = [self._row(record) for record in sorted(records, key=_by_position)]
-        by_clock = batch if self.stage.clock == "run" else core.Batch()
+        by_clock = batch if self.stage.clock == "run" else core.Batch(replay=batch.replay)
         self._decide(rows, replace(by_clock, times=dict(self.times)))
 
     def drain(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.fault import Case, Fault
-from tests.faults.history import DOCTOR, MAINTAINED, Scene
+from tests.faults.history import DOCTOR, MAINTAINED, REPLAYED, Scene
 from tests.faults.outside import Outside
 from tests.faults.processes import Child, fork, in_child
 from tests.faults.server import KeptServer
@@ -15,7 +15,7 @@ from tests.faults.steps import LEASE_HELD, NOTHING_TO_DO, STEPS, Spark, Task
 
 RETRIES = 3
 _PERMANENT = 2
-_PERSON = {DOCTOR: ("gap", "plan", "drop", "status"), MAINTAINED: ("maintain",)}
+_PERSON = {DOCTOR: ("gap", "plan", "drop", "status"), MAINTAINED: ("maintain",), REPLAYED: ("discard",)}
 """What is done before the second batch, by history."""
 _MOST_RUNS = 12
 _MOST_TRIES = 200

@@ -38,6 +38,13 @@ ELSEWHERE = {
             ("ledger.known_names", "ledger.snapshots", "ledger.planned_specs", "ledger.open_lookups"), 1
         ),
     },
+    ("replayed", 2, "discard"): dict.fromkeys(
+        ("ledger.resolutions", "manifest.write", "ledger.add_resolution", "ledger.acquire"), 1
+    ),
+    ("replayed", 2, "plan"): dict.fromkeys(("ledger.resolutions", "manifest.write", "ledger.add_plan"), 1),
+    ("replayed", 2, "compute"): dict.fromkeys(("compute.read", "compute.files", "ledger.add_attempt"), 1),
+    ("replayed", 2, "commit"): {"ledger.commit": 1},
+    ("replayed", 2, "publish"): {"publish.commit": 1, "ledger.add_publication": 1},
     ("doctor", 2, "status"): {"ledger.lease_holder": 1, "ledger.streams": 1},
 }
 """What the plain history does not meet: (history, batch, step) -> failpoint -> how often."""

@@ -6,19 +6,22 @@ source topic; what a run writes is its own.
 There are other histories: `rich` has a lookup, a suite by which rows are refused, and a SQL table that is
 upserted; in `doctor` retention takes records before they are read, and a plan is dropped; `single` has one
 batch and one stage; in `maintained` the first batch's state is folded, given up and removed before the
-second: nothing that is seen may differ from the plain one. The `connected` ones are the plain, the rich and
-the single one, computed in a session of a Spark Connect server: again, nothing that is seen may differ.
+second: nothing that is seen may differ from the plain one; in `replayed` one of two records in quarantine is
+discarded, and the second batch replays the other one, corrected. The `connected` ones are the plain, the rich
+and the single one, computed in a session of a Spark Connect server: again, nothing that is seen may differ.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import pyarrow as pa
 
 from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
@@ -28,7 +31,7 @@ from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.demo.topics import committed_records
 
 NOW_MS = 1_700_000_000_000
-RICH, DOCTOR, SINGLE, MAINTAINED = "rich", "doctor", "single", "maintained"
+RICH, DOCTOR, SINGLE, MAINTAINED, REPLAYED = "rich", "doctor", "single", "maintained", "replayed"
 BATCHES = 3
 """The last one is the drain."""
 CONNECTED, CONNECTED_RICH, CONNECTED_SINGLE = "connected", "connected_rich", "connected_single"
@@ -101,7 +104,7 @@ class Scene:
                 name=self.name,
                 source=self.source,
                 levels=self.levels,
-                most=13 if self.stages == ("level", "bundle") else 1000,
+                most=1000 if self.history in (SINGLE, REPLAYED) else 13,
                 bundle=BUNDLE if "bundle" in self.stages else "",
                 region=", region: region" if self.history == RICH else "",
                 mode="upsert" if self.history == RICH else "append",
@@ -130,7 +133,24 @@ class Scene:
 
     def trigger(self, run_id: str, batch: int) -> protocol.Trigger:
         """What starts the run that is to make a batch: always at one instant, so that time is no input."""
-        return protocol.Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
+        trigger = protocol.Trigger(run_id, NOW_MS, NOW_MS, now_ms=NOW_MS, drain=batch == BATCHES)
+        if self.history == REPLAYED and batch == 2:
+            request = protocol.ResolutionRequest(lambda: map(corrected, self.opened()), "somebody")
+            return replace(trigger, replay=request)
+        return trigger
+
+    def discard(self) -> None:
+        """Nobody will use what the first partition has in quarantine."""
+        app = App.from_environment({**os.environ, **self.environment})
+        stream = stream_of(app.pipeline(self.name))
+        request = protocol.ResolutionRequest(lambda: self.opened(0), "somebody", "of no use")
+        protocol.discard_records(app, stream, request)
+
+    def opened(self, *partitions: int) -> Iterator[pa.Table]:
+        """What nobody has decided of yet."""
+        app = App.from_environment({**os.environ, **self.environment})
+        where = inspect.QuarantineFilter(partitions=partitions)
+        return inspect.iter_open(app, stream_of(app.pipeline(self.name)), where)
 
     def create(self) -> None:
         """The output topic, and what else this history needs."""
@@ -138,7 +158,6 @@ class Scene:
         if self.history == DOCTOR:
             send_input(self.servers, self.source)
         if self.history == RICH:
-            import pyarrow as pa
             from deltalake import write_deltalake
 
             write_deltalake(self.folder / "shops", pa.table({"shop": ["north"], "region": ["hills"]}))
@@ -180,6 +199,10 @@ class Scene:
                 stage: inspect.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages
             },
             "quarantine": inspect.read_quarantine(app, stream).to_pylist(),
+            "resolutions": [
+                (made.number, made.seq, made.first_batch, made.manifest.file_rows, made.reason)
+                for made in app.ledger.resolutions(stream)
+            ],
             "head": (head.seq, head.offsets, sorted(head.topic_ids)),
             "batches": [seq for seq, _ in app.ledger.committed(stream)],
             "counts": {seq: app.ledger.attempt(stream, seq).counts for seq in seqs},
@@ -192,6 +215,13 @@ class Scene:
         from deltalake import DeltaTable
 
         return sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=repr)  # a table has no order
+
+
+def corrected(rows: pa.Table) -> pa.Table:
+    """Records of a quarantine with a value in place of what nobody can read."""
+    values = [(key[:-1] + b',"quantity":9}') for key in rows["key"].to_pylist()]
+    place = rows.schema.get_field_index("value")
+    return rows.set_column(place, rows.schema.field(place), pa.array(values, pa.binary()))
 
 
 def create_topics(servers: str, *names: str) -> None:

@@ -91,6 +91,9 @@ class Task:
     def _run(self, spark: Spark) -> int:
         if self.names[0] == "maintain":
             return self._maintain()
+        if self.names[0] == "discard":
+            self.scene.discard()
+            return 0
         if self.names[0] in COMMANDS:
             return self._command(*COMMANDS[self.names[0]])
         app = App.from_environment()

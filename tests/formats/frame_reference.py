@@ -47,6 +47,7 @@ def rows(
                 "value": value,
                 "headers": header_list(records.headers[at]),
                 "reason": reason,
+                "part": part if layout.explode and reason != "malformed" else None,
             }
             yield {
                 "__topic": records.topic,

@@ -244,6 +244,7 @@ def test_an_exported_line_says_how_its_bytes_are_written_and_has_headers_in_orde
         "topic": "events",
         "partition": 0,
         "offset": 7,
+        "part": None,
         "timestamp": 7000,
         "reason": "malformed",
         "detail": "Expected `int`, got `str` - at `$.id`",

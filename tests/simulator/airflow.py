@@ -179,6 +179,14 @@ class Airflow:
         """Somebody calls `tidegate doctor --drop-plan`."""
         self._doctor("drop_plan", doctor._drop_plan, patience=4)
 
+    def discard(self, request: protocol.ResolutionRequest) -> None:
+        """Somebody calls `tidegate quarantine discard`."""
+
+        def call(_: str) -> None:
+            protocol.discard_records(self.places.app(), self.places.stream, request)
+
+        self._doctor("discard", call, patience=6)
+
     def accept_gap(self) -> None:
         """Somebody calls `tidegate doctor --accept-gap`."""
         self._doctor("accept_gap", doctor._accept_gap, patience=4)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulator import clients, grammar, outputs, sinks
+from tests.simulator import clients, grammar, outputs, replays, sinks
 from tests.simulator.broker import Broker
 from tests.simulator.compute import Lake, compute, outbox_of
 from tests.simulator.ledger import SimLeased, SimLedger, Store
@@ -187,6 +187,9 @@ REPLACED: dict[str, Any] = {
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *told: grammar.read_compiled(*told),
     "tidegate.protocol.compute.check_tables": lambda *_: None,
+    "tidegate.protocol.discard.uuid4": _attempt_id,
+    "tidegate.protocol.discard.written_resolution": replays.written_resolution,
+    "tidegate.protocol.replay.written_resolution": replays.written_resolution,
     "tidegate.protocol.edits.incompatible_changes": lambda *told: grammar.changed(*told),
     "tidegate.protocol.plan.compile_pipeline": grammar.compiled,
     "tidegate.app.lease.threading": _THREADING,

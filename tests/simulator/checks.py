@@ -13,6 +13,7 @@ from tests.simulator.app import Places
 from tests.simulator.broker import Log, Record
 from tests.simulator.compute import INPUT, Emission, State, decide, read
 from tests.simulator.ledger import SimLedger, Tables
+from tests.simulator.replays import Model
 from tests.simulator.sinks import Table
 from tests.simulator.world import Violation
 from tidegate.broker.config import PROGRESS_TOPIC
@@ -48,6 +49,8 @@ class Watch:
     """The clock of the run of this id."""
     backfills: set[str] = field(default_factory=set)
     """The ids of a backfill's runs."""
+    replays: set[str] = field(default_factory=set)
+    """The ids of runs that replay: they apply no clock."""
     skipped: dict[tuple[str, int, int], int] = field(default_factory=dict)
     logs: dict[int, list[Log]] = field(default_factory=dict)
     """Seq -> the input's logs when the batch was planned."""
@@ -105,7 +108,7 @@ class Watch:
         require(done is None or done.seq > self.seq, f"{run.run_id} had a batch, and came to {run} then")
         if run.seq is not None:
             self.runs[run.run_id] = run.seq
-        elif self.seq:
+        elif self.seq and run.run_id not in self.replays:
             self._apply_without_batch(run.run_id, clocks or {})
 
     def _drop_plan(self) -> None:
@@ -193,7 +196,8 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
     _check_logs(places, plans, watch.logs, halted)
     _check_ranges(places, plans, watch.skipped, halted)
     expected = _expected(watch, plans)
-    _check_state(watch, tables, plans, expected.state)
+    _check_state(watch, tables, expected)
+    _check_quarantine(watch, tables, plans, expected.model, halted)
     for sink in planned_pipeline(plans[-1]).sinks:
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
@@ -218,6 +222,7 @@ class Expected:
     state: State = field(default_factory=dict)
     emissions: list[dict[str, list[Emission]]] = field(default_factory=list)
     last_stage: str = ""
+    model: Model = field(default_factory=Model)
 
 
 def _expected(watch: Watch, plans: list[Plan]) -> Expected:
@@ -231,7 +236,9 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
             for at, clock in plan.clocks.items()
             if at not in plan.cut_partitions
         }
-        decided = decide(plan, read(watch.logs[plan.seq], plan, settled=True), expected.state)
+        came_in = list(watch.places.lake.came_in(watch.logs[plan.seq], plan, settled=True))
+        decided = decide(plan, came_in, expected.state)
+        expected.model.apply(plan.seq, came_in, decided.unusable)
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
     return expected
@@ -255,7 +262,7 @@ def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, list[Log]]
 
     A drained batch reads nothing, so it does not matter to it.
     """
-    plans = [plan for plan in plans if not plan.drain]
+    plans = [plan for plan in plans if not plan.drain and plan.replay is None]
     newest = logs[plans[-1].seq]
     for plan in plans:
         require(_is_there(plan, logs[plan.seq], newest), f"batch {plan.seq} is of another log than the last")
@@ -284,7 +291,8 @@ def _check_ranges(
     cut: frozenset[tuple[str, int]] = frozenset()
     for plan in plans:
         require(
-            not plan.drain or plan.cut_partitions == cut, f"batch {plan.seq} reads nothing, and is at an end"
+            not (plan.drain or plan.replay) or plan.cut_partitions == cut,
+            f"batch {plan.seq} reads nothing, and is at an end",
         )
         cut = plan.cut_partitions
         for each in plan.ranges:
@@ -298,18 +306,38 @@ def _check_ranges(
         require(end == places.broker.log(partition).end, f"{partition} is read up to {end} only")
 
 
-def _check_state(watch: Watch, tables: Tables, plans: list[Plan], expected: State) -> None:
+def _check_state(watch: Watch, tables: Tables, expected: Expected) -> None:
     known = SimLedger(watch.places.store).state_manifests(watch.places.stream)
     found = watch.places.lake.state_of([each.name for each in known])
-    require(found == expected, f"the state is {found}, not {expected}")
+    require(found == expected.state, f"the state is {found}, not {expected.state}")
     changelogs = watch.places.lake.state_of([tables.commits[seq].name for seq in sorted(tables.commits)])
-    require(changelogs == expected, f"the state by all changelogs is {changelogs}, not {expected}")
-    records: Counter[str] = Counter()
-    for plan in plans:
-        whole = read(watch.logs[plan.seq], plan, settled=True)
-        records.update(record.key.decode() for *_, record in whole)
-    counted = {key: count for key, (_, count, _) in found.items()}
-    require(counted == dict(records), f"the state counts {counted}, the input has {dict(records)}")
+    is_same = changelogs == expected.state
+    require(is_same, f"the state by all changelogs is {changelogs}, not {expected.state}")
+    counted, used = sum(count for _, count, _ in found.values()), expected.model.used.total()
+    require(counted == used, f"the state counts {counted} records, and {used} were used")
+
+
+def _check_quarantine(watch: Watch, tables: Tables, plans: list[Plan], model: Model, halted: bool) -> None:
+    """Each record that came in was used once, or discarded; the ledger knows of each decision."""
+    lake = watch.places.lake
+    replays = {plan.seq: plan.replay for plan in plans if plan.replay is not None}
+    for plan_replay in replays.values():
+        model.resolve(lake.resolved[plan_replay.name], by_replay=True)
+    noted = {made.seq: made.manifest for made in tables.resolutions.values() if made.seq is not None}
+    require(noted == replays, f"the ledger knows of the replays {noted}, committed are {replays}")
+    for made in tables.resolutions.values():
+        if made.seq is None:
+            model.resolve(lake.resolved[made.manifest.name], by_replay=False)
+    records = {
+        came_in[:3]
+        for plan in plans
+        if plan.replay is None
+        for came_in in read(watch.logs[plan.seq], plan, settled=True)
+    }
+    wrong = model.wrong(records, is_over=not halted)
+    require(not wrong, wrong)
+    watch.places.world.counts["records replayed"] += len(replays) > 0
+    watch.places.world.counts["records discarded"] += len(model.discarded) > 0
 
 
 def _check_topic(places: Places, topic: str, batches: list[list[Emission]]) -> None:

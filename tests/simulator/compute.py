@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tests.simulator import grammar
 from tests.simulator.broker import Broker, Log, Record
+from tests.simulator.replays import Unusable, is_bad, replayed
 from tests.simulator.world import Violation, World
 from tidegate import core
 from tidegate.engine.batch import Before, Computed
@@ -51,10 +52,11 @@ class Emission(NamedTuple):
 
 @dataclass
 class Decided:
-    """What a batch comes to: state rows, and emissions by stage in the outbox's order."""
+    """What a batch comes to: state rows, emissions by stage in the outbox's order, and what it cannot use."""
 
     state: State
     emissions: dict[str, list[Emission]]
+    unusable: list[Read] = field(default_factory=list)
 
 
 def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
@@ -75,7 +77,11 @@ def drain(plan: Plan, before: State) -> Decided:
 def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     state: State = {}
     emissions: dict[str, list[Emission]] = {FIRST: [], SECOND: []}
+    unusable = []
     for topic, partition, offset, record in records:
+        if is_bad(record):
+            unusable.append((topic, partition, offset, record))
+            continue
         key, value = record.key.decode(), (record.value or b"").decode()
         last, count, changes = state.get(key) or before.get(key, (None, 0, 0))
         changed = value != last
@@ -90,7 +96,7 @@ def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
             emissions[SECOND].append(emission)
     for each in emissions.values():
         each.sort(key=lambda emission: emission.key)  # stable: a key's own stay in order
-    return Decided(state, emissions)
+    return Decided(state, emissions, unusable)
 
 
 def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
@@ -115,6 +121,14 @@ class Lake:
     outbox: dict[tuple[str, str], list[Emission]] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
+    unusable: dict[str, list[Unusable]] = field(default_factory=dict)
+    resolved: dict[str, list[Unusable]] = field(default_factory=dict)
+
+    def came_in(self, logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
+        """A batch's input: of the input's logs, or what was in quarantine."""
+        if plan.replay is None:
+            return read(logs, plan, settled)
+        return replayed(self.resolved[plan.replay.name])
 
     def write_manifest(self, manifest: Manifest) -> ManifestRef:
         """As `App.write_manifest`."""
@@ -149,7 +163,7 @@ def compute(
 
     def job() -> Decided:
         lake.plans[attempt] = plan
-        return decide(plan, read(broker.topics[INPUT], plan), lake.state_of(names))
+        return decide(plan, lake.came_in(broker.topics[INPUT], plan), lake.state_of(names))
 
     grammar.require_conditions(pipeline)
     world.sleep(_START_SECONDS)
@@ -157,7 +171,10 @@ def compute(
     rows = list(decided.state.items())
     for some in (rows[:1], rows[1:]):
         world.effect("spark.write", lambda some=some: lake.state.setdefault(attempt, []).extend(some))
-    counts = {"": core.Counts(read=plan.span)}
+    if decided.unusable:
+        put = [Unusable(plan.seq, unusable) for unusable in decided.unusable]
+        world.effect("spark.write", lambda: lake.unusable.setdefault(attempt, put))
+    counts = {"": core.Counts(read=plan.most_records, quarantined=len(decided.unusable))}
     for stage in pipeline.stages:
         emitted = decided.emissions[stage.name]
         for part in (emitted[:1], emitted[1:]):

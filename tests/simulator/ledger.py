@@ -27,6 +27,7 @@ from tidegate.ledger import (
     Plan,
     PlannedSpec,
     Promotion,
+    Resolution,
     Run,
     Snapshot,
     Stream,
@@ -75,6 +76,7 @@ class Tables:
     sinks: dict[str, str] = field(default_factory=dict)
     metrics: dict[tuple[int, str, str], float] = field(default_factory=dict)
     sink_heads: dict[str, int] = field(default_factory=dict)
+    resolutions: dict[int, Resolution] = field(default_factory=dict)
 
 
 class Checks:
@@ -94,6 +96,7 @@ class Checks:
     epochs_at_promotion = True
     seq_at_promotion = True
     number_at_promotion = True
+    plan_takes_its_resolution_along = True
 
 
 @dataclass
@@ -204,6 +207,12 @@ class SimReader:
             return [(seq, commits[seq]) for seq in sorted(commits) if seq > after]
 
         return self._read("committed", act)
+
+    def resolutions(self, stream: Stream) -> list[Resolution]:
+        def act() -> list[Resolution]:
+            return [made for _, made in sorted(self._store.streams[stream].resolutions.items())]
+
+        return self._read("resolutions", act)
 
     def state_manifests(self, stream: Stream, up_to: int | None = None) -> list[ManifestRef]:
         def act() -> list[ManifestRef]:
@@ -438,17 +447,27 @@ class SimLeased(SimReader):
 
         self._store.write("ledger.release", act)
 
-    def add_plan(self, plan: Plan) -> None:
+    def add_plan(self, plan: Plan, resolution: Resolution | None = None) -> None:
         def act(tables: Tables) -> None:
-            if plan.run_id in tables.runs:
+            taken = resolution is not None and resolution.number in tables.resolutions
+            if plan.run_id in tables.runs or taken:
                 raise self._lost()
             if not self._store.checks.one_plan_per_batch:
                 tables.plans.pop(plan.seq, None)
             self._insert(tables.plans, plan.seq, plan)
             tables.planned_at[plan.seq] = self._store.now()
             tables.runs[plan.run_id] = Run(plan.run_id, plan.seq)
+            if resolution is not None:
+                self._resolve(tables, resolution)
 
         self._fenced("add_plan", act, plan)
+
+    def add_resolution(self, resolution: Resolution) -> None:
+        self._fenced("add_resolution", lambda tables: self._resolve(tables, resolution))
+
+    def _resolve(self, tables: Tables, resolution: Resolution) -> None:
+        decided = replace(resolution, decided_at=self._store.now())
+        self._insert(tables.resolutions, resolution.number, decided)
 
     def add_run(self, run: Run, clocks: Clocks | None = None) -> None:
         def act(tables: Tables) -> None:
@@ -559,6 +578,9 @@ class SimLeased(SimReader):
                     del table[key]  # type: ignore[attr-defined]
             tables.runs = {name: run for name, run in tables.runs.items() if run.seq != seq}
             tables.failures.pop(seq, None)
+            if self._store.checks.plan_takes_its_resolution_along:
+                made = tables.resolutions.items()
+                tables.resolutions = {number: each for number, each in made if each.seq != seq}
             return seq if tables.plans.pop(seq, None) else None
 
         return self._fenced("drop_plan", act)

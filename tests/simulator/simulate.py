@@ -14,6 +14,7 @@ from tests.simulator.app import Places, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import Watch, check_end
 from tests.simulator.compute import INPUT
+from tests.simulator.replays import ALL, SOME, request
 from tests.simulator.world import Event, Violation, World
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.ledger import Attempt, Plan
@@ -86,6 +87,8 @@ class Scenario:
         self._upgrades = random.Random(f"upgrade {world.seed}")
         text = self.dice.choice(PIPELINES)
         self._tasks = random.Random(f"tasks {world.seed}")  # likewise
+        self._resolving = random.Random(f"resolutions {world.seed}")  # likewise
+        self._has_bad_records = self._resolving.random() < 0.3
         self._covers = self._tasks.random() < 0.25
         if self._covers and self._tasks.random() < 0.8:
             text = _LITTLE
@@ -151,6 +154,8 @@ class Scenario:
 
     def _record(self, name: str, partition: int) -> Record:
         value = self.dice.choice((name, "same")).encode()
+        if self._has_bad_records and self._resolving.random() < 0.3:
+            value = f"bad {name}".encode()
         before = HORIZON_SECONDS if name.startswith("-") else 5
         timestamp = round((self.world.now + self.dice.uniform(-before, 5)) * 1000)
         return Record(f"{self.dice.choice(_KEYS)}{partition}".encode(), value, timestamp)
@@ -193,6 +198,10 @@ class Scenario:
             self._lane("backfill", dice.randint(1, 2))
         if dice.random() < 0.4:
             self._lane("cli", 1)
+        if self._has_bad_records:
+            self._lane("replay", self._resolving.randint(1, 3))
+            for _ in range(self._resolving.choice((0, 1, 2))):
+                self.world.at(self._some_time(), self._discard)
 
     def _backfill(self, runs: int) -> None:
         """All of its runs are active at once; what they are to read is there already. Where none of them asks
@@ -224,7 +233,7 @@ class Scenario:
             self._keep_alive(delay)
 
         trigger = self._trigger(f"{lane}-{number}", lane)
-        self._run(trigger, then, is_cli=lane == "cli").start()
+        self._run(trigger, then, is_cli=lane in ("cli", "replay")).start()
 
     def _run(self, trigger: Trigger, then: Callable[[Run], None], is_cli: bool = False) -> Run:
         """Of Airflow, with five tasks or one; or of the command line, which makes one batch."""
@@ -245,6 +254,10 @@ class Scenario:
         now_ms = round(self.world.now * 1000)
         if lane == "cli":
             return Trigger(run_id, now_ms, None, now_ms)
+        if lane == "replay":
+            self.watch.replays.add(run_id)
+            how_many = self._resolving.choice((ALL, SOME))
+            return Trigger(run_id, now_ms, None, now_ms, replay=request(how_many))
         end_ms = now_ms - (self.dice.randint(0, 60_000) if lane == "backfill" else 0)
         drain = lane == "scheduled" and self.dice.random() < 0.1
         self.world.counts["drained"] += drain
@@ -326,10 +339,14 @@ class Scenario:
             log.start = self.dice.randint(read, log.stable_end)
             self.world.counts["retention passed the head"] += log.start > read
 
+    def _discard(self) -> None:
+        """Somebody decides that some of what cannot be used never will be."""
+        self.airflow.discard(request(SOME))
+
     def _clear_any(self) -> None:
         if self.airflow.runs:
             run_id = self.dice.choice(sorted(self.airflow.runs))
-            if run_id.startswith("cli"):
+            if run_id.startswith(("cli", "replay")):
                 return
             # whatever the ledger remembers of it: that must not be less
             is_noted = (
@@ -361,14 +378,20 @@ class Scenario:
         is_planned = bool(set(tables.plans) - set(tables.commits))
         self._finals = getattr(self, "_finals", 0) + 1
         now_ms = round(self.world.now * 1000)
-        trigger = Trigger(f"final-{self._finals}", now_ms, None, now_ms)
+        is_replay = self._has_bad_records and self._finals % 2 == 0
+        replay = request(ALL) if is_replay else None
+        trigger = Trigger(f"final-{self._finals}", now_ms, None, now_ms, replay=replay)
+        if is_replay:
+            self.watch.replays.add(trigger.run_id)
         Run(self.airflow, trigger, ended.append, whole=True, patient=True).start()
         self.world.run()
         if self._finals > 40:
             raise Violation("the end does not come")
         # with a plan open it may be that one's log which is another, and not the head's
         self._halted = not is_planned and all(run.is_of_another_log for run in ended)
-        return self._halted or all(run.nothing_to_do for run in ended)
+        is_idle = all(run.nothing_to_do for run in ended)
+        was_idle, self._idle = getattr(self, "_idle", not self._has_bad_records), is_idle
+        return self._halted or (is_idle and was_idle)
 
 
 def simulate(seed: int) -> Result:

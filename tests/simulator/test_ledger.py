@@ -20,6 +20,7 @@ from tidegate.ledger import (
     OffsetRange,
     Plan,
     Promotion,
+    Resolution,
     Run,
     Snapshot,
     Stream,
@@ -46,6 +47,7 @@ class Both:
     leases: list[tuple[Any, Any]] = field(default_factory=list)
     attempted: set[tuple[int, int]] = field(default_factory=set)
     leases_beside: list[tuple[Any, Any]] = field(default_factory=list)
+    resolving: random.Random = field(default_factory=lambda: random.Random(1))
 
     @property
     def beside(self) -> Stream:
@@ -73,6 +75,9 @@ class Both:
             lease = self.dice.choice(self.leases[-3:])
             self.same(self._write(lease), of=lease)
         self.same(self._read())
+        if self.leases and self.resolving.random() < 0.05:  # dice of its own: the rest is as it was
+            discarded = self._resolution(None)
+            self.same(lambda held: held.add_resolution(discarded), of=self.leases[-1])
 
     def _acquire(self) -> None:
         holder = self.dice.choice(HOLDERS)
@@ -152,11 +157,17 @@ class Both:
         dice_run, passed = f"r{dice.randint(1, 6)}", dice.random() < 0.7
         clocks = {("t", 0): seq, ("u", seq % 2): 100} if dice.random() < 0.5 else None
         plan = self._plan(seq)
-        likely = [lambda held: held.add_plan(plan), lambda held: held.commit(plan, attempt)]
+        replayed = self._resolution(seq) if self.resolving.random() < 0.3 else None
+        likely = [lambda held: held.add_plan(plan, replayed), lambda held: held.commit(plan, attempt)]
         likely += [published] if dice.random() < 0.5 else []
         if (lease[0].lease.epoch, seq) not in self.attempted:  # of one epoch's own tries, none is the newest
             likely.append(self._add_attempt(lease, attempt))
         return dice.choice(likely if dice.random() < 0.6 else writes)
+
+    def _resolution(self, seq: int | None) -> Resolution:
+        number = max((made.number for made in self.sim.resolutions(self.stream)), default=0) + 1
+        by = ("ada", f"why {number}")
+        return Resolution(self.stream, number, seq, manifest_ref(f"resolution{number}"), 1, 2, *by)
 
     def _add_attempt(self, lease: tuple[Any, Any], attempt: Attempt) -> Callable[[Any], Any]:
         def add(held: Any) -> None:
@@ -217,6 +228,7 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.sink_identity(stream, f"sink{seq % 2}"),
         lambda ledger: ledger.metrics(stream, seq),
         lambda ledger: stream in ledger.streams(),
+        lambda ledger: [(made, made.manifest) for made in ledger.resolutions(stream)],
         lambda ledger: ledger.newest_publication(stream),
         lambda ledger: (ledger.charge(stream.pipeline), ledger.is_dropped(stream), ledger.origin(stream)),
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sampling import sampled
-from tests.simulator import planted_cover, planted_publisher, planted_steps, planted_worlds
+from tests.simulator import planted_cover, planted_publisher, planted_replays, planted_steps, planted_worlds
 from tests.simulator.app import simulated
 from tests.simulator.many import Sum, simulate_many
 from tests.simulator.planted import PLANTED
@@ -45,6 +45,8 @@ PER_TEN_THOUSAND = {
     "topic recreated": 200,
     "log truncated": 200,
     "runs of several batches": 700,
+    "records replayed": 1000,
+    "records discarded": 150,
     "grammar stricter": 1000,
     "grammar stricter after a plan": 750,
 }
@@ -52,6 +54,7 @@ PER_TEN_THOUSAND = {
 FEW_SEEDS = range(100)
 SELDOM_SEEN = (
     "a_dropped_plan_is_worked_on",
+    "a_replay_is_noted_after_its_plan",
     "a_run_goes_together_with_its_batch",
     "a_later_batch_in_the_progress_is_overlooked",
     "ends_lie_beyond_the_last_stable_offset",
@@ -63,6 +66,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 assert planted_cover
 assert planted_publisher
+assert planted_replays
 assert planted_steps
 assert planted_worlds
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.engine.batch import Before, Computed
+    from tidegate.engine.source import RecordSource
 
 OpenSession: TypeAlias = "Callable[[int], SparkSession]"
 """How to come to a Spark session, for a batch of so many records."""
@@ -102,16 +103,28 @@ class App:
         context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.log, self.outbox)
         return open_sinks(pipeline, context)
 
+    def records(self, plan: Plan, pipeline: Pipeline) -> RecordSource:
+        """What a batch reads: its ranges of Kafka's topics, or the records in quarantine that it replays.
+
+        Raises SettingsInvalid, LakeDamaged, LakeUnavailable.
+        """
+        from tidegate.engine.replayed import ReplaySource
+        from tidegate.engine.source import KafkaSource
+
+        if plan.replay is None:
+            return KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)
+        files = self.manifest(plan.stream, plan.replay).of("quarantine")
+        return ReplaySource(self.lake(plan.stream).store, files, plan.seq)
+
     def compute(self, plan: Plan, before: Before, attempt: str, open_session: OpenSession) -> Computed:
         """Compute a batch in Spark, and write its files under the attempt's name."""
         from tidegate.engine.batch import compute_batch  # late: only this needs Spark
-        from tidegate.engine.source import KafkaSource
 
         pipeline = planned_pipeline(plan)
-        records = KafkaSource(self.settings.kafka(pipeline.source.connection), plan.ranges)
+        records = self.records(plan, pipeline)
         require_trusted(python_functions(pipeline))
         with failpoint("compute.session"):
-            session = open_session(plan.span)
+            session = open_session(plan.most_records)
         return compute_batch(session, plan, pipeline, records, self.lake(plan.stream), before, attempt)
 
     def session_name(self, stream: Stream) -> str:

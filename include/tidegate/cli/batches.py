@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -28,7 +27,7 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
     loaded = app.pipeline(pipeline)
     head = app.ledger.head(stream_of(loaded))
     waiting = app.ledger.open_plan(head.stream)
-    next_plan = waiting or protocol.draft(app, loaded, head, _trigger("dry run", None, until))
+    next_plan = waiting or protocol.draft(app, loaded, head, trigger_now("dry run", None, until))
     rows = [
         {
             "topic": each.topic,
@@ -78,8 +77,8 @@ def run(
     """Run one batch of PIPELINE, all five steps, without Airflow. `quality`: what evaluates its suite."""
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
-    trigger = _trigger(run_id or f"cli__{uuid4().hex[:12]}", clock, until)
-    outcome, report = _run(app, loaded, trigger, quality, quiet=as_json)
+    trigger = trigger_now(run_id or f"cli__{uuid4().hex[:12]}", clock, until)
+    outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
     if as_json:
         print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
     elif report is None:
@@ -93,9 +92,9 @@ def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
     while True:
-        trigger = replace(_trigger(f"drain__{uuid4().hex[:12]}", clock, None), drain=True)
+        trigger = trigger_now(f"drain__{uuid4().hex[:12]}", clock, None, drain=True)
         with CheckBeside() as quality:
-            outcome, report = _run(app, loaded, trigger, quality, quiet=as_json)
+            outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
         if report is None or report.plan.drain:
             break  # else it was a batch that had been planned before, which goes first
     emissions = int(report.counts.get("emitted", 0)) if report else 0
@@ -108,7 +107,7 @@ def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
         out.print(f"{emissions} emissions went out in batch {report.plan.seq} of {report.plan.stream}.")
 
 
-def _run(
+def run_trigger(
     app: App, pipeline: Pipeline, trigger: protocol.Trigger, quality: CheckBeside, quiet: bool
 ) -> tuple[protocol.Outcome, inspect.BatchReport | None]:
     """One batch, and how it went if there was one."""
@@ -171,8 +170,16 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
     return rows + [{"": f"seconds, {step}", "value": f"{each:.2f}"} for step, each in seconds.items()]
 
 
-def _trigger(run_id: str, clock: datetime | None, until: datetime | None) -> protocol.Trigger:
+def trigger_now(
+    run_id: str,
+    clock: datetime | None,
+    until: datetime | None,
+    drain: bool = False,
+    replay: protocol.ResolutionRequest | None = None,
+) -> protocol.Trigger:
+    """The trigger of a batch that somebody starts by hand."""
     # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
     now_ms = time.time_ns() // 1_000_000
     clock_ms = epoch_ms(clock) if clock else now_ms
-    return protocol.Trigger(run_id, clock_ms, epoch_ms(until) if until else None, now_ms)
+    until_ms = epoch_ms(until) if until else None
+    return protocol.Trigger(run_id, clock_ms, until_ms, now_ms, drain, replay=replay)

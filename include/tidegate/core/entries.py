@@ -22,14 +22,20 @@ class Entries:
     """
 
     def __init__(
-        self, stage: Stage, columns: Columns, values: Values, timers: Timers, buffer: Buffer | None
+        self,
+        stage: Stage,
+        columns: Columns,
+        values: Values,
+        timers: Timers,
+        buffer: Buffer | None,
+        is_replay: bool = False,
     ) -> None:
         self._stage = stage
         self._columns = columns
         self._values = values
         self._timers = timers
         self._buffer = buffer
-        self._fences = Fences(stage.deduplicate, columns)
+        self._fences = Fences(stage.deduplicate, columns, is_replay)
         self._by_root = stage.deduplicate == "root"
         self._keys: dict[str, dict[Span | None, Entry]] = {}
         self._key: str | None = None
@@ -122,6 +128,7 @@ class Entries:
         """A merged session has had what those had that it is made of."""
         if not self._by_root:
             merged.fence = max((entry.fence for entry in joined if entry.fence is not None), default=None)
+        merged.fence_row = max((e.fence_row for e in joined if e.fence_row is not None), default=None)
 
     def touch(self, entry: Entry) -> None:
         """The entry has changed."""

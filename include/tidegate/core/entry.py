@@ -30,6 +30,7 @@ class Entry:
         "emitted",
         "emitted_timestamp",
         "fence",
+        "fence_row",
         "flushed_at",
         "group",
         "key",
@@ -68,6 +69,8 @@ class Entry:
         """The position at or before which records are repetitions; None: there is none."""
         self.group: Position | None = None
         """The record that set the fence: what was exploded from it is no repetition."""
+        self.fence_row: int | None = None
+        """The state row whose position it keeps, whatever row changes it; None: `row` has its position."""
         self.stored = False
         """Whether a state row tells of it."""
         self.stored_live = False
@@ -85,6 +88,11 @@ class Entry:
         """
         remembers = self.accumulator is not None or self.emitted is not None or self.flushed_at is not None
         return not self.removed and (remembers or bool(self.pending) or self.due != NEVER)
+
+    @property
+    def position_row(self) -> int:
+        """The row whose position its state row gets."""
+        return self.row if self.fence_row is None else self.fence_row
 
     def slots(self) -> list[Any]:
         """All that is known of it, for `reset`."""

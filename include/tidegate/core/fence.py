@@ -12,16 +12,19 @@ from tidegate.core.sources import repeats
 class Fences:
     """Where each entry stands, by the records' own positions (`offset`) or by where they came from (`root`).
 
-    By offset only an earlier batch can have had a record: within one, no offset comes twice.
+    By offset only an earlier batch can have had a record: within one, no offset comes twice. In a replay
+    nothing is a repetition, and entries stay where they stand (`core.stage.Batch`).
     """
 
-    def __init__(self, by: Literal["offset", "root", "none"], columns: Columns) -> None:
+    def __init__(self, by: Literal["offset", "root", "none"], columns: Columns, is_replay: bool) -> None:
         self._by = by
         self._columns = columns
+        self._is_replay = is_replay
 
     def restore(self, entry: Entry, row: int) -> None:
         """The entry stands at its state row."""
         entry.group = None  # what was exploded from one record was in one batch
+        entry.fence_row = row if self._is_replay and self._by == "root" else None
         if self._by == "offset":
             entry.fence = self._columns.position(row)
         elif self._by == "root":
@@ -35,6 +38,8 @@ class Fences:
     def repeats(self, entry: Entry, row: int) -> bool:
         """Whether the entry has had the record."""
         assert entry.fence is not None
+        if self._is_replay:
+            return False
         if self._by == "offset":
             later = self._columns.offset[row] > entry.fence[2]
             return not later and repeats(self._columns.position(row), entry.fence)

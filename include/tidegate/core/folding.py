@@ -48,7 +48,7 @@ class Folding:
         self._window = stage.window
         self._timers = Timers(stage.emit, stage.window)
         self._buffer = Buffer(stage.bound, self._values, counts) if stage.bound else None
-        self._entries = Entries(stage, self._columns, self._values, self._timers, self._buffer)
+        self._entries = Entries(stage, self._columns, self._values, self._timers, self._buffer, batch.replay)
         self._tally: dict[str, int] = defaultdict(int)
         latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
         # `latest` is one record's value; in a window it is made of all of the window's

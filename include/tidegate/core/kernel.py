@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +44,8 @@ def decide(
     Raises BufferFull, and where a record cannot be used and the stage stops for it, RecordFailed,
     UserFunctionFailed or ConditionFailed, with its position.
     """
+    if batch.replay and stage.deduplicate == "offset":
+        stage = replace(stage, deduplicate="none")
     counts = Counts()
     schema: pa.Schema | None = None
     quarantined: list[pa.RecordBatch] = []

@@ -102,7 +102,7 @@ class Outcome:
         start, end = entry.window or (None, None)
         self._states.append(
             _State(
-                row=entry.row,
+                row=entry.position_row,
                 window_start=start,
                 window_end=end,
                 timestamp=entry.timestamp,
@@ -123,7 +123,7 @@ class Outcome:
     def expire(self, entry: Entry) -> None:
         """Write that an entry has expired: a state row that is not live, without value and timer."""
         start, end = entry.window or (None, None)
-        self._states.append(_State(entry.row, start, end, entry.timestamp))
+        self._states.append(_State(entry.position_row, start, end, entry.timestamp))
 
     def trace(self, row: int, fate: str, at: int, description: str) -> None:
         """Note what became of a record; `description` is the JSON text of the column `told`."""

@@ -80,8 +80,9 @@ class Batch:
     `times`: stream time of each topic-partition at the end of the batch. Under `clock: run`, `clocks` is the
     largest clock that the batches before applied to a topic-partition, `floor` the same where `clocks` has
     nothing, and `clock` this batch's, which is applied to all topic-partitions but those of `cut`: there it
-    leaves records of its interval unread. `drain`: what is held back goes out. `trace`: also say what became
-    of each record.
+    leaves records of its interval unread. `drain`: what is held back goes out. `replay`: its records were in
+    quarantine, so that no batch has applied them, wherever they are in their partitions; what the records
+    after them repeat stays as it was. `trace`: also say what became of each record.
     """
 
     times: Mapping[Place, int] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class Batch:
     clocks: Mapping[Place, int] = field(default_factory=dict)
     cut: frozenset[Place] = frozenset()
     drain: bool = False
+    replay: bool = False
     trace: bool = False
 
     @cached_property

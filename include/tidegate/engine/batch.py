@@ -105,7 +105,7 @@ class Computation:
         self, spark: SparkSession, plan: Plan, pipeline: Pipeline, lake: Lake, before: Before
     ) -> None:
         pin_semantics(spark)
-        prepare(spark, plan.span)
+        prepare(spark, plan.most_records)
         self._spark = spark
         self._plan = plan
         self._pipeline = pipeline
@@ -113,7 +113,7 @@ class Computation:
         self._before = before
         self._passes = passes_of(pipeline)
         self._keeps_time = keeps_time(self._passes)
-        self._slots = Slots.of_batch(plan.span, cores_of(spark), _largest_state_bytes(before))
+        self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         self._key_types: dict[str, str | None] = {}
 
     def run(self, records: RecordSource, attempt: str) -> list[Report]:
@@ -245,7 +245,8 @@ class Computation:
     def _batch(self, pass_: KernelPass) -> core.Batch:
         """What the kernel has to know of the batch, but for the stream times, which reports bring."""
         plan = self._plan
-        batch = core.Batch(self._before.times.get(pass_.name, {}), drain=plan.drain)
+        times = self._before.times.get(pass_.name, {})
+        batch = core.Batch(times, drain=plan.drain, replay=plan.replay is not None)
         if pass_.logic.clock == "stream":
             return batch
         return replace(

@@ -13,6 +13,7 @@ from tidegate import core
 from tidegate.engine.canonical import KeyTypes, canonical_key, key_columns, to_json
 from tidegate.engine.rows import INPUT
 from tidegate.engine.shuffle import REPORT, SLOT
+from tidegate.formats import EMISSION
 
 NO_KEY = "null_key_column"
 """The reason of an emission one of whose key's columns is null."""
@@ -77,6 +78,7 @@ def _unkeyed(key: Column) -> list[Column]:
         to_json("value").cast("binary"),
         F.lit(None).cast("binary"),
         F.lit(NO_KEY),
+        F.lit(EMISSION),
     )
     return [
         F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),

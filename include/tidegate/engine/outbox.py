@@ -17,7 +17,7 @@ from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.keys import KeyColumns
 from tidegate.engine.payloads import MessageValues
 from tidegate.errors import RecordTooLarge
-from tidegate.formats import INPUT
+from tidegate.formats import EMISSION, INPUT
 from tidegate.formats.reasons import Reason
 from tidegate.lake.outbox import (
     KEY_COLUMNS,
@@ -139,6 +139,7 @@ def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArr
         json_texts(rows.column(VALUE)).cast(pa.binary()),
         pa.nulls(rows.num_rows, pa.binary()),
         reasons,
+        pa.repeat(pa.scalar(EMISSION, pa.int32()), rows.num_rows),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(INPUT))
 

@@ -132,6 +132,7 @@ def _input(frame: DataFrame, logic: core.Stage) -> Column:
         to_json(F.struct(*columns)).cast("binary"),
         F.lit(None).cast("binary"),
         F.lit(None).cast("string"),
+        F.lit(formats.EMISSION),
     )
     return F.coalesce(F.col("__input").cast(INPUT), emitted.cast(INPUT))
 

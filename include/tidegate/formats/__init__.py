@@ -9,9 +9,10 @@ from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
 from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
 from tidegate.formats.text import BytesDecoder, StringDecoder
-from tidegate.formats.whole import INPUT, unpack_headers
+from tidegate.formats.whole import EMISSION, INPUT, unpack_headers
 
 __all__ = [
+    "EMISSION",
     "INPUT",
     "SOURCE_HEADER",
     "BytesDecoder",

@@ -16,6 +16,7 @@ from tidegate.formats.explode import EMPTY, PART, explode
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
 from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
+from tidegate.formats.replayed import meant_rows, with_replayed_root
 from tidegate.formats.schemaful import schemaful_decoder
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
 from tidegate.formats.whole import INPUT, pack_headers
@@ -64,6 +65,10 @@ class FrameDecoder:
         """Rows in the order of the records: one batch, or where a column is exploded as many as it takes."""
         rows = self._read(records)
         for piece in self._exploded(rows, records.values):
+            if records.parts is not None:
+                record, part = piece.column("__record"), piece.column(PART)
+                whole = piece.column("__malformed").is_valid()
+                piece = piece.filter(meant_rows(records.parts, record, part, whole))
             yield self._judged(piece, records)
 
     def _read(self, records: Records) -> pa.RecordBatch:
@@ -137,12 +142,16 @@ class FrameDecoder:
             pa.repeat(pa.scalar(value, type_), rows.num_rows)
             for value, type_ in ((records.topic, pa.string()), (records.partition, pa.int32()))
         )
+        chain, offset = rows.column("__chain"), rows.column("__offset")
+        if records.replayed_from is not None:
+            chain = with_replayed_root(records.replayed_from, partition, offset, chain)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True)) | {
             "__topic": topic,
             "__partition": partition,
-            "__turn": rows.column("__offset"),
+            "__turn": offset,
+            "__chain": chain,
             "__key": key,
-            "__hash": _hashes(key, topic, partition, rows.column("__offset")),
+            "__hash": _hashes(key, topic, partition, offset),
             "__timestamp": timestamp,
             "__reason": reason,
             "__input": self._input(rows, records, reason),
@@ -213,9 +222,19 @@ class FrameDecoder:
             for source, field in zip((records.keys, records.values), INPUT, strict=False)
         ]
         headers = pa.array([pack_headers(records.headers[place]) for place in places], pa.binary())
-        inputs = pa.StructArray.from_arrays([*fields, headers, reason.filter(selected)], fields=list(INPUT))
+        parts = self._parts(rows, records).filter(selected)
+        columns = [*fields, headers, reason.filter(selected), parts]
+        inputs = pa.StructArray.from_arrays(columns, fields=list(INPUT))
         counted = np.cumsum(selected.to_numpy(zero_copy_only=False)) - 1
         return inputs.take(pc.if_else(selected, pa.array(counted), None))
+
+    def _parts(self, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
+        """Which part of its record each row is; null: all of it."""
+        if records.parts is not None:
+            return pa.array(records.parts, pa.int32()).take(rows.column("__record"))
+        if self._layout.explode is None:
+            return pa.nulls(rows.num_rows, pa.int32())
+        return pc.if_else(rows.column("__malformed").is_null(), rows.column(PART), None)
 
 
 def _decoder(layout: RecordLayout) -> Decoder:

@@ -17,7 +17,11 @@ SOURCE_HEADER = "tidegate-source"
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one topic-partition, in the order of their offsets. Timestamps are epoch ms."""
+    """Records of one topic-partition, in the order of their offsets. Timestamps are epoch ms.
+
+    `parts`, of records that were in quarantine: the place of the one element of the exploded list that is
+    meant; None: all. `replayed_from`: the topic that stands first in their chains; None: none does.
+    """
 
     topic: str
     partition: int
@@ -26,6 +30,8 @@ class Records:
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     headers: Sequence[Sequence[Header] | None]
+    parts: Sequence[int | None] | None = None
+    replayed_from: str | None = None
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,16 @@ INPUT = pa.struct(
         # packed: a list that is null in most rows makes Spark's look at an Arrow batch's size quadratic
         pa.field("headers", pa.binary()),
         pa.field("reason", pa.string()),
+        pa.field("part", pa.int32()),
     ]
 )
-"""A record whole, and why it cannot be used. Headers are packed (`pack_headers`); null: it has none."""
+"""A record whole, and why it cannot be used. Headers are packed (`pack_headers`); null: it has none. `part`:
+the place of the one element of the exploded list that cannot be used; null: none of the record can be;
+EMISSION: it is no record, but what a stage has emitted.
+"""
+
+EMISSION = -1
+"""In place of a part."""
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """Headers as quarantine keeps them."""

@@ -25,7 +25,18 @@ from tidegate.inspect.overview import (
 from tidegate.inspect.problems import failing, open_problems
 from tidegate.inspect.quarantine import QuarantineFilter, iter_quarantine
 from tidegate.inspect.quarantine_count import CountedBy, QuarantineCount, count_quarantine
+from tidegate.inspect.quarantine_edit import ValueEdit
 from tidegate.inspect.quarantine_export import export_quarantine, exported, exported_objects
+from tidegate.inspect.quarantine_history import (
+    Decision,
+    Decisions,
+    RecordEvent,
+    Status,
+    count_by_status,
+    iter_open,
+    record_history,
+)
+from tidegate.inspect.quarantine_import import iter_exported
 from tidegate.inspect.quarantine_list import list_quarantine
 from tidegate.inspect.read import read_emissions, read_quarantine, read_state
 from tidegate.inspect.sinks import check_sinks, sink_warnings
@@ -46,6 +57,15 @@ __all__ = [
     "first_failing",
     "kept_states",
     "requested_checks",
+    "Decision",
+    "Decisions",
+    "RecordEvent",
+    "Status",
+    "ValueEdit",
+    "count_by_status",
+    "iter_exported",
+    "iter_open",
+    "record_history",
     "CountedBy",
     "QuarantineCount",
     "QuarantineFilter",

@@ -173,16 +173,15 @@ def _explained(
     stage: str | None,
 ) -> Explanation:
     from tidegate.engine.explain import explain_batch
-    from tidegate.engine.source import KafkaSource
 
     pipeline = planned_pipeline(plan)
     require_trusted(python_functions(pipeline))
     check_lookup_tables(plan)
     events = explain_batch(
-        open_session(plan.span),
+        open_session(plan.most_records),
         plan,
         pipeline,
-        KafkaSource(app.settings.kafka(pipeline.source.connection), plan.ranges),
+        app.records(plan, pipeline),
         app.lake(plan.stream),
         left_before(app, app.ledger, plan),
         stage,

@@ -17,28 +17,37 @@ import pyarrow.parquet as pq
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.quarantine import ALL, QuarantineFilter, iter_quarantine
+from tidegate.inspect.quarantine_history import iter_open
 from tidegate.lake.quarantine import QUARANTINE, reason_codes, reason_details
 from tidegate.ledger import Stream
 
 EXPORTED = pa.schema(
     [
         ("batch", pa.int64()),
-        *((name, QUARANTINE.field(name).type) for name in ("topic", "partition", "offset", "timestamp")),
+        *((name, QUARANTINE.field(name).type) for name in ("topic", "partition", "offset", "part")),
+        ("timestamp", pa.int64()),
         ("reason", pa.string()),
         ("detail", pa.string()),
         *((name, QUARANTINE.field(name).type) for name in ("key", "value", "headers")),
     ]
 )
-"""What an exported record has. `topic`, `partition` and `offset` identify it in Kafka; `timestamp` is epoch
-ms; `reason` is the name of a `formats.reasons.Reason`, and `detail` what is said beside it, or null.
+"""What an exported record has. `topic`, `partition` and `offset` identify it in Kafka, and `part` the element
+of its exploded list, if only that cannot be used; `timestamp` is epoch ms; `reason` is the name of a
+`formats.reasons.Reason`, and `detail` what is said beside it, or null.
 """
 
 
 def export_quarantine(
-    app: App, stream: Stream, path: Path, where: QuarantineFilter = ALL, overwrite: bool = False
+    app: App,
+    stream: Stream,
+    path: Path,
+    where: QuarantineFilter = ALL,
+    overwrite: bool = False,
+    open_only: bool = False,
 ) -> int:
     """Write records to `path`: JSON lines (`.jsonl`, see `exported_objects`) or Parquet (`.parquet`, with the
     columns of `EXPORTED`); gives how many. The oldest batch comes first, a batch's in no particular order.
+    `open_only`: without what was replayed or discarded.
 
     The file is written beside `path` under another name, and gets its own when it is whole; after an error
     what was at `path` is still there. Raises SettingsInvalid for another ending, for a file that is there
@@ -53,7 +62,8 @@ def export_quarantine(
     if path.exists() and not overwrite:
         raise SettingsInvalid(f"{path} is there already", "Name another file, or give --force to replace it.")
     with _renamed_to(path) as partial:
-        return write(partial, map(exported, iter_quarantine(app, stream, where)))
+        rows = iter_open(app, stream, where) if open_only else iter_quarantine(app, stream, where)
+        return write(partial, map(exported, rows))
 
 
 def exported(rows: pa.Table) -> pa.Table:

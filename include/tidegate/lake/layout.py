@@ -36,6 +36,14 @@ def snapshot_name(seq: int) -> str:
     return f"snapshot-{seq:010d}-{uuid4().hex[:8]}"
 
 
+def resolution_name(number: int) -> str:
+    """A name that no other resolution of records in quarantine has.
+
+    It is no `Name`: cleaning leaves its files, which tell what became of the records.
+    """
+    return f"resolution-{number:010d}-{uuid4().hex[:8]}"
+
+
 @dataclass(frozen=True)
 class Name:
     """What a name of files tells: the batch, and the epoch of an attempt; None: it is a snapshot's."""

@@ -29,13 +29,18 @@ QUARANTINE = pa.schema(
         ("headers", HEADERS),
         ("reason", pa.string()),
         ("seq", pa.int64()),
+        ("part", pa.int32()),
     ]
 )
-"""A record that could not be used, whole; `timestamp` is epoch ms, null where it has none."""
+"""A record that could not be used, whole; `timestamp` is epoch ms, null where it has none. `part`: as in
+`formats.INPUT`.
+"""
 
 POSITION = ("topic", "partition", "offset")
+IDENTITY = (*POSITION, "part", "seq")
+"""What a record in quarantine is known by: it may be there twice, from its own batch and from a replay."""
 _ROW = pa.field("row", pa.int64())
-_BOUNDED = ("topic", "partition", "timestamp")
+_BOUNDED = ("topic", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,15 @@ class RowCondition:
     partitions: frozenset[int] = frozenset()
     since_ms: int | None = None
     until_ms: int | None = None
+    offset: int | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """What `mask` looks at."""
         is_timed = self.since_ms is not None or self.until_ms is not None
         used = {"reason": self.reasons, "topic": self.topics, "partition": self.partitions}
-        return tuple(name for name, values in used.items() if values) + (("timestamp",) if is_timed else ())
+        compared = {"timestamp": is_timed, "offset": self.offset is not None}
+        return tuple(name for name, values in {**used, **compared}.items() if values)
 
     def mask(self, rows: pa.Table) -> pa.ChunkedArray | None:
         """Whether each row is asked for; None: all are."""
@@ -69,6 +76,8 @@ class RowCondition:
             tests.append(pc.fill_null(pc.greater_equal(rows["timestamp"], self.since_ms), False))
         if self.until_ms is not None:
             tests.append(pc.fill_null(pc.less(rows["timestamp"], self.until_ms), False))
+        if self.offset is not None:
+            tests.append(pc.equal(rows["offset"], self.offset))
         mask = None
         for test in tests:
             mask = test if mask is None else pc.and_(mask, test)
@@ -90,6 +99,10 @@ class RowCondition:
             if self.since_ms is not None and most < self.since_ms:
                 return False
             if self.until_ms is not None and least >= self.until_ms:
+                return False
+        if self.offset is not None and "offset" in bounds:
+            least, most = bounds["offset"]
+            if not least <= self.offset <= most:
                 return False
         listed = (("topic", self.topics), ("partition", self.partitions))
         return all(

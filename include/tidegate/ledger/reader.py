@@ -27,6 +27,7 @@ from tidegate.ledger.records import (
     ManifestRef,
     Plan,
     PlannedSpec,
+    Resolution,
     Run,
     Snapshot,
     Stream,
@@ -42,6 +43,7 @@ from tidegate.ledger.rows import (
     of,
     plan_in,
     promotions_of,
+    resolution_in,
     snapshot_in,
 )
 
@@ -182,6 +184,13 @@ class LedgerReader:
         query = select(table).where(of(table, stream), table.c.seq > after).order_by(table.c.seq)
         with self._transaction("committed") as connection:
             return [(row.seq, manifest_in(row, "attempt")) for row in connection.execute(query)]
+
+    def resolutions(self, stream: Stream) -> list[Resolution]:
+        """What was decided of records in quarantine, the oldest first; also by a batch that is planned."""
+        table = schema.resolutions
+        query = select(table).where(of(table, stream)).order_by(table.c.number)
+        with self._transaction("resolutions") as connection:
+            return [resolution_in(stream, row) for row in connection.execute(query)]
 
     def state_manifests(self, stream: Stream, up_to: int | None = None) -> list[ManifestRef]:
         """Whose files are the state after batch `up_to` (default the head), oldest first.

@@ -96,7 +96,8 @@ class Plan:
     "seq", "stage"}` of a state. `spec_text` is the pipeline's file, `spec_compiled` its compiled form (see
     `spec.compiled`).
     `timestamps` are the earliest and the latest that an output topic took at planning (epoch ms; None: any),
-    for those of which emissions outside go into quarantine.
+    for those of which emissions outside go into quarantine. `replay` is the manifest of the records that were
+    in quarantine and are its input, in place of what its ranges read, which is nothing then.
     """
 
     stream: Stream
@@ -112,6 +113,7 @@ class Plan:
     lookups: Mapping[str, Any] = field(default_factory=dict)
     clocks: Clocks = field(default_factory=dict)
     timestamps: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    replay: ManifestRef | None = None
 
     @property
     def spec(self) -> PlannedSpec:
@@ -122,6 +124,11 @@ class Plan:
     def span(self) -> int:
         """Offsets in all ranges together."""
         return sum(each.span for each in self.ranges)
+
+    @property
+    def most_records(self) -> int:
+        """How many records come in at most."""
+        return self.span + (0 if self.replay is None else self.replay.file_rows)
 
     @property
     def ends(self) -> dict[tuple[str, int], int]:
@@ -267,6 +274,26 @@ class Snapshot:
     def name(self) -> str:
         """The name that no other snapshot has, and no attempt."""
         return self.manifest.name
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What was decided of records in quarantine: that batch `seq` replays them, or, where it is None, that
+    they are discarded. `number` is 1, 2, 3 … of the stream.
+
+    `manifest` names the file with the records: those that are replayed whole, as they are replayed. They were
+    put into quarantine in batches from `first_batch` to `last_batch`. `decided_at`: epoch seconds.
+    """
+
+    stream: Stream
+    number: int
+    seq: int | None
+    manifest: ManifestRef
+    first_batch: int
+    last_batch: int
+    decided_by: str
+    reason: str
+    decided_at: float = 0.0
 
 
 @dataclass(frozen=True)

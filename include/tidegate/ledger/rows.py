@@ -19,6 +19,7 @@ from tidegate.ledger.records import (
     OffsetRange,
     Plan,
     PlannedSpec,
+    Resolution,
     Snapshot,
     Stream,
 )
@@ -72,6 +73,7 @@ def plan_in(stream: Stream, row: Row[Any]) -> Plan:
         lookups=row.lookups,
         clocks=partitions_in(row.clocks),
         timestamps={topic: (earliest, latest) for topic, (earliest, latest) in row.timestamps.items()},
+        replay=None if row.replay is None else ManifestRef(**row.replay),
     )
 
 
@@ -86,6 +88,7 @@ def plan_out(plan: Plan) -> dict[str, Any]:
         "lookups": dict(plan.lookups),
         "clocks": partitions_out(plan.clocks),
         "timestamps": {topic: list(allowed) for topic, allowed in plan.timestamps.items()},
+        "replay": None if plan.replay is None else asdict(plan.replay),
     }
 
 
@@ -114,6 +117,20 @@ def manifest_out(manifest: ManifestRef, name: str = "name") -> dict[str, Any]:
 def snapshot_in(stream: Stream, row: Row[Any]) -> Snapshot:
     """A snapshot."""
     return Snapshot(stream, row.seq, manifest_in(row), row.made_at, row.given_up_at)
+
+
+def resolution_in(stream: Stream, row: Row[Any]) -> Resolution:
+    """A resolution."""
+    batches = row.first_batch, row.last_batch
+    decision = row.decided_by, row.reason, row.decided_at
+    return Resolution(stream, row.number, row.seq, manifest_in(row), *batches, *decision)
+
+
+def resolution_out(resolution: Resolution) -> dict[str, Any]:
+    """A resolution's columns, without the stream's and the instant."""
+    names = ("number", "seq", "first_batch", "last_batch", "decided_by")
+    row = {name: getattr(resolution, name) for name in names}
+    return row | {"reason": storable(resolution.reason)} | manifest_out(resolution.manifest)
 
 
 def promotions_of(pipeline: str) -> Select[Any]:

@@ -84,6 +84,19 @@ plans = _table(
     Column("lookups", JSON, nullable=False),
     Column("clocks", JSON, nullable=False),  # the head's, when it was planned
     Column("timestamps", JSON, nullable=False),
+    Column("replay", JSON(none_as_null=True)),  # the manifest of its input, of a batch that replays
+)
+# What was decided of records in quarantine; which they are, a file of the lake says.
+resolutions = _table(
+    "resolutions",
+    [Column("number", Integer, primary_key=True, autoincrement=False)],
+    Column("seq", BigInteger),  # the batch that replays them; null: they are discarded
+    *_manifest("name"),
+    Column("first_batch", BigInteger, nullable=False),
+    Column("last_batch", BigInteger, nullable=False),
+    Column("decided_by", String(300), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("decided_at", Float, nullable=False),
 )
 # What batches were planned with, each version once: the file's text, and the form in which it is read again.
 pipelines = _table(

@@ -16,7 +16,18 @@ from tidegate.ledger import schema
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.quality import QualityResult, add_quality
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Attempt, Clocks, Head, Lease, OffsetRange, Plan, PlannedSpec, Run, Stream
+from tidegate.ledger.records import (
+    Attempt,
+    Clocks,
+    Head,
+    Lease,
+    OffsetRange,
+    Plan,
+    PlannedSpec,
+    Resolution,
+    Run,
+    Stream,
+)
 from tidegate.ledger.rows import (
     attempt_out,
     charge_in,
@@ -26,6 +37,7 @@ from tidegate.ledger.rows import (
     partitions_out,
     plan_out,
     promotions_of,
+    resolution_out,
     spec_out,
     storable,
 )
@@ -61,8 +73,8 @@ class LeasedLedger(LedgerReader):
                 update(schema.heads).where(self._is_current()).values(holder=None, lease_until=None)
             )
 
-    def add_plan(self, plan: Plan) -> None:
-        """Fix a batch, and that its run works on it."""
+    def add_plan(self, plan: Plan, resolution: Resolution | None = None) -> None:
+        """Fix a batch, and that its run works on it. `resolution`: of one that replays, what it resolves."""
         row = self._key(**plan_out(plan), planned_at=self._now())
         with self._fenced("add_plan") as connection:
             self._keep_spec(connection, plan.spec)
@@ -70,6 +82,17 @@ class LeasedLedger(LedgerReader):
             connection.execute(
                 insert(schema.runs).values(self._key(run_id=plan.run_id, seq=plan.seq, note=""))
             )
+            if resolution is not None:
+                self._resolve(connection, resolution)
+
+    def add_resolution(self, resolution: Resolution) -> None:
+        """Note that records in quarantine are discarded."""
+        with self._fenced("add_resolution") as connection:
+            self._resolve(connection, resolution)
+
+    def _resolve(self, connection: Connection, resolution: Resolution) -> None:
+        row = self._key(**resolution_out(resolution), decided_at=self._now())
+        connection.execute(insert(schema.resolutions).values(row))
 
     def add_run(self, run: Run, clocks: Clocks | None = None) -> None:
         """Note what a trigger came to, when that is not a batch of its own.
@@ -196,7 +219,10 @@ class LeasedLedger(LedgerReader):
         """
         with self._fenced("drop_plan") as connection:
             head = connection.execute(select(schema.heads.c.seq).where(self._is_current())).scalar_one()
-            for table in (schema.attempts, schema.failures, schema.metrics, schema.quality, schema.runs):
+            for table in (
+                *(schema.attempts, schema.failures, schema.metrics, schema.quality, schema.runs),
+                schema.resolutions,
+            ):
                 connection.execute(delete(table).where(self._row(table, head + 1)))
             dropped = connection.execute(delete(schema.plans).where(self._row(schema.plans, head + 1)))
         return head + 1 if dropped.rowcount else None

@@ -5,6 +5,7 @@ from tidegate.protocol.commit import check_source, commit_batch
 from tidegate.protocol.compute import check_still_there, compute_batch
 from tidegate.protocol.connections import connections
 from tidegate.protocol.cover import batches_of_run, has_more_batches, noted_batches, run_of_batch
+from tidegate.protocol.discard import discard_records
 from tidegate.protocol.drop import drop_generation
 from tidegate.protocol.dry_run import describe_next_batch
 from tidegate.protocol.edits import require_compatible
@@ -28,6 +29,7 @@ from tidegate.protocol.promotion import (
 )
 from tidegate.protocol.publish import publish_batch
 from tidegate.protocol.reconcile import check_progress, reconcile
+from tidegate.protocol.resolve import ResolutionRequest
 from tidegate.protocol.run import run_batch
 from tidegate.protocol.stalled import stalled_transactions
 from tidegate.protocol.trigger import Trigger
@@ -38,6 +40,7 @@ __all__ = [
     "Approval",
     "Outcome",
     "Promoted",
+    "ResolutionRequest",
     "Trigger",
     "Unfinished",
     "begin_from",
@@ -49,6 +52,7 @@ __all__ = [
     "commit_batch",
     "compute_batch",
     "connections",
+    "discard_records",
     "draft",
     "drop_generation",
     "finish_orphaned_streams",

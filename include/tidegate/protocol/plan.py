@@ -20,6 +20,8 @@ from tidegate.protocol.instants import check_partitions, first_starts, interval_
 from tidegate.protocol.lookups import pinned_lookups
 from tidegate.protocol.publish import publish_decided
 from tidegate.protocol.ranges import limit_ends, limit_span, plan_ranges, standing_still
+from tidegate.protocol.replay import with_replay
+from tidegate.protocol.resolve import ResolutionRequest
 from tidegate.protocol.schemas import with_writers
 from tidegate.protocol.stalled import stalled_in
 from tidegate.protocol.suites import pinned
@@ -71,6 +73,8 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
     head = held.head(held.stream)
     if trigger.drain and head.seq == 0:
         return _no_batch(held, trigger, "nothing was read yet, so nothing is held back")
+    if trigger.replay is not None:
+        return _plan_replay(app, held, pipeline, trigger, trigger.replay)
     plan, found = _draft(app, pipeline, head, trigger, may_register=True)
     _log_what_is_unusual(head, plan, found)
     metrics = ({} if found is None else {"lag": float(found.waiting)}) | _age(held, plan)
@@ -82,6 +86,22 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
     held.add_plan(plan)
     held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began} | metrics)
     return Outcome(plan, f"batch {plan.seq}: {_told(plan)}", metrics)
+
+
+def _plan_replay(
+    app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger, request: ResolutionRequest
+) -> Outcome:
+    began = time.monotonic()
+    head = held.head(held.stream)
+    if head.seq == 0:
+        return _no_batch(held, trigger, "nothing was read yet, so nothing is in quarantine")
+    plan, _ = _draft(app, pipeline, head, trigger, may_register=True)
+    plan, resolution, skipped = with_replay(app, held, pipeline, head, plan, request)
+    if resolution is None:
+        return _no_batch(held, trigger, f"nothing to replay: no record in quarantine is open{skipped}")
+    held.add_plan(plan, resolution)
+    held.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began})
+    return Outcome(plan, f"batch {plan.seq}: replays {plan.most_records} records of quarantine{skipped}")
 
 
 def draft(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> Plan:
@@ -114,10 +134,12 @@ def _draft(
     before = head_plan(app, head)
     require_compatible(before, pipeline)
     pipeline = _with_planned_sinks(app, head.stream, pipeline, before, may_register)
-    found = None if trigger.drain else _look(app, pipeline, head, trigger)
+    found = None if trigger.drain or trigger.replay else _look(app, pipeline, head, trigger)
     cut = before.cut_partitions if before is not None else frozenset()
     ranges = standing_still(head, cut) if found is None else found.ranges
-    pipeline = with_writers(app, pipeline, before, reads=any(each.span for each in ranges))
+    pipeline = with_writers(
+        app, pipeline, before, reads=trigger.replay is not None or any(each.span for each in ranges)
+    )
     plan = Plan(
         stream=head.stream,
         seq=head.seq + 1,

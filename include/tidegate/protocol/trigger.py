@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.core import FUTURE_MS
+from tidegate.protocol.resolve import ResolutionRequest
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset that is not read any more."""
@@ -23,7 +24,7 @@ class Trigger:
 
     `until_offsets` and `max_records` let a run read less than its interval: as far as these offsets (nothing
     of partitions that it does not name), and at most so many. What it leaves is of the interval, and later
-    runs read it: its clock waits there.
+    runs read it: its clock waits there. `replay`: nothing is read, and records in quarantine come in again.
     """
 
     run_id: str
@@ -36,6 +37,7 @@ class Trigger:
     until_offsets: Offsets | None = None
     max_records: int | None = None
     interval_start_ms: int | None = None
+    replay: ResolutionRequest | None = None
 
     @property
     def believed_until_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""quarantine list, count, export: input that could not be used."""
+"""quarantine list, count, export, history, replay, discard: input that could not be used."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def filtered(command: Any) -> Any:
 
 @click.group()
 def quarantine() -> None:
-    """Look at the input of a pipeline that could not be used, and at emissions that a sink would refuse.
+    """Work on the input of a pipeline that could not be used, and on emissions that a sink would refuse.
 
-    Each has its position in Kafka, the reason, and the record whole.
+    Each has its position in Kafka, the reason, and the record whole. It is open until it is replayed or
+    discarded.
     """
 
 
@@ -57,16 +58,26 @@ def list_(limit: int, as_json: bool, **which: Any) -> None:
 
 @quarantine.command()
 @filtered
-@click.option("--by", type=click.Choice(_BY), multiple=True, help="Default: reason; repeatable.")
+@click.option(
+    "--by",
+    type=click.Choice((*_BY, "status")),
+    multiple=True,
+    help="Default: reason; repeatable, but for status.",
+)
 @as_json
 def count(by: tuple[Any, ...], as_json: bool, **which: Any) -> None:
     """Count records in quarantine of PIPELINE, with the first and last batch and timestamp of each count.
 
-    Neither keys nor values are read.
+    Neither keys nor values are read. By status: how many are open, replayed and discarded.
     """
     from tidegate.cli import quarantine
 
-    quarantine.show_counts(by, as_json, **which)
+    if "status" in by:
+        if len(by) > 1:
+            raise click.UsageError("--by status stands alone")
+        quarantine.show_statuses(as_json, **which)
+    else:
+        quarantine.show_counts(by, as_json, **which)
 
 
 @quarantine.command()
@@ -80,8 +91,70 @@ def count(by: tuple[Any, ...], as_json: bool, **which: Any) -> None:
     help="A file that ends with .jsonl or .parquet.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def export(path: Path, force: bool, **which: Any) -> None:
+@click.option("--open", "open_only", is_flag=True, help="Without what was replayed or discarded.")
+def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:
     """Write records in quarantine of PIPELINE to a file, whole, as JSON lines or Parquet."""
     from tidegate.cli import quarantine
 
-    quarantine.export(path, force, **which)
+    quarantine.export(path, force, open_only, **which)
+
+
+@quarantine.command()
+@pipeline_argument
+@click.argument("position", metavar="TOPIC/PARTITION/OFFSET")
+@generation
+@as_json
+def history(pipeline: str, position: str, generation: int | None, as_json: bool) -> None:
+    """Show what became of a record of PIPELINE: quarantined, replayed, discarded, when, by whom and why."""
+    from tidegate.cli import quarantine
+
+    quarantine.show_history(pipeline, generation, position, as_json)
+
+
+_FROM = click.option(
+    "--from",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="The records of a file that `export` has written, and you have edited.",
+)
+_BY_WHOM = click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
+
+
+@quarantine.command()
+@filtered
+@_FROM
+@click.option(
+    "--set",
+    "edits",
+    multiple=True,
+    metavar="'PLACE = WHAT'",
+    help="Edit each, such as '$.id = integer($.id)'; repeatable.",
+)
+@_BY_WHOM
+@click.option("--because", "why", default="", metavar="TEXT", help="Why, for the history.")
+@as_json
+def replay(
+    file: Path | None, edits: tuple[str, ...], by: str | None, why: str, as_json: bool, **which: Any
+) -> None:
+    """Let open records of PIPELINE come in again, as they are or edited, in a batch of their own.
+
+    They are taken as new, after all that was read so far: a value that a key got in the meantime is replaced.
+    A record that was replayed or discarded once is not replayed again.
+    """
+    from tidegate.cli import quarantine_work
+
+    quarantine_work.replay(file, edits, by, why, as_json, **which)
+
+
+@quarantine.command()
+@filtered
+@_FROM
+@_BY_WHOM
+@click.option("--because", "why", required=True, metavar="TEXT", help="Why, for the history.")
+@as_json
+def discard(file: Path | None, by: str | None, why: str, as_json: bool, **which: Any) -> None:
+    """Note that nobody will use open records of PIPELINE, by whom and why. Nothing is deleted."""
+    from tidegate.cli import quarantine_work
+
+    quarantine_work.discard(file, by, why, as_json=as_json, **which)

@@ -1,0 +1,116 @@
+"""Which records in quarantine are still open: those that no batch replays, and nobody has discarded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.app.root import App
+from tidegate.lake.quarantine import IDENTITY, QUARANTINE, RowCondition, row_groups
+from tidegate.ledger import LedgerReader, Resolution, Stream
+
+OPEN = 0
+"""In place of a resolution's number."""
+_WHOLE = -2
+"""In place of the part of a record of which no part is meant: a join takes no nulls."""
+_KEY = [name for name in IDENTITY if name != "seq"]
+_CACHED = 16
+_IDENTITIES = pa.schema([*(QUARANTINE.field(name) for name in _KEY), ("number", pa.int64())])
+
+
+class ResolvedRecords:
+    """What the ledger knows of records in quarantine at one instant, compared by their positions.
+
+    Memory has some 30 bytes for each record of the batches and resolutions that were asked for last.
+    Raises LakeDamaged, LakeUnavailable.
+    """
+
+    def __init__(self, app: App, stream: Stream, ledger: LedgerReader) -> None:
+        self._app, self._stream = app, stream
+        self.resolutions: dict[int, Resolution] = {r.number: r for r in ledger.resolutions(stream)}
+        self._committed = dict(ledger.committed(stream))
+        self._batches: OrderedDict[int, pa.Table] = OrderedDict()
+        self._files: OrderedDict[int, pa.Table] = OrderedDict()
+
+    def numbers(self, rows: pa.Table) -> pa.Int64Array:
+        """Of each row, which has the columns `IDENTITY`, the number of its resolution, or OPEN.
+
+        Null: no batch has put such a record into quarantine.
+        """
+        keyed = _keyed(rows).append_column("seq", rows["seq"])
+        keyed = keyed.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+        parts = [pa.table({"row": pa.array([], pa.int64()), "number": pa.array([], pa.int64())})]
+        for seq in pc.unique(rows["seq"]).to_pylist():
+            asked = keyed.filter(pc.equal(keyed["seq"], seq)).drop_columns(["seq"])
+            parts.append(asked.join(self._batch(seq), _KEY, join_type="left outer").select(["row", "number"]))
+        return pa.concat_tables(parts).sort_by("row")["number"].combine_chunks()
+
+    def of_quarantined(self, rows: pa.Table) -> pa.Int64Array:
+        """The same of rows that are in quarantine for certain: only what was decided of is looked at."""
+        keyed = _keyed(rows).append_column("seq", rows["seq"])
+        keyed = keyed.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+        numbers = np.zeros(rows.num_rows, np.int64)
+        for seq in pc.unique(rows["seq"]).to_pylist():
+            resolved = [table for table in self._resolved(seq) if table.num_rows]
+            if resolved:
+                asked = keyed.filter(pc.equal(keyed["seq"], seq)).drop_columns(["seq"])
+                decided = asked.join(pa.concat_tables(resolved), _KEY, join_type="inner")
+                numbers[decided["row"].to_numpy()] = decided["number"].to_numpy()
+        return pa.array(numbers)
+
+    def _batch(self, seq: int) -> pa.Table:
+        """The records that a batch has put into quarantine, each once, with what became of it."""
+        if seq not in self._batches:
+            put = pa.concat_tables([_IDENTITIES.empty_table().select(_KEY), *self._quarantined(seq)])
+            put = put.group_by(_KEY, use_threads=False).aggregate([])
+            resolved = pa.concat_tables([_IDENTITIES.empty_table(), *self._resolved(seq)])
+            resolved = resolved.group_by(_KEY, use_threads=False).aggregate([("number", "max")])
+            joined = put.join(resolved, _KEY, join_type="left outer")
+            numbers = pc.fill_null(joined["number_max"], OPEN)
+            _put(self._batches, seq, joined.select(_KEY).append_column("number", numbers))
+        return self._batches[seq]
+
+    def _quarantined(self, seq: int) -> Iterator[pa.Table]:
+        if seq not in self._committed:
+            return
+        store = self._app.lake(self._stream).store
+        for file in self._app.manifest(self._stream, self._committed[seq]).of("quarantine"):
+            for group in row_groups(store, file, RowCondition()):
+                yield _keyed(group.read(_KEY))
+
+    def _resolved(self, seq: int) -> Iterator[pa.Table]:
+        for number, resolution in self.resolutions.items():
+            if resolution.first_batch <= seq <= resolution.last_batch:
+                records = self._records(resolution)
+                keys = records.filter(pc.equal(records["seq"], seq)).drop_columns(["seq"])
+                numbers = pa.repeat(pa.scalar(number, pa.int64()), keys.num_rows)
+                yield keys.append_column("number", numbers)
+
+    def _records(self, resolution: Resolution) -> pa.Table:
+        """What identifies the records of a resolution."""
+        if resolution.number not in self._files:
+            store = self._app.lake(self._stream).store
+            files = self._app.manifest(self._stream, resolution.manifest).of("quarantine")
+            tables = [
+                group.read(IDENTITY) for file in files for group in row_groups(store, file, RowCondition())
+            ]
+            rows = pa.concat_tables(tables)
+            _put(self._files, resolution.number, _keyed(rows).append_column("seq", rows["seq"]))
+        return self._files[resolution.number]
+
+
+def _keyed(rows: pa.Table) -> pa.Table:
+    """The columns that are compared, none of them null."""
+    columns = [pc.fill_null(rows[name], _WHOLE) if name == "part" else rows[name] for name in _KEY]
+    return pa.table(columns, schema=pa.schema([_IDENTITIES.field(name) for name in _KEY]))
+
+
+def _put(cache: OrderedDict[int, pa.Table], number: int, table: pa.Table) -> None:
+    """Keep what was asked for last."""
+    cache[number] = table
+    while len(cache) > _CACHED:
+        cache.popitem(last=False)

@@ -1,0 +1,119 @@
+"""quarantine replay, discard: what is decided of records that could not be used."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tidegate import inspect, protocol
+from tidegate.app import App, stream_of
+from tidegate.cli.batches import report_object, run_trigger, trigger_now
+from tidegate.cli.quarantine import opened, record_filter
+from tidegate.cli.show import out
+from tidegate.errors import SettingsInvalid
+from tidegate.ledger import Stream
+from tidegate.quality import CheckBeside
+
+Rows = Callable[[], Iterator[pa.Table]]
+
+
+def replay(
+    file: Path | None,
+    edits: Sequence[str],
+    by: str | None,
+    reason: str,
+    as_json: bool,
+    pipeline: str,
+    generation: int | None,
+    **which: Any,
+) -> None:
+    """Let open records come in again, in a batch of their own, and bring it through all steps."""
+    app = App.from_environment()
+    loaded = app.pipeline(pipeline)
+    stream = stream_of(loaded)
+    if generation not in (None, stream.generation):
+        raise SettingsInvalid(
+            f"The file of {loaded.pipeline} is of generation {stream.generation}",
+            "A batch can only be made of the generation that its file has.",
+        )
+    request = protocol.ResolutionRequest(
+        _requested(app, stream, file, edits, which), by or _user(), reason, file is not None
+    )
+    run_id = f"replay__{uuid4().hex[:12]}"
+    while True:
+        trigger = trigger_now(run_id, None, None, replay=request)
+        with CheckBeside() as quality:
+            outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
+        if report is None or report.plan.run_id == run_id:
+            break
+        run_id = (
+            f"replay__{uuid4().hex[:12]}"  # it was a batch that had been planned before, which goes first
+        )
+    if as_json:
+        print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
+    elif report is None:
+        _say(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
+    else:
+        counts = report.counts
+        _say(
+            f"{outcome.note[0].upper()}{outcome.note[1:]}: {counts.get('used', 0):.0f} used, "
+            f"{counts.get('quarantined', 0):.0f} in quarantine again, {counts.get('emitted', 0):.0f} emitted."
+        )
+
+
+def discard(
+    file: Path | None,
+    by: str | None,
+    reason: str,
+    pipeline: str,
+    generation: int | None,
+    as_json: bool,
+    **which: Any,
+) -> None:
+    """Note that nobody will use open records."""
+    app = App.from_environment()
+    _, stream, _ = opened(pipeline=pipeline, generation=generation, **which)
+    rows = _requested(app, stream, file, (), which)
+    request = protocol.ResolutionRequest(rows, by or _user(), reason, file is not None)
+    count, skipped = protocol.discard_records(app, stream, request)
+    if as_json:
+        print(json.dumps({"discarded": count, "resolved_before": skipped.resolved}))
+    else:
+        _say(f"{count} records of {stream} are discarded{skipped}.")
+
+
+def _requested(
+    app: App, stream: Stream, file: Path | None, edits: Sequence[str], which: dict[str, Any]
+) -> Rows:
+    where = record_filter(**which)
+    if file is not None and where != inspect.QuarantineFilter((), (), ()):
+        raise SettingsInvalid(
+            "A file says itself which records are meant", "Give filters to `export`, or none beside --from."
+        )
+    rows: Rows = (
+        partial(inspect.iter_exported, file)
+        if file is not None
+        else partial(inspect.iter_open, app, stream, where)
+    )
+    if not edits:
+        return rows
+    edit = inspect.ValueEdit.parse(edits)
+    return lambda: map(edit.apply, rows())
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise SettingsInvalid("The system does not know who you are", "Say it: --by NAME.") from error
+
+
+def _say(text: str) -> None:
+    out.print(text, markup=False, highlight=False, soft_wrap=True)

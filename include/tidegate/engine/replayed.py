@@ -1,0 +1,89 @@
+"""Records that were in quarantine as a batch's input: files of the lake, sorted by position, not Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.broker.records import MOST_RECORDS, Slice
+from tidegate.engine.source import RecordSlice
+from tidegate.formats import Header, Records
+from tidegate.formats.replayed import replayed_topic
+from tidegate.lake.manifest import DataFile
+from tidegate.lake.quarantine import RowCondition, row_groups
+from tidegate.lake.store import Store
+
+_NO_TIMESTAMP = -1
+"""What Kafka has for a record without one."""
+
+
+@dataclass(frozen=True)
+class ReplaySource:
+    """A `RecordSource` of quarantine's rows, which are replayed by batch `seq`."""
+
+    store: Store
+    files: tuple[DataFile, ...]
+    seq: int
+
+    def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
+        """See `RecordSource`. Where time is not kept, a row group is a slice."""
+        slices: list[RecordSlice] = []
+        for file in self.files:
+            groups: dict[tuple[str, int], list[int]] = {}
+            for group in row_groups(self.store, file, RowCondition()):
+                places = group.read(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
+                for place in places.to_pylist():
+                    groups.setdefault((place["topic"], place["partition"]), []).append(group.number)
+            for (topic, partition), numbers in sorted(groups.items()):
+                pieces = [tuple(numbers)] if timed else [(number,) for number in numbers]
+                slices += [
+                    ReplaySlice(self.store, file, self.seq, topic, partition, piece) for piece in pieces
+                ]
+        return slices
+
+
+@dataclass(frozen=True)
+class ReplaySlice:
+    """The rows of a topic-partition in some row groups of a file. Raises LakeDamaged, LakeUnavailable."""
+
+    store: Store
+    file: DataFile
+    seq: int
+    topic: str
+    partition: int
+    groups: tuple[int, ...]
+
+    @property
+    def range(self) -> Slice:
+        """See `RecordSlice`: its offsets are not one range, and stand for the topic-partition only."""
+        return Slice(self.topic, self.partition, 0, 0)
+
+    def blocks(self) -> Iterator[Records]:
+        """See `RecordSlice`."""
+        condition = RowCondition(topics=frozenset([self.topic]), partitions=frozenset([self.partition]))
+        for group in row_groups(self.store, self.file, condition):
+            if group.number in self.groups:
+                rows = group.matching(condition, ("offset", "timestamp", "key", "value", "headers", "part"))
+                for start in range(0, rows.num_rows, MOST_RECORDS):
+                    yield self._records(rows.slice(start, MOST_RECORDS))
+
+    def _records(self, rows: pa.Table) -> Records:
+        return Records(
+            self.topic,
+            self.partition,
+            rows["offset"].to_pylist(),
+            pc.fill_null(rows["timestamp"], _NO_TIMESTAMP).to_pylist(),
+            rows["key"].to_pylist(),
+            rows["value"].to_pylist(),
+            [_headers(headers) for headers in rows["headers"].to_pylist()],
+            rows["part"].to_pylist(),
+            replayed_topic(self.topic, self.seq),
+        )
+
+
+def _headers(headers: Sequence[dict[str, Any]] | None) -> list[Header] | None:
+    return None if headers is None else [(header["key"], header["value"]) for header in headers]

@@ -1,0 +1,219 @@
+"""Which records are open, replayed, discarded: against a naive model; and what a resolution's file has."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.quarantines import Quarantined, quarantined, random_rows
+from tidegate import inspect, protocol
+from tidegate.errors import SettingsInvalid
+from tidegate.lake.quarantine import IDENTITY, QUARANTINE
+from tidegate.lake.sorting import sorted_by_position
+from tidegate.ledger import OffsetRange
+
+ALL = inspect.QuarantineFilter()
+
+
+def request(rows: Any, is_listed: bool = False) -> protocol.ResolutionRequest:
+    return protocol.ResolutionRequest(rows, "ada", "no use", is_listed)
+
+
+def opened(world: Quarantined, where: inspect.QuarantineFilter = ALL) -> Iterator[pa.Table]:
+    return inspect.iter_open(world.app, world.stream, where)
+
+
+def identities(tables: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in IDENTITY) for table in tables for row in table.to_pylist()]
+
+
+def discard(world: Quarantined, rows: Any, is_listed: bool = False) -> int:
+    world.held.release()
+    count, _ = protocol.discard_records(world.app, world.stream, request(rows, is_listed))
+    world.held = world.app.ledger.acquire(world.stream, "test")
+    return count
+
+
+def planned(world: Quarantined, rows: Any, is_listed: bool = False) -> protocol.Outcome:
+    world.held.release()
+    trigger = protocol.Trigger("test", 9_000, now_ms=9_000, replay=request(rows, is_listed))
+    return protocol.plan_batch(world.app, world.pipeline, trigger)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Quarantined:
+    """Two batches; in the second two elements of one record, and an emission."""
+    made = Quarantined(tmp_path)
+    made.batch(1, [quarantined(1, 4), quarantined(1, 2, reason="null_key"), quarantined(1, 3)])
+    made.batch(
+        2,
+        [quarantined(2, 7, part=1), quarantined(2, 7, part=0)],
+        [quarantined(2, 8, part=-1, reason="too_large"), quarantined(2, 7, part=None)],
+    )
+    return made
+
+
+def test_what_is_open_is_what_nobody_has_decided_of_as_a_naive_model_has_it(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    world = Quarantined(tmp_path)
+    batches = {seq: random_rows(seq, 60, chance) for seq in (1, 2, 3)}
+    for seq, rows in batches.items():
+        for row in rows:
+            row["part"] = chance.choice((None, 0, 1, -1))
+        world.batch(seq, rows[:20], rows[20:])
+    model = {tuple(row[name] for name in IDENTITY) for rows in batches.values() for row in rows}
+    for _ in range(4):
+        chosen = set(chance.sample(sorted(model, key=repr), 15))
+        rows = [
+            row
+            for rows in batches.values()
+            for row in rows
+            if tuple(row[name] for name in IDENTITY) in chosen
+        ]
+        chance.shuffle(rows)
+        again = pa.Table.from_pylist(rows, QUARANTINE)
+        assert discard(world, lambda again=again: iter([again, again.slice(3)])) == 15
+        model -= chosen
+        assert set(identities(opened(world))) == model
+    statuses = inspect.count_by_status(world.app, world.stream, ALL)
+    assert statuses[inspect.Status.OPEN] == len(identities(opened(world)))
+    assert statuses[inspect.Status.DISCARDED] == 180 - statuses[inspect.Status.OPEN]
+
+
+def test_a_plan_that_replays_reads_nothing_and_names_its_input_in_the_order_of_positions(
+    world: Quarantined,
+) -> None:
+    plan = planned(world, lambda: opened(world)).plan
+    assert plan is not None
+    assert plan.replay is not None
+    assert plan.ranges == (OffsetRange("events", 0, 2, 2),)
+    assert (plan.span, plan.most_records) == (0, 6)
+    assert world.app.ledger.plan(world.stream, 3) == plan
+    [file] = world.app.manifest(world.stream, plan.replay).of("quarantine")
+    [resolution] = world.app.ledger.resolutions(world.stream)
+    assert (resolution.seq, resolution.first_batch, resolution.last_batch) == (3, 1, 2)
+    assert (resolution.decided_by, resolution.manifest.file_rows) == ("ada", 6)
+    rows = inspect.read_quarantine(world.app, world.stream)  # only what batches put there
+    assert (rows.num_rows, file.rows) == (7, 6)
+    records = world.app.records(plan, world.pipeline).slices(timed=True, cores=2)
+    blocks = [block for slice_ in records for block in slice_.blocks()]
+    assert [(list(block.offsets), list(block.parts or ())) for block in blocks] == [
+        ([2, 3, 4, 7, 7, 7], [None, None, None, 0, 1, None])
+    ]
+
+
+def test_an_emission_is_not_replayed_and_what_is_planned_is_not_planned_again(world: Quarantined) -> None:
+    assert "1 are no records" in planned(world, lambda: opened(world)).note
+    world.held = world.app.ledger.acquire(world.stream, "test")
+    world.held.drop_plan()
+    assert len(identities(opened(world))) == 7, "a plan that is dropped has resolved nothing"
+    assert discard(world, lambda: opened(world)) == 7
+    outcome = planned(world, lambda: inspect.iter_quarantine(world.app, world.stream))
+    assert outcome.plan is None
+    assert "7 were replayed or discarded before" in outcome.note
+
+
+def test_a_list_has_to_name_records_of_quarantine_and_each_once(world: Quarantined) -> None:
+    [first, *_] = opened(world)
+    with pytest.raises(SettingsInvalid, match=r"events/0/[234] is there twice"):
+        discard(world, lambda: iter([first, first]), is_listed=True)
+    other = pa.Table.from_pylist([quarantined(1, 99)], QUARANTINE)
+    with pytest.raises(SettingsInvalid, match="events/0/99 was not put into quarantine by batch 1"):
+        discard(world, lambda: iter([first, other]), is_listed=True)
+    strange = pa.Table.from_pylist([quarantined(1, 2, topic="others")], QUARANTINE)
+    assert discard(world, lambda: iter([strange])) == 0
+    assert world.app.ledger.resolutions(world.stream) == []
+    assert len(identities(opened(world))) == 7
+
+
+def test_a_record_of_a_partition_that_was_never_read_is_refused(tmp_path: Path) -> None:
+    world = Quarantined(tmp_path)
+    world.batch(1, [quarantined(1, 2, topic="others")])
+    with pytest.raises(SettingsInvalid, match=r"has never read others\[0\]"):
+        planned(world, lambda: opened(world))
+    assert world.app.ledger.open_plan(world.stream) is None
+
+
+def test_a_replay_applies_no_clock_where_records_were_not_read_yet(world: Quarantined) -> None:
+    plan = planned(world, lambda: opened(world)).plan
+    assert plan is not None
+    assert plan.clocks_after == plan.clocks
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_an_export_comes_back_as_it_was(world: Quarantined, ending: str) -> None:
+    path = world.folder / f"a{ending}"
+    world.batch(3, random_rows(3, 200, random.Random(3)))
+    assert inspect.export_quarantine(world.app, world.stream, path) == 207
+    back = pa.concat_tables(inspect.iter_exported(path))
+    whole = inspect.read_quarantine(world.app, world.stream)
+    names = [name for name in QUARANTINE.names if name != "reason"]
+
+    def rows(table: pa.Table) -> list[str]:
+        listed = table.select(names).to_pylist()
+        return sorted(repr(row | {"headers": row["headers"] or None}) for row in listed)
+
+    assert rows(back) == rows(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"offset": "x"}, "invalid literal"),
+        ({"value": {"a": 1}}, "`value` is no text"),
+        ({"value": "%", "value_encoding": "base64"}, "no base64"),
+        ({"value_encoding": "latin-1"}, "latin-1"),
+        ({"headers": [{}]}, "it has no 'key'"),
+    ],
+)
+def test_a_line_that_is_no_exported_record_is_named(
+    world: Quarantined, change: dict[str, Any], why: str
+) -> None:
+    path = world.folder / "a.jsonl"
+    inspect.export_quarantine(world.app, world.stream, path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], json.dumps(json.loads(lines[1]) | change)]))
+    with pytest.raises(SettingsInvalid, match=rf"Line 2 of .*{why}"):
+        list(inspect.iter_exported(path))
+
+
+POSITIONS = st.tuples(
+    st.sampled_from("ab"),
+    st.integers(0, 2),
+    st.integers(0, 9),
+    st.sampled_from((None, 0, 1)),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.lists(POSITIONS, min_size=1, max_size=12), max_size=6), st.integers(1, 5), st.integers(1, 9)
+)
+def test_rows_are_sorted_by_position_whatever_memory_has(
+    tables: list[list[tuple[Any, ...]]], block_rows: int, run_rows: int
+) -> None:
+    rows = [
+        pa.Table.from_pylist(
+            [
+                quarantined(seq, offset, topic=topic, partition=partition, part=part)
+                for topic, partition, offset, part, seq in table
+            ],
+            QUARANTINE,
+        )
+        for table in tables
+    ]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tidegate.lake.sorting._BLOCK_ROWS", block_rows)
+        patched.setattr("tidegate.lake.sorting._RUN_ROWS", run_rows)
+        found = identities(sorted_by_position(rows))
+    expected = [position for table in tables for position in table]
+    assert found == sorted(expected, key=lambda row: tuple(2**31 if part is None else part for part in row))

@@ -1,0 +1,112 @@
+"""Records in quarantine come in again, fixed, as a batch of their own; on real Kafka and real Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from tests.world import NOW_MS, World, key_of, stock_event
+from tidegate import inspect, protocol
+from tidegate.demo.topics import committed_records, read_published
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def replay(world: World, rows: Any = None, **trigger: Any) -> protocol.Outcome:
+    """All that is open, or these rows, through all steps."""
+
+    def opened() -> Iterator[pa.Table]:
+        return inspect.iter_open(world.app, world.stream, inspect.QuarantineFilter())
+
+    request = protocol.ResolutionRequest(rows or opened, "ada", "a bad release", rows is not None)
+    return world.run(replay=request, **trigger)
+
+
+def edited(world: World, path: Path, **values: Any) -> Any:
+    """What is open, exported, with other values by offset, and read back."""
+    inspect.export_quarantine(world.app, world.stream, path, overwrite=True, open_only=True)
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        record["value"] = values.get(f"at_{record['offset']}", record["value"])
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return lambda: inspect.iter_exported(path)
+
+
+def test_a_fixed_record_is_taken_as_new_and_no_record_after_it_is_dropped(world: World) -> None:
+    event = stock_event(7)
+    world.send(stock_event(10), {**event, "value": b"{oops"}, {**event, "value": b"{worse"}, stock_event(0))
+    world.run()
+    assert world.published() == {key_of(): [True, False]}
+
+    fixed = edited(world, world.folder / "a.jsonl", at_1='{"storeId": "s1", "id": 1, "quantity": 7}')
+    outcome = replay(world, fixed, clock_ms=NOW_MS + 3_600_000)
+    assert outcome.plan is not None
+    assert outcome.plan.clock_ms == NOW_MS, "what was not read yet has met no later clock"
+    assert world.published() == {key_of(): [True, False, True]}, "newer than what was out already"
+    counts = world.counts(2)
+    assert (counts["read"], counts["used"], counts["quarantined"]) == (2, 1, 1)
+    [*_, sent] = committed_records(world.servers, world.sink)
+    chain = f"{world.source}.replay-2/0/1;{world.source}/0/1".encode()
+    assert dict(sent.headers)["tidegate-source"] == chain
+
+    world.stock(0)
+    world.run()
+    assert world.published() == {key_of(): [True, False, True, False]}
+    assert [event.what for event in inspect.record_history(world.app, world.stream, world.source, 0, 1)] == [
+        "quarantined",
+        "replayed",
+    ]
+    second = replay(world)
+    assert second.plan is not None
+    assert second.plan.most_records == 1, "what is unusable again is open again"
+    events = inspect.record_history(world.app, world.stream, world.source, 0, 2)
+    assert [(event.what, event.batch, event.by) for event in events] == [
+        ("quarantined", 1, None),
+        ("replayed", 2, "ada"),
+        ("quarantined", 2, None),
+        ("replayed", 4, "ada"),
+        ("quarantined", 4, None),
+    ]
+    assert world.published() == {key_of(): [True, False, True, False]}
+
+
+def test_only_the_element_that_was_unusable_counts_again_and_repetitions_are_still_known(
+    world: World,
+) -> None:
+    """A count of exploded records by root, whose sources repeat themselves."""
+    data = {
+        "pipeline": "availability",
+        "source": {
+            "topics": [world.source],
+            "format": "json",
+            "columns": "robots array<string>",
+            "explode": "robots",
+            "key": ["robots"],
+            "deduplicate": "root",
+        },
+        "stages": [{"name": "counts", "reduce": {"n": "count(*)"}, "emit": {"on": "update"}}],
+        "sinks": [{"kind": "kafka", "topic": world.sink}],
+    }
+    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    record = {"value": {"robots": ["r1", None, "r2"]}, "headers": [("tidegate-source", b"plant/0/5")]}
+    world.send(record)
+    world.run()
+    replay(world, edited(world, world.folder / "a.jsonl", at_0='{"robots": ["r1", "r1", "r2", "r3"]}'))
+    assert counted(world) == {"r1": [1, 2], "r2": [1]}
+
+    world.send(record, record | {"headers": [("tidegate-source", b"plant/0/6")]})
+    world.run()
+    assert counted(world) == {"r1": [1, 2, 3], "r2": [1, 2]}
+    assert world.counts(3)["deduplicated"] == 2, "of plant/0/5, though it came after the replay"
+
+
+def counted(world: World) -> dict[str, list[int]]:
+    """Key -> its counts, in order."""
+    published = read_published(world.servers, world.sink)
+    return {key: [value["n"] for value in values] for key, values in published.items()}

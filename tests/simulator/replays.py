@@ -1,0 +1,133 @@
+"""Quarantine in memory: what a batch cannot use, and which of it is decided of, as `protocol.resolve` has it.
+
+A record whose value begins with `bad` cannot be used. Who replays it corrects all, or some and leaves the
+others as they are, which are put into quarantine again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from tests.simulator.broker import Record
+from tidegate.lake.manifest import DataFile, Manifest
+from tidegate.ledger import Resolution
+from tidegate.protocol import ResolutionRequest
+from tidegate.protocol.resolve import Skipped
+
+BAD, CORRECTED = b"bad", b"corrected"
+ALL, SOME = "all", "some"
+"""How many of the records somebody corrects, or discards."""
+
+Read = tuple[str, int, int, Record]
+Identity = tuple[str, int, int, int]
+"""Topic, partition, offset, and the batch that put it into quarantine."""
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """A record in quarantine of batch `seq`."""
+
+    seq: int
+    read: Read
+
+    @property
+    def identity(self) -> Identity:
+        topic, partition, offset, _ = self.read
+        return topic, partition, offset, self.seq
+
+
+def is_bad(record: Record) -> bool:
+    """Whether a record cannot be used."""
+    return (record.value or b"").startswith(BAD)
+
+
+def request(how_many: str) -> ResolutionRequest:
+    """Of whoever replays or discards; the fake below reads the reason."""
+    return ResolutionRequest(lambda: iter(()), "somebody", how_many)
+
+
+def written_resolution(
+    app: Any, lease: Any, request: ResolutionRequest, seq: int | None, unfit: Any = None
+) -> tuple[Resolution | None, Skipped]:
+    """As `protocol.resolve.written_resolution`: what is open, at this instant."""
+    places, stream = app.places, lease.stream
+    lake, world = places.lake, places.world
+    known = lease.resolutions(stream)
+    resolved = {row.identity for made in known for row in lake.resolved[made.manifest.name]}
+    unusable = [row for _, ref in lease.committed(stream) for row in lake.unusable.get(ref.name, ())]
+    rows = [row for row in unusable if row.identity not in resolved]
+    if seq is None and request.reason == SOME:
+        rows = [row for row in rows if _is_chosen(row)]
+    if not rows:
+        return None, Skipped(len(unusable))
+    number = max((made.number for made in known), default=0) + 1
+    places.attempts += 1
+    name = f"resolution-{number}-{places.attempts}"
+    chosen = [row if seq is None else _corrected(row, request.reason) for row in rows]
+    world.effect("lake.write", lambda: lake.resolved.__setitem__(name, chosen))
+    file = DataFile("quarantine", "", name, len(chosen), len(chosen), "", 1, "")
+    manifest = app.write_manifest(stream, Manifest(name, seq or 0, (file,)))
+    seqs = sorted(row.seq for row in rows)
+    by = request.decided_by, request.reason
+    return Resolution(stream, number, seq, manifest, seqs[0], seqs[-1], *by), Skipped()
+
+
+def _is_chosen(row: Unusable) -> bool:
+    return crc32(repr(row.identity).encode()) % 2 == 0
+
+
+def _corrected(row: Unusable, how_many: str) -> Unusable:
+    if how_many == SOME and not _is_chosen(row):
+        return row
+    topic, partition, offset, record = row.read
+    value = (record.value or b"").replace(BAD, CORRECTED)
+    return Unusable(row.seq, (topic, partition, offset, record._replace(value=value)))
+
+
+def replayed(rows: Sequence[Unusable]) -> Iterator[Read]:
+    """A batch's input, in the order of positions."""
+    return (row.read for row in sorted(rows, key=lambda row: row.identity))
+
+
+class Model:
+    """What became of each record that came in, told batch by batch, without the ledger."""
+
+    def __init__(self) -> None:
+        self.used: Counter[tuple[str, int, int]] = Counter()
+        self._open: set[Identity] = set()
+        self.decided: Counter[Identity] = Counter()
+        self.discarded: set[tuple[str, int, int]] = set()
+
+    def apply(self, seq: int, came_in: Sequence[Read], quarantined: Sequence[Read]) -> None:
+        """A batch, of what came into it."""
+        unusable = {read[:3] for read in quarantined}
+        self.used.update(read[:3] for read in came_in if read[:3] not in unusable)
+        self._open |= {(*position, seq) for position in unusable}
+
+    def resolve(self, rows: Sequence[Unusable], by_replay: bool) -> None:
+        """Records that are decided of."""
+        for row in rows:
+            self.decided[row.identity] += 1
+            self._open.discard(row.identity)
+            if not by_replay:
+                self.discarded.add(row.identity[:3])
+
+    def wrong(self, records: set[tuple[str, int, int]], is_over: bool) -> str:
+        """What is lost or twice, of all records that were read; empty: nothing. `is_over`: all is decided."""
+        twice = {position: times for position, times in (self.used + Counter()).items() if times > 1}
+        again = {identity: times for identity, times in self.decided.items() if times > 1}
+        both = self.discarded & set(self.used)
+        undecided = {identity[:3] for identity in self._open}
+        lost = records - set(self.used) - self.discarded - undecided
+        found = {
+            "used twice": twice,
+            "decided of twice": again,
+            "used and discarded": both,
+            "lost": lost,
+            "left open": self._open if is_over else (),
+        }
+        return "; ".join(f"{what}: {sorted(which)}" for what, which in found.items() if which)
