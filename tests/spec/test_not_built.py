@@ -46,7 +46,10 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 
 
 LISTS = ("lookup", "stages", "sinks")
-MAPPINGS = ("stages.*.reduce", "stages.*.select", "stages.*.emit.equal.within")
+MAPPINGS = (
+    *("source.aliases", "stages.*.reduce", "stages.*.select", "stages.*.aliases"),
+    "stages.*.emit.equal.within",
+)
 
 
 def _fields(model: type[BaseModel], around: str) -> set[str]:

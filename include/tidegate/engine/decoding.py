@@ -16,4 +16,5 @@ def record_layout(source: Source) -> RecordLayout:
         None if source.timestamp == "record" else source.timestamp,
         source.explode,
         source.deduplicate == "root",
+        source.aliases,
     )

@@ -94,7 +94,9 @@ def _with_connection(part: Any) -> Any:
 def _read_4(text: str, body: Any) -> Pipeline:
     quality = body["of"]["quality"]
     checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
-    return _read_5(text, {**body, "of": {**body["of"], "quality": checks}})
+    stages = [_without_aliases(stage) for stage in body["of"]["stages"]]
+    changed = {"source": _without_aliases(body["of"]["source"]), "stages": stages, "quality": checks}
+    return _read_5(text, {**body, "of": {**body["of"], **changed}})
 
 
 def _check_of_last_stage(quality: Any) -> Any:
@@ -108,6 +110,11 @@ def _check_of_last_stage(quality: Any) -> Any:
         **quality,
     }
     return {"is": QualityCheck.__name__, "of": fields}
+
+
+def _without_aliases(part: Any) -> Any:
+    """A column had one name."""
+    return {**part, "of": {"aliases": {"is": "map", "of": {}}, **part["of"]}}
 
 
 def _read_5(text: str, body: Any) -> Pipeline:

@@ -29,6 +29,8 @@ EXAMPLES = {
     "source.format": "format: json",
     "source.columns": 'columns: "storeId string, id bigint, quantity int"',
     "source.explode": "explode: items",
+    "source.aliases": "aliases: {quantity: [qty]}",
+    "source.aliases.*": "quantity: [qty]",
     "source.key": "key: [storeId, id]",
     "source.timestamp": "timestamp: record",
     "source.deduplicate": "deduplicate: offset",
@@ -53,6 +55,8 @@ EXAMPLES = {
     "stages.*.reduce.*": 'total: "sum(quantity)"',
     "stages.*.select": 'select: {isAvailable: "quantity > 0"}',
     "stages.*.select.*": 'isAvailable: "quantity > 0"',
+    "stages.*.aliases": "aliases: {isAvailable: [available]}",
+    "stages.*.aliases.*": "isAvailable: [available]",
     "stages.*.emit": "emit: {on: change, equal: exact}",
     "stages.*.emit.on": "on: change",
     "stages.*.emit.columns": "columns: [isAvailable]",
@@ -219,7 +223,10 @@ PIPELINE = Grammar(
         "sinks.*": ("kind",),
         "quality": (),
     },
-    free=("stages.*.select", "stages.*.reduce", "stages.*.emit.equal.within", "airflow.spark.conf"),
+    free=(
+        *("source.aliases", "stages.*.select", "stages.*.reduce", "stages.*.aliases"),
+        *("stages.*.emit.equal.within", "airflow.spark.conf"),
+    ),
     others=tuple(row.path for row in NOT_BUILT),
 )
 

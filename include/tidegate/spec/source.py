@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJson
 from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
+from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.connection import Connection
 from tidegate.spec.deduplicate import Deduplicate
@@ -43,6 +44,13 @@ def _read_columns(written: Any, info: Info) -> Any:
     if faults:
         raise as_mistake(faults)
     return columns
+
+
+def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
+    format_ = info.data.get("format")
+    if aliases and format_ in ("string", "bytes"):
+        raise mistake(f"the one column of `format: {format_}` has no name in the record", "Leave it out.")
+    return check_aliases(aliases, scope_of(info).columns)
 
 
 def _known_key(name: str, info: Info) -> str:
@@ -170,6 +178,10 @@ class Source(Model):
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
         default=None, description="An array column, of which each element becomes a record."
+    )
+    aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
+        default={},
+        description="What columns were called before: records with an older name are read, too.",
     )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_known_key)], ...] | None,
