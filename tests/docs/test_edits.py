@@ -76,7 +76,7 @@ CASES: dict[str, list[str]] = {
         "whether a hash is of the timestamp, too",
     ],
     "`heartbeat`": ["no heartbeat"],
-    "`state: hash`: a wider type of a compared column": [
+    "a wider type of a column of which `state: hash` is made": [
         *("a longer whole number of which only hashes are kept", "a hash's column with other digits")
     ],
     "from `state: value` to `hash`, and back": ["values to hashes", "hashes to values"],
