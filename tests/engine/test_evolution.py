@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.engine.evolving import Evolving, pipeline_of
+from tests.engine.evolving import ALL, Evolving, pipeline_of
+from tidegate.engine.lookups import StateVersion
 from tidegate.errors import SchemaChanged
+from tidegate.lake.aliases import state_aliases
 from tidegate.spec import Pipeline, incompatible_changes
 
 CHANGE = {"on": "change"}
@@ -236,3 +238,12 @@ def test_another_type_that_only_the_files_tell_halts(stream: Evolving) -> None:
 def test_an_edit_is_refused_whose_values_might_not_fit() -> None:
     before, after = selecting("n bigint"), selecting("n int")
     assert [change.field for change in incompatible_changes(before, after)] == ["stages.s.n"]
+
+
+def test_a_lookup_of_the_state_has_the_newest_names_also_before_a_file_has_them(stream: Evolving) -> None:
+    stream.batch(selecting("qty int"), [("a", {"qty": 1})])
+    renamed = aliased("quantity bigint", "quantity", "qty")
+    stream.batch(renamed, [("a", {"quantity": 1})])
+    version = StateVersion(stream.store, tuple(stream.files), state_aliases(renamed.stages[0]))
+    (rows,) = version.read(ALL)
+    assert rows.select(["key", "quantity"]).to_pylist() == [{"key": "a", "quantity": 1}]

@@ -58,11 +58,11 @@ def test_a_name_belongs_to_one_column(aliases: dict[str, list[str]], says: str) 
     assert says in message
 
 
-def test_formats_without_names_have_none() -> None:
+def test_a_format_that_does_not_read_them_has_none() -> None:
     written = {**SOURCE, "format": "string", "key": None, "aliases": {"value": ["text"]}}
     del written["columns"]
     ((field, message, _),) = refused(source=written | {"columns": None})
-    assert (field, "has no name in the record" in message) == ("source.aliases", True)
+    assert (field, "does not go with `format: string`" in message) == ("source.aliases", True)
 
 
 def test_edits_of_columns_are_told() -> None:

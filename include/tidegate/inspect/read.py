@@ -5,10 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidegate.app.damage import batch_named, needed_by, state_named
-from tidegate.app.manifests import state_after
+from tidegate.app.manifests import aliases_of, state_after
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
-from tidegate.lake.aliases import NO_ALIASES, Aliases, state_aliases
 from tidegate.lake.datafile import joined, read_files
 from tidegate.lake.manifest import Kind
 from tidegate.lake.outbox import ORDER
@@ -42,7 +41,7 @@ def read_state(
         if chosen.name not in state:
             return pa.table({})
         is_bounded = kernel_stage(pipeline, chosen).bound is not None
-        aliases = _aliases(app, stream, seq, chosen.name)
+        aliases = aliases_of(app.ledger, stream, seq, chosen.name)
         return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key, aliases)
 
 
@@ -84,13 +83,6 @@ def _stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage]
     if name is not None and name not in stages:
         raise SettingsInvalid(f"{stream} has no stage {name}", f"It has: {', '.join(stages)}.")
     return pipeline, stages[name] if name is not None else pipeline.stages[-1]
-
-
-def _aliases(app: App, stream: Stream, seq: int, stage: str) -> Aliases:
-    """What a batch's plan says of the older names of a stage's columns: none, if it is not kept any more."""
-    plan = app.ledger.plan(stream, seq)
-    stages = planned_pipeline(plan).stages if plan is not None else ()
-    return next((state_aliases(each) for each in stages if each.name == stage), NO_ALIASES)
 
 
 def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int | None) -> pa.Table:

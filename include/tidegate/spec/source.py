@@ -23,6 +23,7 @@ _INSTANT = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_WITH_ALIASES = ("json", "debezium")
 _START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
 
 
@@ -48,8 +49,9 @@ def _read_columns(written: Any, info: Info) -> Any:
 
 def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
     format_ = info.data.get("format")
-    if aliases and format_ in ("string", "bytes"):
-        raise mistake(f"the one column of `format: {format_}` has no name in the record", "Leave it out.")
+    if aliases and format_ not in (*_WITH_ALIASES, None):
+        fix = f"Leave it out: records have older names in {listed(_WITH_ALIASES)}."
+        raise mistake(f"`aliases` does not go with `format: {format_}`", fix)
     return check_aliases(aliases, scope_of(info).columns)
 
 
