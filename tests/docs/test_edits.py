@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
+
 from tests.spec.test_compatibility import COMPATIBLE, INCOMPATIBLE
+from tidegate.core.widening import widens
+from tidegate.spec.arrow import arrow_type
+from tidegate.spec.columns import SCALARS, parse_type
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
 CASES: dict[str, list[str]] = {
@@ -21,6 +26,9 @@ CASES: dict[str, list[str]] = {
         "how long repetitions are remembered",
     ],
     "`source.columns`: added, or removed and not used": ["a column more", "a column less that is not used"],
+    "`source.aliases`; a column renamed with it": [
+        *("older names of a column of records", "a source column's name")
+    ],
     "`source.columns`: another type": [
         *("a wider integer as key", "the type of a key column", "a column's type that is emitted"),
         "the type of a column that makes repetitions",
@@ -32,18 +40,36 @@ CASES: dict[str, list[str]] = {
     "a stage's `key`, `window` (`grace`, too)": [
         *("a later stage's key", "the window's size", "the window's grace", "the window's kind")
     ],
-    "`select` of `latest`: another expression of the same type": ["an expression of the same type"],
-    "`select` of `latest`: a column added": [
+    "`select`: another expression of the same type, another order": [
+        *("an expression of the same type", "emitted columns in another order"),
+    ],
+    "`select`: a column added": [
         *("an emitted column more", "a column more of which only hashes are kept, not compared")
     ],
-    "`select`: a column removed, or of another type": [
-        *("an emitted column less", "an emitted column's type"),
-        "a column less of which only hashes are kept",
+    "`select`, `reduce`: a column or an aggregate removed": [
+        *("an emitted column less", "an aggregate less", "a column less of which only hashes are kept")
     ],
-    "`select` of `collect`: other fields": ["the fields of events"],
-    "`reduce`, an aggregate added, removed, changed": [
-        *("reduce", "an aggregate more", "an aggregate less", "an aggregate's argument")
+    "`select`, `reduce`: a column renamed with `aliases`": [
+        *("an emitted column's name", "an emitted column's name and type", "an aggregate's name"),
+        "the fields of events",
     ],
+    "`aliases` of a stage: of a column that is there already, of none, of two, or taken away": [
+        *("an older name for a column that is there", "an older name that no column has"),
+        *("two columns that become one", "an older name less"),
+    ],
+    "`select`, `reduce`: a wider type": [
+        *("an emitted column that takes more", "an emitted column that takes fractions"),
+        *("an emitted number with more digits", "fields of an emitted column"),
+        *("an aggregate of wider values", "a count of other values"),
+        "an aggregate of sums that may not fit",
+    ],
+    "`select`, `reduce`: any other type": [
+        *("an emitted column's type", "an emitted column that takes less", "a day as a time"),
+        *("a long whole number as a double", "fields of an emitted column that take less"),
+        "the type of a column that is not compared, of which only hashes are kept",
+    ],
+    "`select` of `collect` with `max_bytes`: other fields": ["the fields of events whose bytes are counted"],
+    "`reduce`, an aggregate added, changed": ["reduce", "an aggregate more", "an aggregate's argument"],
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],
     "`emit.on`": ["when it emits"],
@@ -52,6 +78,9 @@ CASES: dict[str, list[str]] = {
         "whether a hash is of the timestamp, too",
     ],
     "`heartbeat`": ["no heartbeat"],
+    "a wider type of a column of which `state: hash` is made": [
+        *("a longer whole number of which only hashes are kept", "a hash's column with other digits")
+    ],
     "from `state: value` to `hash`, and back": ["values to hashes", "hashes to values"],
     "`count`, `max_bytes`, `since`, longer or shorter `after`, `every`": [
         *("thresholds", "a timer less", "another time limit", "another interval")
@@ -74,9 +103,35 @@ WITHOUT_ROWS = {
 
 def rows() -> dict[str, str]:
     """Edit -> whether it goes on, as the guide says it."""
-    table = GUIDE.read_text().partition("## Edits within a generation")[2].partition("\n## ")[0]
+    table = GUIDE.read_text().partition("## Edits within a generation")[2].partition("\n##")[0]
     cells = re.findall(r"^\| (.+?) \| (.+?) \|", table, re.MULTILINE)
     return dict(cells[1:])
+
+
+def test_the_guide_has_the_types_that_are_wider_and_no_others() -> None:
+    table = GUIDE.read_text().partition("| a column of | may become |\n|---|---|\n")[2].partition("\n\n")[0]
+    told = dict(re.findall(r"^\| `([a-z]+).*?` \| (.+?) \|$", table, re.MULTILINE))
+    scalars = [name for name in dict.fromkeys(SCALARS.values()) if name not in ("string", "binary")]
+    for before in scalars:
+        wider = {after for after in scalars if after != before and widens(arrow(before), arrow(after))}
+        assert wider == set(re.findall(r"`([a-z]+)`", told.get(before, ""))), before
+        if digits := re.search(r"with (\d+) digits", told.get(before, "")):
+            most = int(digits[1])
+            assert widens(arrow(before), pa.decimal128(most)), before
+            assert not widens(arrow(before), pa.decimal128(most - 1)), before
+    assert {"decimal", "bigint"} <= told.keys()
+    for after, is_wider in {
+        (12, 2): True,
+        (12, 4): True,
+        (12, 5): False,
+        (12, 1): False,
+        (9, 2): False,
+    }.items():
+        assert widens(pa.decimal128(10, 2), pa.decimal128(*after)) == is_wider
+
+
+def arrow(type_: str) -> pa.DataType:
+    return arrow_type(parse_type(type_))
 
 
 def test_each_edit_of_the_guide_has_cases_and_each_case_an_edit() -> None:

@@ -99,6 +99,66 @@ def put_wider_rows(table: SharedTable) -> None:
     catch_up(table, [batch(table, 1), change_of(2, written(table, "attempt-2", [newer], WIDER))])
 
 
+NARROW = pa.struct(
+    [
+        *(pa.field("n", pa.int32()), pa.field("f", pa.float32()), pa.field("d", pa.decimal128(10, 2))),
+        *(pa.field("many", pa.list_(pa.int32())), pa.field("pairs", pa.map_(pa.string(), pa.int16()))),
+        *(pa.field("inner", pa.struct([("a", pa.int8())])), pa.field("part", pa.int32())),
+        pa.field("exact", pa.int32()),
+    ]
+)
+WIDE = pa.struct(
+    [
+        *(pa.field("n", pa.int64()), pa.field("f", pa.float64()), pa.field("d", pa.decimal128(14, 4))),
+        *(pa.field("many", pa.list_(pa.int64())), pa.field("pairs", pa.map_(pa.string(), pa.int32()))),
+        *(
+            pa.field("inner", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+            pa.field("part", pa.float64()),
+        ),
+        pa.field("exact", pa.decimal128(12, 2)),
+    ]
+)
+NARROW_ROW = {
+    "n": 1,
+    "f": 0.5,
+    "d": Decimal("1.25"),
+    "many": [1],
+    "pairs": [("k", 1)],
+    "inner": {"a": 1},
+    "part": 3,
+    "exact": 4,
+}
+WIDE_ROW = {
+    "n": 2**40,
+    "f": 0.1,
+    "d": Decimal("1.2345"),
+    "many": [2**40],
+    "pairs": [("k", 2**20)],
+    "inner": {"a": 2**20, "b": "x"},
+    "part": 3.5,
+    "exact": Decimal("4.50"),
+}
+WIDENED = [
+    {
+        **NARROW_ROW,
+        "inner": {"a": 1, "b": None},
+        "part": 3.0,
+        "exact": Decimal("4.00"),
+        "d": Decimal("1.2500"),
+    },
+    WIDE_ROW,
+]
+"""The rows of `put_widened_rows`, as readers see them."""
+
+
+def put_widened_rows(table: SharedTable) -> None:
+    """Two batches, the second with wider columns, and a third with the narrow ones again, without rows."""
+    for seq, (type_, value) in enumerate([(NARROW, NARROW_ROW), (WIDE, WIDE_ROW)], start=1):
+        schema = pa.schema([pa.field("hash", pa.int64()), pa.field("value", type_)])
+        rows = [{"hash": seq, "value": value}]
+        catch_up(table, [change_of(seq, written(table, f"attempt-{seq}", rows, schema))])
+
+
 def duck(query: str) -> list[tuple[Any, ...]]:
     extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("*.duckdb_extension"))
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:

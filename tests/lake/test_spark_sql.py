@@ -24,10 +24,12 @@ from tests.lake import spark_reader
 from tests.lake.files_for_tests import row
 from tests.lake.tables_for_tests import (
     VALUES,
+    WIDENED,
     batch,
     catch_up,
     change_of,
     put_several_rows_of_an_entry,
+    put_widened_rows,
     put_wider_rows,
     shared_table,
     written,
@@ -70,6 +72,7 @@ TABLES: dict[str, tuple[Callable[[SharedTable], object], str]] = {
         "SELECT hash, window_start, updated_seq FROM ({view}) ORDER BY hash, window_start",
     ),
     "wider": (put_wider_rows, "SELECT value.more, bytes FROM {table} ORDER BY hash"),
+    "widened": (put_widened_rows, "SELECT value FROM {table} ORDER BY hash"),
     "values": (_put_values_of_every_type, "SELECT value FROM {table}"),
 }
 
@@ -111,6 +114,11 @@ def test_the_view_of_the_guide_gives_it_one_row_per_entry_that_is_live(seen: dic
 
 def test_columns_and_fields_that_an_edit_has_added_are_null_in_older_rows(seen: dict[str, Rows]) -> None:
     assert [tuple(each.values()) for each in seen["wider"]] == [(None, None), ("x", 7)]
+
+
+def test_columns_that_an_edit_has_widened_are_wider_for_older_rows_too(seen: dict[str, Rows]) -> None:
+    expected = [{**value, "pairs": dict(value["pairs"])} for value in WIDENED]
+    assert [row["value"] for row in seen["widened"]] == expected
 
 
 @pytest.mark.parametrize("name", VALUES)

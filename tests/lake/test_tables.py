@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ from deltalake.exceptions import DeltaError
 from tests.lake.files_for_tests import SCHEMA, row
 from tests.lake.tables_for_tests import (
     APPLICATION,
+    NARROW,
+    NARROW_ROW,
     VALUES,
+    WIDENED,
     WIDER,
     batch,
     catch_up,
@@ -25,6 +30,7 @@ from tests.lake.tables_for_tests import (
     number,
     opened,
     put_several_rows_of_an_entry,
+    put_widened_rows,
     put_wider_rows,
     scan,
     shared_table,
@@ -132,15 +138,15 @@ def test_one_that_adds_columns_looks_again_before_it_adds_files(
 ) -> None:
     """Adding columns brings it to the newest version: Delta would not refuse what others did by then."""
     change = batch(table, 1)
-    missing = SharedTable._missing_columns
+    requested = SharedTable._requested
 
     def overtaken(self: SharedTable, *arguments: Any) -> Any:
-        monkeypatch.setattr(SharedTable, "_missing_columns", missing)
+        monkeypatch.setattr(SharedTable, "_requested", requested)
         catch_up(table, [TableChange({APPLICATION: 1})])
-        return missing(self, *arguments)
+        return requested(self, *arguments)
 
     catch_up(table, [])
-    monkeypatch.setattr(SharedTable, "_missing_columns", overtaken)
+    monkeypatch.setattr(SharedTable, "_requested", overtaken)
     catch_up(table, [change])
     assert rows_of(table) == []
 
@@ -252,6 +258,78 @@ def test_fields_are_added_inside_of_lists_and_maps(tmp_path: Path) -> None:
         catch_up(table, [change_of(seq, written(table, f"a{seq}", rows, schema))])
     query = f"SELECT many[1].b, pairs['k'].b FROM {scan(table)} ORDER BY 1 NULLS FIRST"
     assert duck(query) == [(None, None), (2, 2)]
+
+
+def test_columns_and_fields_that_an_edit_widens_are_wider_for_older_rows_too(table: SharedTable) -> None:
+    put_widened_rows(table)
+    rows = opened(table).to_pyarrow_table(columns=["hash", "value"]).sort_by("hash")
+    assert rows["value"].to_pylist() == WIDENED
+    engine = QueryBuilder().register("shared", opened(table))
+    by_datafusion = engine.execute("SELECT hash, value FROM shared ORDER BY hash").read_all()
+    assert pa.table(by_datafusion)["value"].to_pylist() == WIDENED
+    by_duck = [value for (value,) in duck(f"SELECT value FROM {scan(table)} ORDER BY hash")]
+    assert by_duck == [{**value, "pairs": dict(value["pairs"])} for value in WIDENED]
+    assert duck(f"SELECT hash FROM {scan(table)} WHERE value.n > 1") == [(2,)]
+
+
+def test_a_file_with_narrower_columns_comes_after_wider_ones(table: SharedTable) -> None:
+    """Such as that of a batch that was planned before the edit, in a table that is made anew."""
+    put_widened_rows(table)
+    version = opened(table).version()
+    schema = pa.schema([pa.field("hash", pa.int64()), pa.field("value", NARROW)])
+    catch_up(table, [change_of(3, written(table, "a3", [{"hash": 3, "value": NARROW_ROW}], schema))])
+    assert opened(table).version() == version + 1, "the columns have not changed"
+    assert duck(f"SELECT hash, value.n FROM {scan(table)} ORDER BY hash") == [(1, 1), (2, 2**40), (3, 1)]
+
+
+def test_what_a_tables_log_says_beside_its_columns_stays_when_they_are_widened(table: SharedTable) -> None:
+    catch_up(table, [])
+    before = opened(table)
+    put_widened_rows(table)
+    after = opened(table)
+    assert (after.metadata().id, after.metadata().configuration) == (
+        before.metadata().id,
+        before.metadata().configuration,
+    )
+    assert after.protocol() == before.protocol()
+    assert number(table) == 2
+
+
+def test_one_that_widens_columns_while_another_does_adds_its_files_once(
+    table: SharedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widen = SharedTable._widen
+
+    def overtaken(self: SharedTable, *arguments: Any) -> None:
+        monkeypatch.setattr(SharedTable, "_widen", widen)
+        put_widened_rows(shared_table(table.store))
+        widen(self, *arguments)
+
+    schema = pa.schema([pa.field("hash", pa.int64()), pa.field("value", NARROW)])
+    first = written(table, "attempt-1", [{"hash": 1, "value": NARROW_ROW}], schema)
+    catch_up(table, [change_of(1, first)])
+    monkeypatch.setattr(SharedTable, "_widen", overtaken)
+    put_widened_rows(table)
+    assert duck(f"SELECT hash, value.n FROM {scan(table)} ORDER BY hash") == [(1, 1), (2, 2**40)]
+
+
+def test_columns_are_wider_although_the_answer_was_lost(
+    table: SharedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch_up(table, [batch(table, 1)])
+    wider = SCHEMA.set(
+        SCHEMA.get_field_index("value"), pa.field("value", pa.struct([("n", pa.decimal128(30, 2))]))
+    )
+    change = change_of(2, written(table, "a2", [row(2, 2) | {"value": {"n": Decimal("2.50")}}], wider))
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "tables.widen=lose")
+    with pytest.raises(LakeUnavailable):
+        catch_up(table, [change])
+    catch_up(table, [change])
+    assert duck(f"SELECT hash, value.n FROM {scan(table)} ORDER BY hash") == [
+        (1, Decimal("1001.00")),
+        (2, Decimal("2.50")),
+    ]
 
 
 def test_a_column_of_another_type_is_a_typed_error(table: SharedTable) -> None:

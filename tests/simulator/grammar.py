@@ -17,7 +17,7 @@ import sqlglot.errors
 
 from tidegate.spec import Pipeline, compile_pipeline, incompatible_changes, kernel_stage, parse_pipeline, sql
 from tidegate.spec import read_compiled as read
-from tidegate.spec.compatibility import Change
+from tidegate.spec.change import Change
 from tidegate.spec.kernel import over_types
 
 QUOTE = "`"

@@ -20,7 +20,7 @@ from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.maintenance import history
 from tidegate.protocol import plan, ranges
 from tidegate.spec import Pipeline, incompatible_changes
-from tidegate.spec.compatibility import Change
+from tidegate.spec.change import Change
 from tidegate.spec.condition import parse_condition
 from tidegate.spec.emit import ChangeEmit
 from tidegate.spec.equal import SqlEqual

@@ -39,6 +39,30 @@ def source(**source: Any) -> Parts:
     return {"source": source}
 
 
+def renamed(name: str, *older: str) -> Parts:
+    return {"aliases": {name: list(older)}}
+
+
+def typed(column: str, **stage: Any) -> Pipeline:
+    """A pipeline that emits a column of some type."""
+    name = column.partition(" ")[0]
+    return made(
+        {"select": {name: name}, "emit": {"on": "change"}, **stage},
+        **source(columns=f"k string, {column}", key=["k"]),
+    )
+
+
+def hashed(column: str) -> Pipeline:
+    return typed(column, emit={"on": "change", "state": "hash"})
+
+
+def summed(function: str, type_: str) -> Pipeline:
+    return made({"reduce": {"n": f"{function}(x)"}}, **source(columns=f"k string, x {type_}", key=["k"]))
+
+
+RENAMED_PRICE = source(columns=COLUMNS.replace("price double", "cost double"), aliases={"cost": ["price"]})
+
+
 def changed_fields(before: Pipeline, after: Pipeline) -> list[str]:
     loaded = read_compiled(compile_pipeline(before), before.text, "the head")
     return [change.field for change in incompatible_changes(loaded, after)]
@@ -93,6 +117,53 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
     "a column less of which only hashes are kept": (
         made(emit(HASH, columns=["price"])),
         made({**emit(HASH, columns=["price"]), "select": {"price": "price"}}),
+    ),
+    "an emitted column less": (made(CHANGE), made({**CHANGE, "select": {"price": "price"}})),
+    "an emitted column that takes more": (typed("id int"), typed("id bigint")),
+    "an emitted column that takes fractions": (typed("id int"), typed("id double")),
+    "an emitted number with more digits": (typed("id decimal(10,2)"), typed("id decimal(14,4)")),
+    "fields of an emitted column": (
+        typed("id struct<a:int,b:string>"),
+        typed("id struct<a:bigint,c:array<int>>"),
+    ),
+    "emitted columns in another order": (
+        made(CHANGE),
+        made({**CHANGE, "select": {"name": "name", "price": "price"}}),
+    ),
+    "an emitted column's name": (
+        made(CHANGE),
+        made({**CHANGE, **renamed("title", "name"), "select": {"price": "price", "title": "name"}}),
+    ),
+    "an emitted column's name and type": (
+        typed("id int"),
+        made(
+            {"select": {"n": "id"}, "emit": {"on": "change"}, **renamed("n", "id")},
+            **source(columns="k string, id bigint", key=["k"]),
+        ),
+    ),
+    "a source column's name": (
+        made({"reduce": {"n": "max(price)"}}),
+        made({"reduce": {"n": "max(cost)"}}, **RENAMED_PRICE),
+    ),
+    "older names of a column of records": (
+        made(CHANGE),
+        made(CHANGE, **source(aliases={"price": ["cost"]})),
+    ),
+    "an aggregate less": (made({"reduce": {"n": "count(*)", "m": "max(price)"}}), made(COUNT)),
+    "an aggregate's name": (
+        made({"reduce": {"n": "count(*)"}}),
+        made({"reduce": {"number": "count(*)"}, **renamed("number", "n")}),
+    ),
+    "an aggregate of wider values": (summed("max", "int"), summed("max", "bigint")),
+    "a count of other values": (summed("count", "int"), summed("count", "string")),
+    "the fields of events": (
+        made(COLLECT),
+        made({**COLLECT, "select": {"cost": "price", "ok": "ok"}, **renamed("cost", "price")}),
+    ),
+    "a longer whole number of which only hashes are kept": (hashed("id int"), hashed("id bigint")),
+    "the type of a column that is not compared, of which only hashes are kept": (
+        made(emit(HASH, columns=["name"])),
+        made({**emit(HASH, columns=["name"]), "select": {"price": "ok", "name": "name"}}),
     ),
     "thresholds": (made(THRESHOLD), made(emit(THRESHOLD, count=9, max_bytes=100))),
     "a timer less": (made(emit(THRESHOLD, after="1h")), made(THRESHOLD)),
@@ -183,20 +254,45 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made({"reduce": {"n": "count(*)", "m": "max(price)"}}),
         ["stages.s0.reduce.m"],
     ),
-    "an aggregate less": (
-        made({"reduce": {"n": "count(*)", "m": "max(price)"}}),
-        made(COUNT),
-        ["stages.s0.reduce.m"],
+    "an aggregate of sums that may not fit": (
+        summed("sum", "bigint"),
+        summed("sum", "double"),
+        ["stages.s0.n"],
     ),
     "an aggregate's argument": (
         made({"reduce": {"m": "max(price)"}}),
         made({"reduce": {"m": "max(price + 1)"}}),
         ["stages.s0.reduce.m"],
     ),
-    "an emitted column less": (
+    "an emitted column that takes less": (typed("id bigint"), typed("id int"), ["stages.s0.id"]),
+    "a long whole number as a double": (typed("id bigint"), typed("id double"), ["stages.s0.id"]),
+    "a day as a time": (typed("id date"), typed("id timestamp"), ["stages.s0.id"]),
+    "fields of an emitted column that take less": (
+        typed("id array<struct<a:bigint>>"),
+        typed("id array<struct<a:int>>"),
+        ["stages.s0.id"],
+    ),
+    "an older name that no column has": (
         made(CHANGE),
-        made({**CHANGE, "select": {"price": "price"}}),
-        ["stages.s0.select.name"],
+        made({**CHANGE, "select": {"price": "price", "title": "name"}, **renamed("title", "nmae")}),
+        ["stages.s0.aliases.title"],
+    ),
+    "an older name for a column that is there": (
+        made(CHANGE),
+        made({**CHANGE, **renamed("name", "title")}),
+        ["stages.s0.aliases.name"],
+    ),
+    "an older name less": (
+        made({**CHANGE, **renamed("name", "title")}),
+        made(CHANGE),
+        ["stages.s0.aliases.name"],
+    ),
+    "two columns that become one": (
+        made(CHANGE),
+        made(
+            {**CHANGE, "select": {"both": "concat(name, price)"}, "aliases": {"both": ["name", "price"]}},
+        ),
+        ["stages.s0.aliases.both"],
     ),
     "an emitted column's type": (
         made(CHANGE),
@@ -208,14 +304,19 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made(CHANGE, **source(columns=COLUMNS.replace("price double", "price bigint"))),
         ["stages.s0.price"],
     ),
-    "the fields of events": (
-        made(COLLECT),
-        made({**COLLECT, "select": {"price": "price", "ok": "ok"}}),
+    "the fields of events whose bytes are counted": (
+        made(emit(THRESHOLD, max_bytes=100)),
+        made({**emit(THRESHOLD, max_bytes=100), "select": {"price": "price", "ok": "ok"}}),
         ["stages.s0.select"],
     ),
     "when it emits": (made(CHANGE), made({**CHANGE, "emit": {"on": "update"}}), ["stages.s0.emit.on"]),
     "values to hashes": (made(CHANGE), made(HASH), ["stages.s0.emit.state"]),
     "hashes to values": (made(HASH), made(CHANGE), ["stages.s0.emit.state"]),
+    "a hash's column with other digits": (
+        hashed("id decimal(10,2)"),
+        hashed("id decimal(14,4)"),
+        ["stages.s0.id"],
+    ),
     "what a hash is of": (made(HASH), made(emit(HASH, columns=["price"])), ["stages.s0.emit.columns"]),
     "how a hash is made": (made(HASH), made(emit(HASH, equal="bytes")), ["stages.s0.emit.equal"]),
     "whether a hash is of the timestamp, too": (

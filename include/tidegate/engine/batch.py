@@ -141,8 +141,11 @@ class Computation:
             for pass_ in self._passes:
                 start = self._before.times.get(pass_.name, {})
                 times[pass_.name] = end_times(pass_.name, self._reads_source(pass_), start, reports)
+        aliases = {pass_.name: pass_.aliases.text for pass_ in self._passes}
         files = [
-            replace(file, key_types=self._key_types.get(file.stage)) if file.kind == "state" else file
+            replace(file, key_types=self._key_types.get(file.stage), aliases=aliases.get(file.stage))
+            if file.kind == "state"
+            else file
             for report in reports
             if isinstance(report, TaskReport)
             for file in report.files
@@ -221,7 +224,9 @@ class Computation:
             self._reads_source(pass_),
             schema,
             self._slots,
-            StateFiles(self._lake.store, files, stored_schema(pass_.logic, schema), schema, bounded),
+            StateFiles(
+                *(self._lake.store, files, stored_schema(pass_.logic, schema), schema, bounded), pass_.aliases
+            ),
             output,
         )
 

@@ -18,4 +18,5 @@ def record_layout(source: Source) -> RecordLayout:
         source.deduplicate == "root",
         source.schemas,
         source.message,
+        source.aliases,
     )

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable
 
 from tidegate.engine.canonical import KeyTypes
+from tidegate.lake.evolution import column_changed
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.schema import column_changed
 from tidegate.spec.kinds import INTEGERS
 
 

@@ -16,6 +16,7 @@ from tidegate.engine.arrow_source import frame_of
 from tidegate.engine.errors import report_worker_errors
 from tidegate.engine.shuffle import HashRange, Slots
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
+from tidegate.lake.aliases import NO_ALIASES, Aliases
 from tidegate.lake.datafile import stored_schema
 from tidegate.lake.delta import delta_errors, file_system, open_table
 from tidegate.lake.manifest import DataFile
@@ -66,10 +67,13 @@ class DeltaVersion:
 
 @dataclass(frozen=True)
 class StateVersion:
-    """A stage's state after a batch: the files that it is read from, those of the newest batch last."""
+    """A stage's state after a batch: the files that it is read from, those of the newest batch last, and what
+    that batch's plan says of the older names of its columns.
+    """
 
     store: Store
     files: tuple[DataFile, ...]
+    aliases: Aliases = NO_ALIASES
 
     def open(self, spark: SparkSession) -> DataFrame:
         """The value of each key, and of each window of it, in columns beside key and window.
@@ -85,7 +89,10 @@ class StateVersion:
 
     def read(self, hashes: HashRange) -> Iterator[pa.RecordBatch]:
         """The entries of a range of hashes that have a value."""
-        with StateReader(self.store, self.files, self._stored_schema(), first_hash=hashes.first) as state:
+        schema = self._stored_schema()
+        with StateReader(
+            self.store, self.files, schema, first_hash=hashes.first, aliases=self.aliases
+        ) as state:
             for rows in state.scan():
                 end = int(np.searchsorted(rows[HASH].to_numpy(), hashes.last, side="right"))
                 yield from _value_columns(rows.slice(0, end))
@@ -93,7 +100,7 @@ class StateVersion:
                     return
 
     def _stored_schema(self) -> pa.Schema:
-        stored = stored_schema(self.store, self.files)
+        stored = stored_schema(self.store, self.files, self.aliases)
         names = (HASH, *(field.name for field in _ENTRY), LIVE, "value", *NEWNESS)
         return pa.schema([stored.field(name) for name in names])
 

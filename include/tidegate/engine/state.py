@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate import core
 from tidegate.engine.shuffle import HashRange
+from tidegate.lake.aliases import NO_ALIASES, Aliases
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import DUE_AT, PENDING, PLACE, TIMERS, UPDATED_SEQ, state_schema
 from tidegate.lake.state import DueRows, StateReader
@@ -88,7 +89,9 @@ def _ends(timers: pa.Table, batch: core.Batch) -> pa.ChunkedArray | pa.Int64Scal
 
 @dataclass(frozen=True)
 class StateFiles:
-    """The files that a stage's state is read from, of any number of attempts and snapshots."""
+    """The files that a stage's state is read from, of any number of attempts and snapshots: also such as were
+    written before an edit, with other names and narrower types.
+    """
 
     store: Store
     files: tuple[DataFile, ...]
@@ -96,10 +99,16 @@ class StateFiles:
     rows: pa.Schema
     by_place: bool
     """Whether an entry is a topic-partition's, as in a bounded buffer."""
+    aliases: Aliases = NO_ALIASES
+    """What the stage says of its columns' older names, beside what the files say."""
 
     def open(self, hashes: HashRange, due: DueRows | None) -> StoredState:
         """The state of a range of hashes. Close it."""
-        reader = StateReader(self.store, self.files, self.stored, due, self.by_place, first_hash=hashes.first)
+        reader = StateReader(
+            *(self.store, self.files, self.stored, due, self.by_place),
+            first_hash=hashes.first,
+            aliases=self.aliases,
+        )
         return StoredState(reader, self.rows, hashes.last)
 
 

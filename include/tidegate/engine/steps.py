@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate import core
 from tidegate.engine.canonical import KeyTypes, to_json
 from tidegate.engine.shuffle import REPORT, SLOT
+from tidegate.lake.aliases import NO_ALIASES, Aliases, state_aliases
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.columns import parse_type
 from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage, over_types
@@ -33,6 +34,11 @@ class KernelPass:
     key: tuple[str, ...] | None = None
     stage: Stage | None = None
     takes_deletions: bool = True
+
+    @property
+    def aliases(self) -> Aliases:
+        """What the columns of its state were called before."""
+        return NO_ALIASES if self.stage is None else state_aliases(self.stage)
 
     @property
     def is_deduplication(self) -> bool:

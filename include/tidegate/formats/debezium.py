@@ -14,7 +14,15 @@ import msgspec
 import pyarrow as pa
 
 from tidegate.formats.decoded import Decoded, malformed
-from tidegate.formats.json import JsonDecoder, columns_of, object_type, objects_of
+from tidegate.formats.json import (
+    NO_OLDER_NAMES,
+    JsonDecoder,
+    OlderNames,
+    columns_of,
+    object_type,
+    objects_of,
+    with_current_names,
+)
 
 _ROW_OPERATIONS = ("c", "u", "r")
 _WITHOUT_ROW = {
@@ -26,10 +34,11 @@ _WITHOUT_ROW = {
 class DebeziumDecoder:
     """Rows of `schema`. `key`: those of its columns that make the key, none where the record's own does."""
 
-    def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
+    def __init__(self, schema: pa.Schema, key: Sequence[str], aliases: OlderNames = NO_OLDER_NAMES) -> None:
         self.schema = schema
         self._type = pa.struct(list(schema))
-        self._decoder = msgspec.json.Decoder(_envelope_type(self._type, key))
+        self._aliases = aliases
+        self._decoder = msgspec.json.Decoder(_envelope_type(self._type, key, aliases))
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The row of each change; one without a row that can be used has a reason."""
@@ -48,16 +57,17 @@ class DebeziumDecoder:
                 rows[place], paths[place] = change.after, f"{path}.after"
             else:
                 reasons[place] = malformed(_unusable(change.op, path))
-        columns = columns_of(rows, self._type, reasons, paths)
+        named = with_current_names(rows, self._type, self._aliases)
+        columns = columns_of(named, self._type, reasons, paths)
         return Decoded(columns, reasons, tuple(place for place in deletions if place not in reasons))
 
 
 class DebeziumKeyDecoder:
     """The key's columns out of a record's own key: an object, with and without Connect's wrapper."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, aliases: OlderNames = NO_OLDER_NAMES) -> None:
         self.schema = schema
-        self._columns = JsonDecoder(schema)
+        self._columns = JsonDecoder(schema, aliases)
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The columns of each key; a key without them gives nulls."""
@@ -80,12 +90,12 @@ def _unwrapped(key: bytes) -> bytes:
         return key
 
 
-def _envelope_type(row: pa.StructType, key: Sequence[str]) -> type[msgspec.Struct]:
+def _envelope_type(row: pa.StructType, key: Sequence[str], aliases: OlderNames) -> type[msgspec.Struct]:
     """A class with `op`, `before`, `after`, and with a change like that, or none, as `payload`."""
     change = [
         ("op", str | None, None),
-        ("before", object_type(row, key) | None, None),
-        ("after", object_type(row) | None, None),
+        ("before", object_type(row, key, aliases) | None, None),
+        ("after", object_type(row, aliases=aliases) | None, None),
     ]
     payload = msgspec.defstruct("Object", change, gc=False)
     return msgspec.defstruct("Object", [*change, ("payload", payload | None, None)], gc=False)

@@ -239,9 +239,9 @@ class FrameDecoder:
 
 def _decoder(layout: RecordLayout) -> Decoder:
     if layout.format == "json":
-        return JsonDecoder(layout.columns)
+        return JsonDecoder(layout.columns, layout.aliases)
     if layout.format == "debezium":
-        return DebeziumDecoder(layout.columns, layout.key)
+        return DebeziumDecoder(layout.columns, layout.key, layout.aliases)
     if layout.format in ("avro", "protobuf"):
         return schemaful_decoder(layout.format, layout.columns, layout.schemas, layout.message)
     return StringDecoder() if layout.format == "string" else BytesDecoder()
@@ -251,8 +251,8 @@ def _key_decoder(layout: RecordLayout) -> Decoder | None:
     """Of a null value's key, what reads the key's columns; None where it is the one column's text."""
     schema = pa.schema([layout.row_columns.field(name) for name in layout.key])
     if layout.format == "debezium":
-        return DebeziumKeyDecoder(schema)
-    return JsonDecoder(schema) if len(schema) > 1 else None
+        return DebeziumKeyDecoder(schema, layout.aliases)
+    return JsonDecoder(schema, layout.aliases) if len(schema) > 1 else None
 
 
 def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:

@@ -38,23 +38,30 @@ _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], Any]] = (
 )
 
 
+OlderNames = Mapping[str, Sequence[str]]
+"""Column -> what it is called in older records, the newest name first."""
+NO_OLDER_NAMES: OlderNames = {}
+
+
 class JsonDecoder:
     """Columns of `schema`, whose types are those that a pipeline's `columns` can have."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, aliases: OlderNames = NO_OLDER_NAMES) -> None:
         self.schema = schema
         self._type = pa.struct(list(schema))
-        self._decoder = msgspec.json.Decoder(object_type(self._type))
+        self._aliases = aliases
+        self._decoder = msgspec.json.Decoder(object_type(self._type, aliases=aliases))
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The declared fields of each value's object."""
         objects, reasons = objects_of(self._decoder, values)
+        objects = with_current_names(objects, self._type, self._aliases)
         return Decoded(columns_of(objects, self._type, reasons, {}), reasons)
 
 
 def objects_of(
     decoder: msgspec.json.Decoder[Any], values: Sequence[bytes | None]
-) -> tuple[list[Any], dict[int, str]]:
+) -> tuple[Sequence[Any], dict[int, str]]:
     """An object for each value, and row -> reason. None for tombstones, and where there is a reason."""
     texts, not_text = texts_of(values)
     reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
@@ -119,16 +126,52 @@ def _depth(value: bytes) -> int:
     return int(np.cumsum(opened - np.isin(codes, list(b"]}")), dtype=np.int64).max(initial=0))
 
 
-def object_type(type_: pa.StructType, names: Collection[str] | None = None) -> type[msgspec.Struct]:
-    """A class with a field for each of the struct's. Those that `names` does not have are null, unread."""
+def object_type(
+    type_: pa.StructType, names: Collection[str] | None = None, aliases: OlderNames = NO_OLDER_NAMES
+) -> type[msgspec.Struct]:
+    """A class with a field for each of the struct's, and for each older name that one has in `aliases`: of
+    its objects `with_current_names` makes such as have none of these.
+
+    Those that `names` does not have are null, unread.
+    """
     fields = [
-        (attribute(place), _optional_type(field.type), msgspec.field(name=field.name, default=None))
+        written
         for place, field in enumerate(type_)
         if names is None or field.name in names
+        for written in _written_fields(place, field, aliases.get(field.name, ()))
     ]
     read = {name for name, *_ in fields}
     unread = {name: None for name in map(attribute, range(len(type_))) if name not in read}
     return msgspec.defstruct("Object", fields, namespace=unread, gc=False)
+
+
+def _written_fields(place: int, field: pa.Field, older: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
+    """What a column may be called in a value: attribute, type, and name. Of several, unset is not null."""
+    json_type = _optional_type(field.type)
+    if older and json_type is not msgspec.Raw:
+        json_type |= msgspec.UnsetType
+    default = msgspec.UNSET if older else None
+    yield attribute(place), json_type, msgspec.field(name=field.name, default=default)
+    for number, name in enumerate(older):
+        yield _older_attribute(place, number), json_type, msgspec.field(name=name, default=default)
+
+
+def _older_attribute(place: int, number: int) -> str:
+    return f"{attribute(place)}_{number}"
+
+
+def with_current_names(objects: Sequence[Any], type_: pa.StructType, aliases: OlderNames) -> Sequence[Any]:
+    """The same objects, each column under its own name: that counts where the value has it, be it as null,
+    and else the newest of its older names that the value has.
+    """
+    for place, field in enumerate(type_):
+        name = attribute(place)
+        older = [_older_attribute(place, number) for number in range(len(aliases.get(field.name, ())))]
+        for each in objects if older else ():
+            if each is not None and getattr(each, name) is msgspec.UNSET:
+                written = (getattr(each, key) for key in older)
+                setattr(each, name, next((value for value in written if value is not msgspec.UNSET), None))
+    return objects
 
 
 def _optional_type(type_: pa.DataType) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,6 +42,7 @@ class RecordLayout:
     timestamps, none for the record's own. `explode`: a column of lists, each of whose elements becomes a row;
     in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
     `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`.
+    `aliases`: the older names that columns have in records, the newest first.
     """
 
     format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf"]
@@ -52,6 +53,7 @@ class RecordLayout:
     rooted: bool = False
     schemas: SourceSchemas = field(default_factory=SourceSchemas)
     message: str | None = None
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     row_columns: pa.Schema = field(init=False)
     """The columns of a row: `columns`, with the element in place of the list that is exploded."""
 

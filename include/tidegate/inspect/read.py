@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidegate.app.damage import batch_named, needed_by, state_named
-from tidegate.app.manifests import state_after
+from tidegate.app.manifests import aliases_of, state_after
 from tidegate.app.root import App
 from tidegate.errors import SettingsInvalid
 from tidegate.lake.datafile import joined, read_files
@@ -41,7 +41,8 @@ def read_state(
         if chosen.name not in state:
             return pa.table({})
         is_bounded = kernel_stage(pipeline, chosen).bound is not None
-        return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key)
+        aliases = aliases_of(app.ledger, stream, seq, chosen.name)
+        return live_rows(app.lake(stream).store, state[chosen.name], is_bounded, key, aliases)
 
 
 def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str | None = None) -> pa.Table:

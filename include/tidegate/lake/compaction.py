@@ -19,10 +19,9 @@ import pyarrow as pa
 
 from tidegate.core.gone import live_rows_suffice
 from tidegate.core.stage import Stage
-from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
+from tidegate.lake.aliases import batch_of, declared_aliases
 from tidegate.lake.datafile import stored_schema
-from tidegate.lake.layout import Name
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.lake.schema import UPDATED_SEQ
 from tidegate.lake.state import StateReader
@@ -117,17 +116,9 @@ def runs_by_age(files: Iterable[DataFile]) -> list[Run]:
     def name_of(file: DataFile) -> str:
         return file.path.split("/")[-2]
 
-    def seq_of(name: str) -> int:
-        parsed = Name.parse(name)
-        if parsed is None:
-            raise LakeDamaged(
-                f"No attempt and no snapshot has the name {name}, which a manifest's file has",
-                "Use the version of tidegate that wrote the lake, or a newer one.",
-            )
-        return parsed.seq
-
     by_name = groupby(sorted(files, key=name_of), name_of)
-    return sorted((Run(name, tuple(group)) for name, group in by_name), key=lambda run: seq_of(run.name))
+    runs = [Run(name, tuple(group)) for name, group in by_name]
+    return sorted(runs, key=lambda run: batch_of(run.files[0]))
 
 
 def newest_runs_to_fold(runs: Sequence[Run]) -> int:
@@ -157,12 +148,13 @@ def fold(
 
     `is_whole`: nothing older is read beside them, so that rows may be forgotten. `seq`: the batch that all of
     them are of from now on, another generation's; None: each stays of its own. Holds a row group of each
-    file at a time. Raises LakeDamaged, LakeUnavailable.
+    file at a time. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     with failpoint("compact.read"):
         schema = stored_schema(store, files)
     folded: list[DataFile] = []
     key_types = next((file.key_types for file in reversed(files) if file.key_types is not None), None)
+    aliases = declared_aliases(files).text
     with StateReader(store, files, schema, by_place=rule.by_place) as state:
         scanned = state.scan(live_only=is_whole and rule.live_rows_suffice)
         rows = scanned if seq is None else (_of_batch(part, seq) for part in scanned)
@@ -173,7 +165,7 @@ def fold(
                 while written < ROWS_PER_FILE and (part := next(rows, None)):
                     written += _write(writer, part)
             assert writer.file is not None, "a scan gives no table without rows"
-            folded.append(replace(writer.file, key_types=key_types))
+            folded.append(replace(writer.file, key_types=key_types, aliases=aliases))
     return tuple(folded)
 
 

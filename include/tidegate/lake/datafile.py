@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.lake.aliases import NO_ALIASES, Aliases, aliases_in
+from tidegate.lake.evolution import conformed, merged_schema, renamed_schema
 from tidegate.lake.manifest import DataFile, damaged
-from tidegate.lake.schema import conformed, merged_schema
 from tidegate.lake.store import Store, Written, store_errors, written_of
 from tidegate.lake.verify import require_unchanged
 
@@ -55,7 +56,7 @@ def data_errors(store: Store, file: DataFile) -> Iterator[None]:
 def read_files(store: Store, files: Sequence[DataFile], columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of some files, one after the other; `columns`: only these.
 
-    The columns are those that any of the files has. Raises LakeDamaged, LakeUnavailable.
+    The columns are those that any of the files has. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     tables = []
     for file in files:
@@ -70,10 +71,21 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(conformed(table, schema) for table in tables)])
 
 
-def stored_schema(store: Store, files: Sequence[DataFile]) -> pa.Schema:
-    """All columns that any of the files has, as they tell themselves. Raises LakeDamaged, LakeUnavailable."""
-    schemas = []
+def stored_schema(store: Store, files: Sequence[DataFile], aliases: Aliases = NO_ALIASES) -> pa.Schema:
+    """All columns that any of the files has, under their newest names: by what manifests say of the files,
+    and by `aliases`. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+    """
+    aliases_for = aliases_in(files, aliases)
+    own = zip(_schemas(store, files), map(aliases_for, files), strict=True)
+    return merged_schema(renamed_schema(*each) for each in own)
+
+
+def written_schema(store: Store, files: Sequence[DataFile]) -> pa.Schema:
+    """The same, as readers see the files that know nothing of tidegate: each column under its own name."""
+    return merged_schema(_schemas(store, files))
+
+
+def _schemas(store: Store, files: Sequence[DataFile]) -> Iterator[pa.Schema]:
     for file in files:
         with open_data(store, file) as parquet:
-            schemas.append(parquet.schema_arrow.remove_metadata())
-    return merged_schema(schemas)
+            yield parquet.schema_arrow.remove_metadata()

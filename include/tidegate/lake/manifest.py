@@ -26,8 +26,8 @@ Kind = Literal["state", "outbox", "quarantine"]
 class DataFile:
     """A Parquet file. `stage` is "" for quarantine; `least_hash`, `most_hash`: of the keys in it, if sorted
     by them. `key_types`, of state: the columns that its keys are texts of, with their types (see
-    `engine.key_types`); None: the records' own keys. The last `footer_bytes` have the SHA-256
-    `footer_digest`.
+    `engine.key_types`); None: the records' own keys. `aliases`, of state: what its columns were called in
+    older files (see `lake.evolution`). The last `footer_bytes` have the SHA-256 `footer_digest`.
     """
 
     kind: Kind
@@ -41,6 +41,7 @@ class DataFile:
     least_hash: int | None = None
     most_hash: int | None = None
     key_types: str | None = None
+    aliases: str | None = None
 
 
 @dataclass(frozen=True)

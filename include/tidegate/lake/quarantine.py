@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from tidegate.formats.whole import HEADERS
 from tidegate.lake.datafile import data_errors, open_data
+from tidegate.lake.evolution import conformed
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.schema import conformed
 from tidegate.lake.store import Store
 
 QUARANTINE = pa.schema(

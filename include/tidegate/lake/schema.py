@@ -4,7 +4,7 @@ entry counts. Readers, compaction, lookups and views ask here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from tidegate.core.rows import ENTRY as ENTRY_FIELDS
 from tidegate.core.rows import POSITION
-from tidegate.errors import SchemaChanged
 
 HASH = "hash"
 """What state files are sorted by: the key's hash; in a bounded stage that of the topic-partition."""
@@ -81,81 +80,3 @@ def _newest_among(rows: pa.Table, candidates: RowNumbers, entry: Sequence[str]) 
         same &= pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
     newest: RowNumbers = candidates[by_age.to_numpy()[np.append(~same, True)]]
     return newest
-
-
-def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Stored rows with the columns of `schema`: what they do not have is null, also fields of a struct.
-
-    Raises SchemaChanged where a column or a field was of another type, or a struct has lost a field.
-    """
-    if rows.schema.equals(schema):
-        return rows
-    return pa.table([_conformed_column(rows, field) for field in schema], schema)
-
-
-def _conformed_column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    if field.name not in rows.column_names:
-        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-    stored = rows[field.name]
-    if stored.type == field.type:
-        return stored
-    if not pa.types.is_struct(field.type):
-        return _conformed_values(field.name, stored, field.type)
-    column = stored.combine_chunks()
-    dropped = {part.name for part in column.type} - {part.name for part in field.type}
-    if dropped:
-        raise column_changed(min(dropped), column.type.field(min(dropped)).type, "gone")
-    parts = [
-        _conformed_values(part.name, pc.struct_field(column, part.name), part.type)
-        if column.type.get_field_index(part.name) >= 0
-        else pa.nulls(len(column), part.type)
-        for part in field.type
-    ]
-    struct = pa.StructArray.from_arrays(parts, fields=list(field.type), mask=column.is_null())
-    return pa.chunked_array([struct])
-
-
-def _conformed_values(name: str, values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """The same values; types may differ in whether something can be null."""
-    if _with_nulls(values.type) != _with_nulls(type_):
-        raise column_changed(name, values.type, type_)
-    return values if values.type == type_ else values.cast(type_)
-
-
-def _with_nulls(type_: pa.DataType) -> pa.DataType:
-    """The type, where all that is inside may be null."""
-    if pa.types.is_struct(type_):
-        return pa.struct([pa.field(part.name, _with_nulls(part.type)) for part in type_])
-    if pa.types.is_map(type_):
-        return pa.map_(_with_nulls(type_.key_type), _with_nulls(type_.item_type))
-    if pa.types.is_list(type_):
-        return pa.list_(_with_nulls(type_.value_type))
-    return type_
-
-
-def column_changed(name: str, stored: pa.DataType | str, now: pa.DataType | str) -> SchemaChanged:
-    """What is told where a column of another type meets the state."""
-    return SchemaChanged(
-        f"The column {name} was {stored} in the state and is {now}",
-        "Raise `generation` in the pipeline file: it starts with a state of its own. Or give the "
-        "column its type back, then `tidegate doctor PIPELINE --drop-plan` and run again.",
-    )
-
-
-def merged_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """All columns that any of them has, and all fields of their structs, in the order of first appearance.
-
-    A column has one type in all of a generation's files: an edit may add some, and change none.
-    """
-    return pa.schema(_merged_fields(field for schema in schemas for field in schema))
-
-
-def _merged_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    merged: dict[str, pa.Field] = {}
-    for field in fields:
-        before = merged.get(field.name, field)
-        if pa.types.is_struct(field.type) and before.type != field.type:
-            field = pa.field(field.name, pa.struct(_merged_fields([*before.type, *field.type])))
-            before = field
-        merged[field.name] = before
-    return list(merged.values())

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.hashing import GREATEST_HASH, LEAST_HASH, key_hash
+from tidegate.lake.aliases import NO_ALIASES, Aliases, aliases_in
 from tidegate.lake.cursor import Cursor, DueRows
 from tidegate.lake.datafile import stored_schema
+from tidegate.lake.evolution import conformed
 from tidegate.lake.manifest import DataFile
-from tidegate.lake.schema import HASH, KEY, LIVE, Hashes, conformed, entry_columns, newest_rows
+from tidegate.lake.schema import HASH, KEY, LIVE, Hashes, entry_columns, newest_rows
 from tidegate.lake.store import Store
 
 __all__ = ["DueRows", "StateReader", "live_rows", "newest_rows", "read_key"]
@@ -30,9 +32,10 @@ MOST_DUE_ROWS = 32_768
 class StateReader:
     """The state that some files hold, taken in the order of hashes. Use it as a context manager.
 
-    `schema`: the columns that are wanted; a struct's fields that a file does not have yet are null.
+    `schema`: the columns that are wanted, in the types that they are wanted in; see `evolution.conformed`.
     `by_place`: an entry is a topic-partition's, as in a bounded stage. Hashes before `first_hash` are not
-    looked at, files that end before it not opened.
+    looked at, files that end before it not opened. `aliases`: older names of columns, beside those that the
+    files' manifests say.
     """
 
     def __init__(
@@ -44,12 +47,12 @@ class StateReader:
         by_place: bool = False,
         *,
         first_hash: int = LEAST_HASH,
+        aliases: Aliases = NO_ALIASES,
     ) -> None:
-        self._cursors = [
-            Cursor(store, file, due, first_hash)
-            for file in files
-            if file.most_hash is not None and file.most_hash >= first_hash
-        ]
+        aliases_for = aliases_in(files, aliases)
+        needed = [file for file in files if file.most_hash is not None and file.most_hash >= first_hash]
+        self._cursors = [Cursor(store, file, due, first_hash) for file in needed]
+        self._aliases = [aliases_for(file) for file in needed]
         self._schema = schema
         self._due = due
         self._entry = entry_columns(by_place)
@@ -84,7 +87,7 @@ class StateReader:
         """The newest rows of entries up to the hash `up_to`, but not of what was gone through before.
 
         They are those whose hash is one of `hashes`, which are sorted and distinct, or that of a timer that
-        fires; sorted by entry. Raises LakeDamaged, LakeUnavailable.
+        fires; sorted by entry. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
         """
         fired = [cursor.fired(up_to) for cursor in self._cursors]
         requested = np.unique(np.concatenate([hashes, *fired])) if any(map(len, fired)) else hashes
@@ -105,38 +108,58 @@ class StateReader:
                 yield rows
 
     def _newest(self, parts: Iterator[Iterator[pa.Table]]) -> pa.Table:
-        tables = [conformed(rows, self._schema) for cursor_rows in parts for rows in cursor_rows]
+        tables = [
+            conformed(rows, self._schema, aliases)
+            for cursor_rows, aliases in zip(parts, self._aliases, strict=True)
+            for rows in cursor_rows
+        ]
         return newest_rows(pa.concat_tables([self._schema.empty_table(), *tables]), self._entry)
 
 
 def live_rows(
-    store: Store, files: Sequence[DataFile], by_place: bool = False, key: str | None = None
+    store: Store,
+    files: Sequence[DataFile],
+    by_place: bool = False,
+    key: str | None = None,
+    aliases: Aliases = NO_ALIASES,
 ) -> pa.Table:
     """One row of each entry that is not gone, by key and window, in columns for people: all but those that
-    only readers of files need. `key`: of one key. Raises LakeDamaged, LakeUnavailable.
+    only readers of files need. `key`: of one key. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
-    rows = newest_of_all(store, files, by_place) if key is None else read_key(store, files, key, by_place)
+    if key is None:
+        rows = newest_of_all(store, files, by_place, aliases)
+    else:
+        rows = read_key(store, files, key, by_place, aliases)
     live = rows.filter(rows[LIVE]).drop_columns([HASH, LIVE])
     order = [name for name in entry_columns(by_place) if name != HASH]
     return live.sort_by([(name, "ascending") for name in order])
 
 
-def newest_of_all(store: Store, files: Sequence[DataFile], by_place: bool = False) -> pa.Table:
-    """The newest row of each entry, gone or not. Raises LakeDamaged, LakeUnavailable."""
-    schema = stored_schema(store, files)
-    with StateReader(store, files, schema, by_place=by_place) as state:
+def newest_of_all(
+    store: Store, files: Sequence[DataFile], by_place: bool = False, aliases: Aliases = NO_ALIASES
+) -> pa.Table:
+    """The newest row of each entry, gone or not. Raises LakeDamaged, LakeUnavailable, SchemaChanged."""
+    schema = stored_schema(store, files, aliases)
+    with StateReader(store, files, schema, by_place=by_place, aliases=aliases) as state:
         return pa.concat_tables([schema.empty_table(), *state.scan()])
 
 
-def read_key(store: Store, files: Sequence[DataFile], key: str, by_place: bool = False) -> pa.Table:
+def read_key(
+    store: Store,
+    files: Sequence[DataFile],
+    key: str,
+    by_place: bool = False,
+    aliases: Aliases = NO_ALIASES,
+) -> pa.Table:
     """The newest row of each entry of a key, by window. Of each file that may have it one row group is read;
     of a bounded stage all, since its rows are sorted by the hash of their place. Raises LakeDamaged,
-    LakeUnavailable.
+    LakeUnavailable, SchemaChanged.
     """
     if by_place:
-        rows = newest_of_all(store, files, by_place)
+        rows = newest_of_all(store, files, by_place, aliases)
     else:
         hash_ = key_hash(key)
-        with StateReader(store, files, stored_schema(store, files), first_hash=hash_) as state:
+        schema = stored_schema(store, files, aliases)
+        with StateReader(store, files, schema, first_hash=hash_, aliases=aliases) as state:
             rows = state.take(np.array([hash_], np.int64), hash_)
     return rows.filter(pc.equal(rows[KEY], key))

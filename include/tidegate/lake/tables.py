@@ -19,22 +19,22 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidegate.errors import LakeDamaged, SchemaChanged
+from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
-from tidegate.lake.datafile import stored_schema
+from tidegate.lake.datafile import written_schema
 from tidegate.lake.delta import delta_errors, existing_table, table_unavailable
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import HASH, LIVE, UPDATED_SEQ, entry_columns
 from tidegate.lake.store import Store
+from tidegate.lake.table_columns import merged_columns
 
 FORMAT = "1"
 """Of what a table's log says of a stream; raised whenever that changes its meaning."""
@@ -99,8 +99,8 @@ class SharedTable:
         where another was faster: it has to be another one as soon as one of its applications has moved.
 
         Raises LakeDamaged when the table is none of this tidegate's, or a file is missing, or not below the
-        table's folder; SchemaChanged when a column has another type; LakeUnavailable; and what `next_change`
-        raises.
+        table's folder; SchemaChanged when a column has two types, of which neither is the wider;
+        LakeUnavailable; and what `next_change` raises.
         """
         table, tries = self._opened_or_created(), 0
         change = next_change(self._newest(table))
@@ -121,29 +121,35 @@ class SharedTable:
     def _commit(self, table: DeltaTable, change: TableChange) -> Exception | None:
         """Try to carry out a change; gives the error after which it may be there or not.
 
-        Where columns are missing only they are added: others may have changed the table before that.
+        Where columns are missing or too narrow only they are changed: others may have changed the table
+        before that.
         """
-        missing = self._missing_columns(table, change)
+        columns = merged_columns(table.schema(), self._requested(change))
         try:
-            if missing:
+            if columns.missing:
                 with failpoint("tables.widen"):
-                    table.alter.add_columns(missing)
+                    table.alter.add_columns(columns.missing)
+            elif columns.widened is not None:
+                with failpoint("tables.widen"):
+                    self._widen(table, columns.widened)
             else:
                 self._write(table, change)
         except (DeltaError, OSError) as error:
             return error
         return None
 
-    def _missing_columns(self, table: DeltaTable, change: TableChange) -> list[Field]:
-        """The columns of the added files that the table lacks, in whole or in part. Raises SchemaChanged."""
+    def _requested(self, change: TableChange) -> Schema:
+        """The columns of the added files, under the names that are in them. Raises SchemaChanged."""
         one_of_each = {file.path.rpartition("/")[0]: file for file in change.added}
-        requested = Schema.from_arrow(stored_schema(self.store, list(one_of_each.values())))
-        types = {column.name: _type(column) for column in table.schema().fields}
-        return [
-            column
-            for column in requested.fields
-            if column.name not in types or _lacks(types[column.name], _type(column), column.name)
-        ]
+        return Schema.from_arrow(written_schema(self.store, list(one_of_each.values())))
+
+    def _widen(self, table: DeltaTable, columns: Schema) -> None:
+        """Give columns wider types, as an entry of our own: delta-rs changes none (decision 54).
+
+        Where another has written the version, there is none: who asks for it looks again.
+        """
+        entry = f"{self.folder}/_delta_log/{table.version() + 1:020}.json"
+        self.store.put_if_absent(entry, _widening_entry(table, columns))
 
     def _write(self, table: DeltaTable, change: TableChange) -> None:
         applications = [Transaction(*number) for number in change.numbers.items()]
@@ -226,21 +232,42 @@ def newest_rows_sql(source: str, by_place: bool = False) -> str:
 
 def _first_entry(columns: pa.Schema) -> bytes:
     """The log's first entry, of a table without files; see Delta's protocol, "Actions"."""
-    now_ms = time.time_ns() // 1_000_000
-    metadata = {
-        "id": str(uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": Schema.from_arrow(columns).to_json(),
-        "partitionColumns": [],
-        "configuration": {_FORMAT: FORMAT, "delta.checkpointInterval": _CHECKPOINT_INTERVAL},
-        "createdTime": now_ms,
+    configuration: dict[str, str | None] = {
+        _FORMAT: FORMAT,
+        "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
     }
-    actions = [
-        {"commitInfo": {"timestamp": now_ms, "operation": "CREATE TABLE", "engineInfo": "tidegate"}},
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": metadata},
-    ]
-    return "\n".join(map(json.dumps, actions)).encode()
+    metadata = _metadata(str(uuid4()), Schema.from_arrow(columns), configuration, _now_ms())
+    return _entry("CREATE TABLE", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, metadata)
+
+
+def _widening_entry(table: DeltaTable, columns: Schema) -> bytes:
+    """An entry that changes the columns, and nothing else that the log says of the table."""
+    known = table.metadata()
+    created_ms = known.created_time if known.created_time is not None else _now_ms()
+    return _entry("CHANGE COLUMN", _metadata(str(known.id), columns, known.configuration, created_ms))
+
+
+def _metadata(
+    id_: str, columns: Schema, configuration: Mapping[str, str | None], created_ms: int
+) -> dict[str, object]:
+    metadata = {
+        "id": id_,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": columns.to_json(),
+        "partitionColumns": [],
+        "configuration": configuration,
+        "createdTime": created_ms,
+    }
+    return {"metaData": metadata}
+
+
+def _entry(operation: str, *actions: Mapping[str, object]) -> bytes:
+    commit = {"timestamp": _now_ms(), "operation": operation, "engineInfo": "tidegate"}
+    return "\n".join(map(json.dumps, [{"commitInfo": commit}, *actions])).encode()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _statistics(file: DataFile) -> dict[str, object]:
@@ -249,30 +276,3 @@ def _statistics(file: DataFile) -> dict[str, object]:
         return {"numRecords": file.rows}
     bounds = {"minValues": {HASH: file.least_hash}, "maxValues": {HASH: file.most_hash}}
     return {"numRecords": file.rows, **bounds, "nullCount": {HASH: 0}}
-
-
-def _type(column: Field) -> Any:
-    """A column's type, as Delta's protocol writes it."""
-    return json.loads(column.to_json())["type"]
-
-
-def _lacks(existing: Any, requested: Any, column: str) -> bool:
-    """Whether a type has no place for all fields that another has. Types are as Delta's protocol writes them.
-
-    Raises SchemaChanged when they differ in anything else.
-    """
-    kinds = [type_ if isinstance(type_, str) else type_["type"] for type_ in (existing, requested)]
-    if kinds[0] != kinds[1]:
-        raise SchemaChanged(
-            f"The column {column} was {kinds[0]} in the files of earlier batches, and is {kinds[1]}",
-            "Raise `generation`, or undo the edit; a table for others has one type for a column.",
-        )
-    if kinds[0] == "struct":
-        types = {field["name"]: field["type"] for field in existing["fields"]}
-        return any(
-            field["name"] not in types
-            or _lacks(types[field["name"]], field["type"], f"{column}.{field['name']}")
-            for field in requested["fields"]
-        )
-    parts = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kinds[0], ())
-    return any(_lacks(existing[part], requested[part], column) for part in parts)

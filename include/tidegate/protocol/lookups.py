@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.app.manifests import state_after
+from tidegate.app.manifests import aliases_of, state_after
 from tidegate.app.root import App
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Problem
 from tidegate.failpoints import failpoint
@@ -50,7 +50,8 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
             return DeltaVersion(table, pin["version"])
         stream = Stream(pin["pipeline"], pin["generation"])
         state = state_after(app, stream, ledger.state_manifests(stream, pin["seq"]))
-        return StateVersion(app.lake(stream).store, state.get(pin["stage"], ()))
+        aliases = aliases_of(ledger, stream, pin["seq"], pin["stage"])
+        return StateVersion(app.lake(stream).store, state.get(pin["stage"], ()), aliases)
 
     return {table: pinned(table, pin) for table, pin in plan.lookups.items()}
 

@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from tidegate.lake import DataFile, Store
 from tidegate.lake.datafile import data_errors, open_data, stored_schema
+from tidegate.lake.evolution import conformed
 from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, window_columns
-from tidegate.lake.schema import DUE_AT, KEY, LIVE, PENDING, PLACE, UPDATED_SEQ, conformed
+from tidegate.lake.schema import DUE_AT, KEY, LIVE, PENDING, PLACE, UPDATED_SEQ
 from tidegate.spec import Pipeline, QualityCheck, Stage
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import BadType, parse_type

@@ -99,7 +99,9 @@ def _read_4(text: str, body: Any) -> Pipeline:
     quality = body["of"]["quality"]
     checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
     sinks = [_as_json(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
-    changed = {"quality": checks, "sinks": sinks, "source": _without_schemas(body["of"]["source"])}
+    source = _without_aliases(_without_schemas(body["of"]["source"]))
+    stages = [_without_aliases(stage) for stage in body["of"]["stages"]]
+    changed = {"quality": checks, "sinks": sinks, "source": source, "stages": stages}
     return _read_5(text, {**body, "of": {**body["of"], **changed}})
 
 
@@ -128,6 +130,11 @@ def _without_schemas(source: Any) -> Any:
     schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
     fields = {"schema_file": None, "message": None, "registry": None, "_schemas": schemas}
     return {**source, "of": {**fields, **source["of"]}}
+
+
+def _without_aliases(part: Any) -> Any:
+    """A column had one name."""
+    return {**part, "of": {"aliases": {"is": "map", "of": {}}, **part["of"]}}
 
 
 def _read_5(text: str, body: Any) -> Pipeline:

@@ -31,6 +31,8 @@ EXAMPLES = {
     "source.registry.subjects": "subjects: [stock-value]",
     "source.columns": 'columns: "storeId string, id bigint, quantity int"',
     "source.explode": "explode: items",
+    "source.aliases": "aliases: {quantity: [qty]}",
+    "source.aliases.*": "quantity: [qty]",
     "source.key": "key: [storeId, id]",
     "source.timestamp": "timestamp: record",
     "source.deduplicate": "deduplicate: offset",
@@ -55,6 +57,8 @@ EXAMPLES = {
     "stages.*.reduce.*": 'total: "sum(quantity)"',
     "stages.*.select": 'select: {isAvailable: "quantity > 0"}',
     "stages.*.select.*": 'isAvailable: "quantity > 0"',
+    "stages.*.aliases": "aliases: {isAvailable: [available]}",
+    "stages.*.aliases.*": "isAvailable: [available]",
     "stages.*.emit": "emit: {on: change, equal: exact}",
     "stages.*.emit.on": "on: change",
     "stages.*.emit.columns": "columns: [isAvailable]",
@@ -180,7 +184,10 @@ PIPELINE = Grammar(
         "sinks.*": ("kind",),
         "quality": (),
     },
-    free=("stages.*.select", "stages.*.reduce", "stages.*.emit.equal.within", "airflow.spark.conf"),
+    free=(
+        *("source.aliases", "stages.*.select", "stages.*.reduce", "stages.*.aliases"),
+        *("stages.*.emit.equal.within", "airflow.spark.conf"),
+    ),
 )
 
 DEFAULTS = Grammar(

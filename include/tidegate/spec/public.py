@@ -11,8 +11,9 @@ from tidegate.spec.cases import (
     parse_input,
     read_cases,
 )
+from tidegate.spec.change import Change
 from tidegate.spec.columns import Column
-from tidegate.spec.compatibility import Change, incompatible_changes, notable_changes
+from tidegate.spec.compatibility import incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.connection import Connection
 from tidegate.spec.deduplicate import DeduplicateColumns

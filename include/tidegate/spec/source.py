@@ -19,6 +19,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.schemas.pinned import SourceSchemas, WriterSchema
 from tidegate.spec import names
+from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.connection import Connection
 from tidegate.spec.deduplicate import Deduplicate
@@ -40,6 +41,7 @@ _INSTANT = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{3}(?:\d{3})?)?)?)(?P<zone>Z|[+-]\d\d:\d\d)?"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_WITH_ALIASES = ("json", "debezium")
 _START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
 
 
@@ -63,6 +65,14 @@ def _read_columns(written: Any, info: Info) -> Any:
     if faults:
         raise as_mistake(faults)
     return schema_columns(columns, info) if format_ in BINARY else columns
+
+
+def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
+    format_ = info.data.get("format")
+    if aliases and format_ not in (*_WITH_ALIASES, None):
+        fix = f"Leave it out: records have older names in {listed(_WITH_ALIASES)}."
+        raise mistake(f"`aliases` does not go with `format: {format_}`", fix)
+    return check_aliases(aliases, scope_of(info).columns)
 
 
 def _known_key(name: str, info: Info) -> str:
@@ -203,6 +213,10 @@ class Source(Model):
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
         default=None, description="An array column, of which each element becomes a record."
+    )
+    aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
+        default={},
+        description="What columns were called before: records with an older name are read, too.",
     )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_known_key)], ...] | None,

@@ -10,6 +10,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.core.condition import Condition
 from tidegate.spec import lexis, names
+from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type, read_condition
 from tidegate.spec.constants import Known
@@ -109,6 +110,14 @@ def _note_emitted(stage: StageScope, selected: Known | None) -> None:
     stage.emitted = {EVENTS: Type(f"array<{event.text}>", "array", parts=(event,))}
 
 
+def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str, tuple[str, ...]]:
+    """Of what the stage selects or aggregates: with `collect`, the fields of its events."""
+    select, reduce = info.data.get("select"), info.data.get("reduce")
+    if select is None or reduce is None:
+        return aliases  # they have mistakes, which are told already
+    return check_aliases(aliases, select if isinstance(reduce, str) else [each.name for each in reduce])
+
+
 def _over_columns(expression: str, info: Info) -> str:
     if faults := check_expression(expression, scope_of(info).stage.columns):
         raise as_mistake(faults)
@@ -194,6 +203,10 @@ class Stage(Model):
     select: Select = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
         description="Emitted columns by deterministic Spark SQL expressions. Null: all columns.",
+    )
+    aliases: Annotated[dict[str, ColumnAliases], AfterValidator(_check_aliases)] = Field(
+        default={},
+        description="What emitted columns were called before: the state has them under those names.",
     )
     emit: Emit = Field(description="When the value goes out.")
     where: Annotated[str, AfterValidator(_over_emitted)] | None = Field(

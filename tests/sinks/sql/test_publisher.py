@@ -6,6 +6,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +370,52 @@ def test_new_columns_are_added_to_a_table_and_old_rows_keep_null(url: str) -> No
     sink = Sink(url, value=wider)
     sink.publish(2, [emission("a", {"n": 2, "name": "x"})], 1)
     assert [(row["n"], row["name"]) for row in sink.rows()] == [(1, None), (2, "x")]
+
+
+def of_type(url: str, type_: pa.DataType) -> Sink:
+    return Sink(url, value=pa.struct([("n", type_)]))
+
+
+WIDENED = [
+    *((pa.int32(), pa.int64(), "BIGINT"), (pa.int16(), pa.int32(), "INTEGER")),
+    *((pa.float32(), pa.float64(), "DOUBLE PRECISION"), (pa.int32(), pa.float64(), "DOUBLE PRECISION")),
+    *((pa.decimal128(10, 2), pa.decimal128(14, 4), "NUMERIC(14, 4)"),),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "type_"), WIDENED, ids=str)
+def test_a_column_without_room_is_refused_with_the_statement_that_widens_it(
+    postgres_url: str, before: pa.DataType, after: pa.DataType, type_: str
+) -> None:
+    of_type(postgres_url, before).publish(1, [emission("a", {"n": 1})])
+    sink = of_type(postgres_url, after)
+    with pytest.raises(
+        SinkRefused, match=r"column n of the SQL table visitor_batches is .*no room"
+    ) as caught:
+        sink.publish(2, [emission("a", {"n": 2})], 1)
+    statement = caught.value.fix.split("`")[1]
+    assert statement.endswith(f"TYPE {type_}")
+    sink.query(statement)
+    sink.publish(2, [emission("a", {"n": 2})], 1)
+    assert [float(row["n"]) for row in sink.rows()] == [1, 2]
+    of_type(postgres_url, before).publish(3, [emission("a", {"n": 3})], 2)
+
+
+def test_sqlite_takes_wider_numbers_but_for_decimals_that_it_would_round(tmp_path: Path) -> None:
+    for before, after, value in (
+        (pa.int32(), pa.int64(), 2**40),
+        (pa.int32(), pa.float64(), 2.5),
+        (pa.decimal128(10, 2), pa.decimal128(20, 2), Decimal("12345678901234567.89")),
+    ):
+        url = f"sqlite:///{tmp_path / f'{after}.db'}"
+        of_type(url, before).publish(1, [emission("a", {"n": 1})])
+        sink = of_type(url, after)
+        if pa.types.is_decimal(after):
+            with pytest.raises(SinkRefused, match="no room for every decimal"):
+                sink.publish(2, [emission("a", {"n": value})], 1)
+        else:
+            sink.publish(2, [emission("a", {"n": value})], 1)
+            assert [row["n"] for row in sink.rows()] == [1, value]
 
 
 def test_a_table_made_by_hand_gets_what_is_missing(url: str) -> None:

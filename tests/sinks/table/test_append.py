@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
+from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable, SinkRefused
 from tidegate.sinks.table.append import append_batch
+from tidegate.sinks.table.room import require_room
 
 
 @pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append"])
@@ -61,3 +62,23 @@ def test_a_table_that_somebody_else_has_made_gets_the_format(tmp_path: Path) -> 
     append_batch(path, "app", 2, rows.to_reader(), 1)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 3
     assert DeltaTable(path).metadata().configuration == {"tidegate.sink.format": "1"}
+
+
+def table_of(path: str, type_: pa.DataType) -> None:
+    write_deltalake(path, pa.table({"n": pa.array([1], type_)}))
+
+
+@pytest.mark.parametrize("emitted", [pa.int64(), pa.float64(), pa.string()])
+def test_a_column_without_room_is_refused_before_the_batch_is_decided(
+    tmp_path: Path, emitted: pa.DataType
+) -> None:
+    table_of(str(tmp_path / "table"), pa.int32())
+    with pytest.raises(SinkRefused, match=r"column n .*Nothing was published"):
+        require_room(str(tmp_path / "table"), pa.schema([("n", emitted)]))
+
+
+def test_columns_that_are_new_or_narrower_have_room(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    require_room(path, pa.schema([("n", pa.int64())]))
+    table_of(path, pa.int64())
+    require_room(path, pa.schema([("n", pa.int32()), ("more", pa.string())]))

@@ -25,6 +25,7 @@ from tidegate.errors import SinkRefused
 from tidegate.lake.outbox import SOURCE
 from tidegate.lake.schema import KEY
 from tidegate.sinks.sql.layout import Layout, Target
+from tidegate.sinks.sql.room import require_room
 
 FORMAT = 1
 """Of a progress row; raised whenever what is written changes its meaning."""
@@ -56,14 +57,20 @@ def exists(connection: Connection, layout: Layout) -> bool:
 
 
 def make_or_extend(connection: Connection, layout: Layout) -> None:
-    """The table with all columns. New ones that may be null are added to it. Raises SinkRefused."""
+    """The table with all columns. New ones that may be null are added to it. Raises SinkRefused, also where a
+    column has no room for what is emitted since an edit.
+    """
     if not exists(connection, layout):
         layout.table.create(connection)
         return
     target = layout.target
-    existing = {column["name"] for column in inspect(connection).get_columns(target.name, target.schema)}
+    existing = {
+        column["name"]: column["type"]
+        for column in inspect(connection).get_columns(target.name, target.schema)
+    }
     missing = [column for column in layout.table.columns if column.name not in existing]
     _check_key(connection, layout, missing)
+    require_room(connection.dialect, layout, existing)
     if missing:
         from tidegate.sinks.sql.extend import add_columns  # late: Alembic, which few batches need
 

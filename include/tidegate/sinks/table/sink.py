@@ -11,6 +11,7 @@ from tidegate.sinks.dataset import Dataset, folder_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.table.append import append_batch
+from tidegate.sinks.table.room import require_room
 from tidegate.spec import TableSink
 
 
@@ -23,6 +24,11 @@ class OpenDeltaTable(OpenSink[TableSink]):
     def dataset(self) -> Dataset:
         """The table's folder."""
         return folder_dataset(self.context.lake.table_sink(self.declared.path))
+
+    def check_outbox(self, outbox: Outbox) -> None:
+        """No column of the table is narrower than what is emitted since an edit."""
+        path = self.context.lake.table_sink(self.declared.path)
+        require_room(path, table_rows(self.declared, outbox).schema)
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """All of it, or nothing."""

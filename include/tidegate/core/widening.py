@@ -1,0 +1,66 @@
+"""Types whose values become those of another type without a loss: what state survives when a column changes.
+
+They are those that Delta's protocol calls widening, but for a day, which is no time before a zone says so.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+"""Of whole numbers, narrowest first."""
+_DOUBLE_HOLDS = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
+
+
+def widens(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether each number of one type is, as it stands, a number of the other. Every type widens to itself.
+
+    Whole numbers to longer ones, to decimals with room for them, and up to 32 bits to doubles; float to
+    double; decimals to others with as many digits before the point, and behind it. Nested types: see `fits`.
+    """
+    if before == after:
+        return True
+    if before in _DIGITS and after in _DIGITS:
+        return _DIGITS[before] < _DIGITS[after]
+    if pt.is_decimal(after) and (before in _DIGITS or pt.is_decimal(before)):
+        digits, scale = _decimal_digits(before)
+        return bool(scale <= after.scale and digits - scale <= after.precision - after.scale)
+    return after == pa.float64() and before in _DOUBLE_HOLDS
+
+
+def fits(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether values of one type can be read as the other: inside of structs, arrays and maps, too.
+
+    A struct's fields are known by their names: those that it had not are null, and those that it has no more
+    are left out.
+    """
+    if pt.is_struct(before) and pt.is_struct(after):
+        stored = {field.name: field.type for field in before}
+        return all(fits(stored.get(field.name, field.type), field.type) for field in after)
+    if pt.is_list(before) and pt.is_list(after):
+        return fits(before.value_type, after.value_type)
+    if pt.is_map(before) and pt.is_map(after):
+        return fits(before.key_type, after.key_type) and fits(before.item_type, after.item_type)
+    return widens(before, after)
+
+
+def keeps_text(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether equal values of both also have the same text as JSON, of which hashes are made."""
+    if before == after:
+        return True
+    if pt.is_list(before) and pt.is_list(after):
+        return keeps_text(before.value_type, after.value_type)
+    if pt.is_map(before) and pt.is_map(after):
+        return keeps_text(before.key_type, after.key_type) and keeps_text(before.item_type, after.item_type)
+    if pt.is_struct(before) and pt.is_struct(after) and before.num_fields == after.num_fields:
+        pairs = zip(before, after, strict=True)
+        return all(old.name == new.name and keeps_text(old.type, new.type) for old, new in pairs)
+    if pt.is_nested(before) or not widens(before, after) or after == pa.float64():
+        return False
+    return after in _DIGITS or _decimal_digits(before)[1] == after.scale
+
+
+def _decimal_digits(type_: pa.DataType) -> tuple[int, int]:
+    """Digits in all, and behind the point, of a decimal or a whole number."""
+    return (type_.precision, type_.scale) if pt.is_decimal(type_) else (_DIGITS[type_], 0)

@@ -1,0 +1,164 @@
+"""Files of several schemas as those of one: columns and fields that were added, removed, widened or renamed.
+
+A file is never written again for an edit of the pipeline file. Whoever reads it says which columns it takes,
+and gets them: by their names, or by those that they had before; null where the file has none; as the wider
+type where the file has a narrower one. What the reader does not name is left out. `tidegate.spec` decides
+which edits are let through; what only the files tell is found here, and raises SchemaChanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from tidegate.core.widening import widens
+from tidegate.errors import SchemaChanged
+from tidegate.lake.aliases import NO_ALIASES, Aliases
+
+VALUES = ("value", "emitted")
+"""The columns of state files that have a stage's own: structs of what it holds, and of what last went out."""
+
+
+def conformed(rows: pa.Table, schema: pa.Schema, aliases: Aliases = NO_ALIASES) -> pa.Table:
+    """Stored rows with the columns of `schema`, whose values are exactly those that were stored.
+
+    Raises SchemaChanged where a column or a field was of a type that its own is no wider form of.
+    """
+    if rows.schema.equals(schema) and not aliases.names:
+        return rows
+    return pa.table([_conformed_column(rows, field, aliases) for field in schema], schema)
+
+
+def _conformed_column(rows: pa.Table, field: pa.Field, aliases: Aliases) -> pa.ChunkedArray:
+    if field.name not in rows.column_names:
+        return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+    stored = rows[field.name]
+    known = aliases if field.name in VALUES else NO_ALIASES
+    if stored.type == field.type and not known.names:
+        return stored
+    return pa.chunked_array([_converted(field.name, stored.combine_chunks(), field.type, known)])
+
+
+def _converted(name: str, values: pa.Array, type_: pa.DataType, aliases: Aliases) -> pa.Array:
+    """The same values in another type."""
+    if values.type == type_ and not aliases.names:
+        return values
+    if pt.is_struct(values.type) and pt.is_struct(type_):
+        return _struct(values, type_, aliases)
+    if pt.is_list(values.type) and pt.is_list(type_):
+        items = _converted(name, values.flatten(), type_.value_type, aliases)
+        return pa.ListArray.from_arrays(_offsets(values), items, type=type_, mask=values.is_null())
+    if pt.is_map(values.type) and pt.is_map(type_):
+        return _map(name, values, type_)
+    if not widens(values.type, type_):
+        raise column_changed(name, values.type, type_)
+    return values.cast(type_)
+
+
+def _struct(values: pa.StructArray, type_: pa.StructType, aliases: Aliases) -> pa.StructArray:
+    parts = []
+    for part in type_:
+        stored = aliases.stored_name(part.name, values.type)
+        parts.append(
+            pa.nulls(len(values), part.type)
+            if stored is None
+            else _converted(part.name, pc.struct_field(values, stored), part.type, aliases.inside(part.name))
+        )
+    return pa.StructArray.from_arrays(parts, fields=list(type_), mask=values.is_null())
+
+
+def _map(name: str, values: pa.MapArray, type_: pa.MapType) -> pa.MapArray:
+    pairs = pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)]))
+    entries = values.cast(pairs)
+    keys, items = entries.flatten().flatten()
+    converted = [
+        _converted(name, part, part_type, NO_ALIASES)
+        for part, part_type in ((keys, type_.key_type), (items, type_.item_type))
+    ]
+    return pa.MapArray.from_arrays(_offsets(entries), *converted, type=type_, mask=values.is_null())
+
+
+def _offsets(values: pa.ListArray) -> pa.Int32Array:
+    """Those of the items that `flatten` gives: none of what is null or was cut off."""
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    return pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
+
+
+def column_changed(name: str, stored: pa.DataType | str, now: pa.DataType | str) -> SchemaChanged:
+    """What is told where a column of another type meets the state."""
+    return SchemaChanged(
+        f"The column {name} was {stored} in the state and is {now}, which not all such values fit into",
+        "Raise `generation` in the pipeline file: it starts with a state of its own. Or give the "
+        "column its type back, or a wider one, then `tidegate doctor PIPELINE --drop-plan` and run again.",
+    )
+
+
+def merged_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """All columns that any of them has, and all fields of their structs, in the order of first appearance,
+    each of the widest type that it has anywhere.
+
+    Raises SchemaChanged where a column has two types of which neither is the wider.
+    """
+    return pa.schema(_merged_fields(column for schema in schemas for column in schema))
+
+
+def _merged_fields(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    merged: dict[str, pa.Field] = {}
+    for part in fields:
+        before = merged.setdefault(part.name, part)
+        if before.type != part.type:
+            merged[part.name] = before.with_type(merged_type(part.name, before.type, part.type))
+    return iter(merged.values())
+
+
+def merged_type(name: str, before: pa.DataType, after: pa.DataType) -> pa.DataType:
+    """The type that takes all values of both. Raises SchemaChanged where there is none."""
+    if pt.is_struct(before) and pt.is_struct(after):
+        return pa.struct(list(_merged_fields([*before, *after])))
+    if pt.is_list(before) and pt.is_list(after):
+        return pa.list_(merged_type(name, before.value_type, after.value_type))
+    if pt.is_map(before) and pt.is_map(after):
+        return pa.map_(
+            merged_type(name, before.key_type, after.key_type),
+            merged_type(name, before.item_type, after.item_type),
+        )
+    if widens(before, after):
+        return after
+    if widens(after, before):
+        return before
+    raise column_changed(name, before, after)
+
+
+def renamed_schema(schema: pa.Schema, aliases: Aliases) -> pa.Schema:
+    """A file's columns under the names that they have since."""
+    if not aliases.names:
+        return schema
+    return pa.schema(
+        [
+            column.with_type(_renamed_type(column.type, aliases)) if column.name in VALUES else column
+            for column in schema
+        ]
+    )
+
+
+def _renamed_type(type_: pa.DataType, aliases: Aliases) -> pa.DataType:
+    """The type with the newest names of its columns."""
+    if not aliases.names:
+        return type_
+    if pt.is_list(type_):
+        return pa.list_(_renamed_type(type_.value_type, aliases))
+    if not pt.is_struct(type_):
+        return type_
+    newest = {aliases.stored_name(name, type_): name for name in aliases.names}
+    gone = {old for older in aliases.names.values() for old in older} if aliases.within is None else set()
+    return pa.struct(
+        [
+            pa.field(newest.get(part.name, part.name), _renamed_type(part.type, aliases.inside(part.name)))
+            for part in type_
+            if part.name in newest or part.name not in gone
+        ]
+    )

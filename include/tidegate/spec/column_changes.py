@@ -1,0 +1,194 @@
+"""Which edits of a stage's columns its state survives: added, removed, widened, renamed (the guide's table).
+
+Files of state are never written again for an edit: whoever reads them takes the columns that there are now
+(`lake.evolution`). What is told here is what can be told from the two pipeline files, before anything is
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidegate.core.reduce.functions import FUNCTIONS
+from tidegate.core.widening import fits, keeps_text
+from tidegate.spec import lexis
+from tidegate.spec.arrow import arrow_type
+from tidegate.spec.change import Change, change_of
+from tidegate.spec.columns import BadType, parse_type
+from tidegate.spec.emit import ChangeEmit, ThresholdEmit
+from tidegate.spec.reduce import Aggregate
+from tidegate.spec.source import Source
+from tidegate.spec.stage import Stage
+
+Renamed = Mapping[str, str]
+"""Older name, in lower case -> the column's name now."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column that a stage has before and after an edit, under two names or one."""
+
+    before: str
+    after: str
+
+
+def renamed_columns(before: Source | Stage, after: Source | Stage) -> Renamed:
+    """The columns that expressions over a source, or over a stage's emissions, name otherwise since."""
+    declared = {old: name for name, older in after.aliases.items() for old in older}
+    gone = _names(before) - _names(after)
+    return {old.lower(): name for old, name in declared.items() if old in gone}
+
+
+def column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[Change]:
+    """Why the state of a stage's columns does not fit the edited ones. `renamed`: of what the stage reads."""
+    columns = _common(before, after)
+    yield from _in_aliases(before, after, columns)
+    if not isinstance(before.reduce, str) and not isinstance(after.reduce, str):
+        yield from _in_aggregates(before, after, columns, renamed)
+    for column in columns:
+        yield from _in_type(before, after, column)
+    yield from _in_counted_bytes(before, after)
+
+
+def column_notes(before: Stage, after: Stage) -> Iterator[str]:
+    """Sentences on columns that consumers will see, or see no more."""
+    columns = _common(before, after)
+    were, are = {column.before for column in columns}, {column.after for column in columns}
+    for name in after.values:
+        if name not in are:
+            yield f"The stage {after.name} emits {name} from now on: in what went out before it is null"
+    for name in before.values:
+        if name not in were:
+            yield f"The stage {after.name} emits {name} no more, nor does it compare it"
+    for column in columns:
+        if column.before != column.after:
+            yield f"The stage {after.name} emits {column.before} as {column.after} from now on"
+
+
+def _common(before: Stage, after: Stage) -> list[_Column]:
+    """The columns that both have; by its older names is one known that had another."""
+    columns = []
+    for name in after.values:
+        candidates = (name, *after.aliases.get(name, ()))
+        known = next((each for each in candidates if each in before.values), None)
+        if known is not None:
+            columns.append(_Column(known, name))
+    return columns
+
+
+def _in_aliases(before: Stage, after: Stage, columns: list[_Column]) -> Iterator[Change]:
+    """Older names are declared with the edit that gives the new one, and stay as long as the column does."""
+    origins = {column.after: column.before for column in columns}
+    for name in after.values:
+        declared, origin = after.aliases.get(name, ()), origins.get(name)
+        known = before.aliases.get(origin, ()) if origin is not None else ()
+        place = f"stages.{after.name}.aliases.{name}"
+        unknown = [old for old in declared if old not in (*known, *({origin} - {name}))]
+        if unknown and origin == name:
+            why = f"the state has {name} by its own name, and {unknown[0]} would be another column"
+            yield change_of(place, known or None, declared, why)
+        elif unknown:
+            why = f"no column of the state is called {unknown[0]}, or two of them became one"
+            yield change_of(place, known or None, declared, why)
+        elif missing := [old for old in known if old not in declared]:
+            yield change_of(place, known, declared or None, f"older rows have the column as {missing[0]}")
+
+
+def _in_aggregates(before: Stage, after: Stage, columns: list[_Column], renamed: Renamed) -> Iterator[Change]:
+    """What is folded stays as it is; one that is gone is left out of the state."""
+    old, new = _aggregates(before), _aggregates(after)
+    origins = {column.after: column.before for column in columns}
+    for name, aggregate in new.items():
+        origin = old.get(origins.get(name, ""))
+        if origin is None or _words(origin, renamed) != _words(aggregate, {}):
+            why = "the values so far were folded otherwise"
+            was = _text(origin) if origin is not None else None
+            yield change_of(f"stages.{after.name}.reduce.{name}", was, _text(aggregate), why)
+
+
+def _in_type(before: Stage, after: Stage, column: _Column) -> Iterator[Change]:
+    """A wider type takes the values so far; of a hash, where they also have the same text."""
+    was, now = before.types.get(column.before), after.types.get(column.after)
+    if was is None or now is None or was == now:
+        return
+    place = f"stages.{after.name}.{column.after}"
+    stored, requested = _state_types(before, column.before, was), _state_types(after, column.after, now)
+    if stored is None or requested is None:
+        yield change_of(place, was, now, "the values so far are of the other type")
+        return
+    if _keeps_values(after) and not all(map(fits, stored, requested)):
+        yield change_of(place, was, now, "the values so far are of the other type, and may not fit")
+    elif _is_hashed(after, column.after) and not keeps_text(stored[-1], requested[-1]):
+        yield change_of(place, was, now, "all values would have another hash, and go out again")
+
+
+def _in_counted_bytes(before: Stage, after: Stage) -> Iterator[Change]:
+    """Events that wait for so many bytes were counted with the fields that they had."""
+    counted = [isinstance(stage.emit, ThresholdEmit) and stage.emit.max_bytes for stage in (before, after)]
+    if all(counted) and _event_types(before) != _event_types(after):
+        why = "the bytes of the events that are held back were counted with other fields"
+        yield change_of(f"stages.{after.name}.select", [*before.values], [*after.values], why)
+
+
+def _event_types(stage: Stage) -> list[tuple[str, str | None]]:
+    return [(name, stage.types.get(name)) for name in stage.values]
+
+
+def _state_types(stage: Stage, name: str, type_: str) -> tuple[pa.DataType, ...] | None:
+    """The types in which a stage keeps a column, what goes out last; None where its type is not taken any
+    more, or is not wholly known.
+    """
+    try:
+        argument = pa.field(name, arrow_type(parse_type(type_)))
+    except (BadType, KeyError):
+        return None
+    if isinstance(stage.reduce, str):
+        return (argument.type,)
+    function = FUNCTIONS[_aggregates(stage)[name].function]
+    return function.accumulator_type(argument), function.result_type(argument)
+
+
+def _keeps_values(stage: Stage) -> bool:
+    """Whether the state has the stage's values, and not only hashes of them."""
+    return not (_keeps_hashes(stage) and stage.reduce == "latest")
+
+
+def _is_hashed(stage: Stage, name: str) -> bool:
+    return isinstance(stage.emit, ChangeEmit) and _keeps_hashes(stage) and name in stage.emit.compared
+
+
+def _keeps_hashes(stage: Stage) -> bool:
+    return isinstance(stage.emit, ChangeEmit) and stage.emit.state == "hash"
+
+
+def _aggregates(stage: Stage) -> dict[str, Aggregate]:
+    assert not isinstance(stage.reduce, str), "only asked of aggregates"
+    return {aggregate.name: aggregate for aggregate in stage.reduce}
+
+
+def _text(aggregate: Aggregate) -> str:
+    return f"{aggregate.function}({aggregate.argument or '*'})"
+
+
+def _words(aggregate: Aggregate, renamed: Renamed) -> list[str]:
+    """What an aggregate is made of, with the names that its columns have now: blanks make no difference."""
+    text = _text(aggregate)
+    words, faults = lexis.split(text)
+    if faults:
+        return [text]
+    parts = ["", *(word.text for word in words)]
+    return [
+        renamed.get(word.text.strip("`").lower(), word.text)
+        if word.kind != "string" and before != "."
+        else word.text
+        for before, word in zip(parts, words, strict=False)
+    ]
+
+
+def _names(columns: Source | Stage) -> set[str]:
+    if isinstance(columns, Source):
+        return {column.name for column in columns.columns}
+    return set(columns.values)
