@@ -75,11 +75,13 @@ def learn_suite(
     seqs = committed_seqs(app, stream, max(1, app.ledger.head(stream).seq - batches + 1))
     pipeline, chosen = _stage(app, stream, seqs[-1], stage)
     samples = [_sample(app, stream, seq, chosen.name, rows // len(seqs)) for seq in seqs]
-    tables = [sample.rows.held for sample in samples if sample.rows is not None]
+    tables = [sample.rows.in_memory for sample in samples if sample.rows is not None]
     columns: list[str] = next((table.column_names for table in reversed(tables) if table.num_rows), [])
     looked_at = [table for table in tables if table.column_names == columns]
     proposals = [
-        *of_stage(kernel_stage(pipeline, chosen), [each.counts for each in samples], _drops_late(pipeline)),
+        *of_stage(
+            kernel_stage(pipeline, chosen), [sample.counts for sample in samples], _drops_late(pipeline)
+        ),
         *of_columns(looked_at, pipeline.key_of(chosen)),
     ]
     refuted = _refuted(app, samples, pipeline, chosen, proposals, evaluate)
@@ -88,7 +90,7 @@ def learn_suite(
         seqs[0],
         seqs[-1],
         sum(part.num_rows for part in looked_at),
-        tuple(each for number, each in enumerate(proposals) if number not in refuted),
+        tuple(proposal for number, proposal in enumerate(proposals) if number not in refuted),
         tuple(proposals[number] for number in sorted(refuted)),
     )
 
