@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -102,6 +103,14 @@ def test_only_some_row_groups_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert [part["value"][0]["m"].as_py() for part in parts] == [0, 300, 600]
     assert [part.num_rows for part in learn._parts(store, files, 30)] == [30]
     assert sum(part.num_rows for part in learn._parts(store, files, 10_000)) == 1000
+
+
+def test_batches_of_before_a_column_came_or_was_widened_are_left_out_of_the_sample() -> None:
+    narrow, wide = (pa.table({"x": pa.array([1], type_)}) for type_ in (pa.int32(), pa.int64()))
+    more = wide.append_column("y", pa.array(["a"]))
+    assert learn._alike([narrow, wide, wide, more.slice(0, 0)]) == [wide, wide]
+    assert learn._alike([narrow, wide, more]) == [more]
+    assert learn._alike([narrow.slice(0, 0)]) == []
 
 
 @pytest.mark.parametrize(

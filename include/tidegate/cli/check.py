@@ -20,7 +20,7 @@ from tidegate.quality.verdict import ExpectationResult
 from tidegate.spec import QualityCheck
 
 Check = Callable[[int], list[Checked]]
-Found = tuple[Checked, ExpectationResult]
+Result = tuple[Checked, ExpectationResult]
 _SAMPLE = 5
 """Failing rows that people are shown of an expectation."""
 
@@ -49,12 +49,12 @@ def check(
     look = checker.state if of_state else checker.batch
     with steps_shown(quiet=as_json) as progress:
         if bisect:
-            _show_bisection(partial(_told, look, progress), seqs, stream, of_state, as_json)
+            _show_bisection(partial(_reported, look, progress), seqs, stream, of_state, as_json)
         else:
-            _show_all(partial(_told, look, progress), seqs, stream, of_state, as_json)
+            _show_all(partial(_reported, look, progress), seqs, stream, of_state, as_json)
 
 
-def _told(look: Check, progress: Callable[[str], None], seq: int) -> list[Checked]:
+def _reported(look: Check, progress: Callable[[str], None], seq: int) -> list[Checked]:
     progress(f"batch {seq}")
     return look(seq)
 
@@ -78,15 +78,14 @@ def _seqs(app: App, stream: Stream, batches: str | None, of_state: bool, bisect:
 
 def _show_all(look: Check, seqs: Sequence[int], stream: Stream, of_state: bool, as_json: bool) -> None:
     """All results of one batch; of several, people are shown those that are not met."""
-    found = [pair for seq in seqs for pair in _pairs(look(seq))]
-    failed = [pair for pair in found if not pair[1].passed]
-    text = (
-        f"{len(found) - len(failed)} of {len(found)} expectations are met in {_named(seqs, stream, of_state)}"
-    )
+    results = [pair for seq in seqs for pair in _pairs(look(seq))]
+    failed = [pair for pair in results if not pair[1].passed]
+    met = f"{len(results) - len(failed)} of {len(results)} expectations are met"
+    text = f"{met} in {_named(seqs, stream, of_state)}"
     if as_json:
-        show([_object(*pair) for pair in found], True)
+        show([_object(*pair) for pair in results], True)
     else:
-        show([_row(*pair) for pair in (found if len(seqs) == 1 else failed)], False, text, empty=f"{text}.")
+        show([_row(*pair) for pair in (results if len(seqs) == 1 else failed)], False, text, empty=f"{text}.")
     critical = sum(result.severity == Severity.CRITICAL for _, result in failed)
     if critical:
         raise QualityFailed(
@@ -117,8 +116,8 @@ def _show_bisection(look: Check, seqs: Sequence[int], stream: Stream, of_state: 
         )
 
 
-def _pairs(found: Iterable[Checked]) -> Iterator[Found]:
-    return ((checked, result) for checked in found for result in checked.verdict.expectations)
+def _pairs(checks: Iterable[Checked]) -> Iterator[Result]:
+    return ((checked, result) for checked in checks for result in checked.verdict.expectations)
 
 
 def _named(seqs: Sequence[int], stream: Stream, of_state: bool) -> str:

@@ -37,7 +37,9 @@ def learn(
     document = learned.suite(name)
     inspect.write_suite(file, document, force)
     if as_json:
-        show_object({"file": str(file), **document, "refuted": [each.written for each in learned.refuted]})
+        show_object(
+            {"file": str(file), **document, "refuted": [proposal.written for proposal in learned.refuted]}
+        )
         return
     title = f"From {learned.rows:,} emissions of batches {learned.first} to {learned.last} of {stream}"
     show([_row(proposal) for proposal in learned.proposals], False, title)

@@ -199,7 +199,7 @@ def committed_seqs(app: App, stream: Stream, first: int | None = None, last: int
 def kept_states(app: App, stream: Stream, first: int | None = None, last: int | None = None) -> range:
     """The batches after which the state can be read, from `first` to `last`. Raises as `committed_seqs`."""
     snapshots = app.ledger.snapshots(stream)
-    oldest = max((each.seq for each in snapshots if each.given_up_at is not None), default=1)
+    oldest = max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=1)
     head = app.ledger.head(stream).seq
     seqs = range(max(oldest, first or 1), min(head, last if last is not None else head) + 1)
     if not seqs:

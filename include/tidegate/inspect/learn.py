@@ -68,18 +68,18 @@ def learn_suite(
     """A suite that the newest `batches` pass, as far as they were looked at: their counts, and about `rows`
     emissions of them together, in whole row groups or the first part of one, evenly from their files.
 
-    `stage`: default the last. Batches whose emissions had other columns are only counted. Raises
+    `stage`: default the last. Batches whose emissions had other columns, or types, are only counted. Raises
     SettingsInvalid where there is no batch, or no emissions of the stage are kept; LakeDamaged,
     LakeUnavailable, LedgerUnavailable.
     """
     seqs = committed_seqs(app, stream, max(1, app.ledger.head(stream).seq - batches + 1))
     pipeline, chosen = _stage(app, stream, seqs[-1], stage)
     samples = [_sample(app, stream, seq, chosen.name, rows // len(seqs)) for seq in seqs]
-    tables = [sample.rows.held for sample in samples if sample.rows is not None]
-    columns: list[str] = next((table.column_names for table in reversed(tables) if table.num_rows), [])
-    looked_at = [table for table in tables if table.column_names == columns]
+    looked_at = _alike([sample.rows.in_memory for sample in samples if sample.rows is not None])
     proposals = [
-        *of_stage(kernel_stage(pipeline, chosen), [each.counts for each in samples], _drops_late(pipeline)),
+        *of_stage(
+            kernel_stage(pipeline, chosen), [sample.counts for sample in samples], _drops_late(pipeline)
+        ),
         *of_columns(looked_at, pipeline.key_of(chosen)),
     ]
     refuted = _refuted(app, samples, pipeline, chosen, proposals, evaluate)
@@ -88,7 +88,7 @@ def learn_suite(
         seqs[0],
         seqs[-1],
         sum(part.num_rows for part in looked_at),
-        tuple(each for number, each in enumerate(proposals) if number not in refuted),
+        tuple(proposal for number, proposal in enumerate(proposals) if number not in refuted),
         tuple(proposals[number] for number in sorted(refuted)),
     )
 
@@ -178,6 +178,12 @@ def _row_groups(store: Store, files: Sequence[DataFile]) -> Iterator[tuple[DataF
         with open_data(store, file) as parquet:
             for group in range(parquet.num_row_groups):
                 yield file, group, parquet.metadata.row_group(group).num_rows
+
+
+def _alike(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Those with the columns, and their types, that the newest one has in which there are emissions."""
+    newest = next((table for table in reversed(tables) if table.num_rows), None)
+    return [] if newest is None else [table for table in tables if table.schema.equals(newest.schema)]
 
 
 def _refuted(

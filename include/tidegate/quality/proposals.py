@@ -188,7 +188,7 @@ class _Column:
         values = pc.unique(self._valid).to_pylist()
         if len(values) < _LEAST_FOR_PATTERN:
             return
-        pattern = next((each for each in PATTERNS if all(re.match(each, value) for value in values)), None)
+        pattern = next((form for form in PATTERNS if all(re.match(form, value) for value in values)), None)
         if pattern is not None:
             kwargs = {"column": self._name, "regex": pattern}
             source = f"all {len(values):,} values in {self._seen}"

@@ -41,20 +41,20 @@ class StateRows(AuditedRows):
 class TableRows(AuditedRows):
     """A table in memory."""
 
-    held: pa.Table = field(default_factory=lambda: pa.table({}))
+    in_memory: pa.Table = field(default_factory=lambda: pa.table({}))
 
     @property
     def most_rows(self) -> int:
         """How many rows there are."""
-        return int(self.held.num_rows)
+        return int(self.in_memory.num_rows)
 
     def parts(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """All at once."""
-        yield self.held if names is None else self.held.select(list(names))
+        yield self.in_memory if names is None else self.in_memory.select(list(names))
 
     @classmethod
     def of(cls, rows: AuditedRows, stored: Iterable[pa.Table]) -> TableRows:
         """What `rows` would show of some rows as files have them."""
         shown = (rows._shown(part, rows.schema.names) for part in stored)
-        held = pa.concat_tables([rows.schema.empty_table(), *shown])
-        return cls(rows.store, (), rows.columns, rows.schema, held=held)
+        in_memory = pa.concat_tables([rows.schema.empty_table(), *shown])
+        return cls(rows.store, (), rows.columns, rows.schema, in_memory=in_memory)

@@ -74,9 +74,9 @@ def _entries(rows: pa.Table) -> pa.Table:
 
 def _is_among(entries: pa.Table, others: Iterable[pa.Table]) -> pa.BooleanArray:
     """Whether each entry is one of the others."""
-    found = pa.repeat(False, entries.num_rows)
+    is_among = pa.repeat(False, entries.num_rows)
     numbered = entries.select(_ENTRY).append_column("row", pa.array(range(entries.num_rows), pa.int64()))
     for other in others:
         rows = numbered.join(other.select(_ENTRY), _ENTRY, join_type="left semi")["row"]
-        found = pc.or_(found, pc.is_in(numbered["row"], value_set=rows.combine_chunks()))
-    return found
+        is_among = pc.or_(is_among, pc.is_in(numbered["row"], value_set=rows.combine_chunks()))
+    return is_among
