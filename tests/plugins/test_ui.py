@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,13 @@ import pytest
 
 from tests.plugins.ui import Airflow, add_dag, airflow_server
 from tests.seeded import Seeded, unusable
+from tidegate.app import stream_of
 from tidegate.errors import QualityFailed
+from tidegate.ledger import QualityResult
+from tidegate.quality.audit import PagePlace
+from tidegate.quality.site import publish_page
+from tidegate.quality.suite import Severity
+from tidegate.quality.verdict import ExpectationResult, Verdict
 
 pytestmark = pytest.mark.airflow
 
@@ -362,3 +369,67 @@ def test_the_plugin_is_loaded_without_an_error_and_is_in_the_menu(airflow: Airfl
     plugins = airflow.client.get("/api/v2/plugins", headers=headers).json()["plugins"]
     (plugin,) = [plugin for plugin in plugins if plugin["name"] == "tidegate"]
     assert plugin["external_views"][0]["href"] == "/tidegate/"
+
+
+FAILED = ExpectationResult(1, "expect_column_to_exist", ("n",), Severity.WARNING, False)
+VERDICT = Verdict("availability on the values of availability", (FAILED,))
+
+
+@pytest.fixture
+def page(seeded: Seeded) -> str:
+    """Of batch 2, which a suite has found something of; beside it a page of another pipeline."""
+    pipeline = seeded.add_sample("availability")
+    seeded.day(pipeline, 2)
+    root = seeded.app.settings.data_docs
+    place = PagePlace(root, "availability", 1, date(2026, 1, 1), 2, 1, 1)
+    path = publish_page(place, "availability", VERDICT, "<p>the page</p>")
+    publish_page(PagePlace(root, "others", 1, date(2026, 1, 1), 1, 1, 1), "s", VERDICT, "<p>secret</p>")
+    result = QualityResult(
+        *("attempt", 1, 1, 1, "availability", "digest", "the values of availability"),
+        *(FAILED.type, FAILED.columns, "warning", False, "", 9, 1, 1 / 9, FAILED.failing, None, "", path),
+    )
+    seeded.lease(pipeline).add_quality(2, [result])
+    assert seeded.app.ledger.quality(stream_of(pipeline), 2) == [result]
+    return path
+
+
+def test_a_page_is_shown_to_who_may_read_logs_and_runs_nothing(airflow: Airflow, page: str) -> None:
+    answer = airflow.get(f"/dags/availability/docs/{page}", airflow.token())
+    assert (answer.status_code, answer.text) == (200, "<p>the page</p>")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
+    style = airflow.get("/dags/availability/docs/static/style.css", airflow.token())
+    assert style.headers["content-type"].startswith("text/css")
+
+
+def test_without_a_login_there_is_no_page(airflow: Airflow, page: str) -> None:
+    assert airflow.get(f"/dags/availability/docs/{page}").status_code == 303
+    assert airflow.get(f"/dags/availability/docs/{page}", airflow.token(role=None)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "others/g1/2026-01-01/index.html",
+        "availability/g1/..%2f..%2fothers/g1/index.html",
+        "availability/g1/%2e%2e/%2e%2e/others/g1/index.html",
+        "..%2f..%2fledger.db",
+        "static/..%2fothers/g1/index.html",
+        "availability/g2/index.html",
+    ],
+)
+def test_no_path_leads_to_other_files(airflow: Airflow, page: str, path: str) -> None:
+    answer = airflow.get(f"/dags/availability/docs/{path}", airflow.token())
+    assert (answer.status_code, "secret" in answer.text) == (404, False)
+
+
+def test_a_run_leads_to_the_newest_page_of_its_batch(airflow: Airflow, page: str) -> None:
+    answer = airflow.get("/dags/availability/quality/run-2", airflow.token())
+    assert answer.headers["location"].endswith(f"/dags/availability/docs/{page}")
+    answer = airflow.get("/dags/availability/quality/run-1", airflow.token())
+    assert "/batches/1?" in answer.headers["location"]
+
+
+def test_the_page_of_a_batch_has_what_suites_have_found(airflow: Airflow, page: str) -> None:
+    shown = airflow.get("/dags/availability/batches/2", airflow.token()).text
+    assert f"/dags/availability/docs/{page}" in shown
+    assert "expect_column_to_exist" in shown

@@ -1,0 +1,40 @@
+"""From the task that validates to Data Docs, and who is told of a verdict."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidegate.quality.suite import Severity
+from tidegate.quality.verdict import ExpectationResult, Verdict
+
+
+def test_the_task_that_validates_has_a_link_to_them() -> None:
+    from tidegate_airflow.links import DataDocsLink
+
+    run = SimpleNamespace(dag_id="availability", run_id="a/b")
+    link = DataDocsLink().get_link(None, ti_key=run)
+    assert link == "/plugin/tidegate/tidegate/dags/availability/quality/a%2Fb"
+
+
+@pytest.mark.parametrize(("severity", "calls"), [(Severity.WARNING, 1), (Severity.INFO, 0)])
+def test_who_asks_for_it_is_told_of_a_verdict(
+    severity: Severity, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow import operators
+    from tidegate_airflow.operators import ValidateOperator
+
+    told: list[Any] = []
+    monkeypatch.setattr(operators, "call_function", lambda name, context: told.append((name, context)))
+    task = ValidateOperator(task_id="validate", python_callable=print, on_quality="shop.alerts:quality")
+    result = ExpectationResult(1, "expect_column_to_exist", ("n",), severity, False)
+    verdict = Verdict("levels", (result,))
+    task.note_verdict(verdict, {"run_id": "r"})
+    assert task.verdicts == [verdict]
+    assert len(told) == calls
+    assert told == [] or told[0] == (
+        "shop.alerts:quality",
+        {"run_id": "r", "verdict": verdict, "cause": verdict.summary},
+    )
