@@ -40,6 +40,7 @@ class Decided:
     emissions: list[dict[str, Any]] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)
     quarantined: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -77,6 +78,7 @@ def decide(
     decided = Decided()
     kinds = {core.EMISSION: decided.emissions, core.STATE: decided.states}
     kinds[core.QUARANTINED] = decided.quarantined
+    kinds[core.REFUSED] = decided.refused
     for each in core.decide(stage, table.to_batches(), batch):
         for row in each.to_pylist():
             if row["kind"] == core.COUNTS:
@@ -299,3 +301,14 @@ def test_what_cannot_go_out_to_make_room_stops_and_no_later_record_is_set_aside_
     error = failure(setting_aside(stage), *(record(offset, n=min(offset, 1)) for offset in range(12)))
     assert isinstance(error, ConditionFailed)
     assert "when the key 'k' goes out, by bytes" in error.what
+
+
+def test_what_a_record_has_refused_is_taken_back_with_the_record_that_is_set_aside() -> None:
+    """Of two windows, the first refuses its value, and the second cannot take the record."""
+    at_least = core.RowExpectation("expect_column_values_to_be_between", ("n",), {"min_value": 0.0})
+    stage = replace(setting_aside(UPDATE), window=core.Hopping(20, 10, 20), expectations=(at_least,))
+    decided = decide(stage, [record(0, 25, n=-HUGE), record(1, 15, n=-2), record(2, 16, n=-1)])
+    refused = [(row["offset"], row["window_start"], row["value"]["n"]) for row in decided.refused]
+    assert refused == [(0, 10, -HUGE), (0, 20, -HUGE), (2, 0, -1), (2, 10, -HUGE - 1)]
+    assert [row["offset"] for row in decided.quarantined] == [1]
+    assert (decided.counts["refused"], decided.counts["used"]) == (4, 2)
