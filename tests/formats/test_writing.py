@@ -90,7 +90,7 @@ def struct_of(rows: list[dict[str, Any] | None]) -> pa.StructArray:
     )
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
 def test_avro_is_what_fastavro_reads_and_writes(rows: list[dict[str, Any] | None]) -> None:
     schema = fastavro.parse_schema(json.loads(avro_schema("level", "tidegate.levels", COLUMNS)))
@@ -173,7 +173,7 @@ def _as_text(name: str, value: Any) -> Any:
     return str(value) if name in ("price", "day") else value
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
 def test_protobuf_is_what_its_own_library_reads_and_writes(rows: list[dict[str, Any] | None]) -> None:
     text = protobuf_schema("level", "tidegate.levels", COLUMNS, {})
