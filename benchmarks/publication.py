@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink, Pipeline, parse_pipeline
 
-OURS, PEER = "tidegate", "plain"
+OURS, WITH_HEADERS, PEER = "tidegate", "tidegate, `headers: true`", "plain"
 _PER_KEY = 4
 _PIPELINE = """\
 pipeline: published
@@ -82,9 +82,9 @@ def measure(records: int, partitions: int, repeat: int, say: Callable[[str], Non
         with KafkaLog(config) as log:
             log.ensure_progress_topic()
         for number in range(1, repeat + 1):
-            for program, publish in ((OURS, _tidegate), (PEER, _peer)):
+            for place, (program, publish) in enumerate(_PROGRAMS.items()):
                 say(f"{program}, round {number} of {repeat}")
-                sink = _sink(config, f"out-{program}-{number}", partitions)
+                sink = _sink(config, f"out-{place}-{number}", partitions, program == WITH_HEADERS)
                 seconds = publish(config, sink, outbox)
                 runs.append(Run(program, number, seconds))
                 _require_all(config, sink, outbox)
@@ -101,6 +101,7 @@ def _outbox(home: Path, records: int) -> Outbox:
         "ordinal": numbers,
         "payload": [f'{{"n": {number % _PER_KEY}}}' for number in numbers],
         "timestamp": numbers,
+        "reason": pa.repeat("changed", records),
         "source": [f"stock/0/{number}" for number in numbers],
         "window_start": pa.nulls(records, pa.int64()),
         "window_end": pa.nulls(records, pa.int64()),
@@ -119,9 +120,9 @@ def _pipeline() -> Pipeline:
     return parse_pipeline(_PIPELINE, "published.yaml")
 
 
-def _sink(config: KafkaConfig, topic: str, partitions: int) -> KafkaSink:
+def _sink(config: KafkaConfig, topic: str, partitions: int, headers: bool) -> KafkaSink:
     create_topics(config.servers, partitions, topic)
-    return KafkaSink(kind="kafka", topic=topic)
+    return KafkaSink(kind="kafka", topic=topic, headers=headers)
 
 
 def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
@@ -146,6 +147,14 @@ def _peer(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
             producer.produce(sink.topic, value, key, timestamp=timestamp_ms, headers=headers)
     producer.flush()
     return time.perf_counter() - began
+
+
+_PROGRAMS: Mapping[str, Callable[[KafkaConfig, KafkaSink, Outbox], float]] = {
+    OURS: _tidegate,
+    WITH_HEADERS: _tidegate,
+    PEER: _peer,
+}
+"""What publishes in turns."""
 
 
 def _require_all(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> None:

@@ -62,7 +62,7 @@ def assert_each_replaces_the_one_before(kernel: Telling) -> None:
         held[entry] = row["value"]
 
 
-@examples(100)
+@examples(50)
 @given(cases(), HISTORIES, FEEDING)
 def test_an_emission_tells_what_its_entry_emitted_before(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
@@ -70,7 +70,7 @@ def test_an_emission_tells_what_its_entry_emitted_before(
     assert_each_replaces_the_one_before(applied(case, batches, **feeding))
 
 
-@examples(30)
+@examples(10)
 @given(cases(), HISTORIES, FEEDING)
 def test_so_it_does_record_by_record(case: Case, batches: list[Batch], feeding: dict[str, Any]) -> None:
     with record_by_record():

@@ -22,9 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tidegate.formats.avro import AvroDecoder
 from tidegate.formats.avro_write import avro_bytes, avro_schema
 from tidegate.formats.protobuf_write import numbers_of, protobuf_bytes, protobuf_schema
 from tidegate.formats.schemas import Unwritable
+from tidegate.schemas.avro import parse_avro
+from tidegate.schemas.avro_columns import avro_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 INNER = pa.struct([("n", pa.int32()), ("t", pa.string())])
@@ -90,7 +93,7 @@ def struct_of(rows: list[dict[str, Any] | None]) -> pa.StructArray:
     )
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
 def test_avro_is_what_fastavro_reads_and_writes(rows: list[dict[str, Any] | None]) -> None:
     schema = fastavro.parse_schema(json.loads(avro_schema("level", "tidegate.levels", COLUMNS)))
@@ -102,6 +105,16 @@ def test_avro_is_what_fastavro_reads_and_writes(rows: list[dict[str, Any] | None
         theirs = io.BytesIO()
         fastavro.schemaless_writer(theirs, schema, row)
         assert written == theirs.getvalue()
+
+
+@examples(50)
+@given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
+def test_a_source_reads_what_a_sink_has_written_as_avro(rows: list[dict[str, Any] | None]) -> None:
+    schema, values = parse_avro(avro_schema("level", "tidegate.levels", COLUMNS)), struct_of(rows)
+    decoder = AvroDecoder(avro_columns(schema), schema, None)
+    decoded = decoder.decode(avro_bytes(values).to_pylist())
+    assert not decoded.reasons
+    assert decoded.columns.cast(values.type).to_pylist() == values.to_pylist()
 
 
 @pytest.mark.parametrize("items", [pa.int64(), pa.list_(pa.string()), pa.map_(pa.string(), pa.int64())])
@@ -173,7 +186,7 @@ def _as_text(name: str, value: Any) -> Any:
     return str(value) if name in ("price", "day") else value
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
 def test_protobuf_is_what_its_own_library_reads_and_writes(rows: list[dict[str, Any] | None]) -> None:
     text = protobuf_schema("level", "tidegate.levels", COLUMNS, {})

@@ -39,8 +39,10 @@ class OpenTopic(OpenSink[KafkaSink]):
         return topic_dataset(self.context.settings.kafka(declared.connection).servers, declared.topic)
 
     def check_settings(self) -> None:
-        """Its cluster is set."""
+        """Its cluster is set, and its schema registry."""
         self.context.settings.kafka(self.declared.connection)
+        if self.declared.registry is not None:
+            self.context.settings.registry(self.declared.registry.connection)
 
     def planned(self, before: KafkaSink | None, may_register: bool) -> KafkaSink:
         """With its schema, if it has one."""
