@@ -22,6 +22,7 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 LISTS = ("lookup", "stages", "sinks")
 ONE_OR_SEVERAL = ("quality",)
 MAPPINGS = ("stages.*.reduce", "stages.*.select", "stages.*.emit.equal.within")
+MAPPINGS += ("source.aliases", "stages.*.aliases")
 
 
 def _fields(model: type[BaseModel], around: str) -> set[str]:

@@ -39,10 +39,10 @@ def missing_references(
 
 
 def unset_connections(pipeline: Pipeline, settings: Settings) -> list[str]:
-    """The variables of SQL sinks' databases and of named Kafka clusters that are not set here; under Airflow
-    its connections set them.
+    """The variables of SQL sinks' databases, registries and named Kafka clusters that are not set here; under
+    Airflow its connections set them.
     """
-    named = [connection for connection in pipeline.connections if connection.kind == "sql" or connection.name]
+    named = [each for each in pipeline.connections if each.kind != "kafka" or each.name]
     return sorted(connection.variable for connection in named if not settings.has(connection))
 
 

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from tidegate.formats import avro_read as reads
 from tidegate.formats.avro_json import encoded_value
 from tidegate.formats.avro_skip import Passage, Skips, entry_skip
-from tidegate.formats.avro_step import Steps, entry_step
+from tidegate.formats.avro_step import PlainSteps, entry_step
 from tidegate.formats.wire import Wire
 from tidegate.schemas.avro import NO_DEFAULT, AvroField, AvroType
 from tidegate.schemas.faults import SchemaFault
@@ -54,7 +54,7 @@ def resolve_records(writer: AvroType, reader: AvroType | None, columns: pa.Struc
 class _Resolver:
     def __init__(self) -> None:
         self._skips = Skips()
-        self._steps = Steps()
+        self._steps = PlainSteps()
 
     def read(self, writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
         """What reads `writer` as `reader` into a column. Raises SchemaFault."""

@@ -20,7 +20,7 @@ class NotPlain(Exception):
     """The value cannot be read, or is nested deeply."""
 
 
-class Steps:
+class PlainSteps:
     """How to pass over a value of each type."""
 
     def __init__(self) -> None:
