@@ -44,6 +44,7 @@ TidegateError
     ├── LookupMissing         a lookup's table, pipeline or stage does not exist
     ├── LookupAmbiguous       a lookup finds several rows for one record
     ├── QualityFailed
+    ├── QuarantineExceeded    a batch puts more into quarantine than its pipeline allows
     └── SetupFailed           the local stack: a download, a port, a process
 """
 
@@ -272,6 +273,10 @@ class SinkRefused(Permanent):
 
 class QualityFailed(Permanent):
     """A quality suite found the outbox unfit to publish."""
+
+
+class QuarantineExceeded(Permanent):
+    """A batch puts more records into quarantine than its pipeline allows."""
 
 
 class SetupFailed(Permanent):

@@ -190,6 +190,8 @@ def test_a_pipeline_has_tiles_chart_stages_batches_and_quarantine(airflow: Airfl
     assert "batch 3, 2026-01-01 00:10:30: 100 emitted, 898 suppressed" in shown
     assert "availability 998 100 898 0 0 0" in shown  # the stage's row
     assert "malformed: it is cut off" in shown
+    assert "reason records open malformed " in shown
+    assert " open 20" in shown  # a record, with its status and the year of its timestamp
 
 
 def test_a_batch_has_its_plan_counts_seconds_and_sinks(airflow: Airflow, history: Seeded) -> None:

@@ -21,6 +21,7 @@ from tidegate.inspect.overview import (
     samples_of,
     stage_metrics,
     standing_metrics,
+    summary_of,
 )
 from tidegate.inspect.problems import failing, open_problems
 from tidegate.inspect.quarantine import QuarantineFilter, iter_quarantine
@@ -102,6 +103,7 @@ __all__ = [
     "read_quarantine",
     "read_state",
     "samples_of",
+    "summary_of",
     "sink_warnings",
     "stage_metrics",
     "standing_metrics",

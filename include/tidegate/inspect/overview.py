@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
 from tidegate.inspect.lag import Lags, current_lags
 from tidegate.inspect.problems import open_problems
+from tidegate.inspect.quarantine_summary import ReasonSummary, quarantine_summary
 from tidegate.inspect.samples import QuarantineSample, quarantine_samples
-from tidegate.ledger import Head, Stream, StreamStatus
+from tidegate.ledger import Head, ManifestRef, Stream, StreamStatus
 from tidegate.ledger.report import HistoryEntry, batch_history
 from tidegate.protocol import Unfinished
 from tidegate.spec.document import source_connection
@@ -122,14 +123,29 @@ def samples_of(
     """Quarantined records of these batches, in their order; and why there are none, if the lake does not give
     them.
     """
-    counted = [entry for entry in entries if entry.report and entry.report.quarantined]
-    committed = [entry.seq for entry in counted if entry.committed_at_ms is not None]
     try:
-        attempts = ((seq, app.ledger.attempt(stream, seq)) for seq in committed)
-        manifests = ((seq, attempt.manifest) for seq, attempt in attempts if attempt is not None)
-        return quarantine_samples(app, stream, manifests, limit), None
+        return quarantine_samples(app, stream, _quarantines(app, stream, entries), limit), None
     except (LakeDamaged, LakeUnavailable) as error:
         return [], error
+
+
+def summary_of(app: App, stream: Stream, entries: Iterable[HistoryEntry]) -> list[ReasonSummary] | None:
+    """The quarantine of these batches by reason; None: it is too much, or the lake does not give it."""
+    try:
+        return quarantine_summary(app, stream, _quarantines(app, stream, entries))
+    except (LakeDamaged, LakeUnavailable):
+        return None  # `samples_of` says why
+
+
+def _quarantines(
+    app: App, stream: Stream, entries: Iterable[HistoryEntry]
+) -> Iterator[tuple[int, ManifestRef]]:
+    """The manifests of those batches that are committed and have something in quarantine."""
+    for entry in entries:
+        if entry.report and entry.report.quarantined and entry.committed_at_ms is not None:
+            attempt = app.ledger.attempt(stream, entry.seq)
+            if attempt is not None:
+                yield entry.seq, attempt.manifest
 
 
 def _overview(app: App, stream: Stream, status: StreamStatus | None, lags: Lags) -> StreamOverview:

@@ -6,15 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.root import App
+from tidegate.inspect.quarantine_history import Decisions
 from tidegate.lake.datafile import data_errors, open_data
 from tidegate.lake.manifest import DataFile
+from tidegate.lake.quarantine import IDENTITY, QUARANTINE
 from tidegate.lake.store import Store
 from tidegate.ledger import ManifestRef, Stream
 
 MAX_CHARACTERS = 300
-_COLUMNS = ("topic", "partition", "offset", "timestamp", "reason", "key", "value")
+_COLUMNS = ("topic", "partition", "offset", "part", "seq", "timestamp", "reason", "key", "value")
+
+_IDENTIFIED = pa.schema([QUARANTINE.field(name) for name in IDENTITY])
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class QuarantineSample:
 
     `key` and `value` are text of at most MAX_CHARACTERS characters, None where there is none; bytes that are
     no UTF-8 are escaped. `value_size` is the whole value's length: bytes, or characters of a text.
+    `status`: open, or what became of it.
     """
 
     seq: int
@@ -34,6 +41,7 @@ class QuarantineSample:
     key: str | None
     value: str | None
     value_size: int
+    status: str
 
 
 def quarantine_samples(
@@ -43,12 +51,15 @@ def quarantine_samples(
     takes. Raises LakeDamaged, LakeUnavailable.
     """
     store, samples = app.lake(stream).store, list[QuarantineSample]()
+    decisions = Decisions(app, stream)
     for seq, manifest in manifests:
         if len(samples) >= limit:
             break
         with needed_by(batch_named(stream, seq)):
             files = app.manifest(stream, manifest).of("quarantine", "")
-            samples += [_sample(seq, row) for row in _first_rows(store, files, limit - len(samples))]
+            rows = list(_first_rows(store, files, limit - len(samples)))
+            decided = decisions.of(pa.Table.from_pylist(rows, _IDENTIFIED))
+            samples += [_sample(seq, row, str(decision)) for row, decision in zip(rows, decided, strict=True)]
     return samples
 
 
@@ -66,7 +77,7 @@ def _first_rows(store: Store, files: Sequence[DataFile], limit: int) -> Iterator
                     return
 
 
-def _sample(seq: int, row: dict[str, Any]) -> QuarantineSample:
+def _sample(seq: int, row: dict[str, Any], status: str) -> QuarantineSample:
     value = row.get("value")
     return QuarantineSample(
         seq=seq,
@@ -78,6 +89,7 @@ def _sample(seq: int, row: dict[str, Any]) -> QuarantineSample:
         key=_cut(row.get("key")),
         value=_cut(value),
         value_size=0 if value is None else len(value),
+        status=status,
     )
 
 

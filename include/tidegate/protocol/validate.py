@@ -14,6 +14,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.checks import prepared_checks
+from tidegate.protocol.quarantine_rule import apply_quarantine_rule
 from tidegate.quality.audit import Audit
 from tidegate.quality.suite import Severity
 from tidegate.quality.table import page_place, verdict_table
@@ -32,8 +33,8 @@ def validate_batch(
     """Evaluate the pipeline's checks on the batch. Returns what was found, in a sentence; `report` gets each
     verdict in detail. `check`: where a suite is evaluated; None: in this process.
 
-    Raises QualityFailed when a critical expectation is not met, SinkRefused when a SQL sink could not hold an
-    emission, TimestampRefused when a topic would not take one, SettingsInvalid where a suite is missing that
+    Raises QuarantineExceeded where too much cannot be used, QualityFailed when a critical expectation is not
+    met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused when a topic would not take one, SettingsInvalid where a suite is missing that
     is not pinned; the batch is then neither committed nor published.
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
@@ -47,6 +48,7 @@ def validate_batch(
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
     with leased_for(app.ledger, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
+        apply_quarantine_rule(app, held, plan, pipeline, attempt)
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):

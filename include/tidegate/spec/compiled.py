@@ -30,6 +30,7 @@ from tidegate.spec.lookup import Lookup
 from tidegate.spec.payload import SinkRegistry, SinkSchema
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
+from tidegate.spec.quarantine import QuarantineBound, QuarantineRule
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.schemas import Registry
@@ -40,6 +41,7 @@ from tidegate.spec.stage import Stage
 _PARTS: tuple[type[Any], ...] = (
     *(Registry, SourceSchemas, PinnedSchema, WriterSchema),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
+    *(QuarantineRule, QuarantineBound),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),
@@ -101,7 +103,7 @@ def _read_4(text: str, body: Any) -> Pipeline:
     sinks = [_as_json(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
     source = _without_aliases(_without_schemas(body["of"]["source"]))
     stages = [_without_aliases(stage) for stage in body["of"]["stages"]]
-    changed = {"quality": checks, "sinks": sinks, "source": source, "stages": stages}
+    changed = {"quality": checks, "sinks": sinks, "source": source, "stages": stages, "quarantine": None}
     return _read_5(text, {**body, "of": {**body["of"], **changed}})
 
 

@@ -17,6 +17,7 @@ from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.quality import Quality, QualityCheck
+from tidegate.spec.quarantine import QuarantineRule
 from tidegate.spec.schedule import AssetSchedule, Schedule
 from tidegate.spec.scope import Model, filled, scope_of
 from tidegate.spec.sinks import Sink, SinkModel
@@ -107,6 +108,9 @@ class Written(Scheduling):
     quality: Quality = Field(
         default=(),
         description="The suite that a batch has to pass before it is committed, or a list of such checks.",
+    )
+    quarantine: QuarantineRule | None = Field(
+        default=None, description="How much of a batch may be unusable before it is told of, or stops."
     )
 
     @field_validator("sinks")

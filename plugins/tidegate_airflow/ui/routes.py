@@ -87,6 +87,7 @@ def pipeline(
     stream = _stream(entry, generation)
     details = inspect.details(access.connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
     samples, no_samples = inspect.samples_of(app, stream, details.recent) if reads_logs else ([], None)
+    summary = inspect.summary_of(app, stream, details.recent) if reads_logs else None
     runs = access.existing_runs(dag_id, [item.run_id for item in details.page if item.run_id])
     return render(
         request,
@@ -101,6 +102,7 @@ def pipeline(
         partitions=partition_rows(details),
         most_partitions=PartitionRow.MOST,
         reads_logs=reads_logs,
+        summary=summary,
         samples=samples,
         no_samples=no_samples,
         runs=runs,

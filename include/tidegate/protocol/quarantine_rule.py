@@ -1,0 +1,62 @@
+"""Whether a computed batch has put more into quarantine than its pipeline bears with."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import pyarrow.compute as pc
+
+from tidegate.app.root import App
+from tidegate.errors import QuarantineExceeded
+from tidegate.lake.quarantine import RowCondition, reason_codes, row_groups
+from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.spec import Pipeline
+
+log = logging.getLogger(__name__)
+ALERT = "quarantine.alert"
+"""The metric: 1 where the batch is beyond `quarantine.alert`, else 0."""
+
+
+def apply_quarantine_rule(
+    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt
+) -> None:
+    """Warn of a batch, or stop it, that puts too much into quarantine. Counts are of records, not emissions.
+
+    Raises QuarantineExceeded, LakeDamaged, LakeUnavailable. A person has just looked at what a replay has:
+    its unusable rest is told by the command.
+    """
+    rule = pipeline.quarantine
+    if rule is None or plan.replay is not None:
+        return
+    counts = attempt.stage_counts("")
+    quarantined = int(counts.get("quarantined", 0))
+    came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
+    stops = rule.stop is not None and rule.stop.passed_by(quarantined, came_in)
+    alerts = stops or (rule.alert is not None and rule.alert.passed_by(quarantined, came_in))
+    lease.set_metrics(plan.seq, "", {ALERT: float(alerts)})
+    if not alerts:
+        return
+    found = f"{quarantined} of {came_in} records of batch {plan.seq} of {plan.stream} cannot be used"
+    why = _reasons(app, plan, attempt)
+    if stops:
+        raise QuarantineExceeded(
+            f"{found}, which is more than `quarantine.stop` allows: {why}",
+            "Nothing was published. Correct the producer or the pipeline; then `tidegate doctor "
+            f"{plan.stream.pipeline} --drop-plan`, and run again. To let it through, raise `quarantine.stop` "
+            "before.",
+        )
+    log.warning(
+        "Quarantine: %s: %s. `tidegate quarantine list %s --batch %d` has them once the batch is committed",
+        *(found, why, plan.stream.pipeline, plan.seq),
+    )
+
+
+def _reasons(app: App, plan: Plan, attempt: Attempt) -> str:
+    """How many there are of each reason, the most frequent first."""
+    store, counts = app.lake(plan.stream).store, Counter[str]()
+    for file in app.manifest(plan.stream, attempt.manifest).of("quarantine"):
+        for group in row_groups(store, file, RowCondition()):
+            codes = reason_codes(group.read(["reason"])["reason"])
+            counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})
+    return ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
