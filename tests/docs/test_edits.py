@@ -21,8 +21,16 @@ CASES: dict[str, list[str]] = {
     "sinks: added, removed, changed": ["sinks"],
     "`source.topics`: added": ["a topic more"],
     "`source.topics`: removed": ["a topic less"],
-    "`source.format`, `key`, `timestamp`, `explode`, `deduplicate`": [
-        *("the format", "the key", "the record's key", "the timestamp", "explode", "deduplicate"),
+    "`source.format`, `csv`, `key`, `timestamp`, `explode`, `deduplicate`": [
+        *(
+            "the format",
+            "how CSV is written",
+            "the key",
+            "the record's key",
+            "the timestamp",
+            "explode",
+            "deduplicate",
+        ),
         "how long repetitions are remembered",
     ],
     "`source.columns`: added, or removed and not used": ["a column more", "a column less that is not used"],

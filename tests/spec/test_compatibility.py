@@ -203,6 +203,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made({"select": {"v": "value"}}, **source(format="string", columns=None, key=["value"])),
         ["source.format"],
     ),
+    "how CSV is written": (
+        made(**source(format="csv", columns="id bigint")),
+        made(**source(format="csv", columns="id bigint", csv={"delimiter": ";"})),
+        ["source.csv"],
+    ),
     "the key": (made(CHANGE), made(CHANGE, **source(key=["id", "name"])), ["source.key"]),
     "the record's key": (made(CHANGE), made(CHANGE, **source(key=None)), ["source.key"]),
     "the type of a key column": (

@@ -135,7 +135,8 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     refusing = parse_pipeline(GOOD.replace("on_failure: stop", "on_failure: quarantine"), "p.yaml")
     refusing = with_suites(refusing, lambda _: SUITE)
     assert len(refusing.quality[0].row_expectations) == 2
-    pipelines = [*with_everything().values(), parse_pipeline(on_assets, "p.yaml"), refusing]
+    of_csv = made(source={"format": "csv", "columns": "id bigint, at timestamp", "csv": {"delimiter": ";"}})
+    pipelines = [*with_everything().values(), parse_pipeline(on_assets, "p.yaml"), refusing, of_csv]
     for pipeline in pipelines:
         assert_same(pipeline)
     written = "".join(map(compile_pipeline, pipelines))

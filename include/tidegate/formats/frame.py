@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidegate.core.hashing import LEAST_HASH, key_hashes
 from tidegate.core.keys import canonical_keys
+from tidegate.formats.csv import CsvDecoder
 from tidegate.formats.debezium import DebeziumDecoder, DebeziumKeyDecoder
 from tidegate.formats.decoded import Decoder
 from tidegate.formats.explode import EMPTY, PART, explode
@@ -240,6 +241,8 @@ class FrameDecoder:
 def _decoder(layout: RecordLayout) -> Decoder:
     if layout.format == "json":
         return JsonDecoder(layout.columns, layout.aliases)
+    if layout.format == "csv":
+        return CsvDecoder(layout.columns, layout.csv)
     if layout.format == "debezium":
         return DebeziumDecoder(layout.columns, layout.key, layout.aliases)
     if layout.format in ("avro", "protobuf"):

@@ -24,6 +24,7 @@ from tidegate.core.condition import Condition
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.spec import emit, equal, window
 from tidegate.spec.columns import Column
+from tidegate.spec.csv import Csv
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
@@ -38,7 +39,7 @@ from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 
 _PARTS: tuple[type[Any], ...] = (
-    *(Registry, SourceSchemas, PinnedSchema, WriterSchema),
+    *(Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
@@ -126,9 +127,9 @@ def _check_of_last_stage(quality: Any) -> Any:
 
 
 def _without_schemas(source: Any) -> Any:
-    """No format had any."""
+    """No format had any, and there was no CSV."""
     schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
-    fields = {"schema_file": None, "message": None, "registry": None, "_schemas": schemas}
+    fields = {"schema_file": None, "message": None, "registry": None, "csv": None, "_schemas": schemas}
     return {**source, "of": {**fields, **source["of"]}}
 
 

@@ -22,6 +22,7 @@ from tidegate.spec import names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.connection import Connection
+from tidegate.spec.csv import Csv, check_fields, read_csv
 from tidegate.spec.deduplicate import Deduplicate
 from tidegate.spec.keys import check_key
 from tidegate.spec.mistakes import as_mistake, listed, mistake, shown
@@ -54,7 +55,7 @@ def _read_columns(written: Any, info: Info) -> Any:
         return (Column(name="value", type="string" if format_ == "string" else "binary"),)
     if format_ in BINARY and written is None:
         return schema_columns(None, info)
-    if written is None and format_ in ("json", "debezium"):
+    if written is None and format_ in ("json", "csv", "debezium"):
         fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
         raise mistake(f"`format: {format_}` needs its columns", fix)
     if written is None:
@@ -64,6 +65,8 @@ def _read_columns(written: Any, info: Info) -> Any:
     columns, faults = parse_columns(written)
     if faults:
         raise as_mistake(faults)
+    if format_ == "csv":
+        check_fields(columns)
     return schema_columns(columns, info) if format_ in BINARY else columns
 
 
@@ -190,8 +193,8 @@ class Source(Model):
         Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
     topics: Topics = Field(description="The topics that are read.")
-    format: Literal["json", "debezium", "avro", "protobuf", "string", "bytes"] = Field(
-        description="What a record's value is. `debezium`: the JSON of a change to a row. "
+    format: Literal["json", "csv", "debezium", "avro", "protobuf", "string", "bytes"] = Field(
+        description="What a record's value is. `csv`: one row. `debezium`: the JSON of a change to a row. "
         "`string` and `bytes` have the one column `value`."
     )
     schema_file: Annotated[str | None, AfterValidator(read_schema_file)] = Field(
@@ -210,6 +213,9 @@ class Source(Model):
         default=None,  # type: ignore[arg-type]  # resolved while reading
         description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. Of a "
         "schema file they are its fields, unless they are given.",
+    )
+    csv: Annotated[Csv | None, BeforeValidator(read_csv)] = Field(
+        default=None, description="How the rows of `format: csv` are written."
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
         default=None, description="An array column, of which each element becomes a record."
