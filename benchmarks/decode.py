@@ -16,6 +16,7 @@ from typing import Any
 import click
 import pyarrow as pa
 import xxhash
+from jsonschema import Draft202012Validator
 
 from benchmarks.decode_binary import binary_works
 from benchmarks.events import Load, draw, key, timestamp_ms, value
@@ -23,12 +24,18 @@ from benchmarks.figures import show_json, show_table, spread, spread_text, telle
 from benchmarks.programs import ResultWrong
 from tidegate.core.json_columns import json_texts
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.schemas.pinned import SourceSchemas, pin_json_schema
 
 _BLOCK = 16_384
 _COLUMNS = pa.schema([("storeId", pa.string()), ("id", pa.int64()), ("quantity", pa.int32())])
 _LAYOUT = RecordLayout("json", _COLUMNS, ("storeId", "id"))
 _CHANGES = RecordLayout("debezium", _COLUMNS, ("storeId", "id"))
 _ROWS = RecordLayout("csv", _COLUMNS, ("storeId", "id"))
+_SCHEMA = """{"type": "object", "required": ["storeId", "id"], "additionalProperties": false, "properties": {
+  "storeId": {"type": "string", "minLength": 1}, "id": {"type": "integer", "minimum": 0},
+  "quantity": {"type": ["integer", "null"]}}}"""
+_SATISFYING = replace(_LAYOUT, schemas=SourceSchemas(pin_json_schema(_SCHEMA, {})))
+_VALIDATOR = Draft202012Validator(json.loads(_SCHEMA))
 _SAME = ("__offset", "__key", "__hash", "__timestamp", *_COLUMNS.names)
 
 Work = Callable[[], list[pa.RecordBatch]]
@@ -52,7 +59,9 @@ def compare(load: Load, repeat: int, say: Callable[[str], None]) -> list[Compare
     """Columns and loop in turns, on the same blocks. Raises ResultWrong when they disagree."""
     say(f"preparing {load.events:,} events")
     blocks = list(_blocks(load))
-    decoder, of_changes, of_csv = (FrameDecoder(layout, None, False) for layout in (_LAYOUT, _CHANGES, _ROWS))
+    decoder, of_changes, of_csv, of_schema = (
+        FrameDecoder(layout, None, False) for layout in (_LAYOUT, _CHANGES, _ROWS, _SATISFYING)
+    )
     changes = list(map(_as_changes, blocks))
     plain, quoted = (list(map(partial(_as_csv, quoted=quoted), blocks)) for quoted in (False, True))
     rows = [row for block in blocks for row in decoder.decode(block)]
@@ -65,6 +74,10 @@ def compare(load: Load, repeat: int, say: Callable[[str], None]) -> list[Compare
         "changes of Debezium to rows, with key and hash": (
             lambda: [row.select(_SAME) for block in changes for row in of_changes.decode(block)],
             lambda: [_decoded(block, read=lambda change: json.loads(change)["after"]) for block in changes],
+        ),
+        "records that satisfy a JSON Schema to rows, with key and hash": (
+            lambda: [row.select(_SAME) for block in blocks for row in of_schema.decode(block)],
+            lambda: [_decoded(block, read=_valid_event) for block in blocks],
         ),
         "rows of CSV to rows, with key and hash": (
             lambda: [row.select(_SAME) for block in plain for row in of_csv.decode(block)],
@@ -130,6 +143,12 @@ def _as_csv(records: Records, quoted: bool) -> Records:
     form = '"{storeId}",{id},{quantity}' if quoted else "{storeId},{id},{quantity}"
     rows = [form.format(**json.loads(value or b"")).encode() for value in records.values]
     return replace(records, values=rows)
+
+
+def _valid_event(value: bytes) -> Any:
+    event = json.loads(value)
+    _VALIDATOR.validate(event)
+    return event
 
 
 def _csv_row(value: bytes) -> dict[str, Any]:

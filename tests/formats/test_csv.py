@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.formats import csv_reference
 from tests.formats.reference import Unusable
 from tidegate.formats import CsvDecoder, CsvDialect, FrameDecoder, RecordLayout, Records
@@ -244,6 +245,7 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
     return {name: repr(field) if isinstance(field, float) else field for name, field in row.items()}
 
 
+@examples(100)
 @given(st.data(), dialects)
 def test_each_value_is_read_as_the_plain_reader_reads_it(data: st.DataObject, dialect: CsvDialect) -> None:
     some = (

@@ -53,7 +53,7 @@ def _read_columns(written: Any, info: Info) -> Any:
         if written is not None:
             raise mistake(f"`format: {format_}` has the one column `value`", "Leave `columns` out.")
         return (Column(name="value", type="string" if format_ == "string" else "binary"),)
-    if format_ in BINARY and written is None:
+    if written is None and (format_ in BINARY or _has_schema(info)):
         return schema_columns(None, info)
     if written is None and format_ in ("json", "csv", "debezium"):
         fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
@@ -76,6 +76,14 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
         fix = f"Leave it out: records have older names in {listed(_WITH_ALIASES)}."
         raise mistake(f"`aliases` does not go with `format: {format_}`", fix)
     return check_aliases(aliases, scope_of(info).columns)
+
+
+def _has_schema(info: Info) -> bool:
+    """Or would have one, if it had no mistake."""
+    fields = info.data
+    return (
+        scope_of(info).reader is not None or fields.get("registry") is not None or "schema_file" not in fields
+    )
 
 
 def _known_key(name: str, info: Info) -> str:
@@ -200,14 +208,15 @@ class Source(Model):
     schema_file: Annotated[str | None, AfterValidator(read_schema_file)] = Field(
         alias="schema",
         default=None,
-        description="The file of the schema of Avro (`.avsc`) or Protobuf (`.proto`, `.desc`), from here. "
-        "With a registry it is the reader's schema.",
+        description="The file of the schema of Avro (`.avsc`), Protobuf (`.proto`, `.desc`) or JSON "
+        "(`.json`), from here. With a registry it is the reader's schema.",
     )
     message: Annotated[str | None, AfterValidator(check_message)] = Field(
         default=None, description="The message of Protobuf that a record is, in full: `shop.Stock`."
     )
     registry: Annotated[Registry | None, AfterValidator(check_registry)] = Field(
-        default=None, description="The schema registry whose ids records of Avro or Protobuf begin with."
+        default=None,
+        description="The schema registry whose ids records of Avro, Protobuf or JSON begin with.",
     )
     columns: Columns = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
@@ -254,7 +263,7 @@ class Source(Model):
 
     @property
     def schemas(self) -> SourceSchemas:
-        """By what Avro and Protobuf are decoded. Those of the registry are there once a batch is planned."""
+        """By what records are decoded. Those of the registry are there once a batch is planned."""
         return self._schemas
 
     @property
