@@ -80,6 +80,7 @@ CASES: dict[str, list[str]] = {
     "`reduce`, an aggregate added, changed": ["reduce", "an aggregate more", "an aggregate's argument"],
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],
+    "`unchanged`": ["what is as it was"],
     "`emit.on`": ["when it emits"],
     "`on: change`: `columns`, `ignore`, `equal`, `timestamp`": [
         *("what is compared, and how", "what a hash is of", "how a hash is made"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tidegate.formats import FrameDecoder, RecordLayout, Records
 from tidegate.formats.json_checks import compiled_check
+from tidegate.formats.json_records import json_decoder
 from tidegate.formats.json_schema import JsonSchemaDecoder
 from tidegate.schemas.json_schema import parse_json_schema
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema, pin_json_schema
@@ -227,6 +228,11 @@ def test_each_value_satisfies_the_schema_whose_id_it_begins_with() -> None:
 def test_a_readers_schema_counts_in_place_of_the_writers() -> None:
     found = rows(SourceSchemas(POSITIVE, (writer(1, ANY),)), framed(1, {"id": 0}), framed(1, {"id": 1}))
     assert found == [(None, "malformed: Expected `minimum: 1` - at `$.id`"), (1, None)]
+
+
+def test_a_column_has_its_older_names_with_a_schema_too() -> None:
+    decoder = json_decoder(COLUMNS, SourceSchemas(ANY), {"id": ("number",)})
+    assert decoder.decode([b'{"number": 5}']).columns.field(0).to_pylist() == [5]
 
 
 def test_a_files_schema_counts_for_values_without_ids() -> None:

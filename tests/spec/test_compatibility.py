@@ -110,6 +110,7 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(CHANGE),
         made({**CHANGE, "on_error": "quarantine"}),
     ),
+    "what is as it was": (made(CHANGE), made({**CHANGE, "unchanged": "nulls"})),
     "a column more of which only hashes are kept, not compared": (
         made(emit(HASH, columns=["price"])),
         made({**emit(HASH, columns=["price"]), "select": {"price": "price", "name": "name", "ok": "ok"}}),

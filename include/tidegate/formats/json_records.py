@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from tidegate.formats.confluent import ConfluentDecoder
 from tidegate.formats.decoded import Decoder
+from tidegate.formats.json import OlderNames
 from tidegate.formats.reasons import Reason
 from tidegate.formats.wire import Cursor, Wire
 from tidegate.schemas.faults import SchemaFault
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas
 
-Aliases = Mapping[str, tuple[str, ...]]
-"""Column -> the older names that it has in records."""
-
 _PREFIX = f"{Reason.MALFORMED}: "
 
 
-def json_decoder(columns: pa.Schema, schemas: SourceSchemas, aliases: Aliases) -> Decoder:
+def json_decoder(columns: pa.Schema, schemas: SourceSchemas, aliases: OlderNames) -> Decoder:
     """What reads values that satisfy the reader's schema, or without one the writer's.
 
     Raises SchemaFault.
@@ -37,7 +35,7 @@ def json_decoder(columns: pa.Schema, schemas: SourceSchemas, aliases: Aliases) -
     )
 
 
-def _decoder(columns: pa.Schema, schema: PinnedSchema, aliases: Aliases) -> Decoder:
+def _decoder(columns: pa.Schema, schema: PinnedSchema, aliases: OlderNames) -> Decoder:
     from tidegate.formats.json_schema import JsonSchemaDecoder  # late: an extra
 
     return JsonSchemaDecoder(columns, schema.json_schema(), aliases)

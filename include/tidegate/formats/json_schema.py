@@ -10,7 +10,7 @@ import pyarrow as pa
 from jsonschema.exceptions import ValidationError, best_match
 
 from tidegate.formats.decoded import Decoded, malformed
-from tidegate.formats.json import JsonDecoder, rows_nested_deeper
+from tidegate.formats.json import NO_OLDER_NAMES, JsonDecoder, OlderNames, rows_nested_deeper
 from tidegate.formats.json_checks import compiled_check
 from tidegate.formats.text import texts_of
 from tidegate.schemas.json_schema import JsonSchema
@@ -25,10 +25,10 @@ class JsonSchemaDecoder:
     """Columns of `schema`, out of values that satisfy `json_schema`; `aliases` as those of `JsonDecoder`."""
 
     def __init__(
-        self, schema: pa.Schema, json_schema: JsonSchema, aliases: Mapping[str, tuple[str, ...]] | None = None
+        self, schema: pa.Schema, json_schema: JsonSchema, aliases: OlderNames = NO_OLDER_NAMES
     ) -> None:
         self.schema = schema
-        self._columns = JsonDecoder(schema, aliases or {})
+        self._columns = JsonDecoder(schema, aliases)
         self._read = msgspec.json.Decoder().decode
         self._validator = json_schema.validator()
         self._check = compiled_check(json_schema) or self._validator.is_valid

@@ -37,9 +37,10 @@ from tidegate.spec.schemas import Registry
 from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
+from tidegate.spec.unchanged import UnchangedText
 
 _PARTS: tuple[type[Any], ...] = (
-    *(Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema),
+    *(UnchangedText, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
@@ -101,7 +102,7 @@ def _read_4(text: str, body: Any) -> Pipeline:
     checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
     sinks = [_as_json(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
     source = _without_aliases(_without_schemas(body["of"]["source"]))
-    stages = [_without_aliases(stage) for stage in body["of"]["stages"]]
+    stages = [_without_aliases(_without_unchanged(stage)) for stage in body["of"]["stages"]]
     changed = {"quality": checks, "sinks": sinks, "source": source, "stages": stages}
     return _read_5(text, {**body, "of": {**body["of"], **changed}})
 
@@ -110,6 +111,11 @@ def _as_json(sink: Any) -> Any:
     """There was one format, and no headers but those of positions and windows."""
     added = {"format": "json", "registry": None, "headers": False, "_schema": None}
     return {**sink, "of": {**sink["of"], **added}}
+
+
+def _without_unchanged(stage: Any) -> Any:
+    """Each record was whole."""
+    return {**stage, "of": {"unchanged": None, **stage["of"]}}
 
 
 def _check_of_last_stage(quality: Any) -> Any:

@@ -87,6 +87,8 @@ EXAMPLES = {
     "stages.*.emit.since": "since: first_event",
     "stages.*.emit.every": "every: 10m",
     "stages.*.where": 'where: "isAvailable"',
+    "stages.*.unchanged": "unchanged: {text: __debezium_unavailable_value}",
+    "stages.*.unchanged.text": "text: __debezium_unavailable_value",
     "stages.*.on_error": "on_error: quarantine",
     "sinks": "sinks: [{kind: kafka, topic: availability}]",
     "sinks.*.kind": "kind: kafka",
@@ -182,6 +184,7 @@ PIPELINE = Grammar(
     choices={
         "schedule": (),
         "source.deduplicate": (),
+        "stages.*.unchanged": (),
         "stages.*.window": ("tumbling", "hopping", "session"),
         "stages.*.reduce": (),
         "stages.*.emit": ("on",),
