@@ -117,7 +117,7 @@ values = st.none() | st.builds(
 histories = st.lists(st.tuples(st.sampled_from("abcd"), values), max_size=14)
 
 
-@examples(200)
+@examples(100)
 @given(histories, st.lists(st.integers(0, 14), max_size=4), st.sampled_from([NULLS, TEXT]), st.booleans())
 def test_it_is_what_the_model_tells_however_the_log_is_cut(
     history: list[tuple[str, Any]], cuts: list[int], unchanged: core.Unchanged, emits_changes: bool
