@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import click
 import pyarrow as pa
 import xxhash
+from jsonschema import Draft202012Validator
 
 from benchmarks.decode_binary import binary_works
 from benchmarks.events import Load, draw, key, timestamp_ms, value
@@ -21,11 +24,18 @@ from benchmarks.figures import show_json, show_table, spread, spread_text, telle
 from benchmarks.programs import ResultWrong
 from tidegate.core.json_columns import json_texts
 from tidegate.formats import FrameDecoder, RecordLayout, Records
+from tidegate.schemas.pinned import SourceSchemas, pin_json_schema
 
 _BLOCK = 16_384
 _COLUMNS = pa.schema([("storeId", pa.string()), ("id", pa.int64()), ("quantity", pa.int32())])
 _LAYOUT = RecordLayout("json", _COLUMNS, ("storeId", "id"))
 _CHANGES = RecordLayout("debezium", _COLUMNS, ("storeId", "id"))
+_ROWS = RecordLayout("csv", _COLUMNS, ("storeId", "id"))
+_SCHEMA = """{"type": "object", "required": ["storeId", "id"], "additionalProperties": false, "properties": {
+  "storeId": {"type": "string", "minLength": 1}, "id": {"type": "integer", "minimum": 0},
+  "quantity": {"type": ["integer", "null"]}}}"""
+_SATISFYING = replace(_LAYOUT, schemas=SourceSchemas(pin_json_schema(_SCHEMA, {})))
+_VALIDATOR = Draft202012Validator(json.loads(_SCHEMA))
 _SAME = ("__offset", "__key", "__hash", "__timestamp", *_COLUMNS.names)
 
 Work = Callable[[], list[pa.RecordBatch]]
@@ -49,8 +59,11 @@ def compare(load: Load, repeat: int, say: Callable[[str], None]) -> list[Compare
     """Columns and loop in turns, on the same blocks. Raises ResultWrong when they disagree."""
     say(f"preparing {load.events:,} events")
     blocks = list(_blocks(load))
-    decoder, of_changes = (FrameDecoder(layout, None, False) for layout in (_LAYOUT, _CHANGES))
+    decoder, of_changes, of_csv, of_schema = (
+        FrameDecoder(layout, None, False) for layout in (_LAYOUT, _CHANGES, _ROWS, _SATISFYING)
+    )
     changes = list(map(_as_changes, blocks))
+    plain, quoted = (list(map(partial(_as_csv, quoted=quoted), blocks)) for quoted in (False, True))
     rows = [row for block in blocks for row in decoder.decode(block)]
     values = [pa.StructArray.from_arrays(row.columns[-3:], fields=list(_COLUMNS)) for row in rows]
     works: dict[str, tuple[Work, Work]] = {
@@ -60,7 +73,19 @@ def compare(load: Load, repeat: int, say: Callable[[str], None]) -> list[Compare
         ),
         "changes of Debezium to rows, with key and hash": (
             lambda: [row.select(_SAME) for block in changes for row in of_changes.decode(block)],
-            lambda: [_decoded(block, lambda change: change["after"]) for block in changes],
+            lambda: [_decoded(block, read=lambda change: json.loads(change)["after"]) for block in changes],
+        ),
+        "records that satisfy a JSON Schema to rows, with key and hash": (
+            lambda: [row.select(_SAME) for block in blocks for row in of_schema.decode(block)],
+            lambda: [_decoded(block, read=_valid_event) for block in blocks],
+        ),
+        "rows of CSV to rows, with key and hash": (
+            lambda: [row.select(_SAME) for block in plain for row in of_csv.decode(block)],
+            lambda: [_decoded(block, read=_csv_row) for block in plain],
+        ),
+        "rows of CSV with a quoted field to rows, with key and hash": (
+            lambda: [row.select(_SAME) for block in quoted for row in of_csv.decode(block)],
+            lambda: [_decoded(block, read=_csv_row) for block in quoted],
         ),
         "values of three columns to JSON": (
             lambda: [pa.record_batch([json_texts(value)], ["text"]) for value in values],
@@ -113,11 +138,29 @@ def _as_changes(records: Records) -> Records:
     return replace(records, values=[around % (value or b"null") for value in records.values])
 
 
-def _decoded(records: Records, row: Callable[[Any], Any] = lambda event: event) -> pa.RecordBatch:
+def _as_csv(records: Records, quoted: bool) -> Records:
+    """Each value as a row of CSV, on request with its text in quotes."""
+    form = '"{storeId}",{id},{quantity}' if quoted else "{storeId},{id},{quantity}"
+    rows = [form.format(**json.loads(value or b"")).encode() for value in records.values]
+    return replace(records, values=rows)
+
+
+def _valid_event(value: bytes) -> Any:
+    event = json.loads(value)
+    _VALIDATOR.validate(event)
+    return event
+
+
+def _csv_row(value: bytes) -> dict[str, Any]:
+    ((store, product, quantity),) = csv.reader([value.decode()])
+    return {"storeId": store, "id": int(product), "quantity": int(quantity)}
+
+
+def _decoded(records: Records, read: Callable[[bytes], Any] = json.loads) -> pa.RecordBatch:
     """The loop, as one would write it: no check of anything."""
     rows: list[Sequence[Any]] = []
     for place, text in enumerate(records.values):
-        event = row(json.loads(text or b""))
+        event = read(text or b"")
         name = json.dumps({"storeId": event["storeId"], "id": event["id"]}, separators=(",", ":"))
         hash_ = xxhash.xxh64_intdigest(name.encode(), 42)
         signed = hash_ - 2**64 if hash_ >= 2**63 else hash_

@@ -70,6 +70,7 @@ class Kernel:
     """
 
     emit: core.Emit
+    unchanged: core.Unchanged | None = None
     one_by_one: ClassVar[bool] = False
     arrow_rows: int = 3
     state: list[dict[str, Any]] = field(default_factory=list)
@@ -88,7 +89,8 @@ class Kernel:
     ) -> None:
         self.seq += 1
         rows = [*self.state, *map(record_row, records), *extra]
-        stage, batch_ = core.Stage(core.Latest(), self.emit), core.Batch(times or {}, trace=self.one_by_one)
+        stage = core.Stage(core.Latest(), self.emit, unchanged=self.unchanged)
+        batch_ = core.Batch(times or {}, trace=self.one_by_one)
         for batch in core.decide(stage, sorted_batches(rows, self.arrow_rows), batch_):
             for row in batch.to_pylist():
                 self._take(row)

@@ -21,8 +21,16 @@ CASES: dict[str, list[str]] = {
     "sinks: added, removed, changed": ["sinks"],
     "`source.topics`: added": ["a topic more"],
     "`source.topics`: removed": ["a topic less"],
-    "`source.format`, `key`, `timestamp`, `explode`, `deduplicate`": [
-        *("the format", "the key", "the record's key", "the timestamp", "explode", "deduplicate"),
+    "`source.format`, `csv`, `key`, `timestamp`, `explode`, `deduplicate`": [
+        *(
+            "the format",
+            "how CSV is written",
+            "the key",
+            "the record's key",
+            "the timestamp",
+            "explode",
+            "deduplicate",
+        ),
         "how long repetitions are remembered",
     ],
     "`source.columns`: added, or removed and not used": ["a column more", "a column less that is not used"],
@@ -72,6 +80,7 @@ CASES: dict[str, list[str]] = {
     "`reduce`, an aggregate added, changed": ["reduce", "an aggregate more", "an aggregate's argument"],
     "`where`": ["where"],
     "`on_error`": ["what becomes of records that cannot be used"],
+    "`unchanged`": ["what is as it was"],
     "`emit.on`": ["when it emits"],
     "`on: change`: `columns`, `ignore`, `equal`, `timestamp`": [
         *("what is compared, and how", "what a hash is of", "how a hash is made"),

@@ -98,6 +98,11 @@ UNUSABLE = [
         change(op="t"),
         "The table was truncated (`op: t`): the deleted keys are not in the record - at `$.op`",
     ),
+    (change(op="d", before=ROW, after=ROW), "Expected no row after `op: d` - at `$.after`"),
+    (
+        wrapped(change(op="d", before=ROW, after={"price": "x"})),
+        "Expected no row after `op: d` - at `$.payload.after`",
+    ),
     (change(op="m"), "A message of the database (`op: m`) has no row - at `$.op`"),
     (change(op="c", after=ROW | {"id": "1"}), "Expected `int | null`, got `str` - at `$.after.id`"),
     (change(op="d", before={"id": "1"}), "Expected `int | null`, got `str` - at `$.before.id`"),

@@ -110,6 +110,7 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made(CHANGE),
         made({**CHANGE, "on_error": "quarantine"}),
     ),
+    "what is as it was": (made(CHANGE), made({**CHANGE, "unchanged": "nulls"})),
     "a column more of which only hashes are kept, not compared": (
         made(emit(HASH, columns=["price"])),
         made({**emit(HASH, columns=["price"]), "select": {"price": "price", "name": "name", "ok": "ok"}}),
@@ -202,6 +203,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made({"select": {"v": "value"}}, **source(columns="value string", key=["value"])),
         made({"select": {"v": "value"}}, **source(format="string", columns=None, key=["value"])),
         ["source.format"],
+    ),
+    "how CSV is written": (
+        made(**source(format="csv", columns="id bigint")),
+        made(**source(format="csv", columns="id bigint", csv={"delimiter": ";"})),
+        ["source.csv"],
     ),
     "the key": (made(CHANGE), made(CHANGE, **source(key=["id", "name"])), ["source.key"]),
     "the record's key": (made(CHANGE), made(CHANGE, **source(key=None)), ["source.key"]),

@@ -260,8 +260,8 @@ def test_a_pipeline_without_stages_is_refused() -> None:
     assert ("stages", "it is empty") in [(field, message) for _, field, message, _ in problems(text)]
 
 
-@pytest.mark.parametrize("format_", ["json", "debezium"])
-def test_json_and_debezium_need_columns(format_: str) -> None:
+@pytest.mark.parametrize("format_", ["json", "csv", "debezium"])
+def test_json_csv_and_debezium_need_columns(format_: str) -> None:
     lines = [line for line in GOOD.splitlines() if not line.startswith("  columns:")]
     text = "\n".join(lines).replace("format: json", f"format: {format_}")
     assert f"`format: {format_}` needs its columns" in [message for *_, message, _ in problems(text)]

@@ -29,6 +29,7 @@ from tidegate.core.rows import (
     output_schema,
 )
 from tidegate.core.stage import Batch, Bound, Stage, groups
+from tidegate.core.unchanged import Unchanged
 from tidegate.core.windows import Hopping, Session, Tumbling, Window
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "TimeLimit",
     "Tolerance",
     "Tumbling",
+    "Unchanged",
     "Update",
     "Window",
     "WindowClose",

@@ -86,6 +86,8 @@ def _decide_groups(
     if not stage.bound:
         rows, merged_keys = merge_partitions(rows)
         counts["keys-in-several-partitions"] += merged_keys
+    if stage.unchanged is not None:
+        rows = stage.unchanged.fill(rows)
     column_kernel = columnar.column_kernel(stage, batch, rows.schema.field("value").type)
     if column_kernel is not None:
         yield from column_kernel(stage, batch, schema, rows, counts)

@@ -11,6 +11,7 @@ from tidegate.core.condition import Condition
 from tidegate.core.emit import Change, Emit, Once
 from tidegate.core.expectation import RowExpectation
 from tidegate.core.reduce import Collect, Latest, Reduce
+from tidegate.core.unchanged import Unchanged
 from tidegate.core.windows import Window
 
 Place = tuple[str, int]
@@ -33,7 +34,8 @@ class Stage:
     `on_error`: what becomes of a record that cannot be folded in, tested or compared; under `quarantine` the
     rows' `input` has to hold it. `expectations`: a value that breaks one of them is refused: it does not go
     out, and leaves the kernel as a row of its own. `name` is for messages. `tells_before`: each emission has
-    in `emitted` what it replaces; only where the stage `remembers_emitted`.
+    in `emitted` what it replaces; only where the stage `remembers_emitted`. `unchanged`: what a record leaves
+    as it was; see there for the stages that it goes with.
     """
 
     reduce: Reduce
@@ -47,6 +49,7 @@ class Stage:
     expectations: tuple[RowExpectation, ...] = ()
     name: str = ""
     tells_before: bool = False
+    unchanged: Unchanged | None = None
 
     @property
     def remembers_emitted(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.formats import RecordLayout
+from tidegate.formats import CsvDialect, RecordLayout
 from tidegate.spec import Source
 from tidegate.spec.arrow import arrow_schema
 
@@ -19,4 +19,5 @@ def record_layout(source: Source) -> RecordLayout:
         source.schemas,
         source.message,
         source.aliases,
+        CsvDialect(**source.csv.model_dump()) if source.csv else CsvDialect(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.formats.csv import CsvDecoder, CsvDialect
 from tidegate.formats.debezium import DebeziumDecoder
 from tidegate.formats.decoded import Decoded, Decoder
 from tidegate.formats.frame import FrameDecoder
@@ -16,6 +17,8 @@ __all__ = [
     "INPUT",
     "SOURCE_HEADER",
     "BytesDecoder",
+    "CsvDecoder",
+    "CsvDialect",
     "DebeziumDecoder",
     "Decoded",
     "Decoder",

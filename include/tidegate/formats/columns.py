@@ -17,7 +17,7 @@ import pyarrow.types as pt
 
 from tidegate.core.calendar import beyond_calendar
 
-_NUMBER = re.compile(rb'("?)([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\1')
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _ZONE = r"([Zz]|[+-][0-9]{2}:?[0-9]{2})"
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 
@@ -95,19 +95,24 @@ class ColumnBuilder:
     def _decimals(
         self, values: Sequence[msgspec.Raw | None], type_: pa.Decimal128Type, path: str, rows: Rows
     ) -> pa.Decimal128Array:
-        """Numbers, or texts of numbers, without loss; pyarrow itself makes 0 of 1e-40."""
+        """Numbers, or texts of numbers."""
+        texts = [b"null" if raw is None else bytes(raw) for raw in values]
+        return self.decimals([None if t == b"null" else _unquoted(t) for t in texts], type_, path, rows)
+
+    def decimals(
+        self, texts: Sequence[bytes | None], type_: pa.Decimal128Type, path: str, rows: Rows
+    ) -> pa.Decimal128Array:
+        """Texts of numbers, without loss; pyarrow itself makes 0 of 1e-40."""
         exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
         unit = Decimal(1).scaleb(-type_.scale)
-        decimals: list[Decimal | None] = [None] * len(values)
-        for place, raw in enumerate(values):
-            text = b"null" if raw is None else bytes(raw)
-            if text == b"null":
+        decimals: list[Decimal | None] = [None] * len(texts)
+        for place, text in enumerate(texts):
+            if text is None:
                 continue
-            number = _NUMBER.fullmatch(text)
             why = "Expected a decimal"
-            if number:
+            if _NUMBER.fullmatch(text):
                 with suppress(DecimalException):
-                    decimals[place] = exact.quantize(exact.create_decimal(number[2].decode()), unit)
+                    decimals[place] = exact.quantize(exact.create_decimal(text.decode()), unit)
                 why = f"A value does not fit into `{type_}`"
             if decimals[place] is None:
                 self.faults.setdefault(rows[place], f"{why} - at `{path}`")
@@ -116,9 +121,13 @@ class ColumnBuilder:
     def _times(
         self, values: Sequence[str | None], type_: pa.TimestampType, path: str, rows: Rows
     ) -> pa.TimestampArray:
+        return self.times(pa.array(values, pa.string()), type_, path, rows)
+
+    def times(
+        self, texts: pa.StringArray, type_: pa.TimestampType, path: str, rows: Rows
+    ) -> pa.TimestampArray:
         """RFC 3339, in the years 1 to 9999 of UTC, with microseconds at most: more could not be kept."""
         zone = f"{_ZONE}?" if type_.tz else ""  # without a zone in the type there is none in the text
-        texts = pa.array(values, pa.string())
         is_time = pc.match_substring_regex(texts, f"{_TIME}{zone}$")
         example = f"`2026-01-31T10:30:00.123456{'Z' if type_.tz else ''}`"
         self._fault(pc.invert(is_time), f"Expected a time as {example} - at `{path}`", rows)
@@ -164,6 +173,11 @@ def _exists(text: str, type_: pa.TimestampType) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _unquoted(text: bytes) -> bytes:
+    """What stands in the quotes of a JSON text; anything else as it is."""
+    return text[1:-1] if text.startswith(b'"') else text
 
 
 def _repeated(rows: Rows, sizes: Sequence[int]) -> Rows:

@@ -50,7 +50,7 @@ class DebeziumDecoder:
             if envelope is None:
                 continue
             change, path = (envelope, "$") if envelope.payload is None else (envelope.payload, "$.payload")
-            if change.op == "d":
+            if change.op == "d" and change.after is None:
                 rows[place], paths[place] = change.before, f"{path}.before"
                 deletions.append(place)
             elif change.op in _ROW_OPERATIONS and change.after is not None:
@@ -105,6 +105,8 @@ def _unusable(operation: str | None, path: str) -> str:
     """Why a change without a row cannot be used."""
     if operation is None:
         return f"Expected an operation: c, u, r or d - at `{path}.op`"
+    if operation == "d":
+        return f"Expected no row after `op: d` - at `{path}.after`"
     if operation in _ROW_OPERATIONS:
         return f"Expected the row of `op: {operation}`, got `null` - at `{path}.after`"
     why = _WITHOUT_ROW.get(operation, f"Expected an operation: c, u, r or d, got {operation!r}")

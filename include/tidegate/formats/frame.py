@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 
 from tidegate.core.hashing import LEAST_HASH, key_hashes
 from tidegate.core.keys import canonical_keys
+from tidegate.formats.csv import CsvDecoder
 from tidegate.formats.debezium import DebeziumDecoder, DebeziumKeyDecoder
 from tidegate.formats.decoded import Decoder
 from tidegate.formats.explode import EMPTY, PART, explode
 from tidegate.formats.json import JsonDecoder
+from tidegate.formats.json_records import json_decoder
 from tidegate.formats.reasons import Reason
 from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
 from tidegate.formats.replayed import meant_rows, with_replayed_root
@@ -239,7 +241,11 @@ class FrameDecoder:
 
 def _decoder(layout: RecordLayout) -> Decoder:
     if layout.format == "json":
+        if layout.schemas:
+            return json_decoder(layout.columns, layout.schemas, layout.aliases)
         return JsonDecoder(layout.columns, layout.aliases)
+    if layout.format == "csv":
+        return CsvDecoder(layout.columns, layout.csv)
     if layout.format == "debezium":
         return DebeziumDecoder(layout.columns, layout.key, layout.aliases)
     if layout.format in ("avro", "protobuf"):

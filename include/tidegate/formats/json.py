@@ -65,7 +65,7 @@ def objects_of(
     """An object for each value, and row -> reason. None for tombstones, and where there is a reason."""
     texts, not_text = texts_of(values)
     reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
-    reasons |= dict.fromkeys(_rows_nested_too_deep(texts, values), malformed(_TOO_DEEP))
+    reasons |= dict.fromkeys(rows_nested_deeper(MOST_NESTED, texts, values), malformed(_TOO_DEEP))
     decode: Callable[[Any], Any] = decoder.decode
     if not reasons:
         with suppress(msgspec.DecodeError, TypeError):  # a value is unusable, or None
@@ -110,12 +110,15 @@ _TOO_DEEP = f"it is nested more than {MOST_NESTED} deep"
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def _rows_nested_too_deep(texts: pa.StringArray, values: Sequence[bytes | None]) -> Iterator[int]:
-    """Only long values can be; mostly there is none."""
-    long = pc.greater(pc.binary_length(texts), 2 * MOST_NESTED)
+def rows_nested_deeper(most: int, texts: pa.StringArray, values: Sequence[bytes | None]) -> Iterator[int]:
+    """The rows of values with more than so many objects and arrays within one another.
+
+    Only long values can have that many; mostly there is none. `texts` are the values.
+    """
+    long = pc.greater(pc.binary_length(texts), 2 * most)
     for row in map(int, np.flatnonzero(pc.fill_null(long, False))):
         value = values[row] or b""
-        if value.count(b"[") + value.count(b"{") > MOST_NESTED and _depth(value) > MOST_NESTED:
+        if value.count(b"[") + value.count(b"{") > most and _depth(value) > most:
             yield row
 
 

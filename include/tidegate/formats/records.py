@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from tidegate.formats.csv import DEFAULT_DIALECT, CsvDialect
 from tidegate.schemas.pinned import SourceSchemas
 
 Header = tuple[str, bytes | None]
@@ -41,11 +42,11 @@ class RecordLayout:
     `key`: the columns of the key, none for the record's own. `timestamp`: a column of epoch ms or of
     timestamps, none for the record's own. `explode`: a column of lists, each of whose elements becomes a row;
     in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
-    `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`.
+    `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`. `csv`: how rows of CSV are written.
     `aliases`: the older names that columns have in records, the newest first.
     """
 
-    format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf"]
+    format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf", "csv"]
     columns: pa.Schema
     key: tuple[str, ...] = ()
     timestamp: str | None = None
@@ -54,6 +55,7 @@ class RecordLayout:
     schemas: SourceSchemas = field(default_factory=SourceSchemas)
     message: str | None = None
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    csv: CsvDialect = DEFAULT_DIALECT
     row_columns: pa.Schema = field(init=False)
     """The columns of a row: `columns`, with the element in place of the list that is exploded."""
 

@@ -8,7 +8,7 @@ from tidegate.errors import SchemaRefused, SchemaUnknown
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.pinned import PinnedSchema, WriterSchema, pin_avro, pin_protobuf
+from tidegate.schemas.pinned import PinnedSchema, WriterSchema, pin_avro, pin_json_schema, pin_protobuf
 from tidegate.spec import Pipeline
 
 Known = dict[tuple[str, int], WriterSchema]
@@ -84,5 +84,5 @@ def _pinned(client: SchemaRegistry, found: SubjectVersion) -> WriterSchema:
 
 def _pin(kind: str, text: str, imports: dict[str, str]) -> PinnedSchema:
     if kind == "JSON":
-        raise SchemaFault("it is a JSON Schema")
+        return pin_json_schema(text, imports)
     return pin_avro(text, imports) if kind == "AVRO" else pin_protobuf(text, imports)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tidegate.schemas.avro import AvroType, parse_avro
 from tidegate.schemas.protobuf import ProtoSchema, proto_from_json, proto_to_json
+
+if TYPE_CHECKING:
+    from tidegate.schemas.json_schema import JsonSchema
 
 
 @dataclass(frozen=True)
 class PinnedSchema:
     """Of Avro the schema's text, and the texts that it refers to, each after those that it needs itself. Of
-    Protobuf what the compiler has made of a file and all that it imports: see `schemas.protobuf`.
+    Protobuf what the compiler has made of a file and all that it imports: see `schemas.protobuf`. Of JSON
+    Schema the text, and what it refers to, each as `["name", "text"]`.
     """
 
     text: str
@@ -25,6 +31,12 @@ class PinnedSchema:
     def protobuf(self) -> ProtoSchema:
         """As it was compiled."""
         return proto_from_json(self.text)
+
+    def json_schema(self) -> JsonSchema:
+        """Raises SchemaFault."""
+        from tidegate.schemas.json_schema import parse_json_schema  # late: an extra
+
+        return parse_json_schema(self.text, dict(map(json.loads, self.references)))
 
 
 @dataclass(frozen=True)
@@ -47,11 +59,21 @@ class SourceSchemas:
     reader: PinnedSchema | None = None
     writers: tuple[WriterSchema, ...] | None = None
 
+    def __bool__(self) -> bool:
+        return self.reader is not None or self.writers is not None
+
 
 def pin_avro(text: str, imports: Mapping[str, str]) -> PinnedSchema:
     """A schema of Avro. Raises SchemaFault for one that is none."""
     pinned = PinnedSchema(text, tuple(imports.values()))
     pinned.avro()
+    return pinned
+
+
+def pin_json_schema(text: str, imports: Mapping[str, str]) -> PinnedSchema:
+    """A JSON Schema. Raises SchemaFault for one that is none, or refers to what is not there."""
+    pinned = PinnedSchema(text, tuple(json.dumps([name, other]) for name, other in imports.items()))
+    pinned.json_schema()
     return pinned
 
 

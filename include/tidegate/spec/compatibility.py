@@ -90,9 +90,10 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     if removed:
         why = "what came from a topic stays in the state, and its time would stand still"
         yield change_of("source.topics", before.topics, after.topics, why)
-    if before.format != after.format:
-        why = "records that are still to be read were written in the other one"
-        yield change_of("source.format", before.format, after.format, why)
+    why = "records that are still to be read were written in the other one"
+    yield from _if_changed("source.format", before.format, after.format, why)
+    if before.format == after.format:
+        yield from _if_changed("source.csv", before.csv, after.csv, why)
     yield from _if_changed("source.key", before.key, after.key, "state is found by the key")
     yield from _if_changed("source.explode", before.explode, after.explode, "it makes other records")
     why = "windows, timers and lateness go by it"

@@ -24,6 +24,7 @@ from tidegate.core.condition import Condition
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.spec import emit, equal, window
 from tidegate.spec.columns import Column
+from tidegate.spec.csv import Csv
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
@@ -37,9 +38,10 @@ from tidegate.spec.schemas import Registry
 from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
+from tidegate.spec.unchanged import UnchangedText
 
 _PARTS: tuple[type[Any], ...] = (
-    *(Registry, SourceSchemas, PinnedSchema, WriterSchema),
+    *(UnchangedText, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(QuarantineRule, QuarantineBound),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
@@ -102,7 +104,7 @@ def _read_4(text: str, body: Any) -> Pipeline:
     checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
     sinks = [_as_json(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
     source = _without_aliases(_without_schemas(body["of"]["source"]))
-    stages = [_without_aliases(stage) for stage in body["of"]["stages"]]
+    stages = [_without_aliases(_without_unchanged(stage)) for stage in body["of"]["stages"]]
     changed = {"quality": checks, "sinks": sinks, "source": source, "stages": stages, "quarantine": None}
     return _read_5(text, {**body, "of": {**body["of"], **changed}})
 
@@ -111,6 +113,11 @@ def _as_json(sink: Any) -> Any:
     """There was one format, and no headers but those of positions and windows."""
     added = {"format": "json", "registry": None, "headers": False, "_schema": None}
     return {**sink, "of": {**sink["of"], **added}}
+
+
+def _without_unchanged(stage: Any) -> Any:
+    """Each record was whole."""
+    return {**stage, "of": {"unchanged": None, **stage["of"]}}
 
 
 def _check_of_last_stage(quality: Any) -> Any:
@@ -128,9 +135,9 @@ def _check_of_last_stage(quality: Any) -> Any:
 
 
 def _without_schemas(source: Any) -> Any:
-    """No format had any."""
+    """No format had any, and there was no CSV."""
     schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
-    fields = {"schema_file": None, "message": None, "registry": None, "_schemas": schemas}
+    fields = {"schema_file": None, "message": None, "registry": None, "csv": None, "_schemas": schemas}
     return {**source, "of": {**fields, **source["of"]}}
 
 

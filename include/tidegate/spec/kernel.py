@@ -30,6 +30,7 @@ from tidegate.spec.pipeline import Pipeline
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.row_expectations import over_columns
 from tidegate.spec.stage import WINDOW_COLUMNS, Stage
+from tidegate.spec.unchanged import UnchangedText
 from tidegate.spec.window import HoppingWindow, SessionWindow, TumblingWindow
 
 _KINDS: dict[str, Literal["plain", "text", "time"]] = {
@@ -66,6 +67,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         on_error=stage.on_error,
         expectations=_expectations(pipeline, stage),
         name=stage.name,
+        unchanged=_unchanged(stage),
     )
     return replace(kernel, tells_before=kernel.remembers_emitted and _is_enveloped(pipeline, stage))
 
@@ -74,6 +76,12 @@ def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
     """Whether a sink tells what each emission replaces."""
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
     return any(rule.payload.format == "debezium" for rule in rules if rule is not None)
+
+
+def _unchanged(stage: Stage) -> core.Unchanged | None:
+    if stage.unchanged is None:
+        return None
+    return core.Unchanged(stage.unchanged.text if isinstance(stage.unchanged, UnchangedText) else None)
 
 
 def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.Stage:

@@ -113,6 +113,27 @@ class Written(Scheduling):
         default=None, description="How much of a batch may be unusable before it is told of, or stops."
     )
 
+    @field_validator("stages")
+    @classmethod
+    def _applied_once(cls, stages: tuple[Stage, ...], info: Info) -> tuple[Stage, ...]:
+        source = info.data.get("source")
+        if stages[0].unchanged is not None and source is not None and source.deduplicate == "root":
+            fix = "Leave `unchanged` out, or use another `deduplicate`."
+            raise mistake(
+                "`unchanged` does not go with `deduplicate: root`: a repetition could be filled in", fix
+            )
+        return stages
+
+    @field_validator("quality")
+    @classmethod
+    def _nothing_refused(cls, checks: tuple[QualityCheck, ...], info: Info) -> tuple[QualityCheck, ...]:
+        first, *later = info.data.get("stages") or (None,)
+        refusing = [check for check in checks if check.on_failure == "quarantine"]
+        if first is not None and first.unchanged is not None and refusing and not later:
+            fix = "Use `on_failure: stop`, or compute what is checked in a stage after it."
+            raise mistake("what quarantine takes out, the next record could not refer to (`unchanged`)", fix)
+        return checks
+
     @field_validator("sinks")
     @classmethod
     def _somewhere(cls, sinks: tuple[Any, ...], info: Info) -> tuple[Any, ...]:

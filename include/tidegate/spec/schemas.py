@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic import ValidationInfo as Info
 
 from tidegate.formats.schemaful import file_decoder
 from tidegate.schemas.avro_columns import avro_columns
 from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.pinned import PinnedSchema, pin_avro
+from tidegate.schemas.pinned import PinnedSchema, pin_avro, pin_json_schema
 from tidegate.schemas.protobuf import ProtoSchema, proto_to_json
 from tidegate.schemas.protobuf_columns import proto_columns
 from tidegate.spec import names
@@ -27,9 +28,11 @@ from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.scope import Model, distinct, filled, scope_of
 
 BINARY = ("avro", "protobuf")
-"""Formats that have schemas."""
+"""Formats that need schemas."""
+WITH_SCHEMAS = ("json", *BINARY)
+"""Formats that can have schemas."""
 
-_ENDINGS = {"avro": (".avsc",), "protobuf": (".proto", ".desc")}
+_ENDINGS = {"avro": (".avsc",), "protobuf": (".proto", ".desc"), "json": (".json",)}
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _SUBJECT = re.compile(r"[^\s/\\\x00-\x1f]{1,249}")
 _MESSAGE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -85,8 +88,8 @@ def read_schema_file(name: str | None, info: Info) -> str | None:
     format_ = info.data.get("format")
     if name is None or format_ is None:
         return name
-    if format_ not in BINARY:
-        fix = "Leave it out, or write `format: avro` or `format: protobuf`."
+    if format_ not in WITH_SCHEMAS:
+        fix = "Leave it out, or write `format: json`, `avro` or `protobuf`."
         raise mistake(f"`format: {format_}` has no schema file", fix)
     if not _PATH.fullmatch(name) or Path(name).suffix not in _ENDINGS[format_]:
         example = f"schemas/stock{_ENDINGS[format_][0]}"
@@ -106,6 +109,8 @@ def read_schema_file(name: str | None, info: Info) -> str | None:
 def _pinned(format_: str, path: Path) -> PinnedSchema:
     if format_ == "avro":
         return pin_avro(_text(path), {})
+    if format_ == "json":
+        return pin_json_schema(_text(path), {})
     from tidegate.schemas.proto_files import descriptor_schema, proto_schema  # late: an extra
 
     if path.suffix == ".desc":
@@ -178,11 +183,11 @@ def check_registry(registry: Registry | None, info: Info) -> Registry | None:
     format_ = info.data.get("format")
     if format_ is None or "schema_file" not in info.data:
         return registry
-    if format_ not in BINARY:
+    if format_ not in WITH_SCHEMAS:
         if registry is not None:
             raise mistake(f"`format: {format_}` has no schemas", "Leave `registry` out.")
         return registry
-    if registry is None and info.data["schema_file"] is None:
+    if format_ in BINARY and registry is None and info.data["schema_file"] is None:
         example = f"schema: schemas/stock{_ENDINGS[format_][0]}"
         raise mistake(
             f"`format: {format_}` needs a schema", f"Write `{example}`, or `registry: {{}}` for a registry's."
@@ -202,9 +207,12 @@ def _check_record(registry: Registry, info: Info) -> None:
 
 def record_name(format_: str, reader: PinnedSchema | None, message: str | None) -> str | None:
     """The full name by which a registry knows the records that are read; None where it is not said."""
-    if format_ == "avro" and reader is not None:
+    if reader is None or format_ == "protobuf":
+        return message
+    if format_ == "avro":
         return reader.avro().name or None
-    return message
+    contents = reader.json_schema().contents
+    return contents.get("title") if isinstance(contents, dict) else None
 
 
 # the columns
@@ -225,16 +233,24 @@ def schema_columns(written: tuple[Column, ...] | None, info: Info) -> tuple[Colu
     message = info.data["message"]
     try:
         if written is None:
-            is_avro = format_ == "avro"
-            found = (
-                avro_columns(reader.avro()) if is_avro else proto_columns(reader.protobuf(), message or "")
-            )
-            return tuple(_column(field.name, field.type) for field in found)
-        file_decoder(format_, arrow_schema(written), reader, message)
+            fields = _columns_of(format_, reader, message or "")
+            return tuple(_column(field.name, field.type) for field in fields)
+        if format_ in BINARY:
+            file_decoder(format_, arrow_schema(written), reader, message)
     except SchemaFault as fault:
         fix = "Write `columns:` with those that are needed, and of the types that the guide's table has."
         raise mistake(f"{fault}", fix) from None
     return written
+
+
+def _columns_of(format_: str, reader: PinnedSchema, message: str) -> pa.Schema:
+    if format_ == "avro":
+        return avro_columns(reader.avro())
+    if format_ == "protobuf":
+        return proto_columns(reader.protobuf(), message)
+    from tidegate.schemas.json_schema_columns import json_schema_columns  # late: an extra
+
+    return json_schema_columns(reader.json_schema())
 
 
 def _column(name: str, type_: Any) -> Column:

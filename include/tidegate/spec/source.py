@@ -22,6 +22,7 @@ from tidegate.spec import names
 from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import Column, parse_columns, parse_type
 from tidegate.spec.connection import Connection
+from tidegate.spec.csv import Csv, check_fields, read_csv
 from tidegate.spec.deduplicate import Deduplicate
 from tidegate.spec.keys import check_key
 from tidegate.spec.mistakes import as_mistake, listed, mistake, shown
@@ -52,9 +53,9 @@ def _read_columns(written: Any, info: Info) -> Any:
         if written is not None:
             raise mistake(f"`format: {format_}` has the one column `value`", "Leave `columns` out.")
         return (Column(name="value", type="string" if format_ == "string" else "binary"),)
-    if format_ in BINARY and written is None:
+    if written is None and (format_ in BINARY or _has_schema(info)):
         return schema_columns(None, info)
-    if written is None and format_ in ("json", "debezium"):
+    if written is None and format_ in ("json", "csv", "debezium"):
         fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
         raise mistake(f"`format: {format_}` needs its columns", fix)
     if written is None:
@@ -64,6 +65,8 @@ def _read_columns(written: Any, info: Info) -> Any:
     columns, faults = parse_columns(written)
     if faults:
         raise as_mistake(faults)
+    if format_ == "csv":
+        check_fields(columns)
     return schema_columns(columns, info) if format_ in BINARY else columns
 
 
@@ -73,6 +76,14 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
         fix = f"Leave it out: records have older names in {listed(_WITH_ALIASES)}."
         raise mistake(f"`aliases` does not go with `format: {format_}`", fix)
     return check_aliases(aliases, scope_of(info).columns)
+
+
+def _has_schema(info: Info) -> bool:
+    """Or would have one, if it had no mistake."""
+    fields = info.data
+    return (
+        scope_of(info).reader is not None or fields.get("registry") is not None or "schema_file" not in fields
+    )
 
 
 def _known_key(name: str, info: Info) -> str:
@@ -190,26 +201,30 @@ class Source(Model):
         Annotated[str, AfterValidator(names.check_kafka_connection)] | None, AfterValidator(_note_connection)
     ] = Field(default=None, description="The Kafka cluster, by its name. Null: the one without a name.")
     topics: Topics = Field(description="The topics that are read.")
-    format: Literal["json", "debezium", "avro", "protobuf", "string", "bytes"] = Field(
-        description="What a record's value is. `debezium`: the JSON of a change to a row. "
+    format: Literal["json", "csv", "debezium", "avro", "protobuf", "string", "bytes"] = Field(
+        description="What a record's value is. `csv`: one row. `debezium`: the JSON of a change to a row. "
         "`string` and `bytes` have the one column `value`."
     )
     schema_file: Annotated[str | None, AfterValidator(read_schema_file)] = Field(
         alias="schema",
         default=None,
-        description="The file of the schema of Avro (`.avsc`) or Protobuf (`.proto`, `.desc`), from here. "
-        "With a registry it is the reader's schema.",
+        description="The file of the schema of Avro (`.avsc`), Protobuf (`.proto`, `.desc`) or JSON "
+        "(`.json`), from here. With a registry it is the reader's schema.",
     )
     message: Annotated[str | None, AfterValidator(check_message)] = Field(
         default=None, description="The message of Protobuf that a record is, in full: `shop.Stock`."
     )
     registry: Annotated[Registry | None, AfterValidator(check_registry)] = Field(
-        default=None, description="The schema registry whose ids records of Avro or Protobuf begin with."
+        default=None,
+        description="The schema registry whose ids records of Avro, Protobuf or JSON begin with.",
     )
     columns: Columns = Field(
         default=None,  # type: ignore[arg-type]  # resolved while reading
         description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. Of a "
         "schema file they are its fields, unless they are given.",
+    )
+    csv: Annotated[Csv | None, BeforeValidator(read_csv)] = Field(
+        default=None, description="How the rows of `format: csv` are written."
     )
     explode: Annotated[str | None, AfterValidator(_is_array)] = Field(
         default=None, description="An array column, of which each element becomes a record."
@@ -248,7 +263,7 @@ class Source(Model):
 
     @property
     def schemas(self) -> SourceSchemas:
-        """By what Avro and Protobuf are decoded. Those of the registry are there once a batch is planned."""
+        """By what records are decoded. Those of the registry are there once a batch is planned."""
         return self._schemas
 
     @property

@@ -21,6 +21,7 @@ from tidegate.spec.mistakes import as_mistake, mistake
 from tidegate.spec.reduce import Reduce
 from tidegate.spec.scope import Model, Scope, StageScope, distinct, filled, scope_of
 from tidegate.spec.sql import check_expression
+from tidegate.spec.unchanged import Unchanged, check_unchanged
 from tidegate.spec.window import SessionWindow, Window
 
 EVENTS = "events"
@@ -211,6 +212,10 @@ class Stage(Model):
     emit: Emit = Field(description="When the value goes out.")
     where: Annotated[str, AfterValidator(_over_emitted)] | None = Field(
         default=None, description="A condition: of what would go out, what fulfils it does."
+    )
+    unchanged: Annotated[Unchanged, AfterValidator(check_unchanged)] = Field(
+        default=None,
+        description="What says that a column is as it was: `nulls`, or a text. Null: nothing does.",
     )
     on_error: Literal["stop", "quarantine"] = Field(
         default="stop",

@@ -1,0 +1,97 @@
+"""What a record leaves as it was: such columns get the key's last value before anything is decided.
+
+So a record is whole for whatever decides. It goes with stages whose state has the last value of each key, be
+it what went out or equal to that: `latest` without a window, with `update`, or with a `change` in anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.grouping import last_where, starts
+from tidegate.core.ordering import already_applied
+from tidegate.core.rows import STATE
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """How a record says that a column is as it was: by a null, or where there is a `text` by that, in columns
+    of text and of bytes.
+    """
+
+    text: str | None = None
+
+    def fill(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of whole keys, in the order in which they are applied, with their last values.
+
+        A column that has had no value since the key began, or was deleted, stays as it stands.
+        """
+        values = rows.column("value")
+        columns = values.flatten()
+        asked = [self._asks(column) for column in columns]
+        if not any(mask.any() for mask in asked):
+            return rows
+        known = _Known.of(rows)
+        filled = [
+            known.filled(column, held, mask)
+            for column, held, mask in zip(columns, rows.column("held").flatten(), asked, strict=True)
+        ]
+        struct = pa.StructArray.from_arrays(filled, fields=list(values.type), mask=values.is_null())
+        place = rows.schema.get_field_index("value")
+        return rows.set_column(place, rows.schema.field(place), struct)
+
+    def _asks(self, column: pa.Array) -> Mask:
+        """True where a column stands for what was before."""
+        if self.text is None:
+            return _mask(column.is_null())
+        if pa.types.is_string(column.type):
+            return _mask(pc.equal(column, self.text))
+        if pa.types.is_binary(column.type):
+            return _mask(pc.equal(column, self.text.encode()))
+        return np.zeros(len(column), np.bool_)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Per row: whether it is a state row, or a record with a value, and where what its key knows begins.
+
+    A record that has been applied already says nothing of what is known.
+    """
+
+    is_state: pa.BooleanArray
+    has_state: Mask
+    is_value: Mask
+    begins: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> _Known:
+        is_state = pc.equal(rows.column("kind"), STATE)
+        start = starts(rows.column("key"))
+        applied = _mask(already_applied(rows, last_where(is_state, start)))
+        state, record = _mask(is_state), ~_mask(is_state) & ~applied
+        has_value = _mask(rows.column("value").is_valid())
+        forgets = _mask(start) | state | (record & ~has_value)
+        begins = np.maximum.accumulate(np.where(forgets, np.arange(len(state)), 0))
+        has_state = state & _mask(rows.column("held").is_valid())
+        return cls(is_state, has_state, record & has_value, begins)
+
+    def filled(self, column: pa.Array, held: pa.Array, asks: Mask) -> pa.Array:
+        """The column, with what was last known where it asks for that."""
+        rows = np.arange(len(asks))
+        told = self.has_state | (self.is_value & ~asks)
+        last = np.maximum.accumulate(np.where(told, rows, -1))
+        found = asks & self.is_value & (last >= self.begins)
+        if not found.any():
+            return column
+        return pc.if_else(self.is_state, held, column).take(pa.array(np.where(found, last, rows)))
+
+
+def _mask(values: pa.BooleanArray) -> Mask:
+    return np.asarray(pc.fill_null(values, False))

@@ -1,0 +1,187 @@
+"""`format: csv`: a value is one row, whose fields are the source's columns in their order, without a header.
+
+The form is RFC 4180's, with the options of `CsvDialect`: a field that begins with a quote ends with the next
+one that is not doubled, and has delimiters, line ends and quotes in between; in any other field a quote is a
+character like others. The line end that writers put behind a row may be there. A value that is no row, or
+more than one, is unusable alone: values are never joined, so that none can shift another's fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.formats.csv_columns import column_of
+from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.text import NOT_UTF8, texts_of
+
+_LINE_END = r"(?:\r\n|\n|\r)\z"
+_NEVER = "(?!)"
+
+
+@dataclass(frozen=True)
+class CsvDialect:
+    """How rows are written: one character each, or None for what is not used.
+
+    `escape`: the character after it stands for itself, also a quote in quotes. `null_text`: a field that is
+    just that, without quotes and before escapes are taken away, is null; None: no field is.
+    """
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null_text: str | None = ""
+
+
+DEFAULT_DIALECT = CsvDialect()
+
+
+class CsvDecoder:
+    """Columns of `schema`, none of them nested, in the order of the fields."""
+
+    def __init__(self, schema: pa.Schema, dialect: CsvDialect) -> None:
+        self.schema = schema
+        self._null_text = dialect.null_text
+        self._delimiter = dialect.delimiter
+        self._special = f"[{_escaped(dialect.quote, dialect.escape)}\r\n]"
+        self._reader = _RowReader(dialect, schema.names)
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """The columns of each value's fields."""
+        texts, not_text = texts_of(values)
+        reasons = dict.fromkeys(not_text, malformed(NOT_UTF8))
+        fields, faults = self._fields(texts)
+        reasons |= {row: malformed(why) for row, why in faults.items()}
+        columns = [
+            column_of(field, column, reasons) for field, column in zip(fields, self.schema, strict=True)
+        ]
+        mask = texts.is_null().to_numpy(zero_copy_only=False)
+        mask[list(reasons)] = True
+        struct = pa.StructArray.from_arrays(columns, fields=list(self.schema), mask=pa.array(mask))
+        return Decoded(struct, reasons)
+
+    def _fields(self, texts: pa.StringArray) -> tuple[list[pa.StringArray], dict[int, str]]:
+        """The fields of each text, by column, and row -> why it is no row. Of such a text, all are null."""
+        special = pc.match_substring_regex(texts, self._special)
+        if pc.any(special).as_py():
+            texts = pc.replace_substring_regex(texts, _LINE_END, "")
+            special = pc.match_substring_regex(texts, self._special)
+        special = pc.fill_null(special, False)
+        fields, faults = self._split(pc.if_else(special, None, texts))
+        if not special.true_count:
+            return fields, faults
+        others, unreadable = self._reader.read(texts.filter(special).to_pylist())
+        places = np.flatnonzero(special)
+        faults |= {int(places[row]): why for row, why in unreadable.items()}
+        return [
+            pc.replace_with_mask(field, special, other) for field, other in zip(fields, others, strict=True)
+        ], faults
+
+    def _split(self, texts: pa.StringArray) -> tuple[list[pa.StringArray], dict[int, str]]:
+        """The fields of texts that have neither quote, escape nor line end."""
+        number = len(self.schema)
+        rows = pc.split_pattern(texts, self._delimiter)
+        lengths = rows.value_lengths().fill_null(0).to_numpy()
+        whole = lengths == number
+        faults = {
+            row: _miscounted(number, int(lengths[row]))
+            for row in map(int, np.flatnonzero(~whole & texts.is_valid().to_numpy(zero_copy_only=False)))
+        }
+        flat = rows.filter(pa.array(whole)).flatten()
+        if self._null_text is not None:
+            flat = pc.if_else(pc.equal(flat, self._null_text), None, flat)
+        starts = pa.array((np.cumsum(whole) - 1) * number, mask=~whole)
+        return [flat.take(pc.add(starts, place)) for place in range(number)], faults
+
+
+class _RowReader:
+    """Reads what has quotes, escapes or line ends, by a pattern of a whole row."""
+
+    def __init__(self, dialect: CsvDialect, names: Sequence[str]) -> None:
+        field = _field_pattern(dialect)
+        self._dialect = dialect
+        self._names = names
+        self._field = re.compile(field, re.DOTALL)
+        self._row = re.compile(re.escape(dialect.delimiter).join([field] * len(names)), re.DOTALL)
+        self._nothing = (None,) * 2 * len(names)
+
+    def read(self, texts: Sequence[str]) -> tuple[list[pa.StringArray], dict[int, str]]:
+        """The fields of each text, by column, and row -> why it is no row. Of such a text, all are null."""
+        faults: dict[int, str] = {}
+        parts: list[str | None] = []
+        for row, text in enumerate(texts):
+            match = self._row.fullmatch(text)
+            if match is None:
+                faults[row] = self._fault(text)
+            parts += match.groups() if match else self._nothing
+        width = len(self._nothing)
+        arrays = iter([pa.array(parts[place::width], pa.string()) for place in range(width)])
+        return [self._column(*pair) for pair in zip(arrays, arrays, strict=True)], faults
+
+    def _column(self, quoted: pa.StringArray, plain: pa.StringArray) -> pa.StringArray:
+        """What stood in quotes, and what stood without, as the texts that are meant."""
+        escape, quote, null = self._dialect.escape, self._dialect.quote, self._dialect.null_text
+        if null is not None:
+            plain = pc.if_else(pc.equal(plain, null), None, plain)
+        if escape is not None:
+            taken = f"(?s){_escaped(escape)}(.)"
+            plain = pc.replace_substring_regex(plain, taken, r"\1")
+            pairs = f"{taken}|{_escaped(quote)}({_escaped(quote)})"
+            quoted = pc.replace_substring_regex(quoted, pairs, r"\1\2")
+        elif quote is not None:
+            quoted = pc.replace_substring(quoted, quote * 2, quote)
+        return pc.coalesce(quoted, plain)
+
+    def _fault(self, text: str) -> str:
+        """Why a text is not one row of as many fields as there are columns."""
+        at = number = 0
+        while True:
+            field = self._field.match(text, at)
+            if field is None:
+                return f"A quote is not closed - at {self._name(number)}"
+            number, at = number + 1, field.end()
+            if at == len(text):
+                return _miscounted(len(self._names), number)
+            if text[at] != self._dialect.delimiter:
+                return f"{self._stray(text[at])} - at {self._name(number - 1)}"
+            at += 1
+
+    def _stray(self, character: str) -> str:
+        if character in "\r\n":
+            return "Expected one row, got a line end"
+        if character == self._dialect.escape:
+            return "Nothing follows the escape"
+        return f"Expected {self._dialect.delimiter!r} after the quote, got {character!r}"
+
+    def _name(self, place: int) -> str:
+        return f"`{self._names[place]}`" if place < len(self._names) else f"field {place + 1}"
+
+
+def _field_pattern(dialect: CsvDialect) -> str:
+    """Of a field, with two groups: what stands in quotes, or all of it."""
+    plain = _run(f"{_escaped(dialect.delimiter, dialect.escape)}\r\n", dialect.escape)
+    if dialect.quote is None:
+        return f"(?:({_NEVER})|({plain}))"
+    quote = re.escape(dialect.quote)
+    inner = _run(_escaped(dialect.quote, dialect.escape), dialect.escape, quote * 2)
+    return f"(?:{quote}({inner}){quote}|(?!{quote})({plain}))"
+
+
+def _run(ends: str, escape: str | None, pair: str | None = None) -> str:
+    """Of characters up to one of `ends`, which an escape or a pair takes in."""
+    taken_in = [*([f"{re.escape(escape)}."] if escape else []), *([pair] if pair else [])]
+    return f"[^{ends}]*" + (f"(?:(?:{'|'.join(taken_in)})[^{ends}]*)*" if taken_in else "")
+
+
+def _escaped(*characters: str | None) -> str:
+    """For a pattern, also for a class in it."""
+    return "".join(re.escape(character) for character in characters if character)
+
+
+def _miscounted(expected: int, number: int) -> str:
+    return f"Expected {expected} field{'' if expected == 1 else 's'}, got {number}"

@@ -1,0 +1,79 @@
+"""`format: json` with a schema: JSON as strictly as ever; what does not satisfy the schema is unusable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+from jsonschema.exceptions import ValidationError, best_match
+
+from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.json import NO_OLDER_NAMES, JsonDecoder, OlderNames, rows_nested_deeper
+from tidegate.formats.json_checks import compiled_check
+from tidegate.formats.text import texts_of
+from tidegate.schemas.json_schema import JsonSchema
+
+MOST_NESTED = 100
+"""Objects and arrays within one another: what checks them goes as deep as they are."""
+_TOO_DEEP = malformed(f"it is nested more than {MOST_NESTED} deep, which is too deep for a schema")
+_MOST_TEXT = 120
+
+
+class JsonSchemaDecoder:
+    """Columns of `schema`, out of values that satisfy `json_schema`; `aliases` as those of `JsonDecoder`."""
+
+    def __init__(
+        self, schema: pa.Schema, json_schema: JsonSchema, aliases: OlderNames = NO_OLDER_NAMES
+    ) -> None:
+        self.schema = schema
+        self._columns = JsonDecoder(schema, aliases)
+        self._read = msgspec.json.Decoder().decode
+        self._validator = json_schema.validator()
+        self._check = compiled_check(json_schema) or self._validator.is_valid
+
+    def decode(self, values: Sequence[bytes | None]) -> Decoded:
+        """The declared fields of each value's object."""
+        decoded = self._columns.decode(values)
+        reasons = dict(decoded.reasons)
+        for row in rows_nested_deeper(MOST_NESTED, texts_of(values)[0], values):
+            reasons.setdefault(row, _TOO_DEEP)
+        for row, value in enumerate(values):
+            if value is not None and row not in reasons:
+                reason = self._reason(value)
+                if reason is not None:
+                    reasons[row] = reason
+        if len(reasons) == len(decoded.reasons):
+            return decoded
+        return Decoded(_without(decoded.columns, reasons), reasons)
+
+    def _reason(self, value: bytes) -> str | None:
+        """Why a value cannot be used; None: it can."""
+        try:
+            document = self._read(value)
+        except (
+            msgspec.DecodeError
+        ) as error:  # such as a number beyond all bounds in a field that is no column
+            return malformed(str(error))
+        if self._check(document):
+            return None
+        return malformed(_explained(best_match(self._validator.iter_errors(document))))
+
+
+def _explained(error: ValidationError) -> str:
+    """The keyword that is not satisfied, and where: nothing of the value, which may be large."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    if error.validator == "required":
+        missing = error.message.removesuffix(" is a required property").strip("'")
+        return f"Expected `{missing}`, which is required - at `${path}`"
+    expected = json.dumps(error.validator_value, ensure_ascii=False, default=str)
+    shown = expected if len(expected) <= _MOST_TEXT else f"{expected[:_MOST_TEXT]}…"
+    return f"Expected `{error.validator}: {shown}` - at `${path}`"
+
+
+def _without(columns: pa.StructArray, reasons: Mapping[int, str]) -> pa.StructArray:
+    """The columns, null in these rows."""
+    usable = columns.is_valid().to_numpy(zero_copy_only=False)
+    usable[list(reasons)] = False
+    return pa.StructArray.from_arrays(columns.flatten(), fields=list(columns.type), mask=pa.array(~usable))

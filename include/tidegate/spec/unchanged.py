@@ -1,0 +1,76 @@
+"""`unchanged`: what a record leaves as it was, such as a column that a database has not logged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec.emit import ChangeEmit, UpdateEmit
+from tidegate.spec.mistakes import mistake, shown
+from tidegate.spec.scope import Model, scope_of
+
+
+class UnchangedText(Model):
+    """A column of text, or of bytes, that is just this is as it was."""
+
+    text: Annotated[str, Field(min_length=1)] = Field(description="What stands in place of the value.")
+
+
+def _known_form(written: Any) -> Any:
+    if written is None or isinstance(written, dict) or written == "nulls":
+        return written
+    raise mistake(
+        f"{shown(written)} is not known", "Write `nulls`, or `{text: __debezium_unavailable_value}`."
+    )
+
+
+Unchanged = Annotated[
+    Annotated[Literal["nulls"], Tag("word")]
+    | Annotated[UnchangedText, Tag("text")]
+    | Annotated[None, Tag("none")],
+    Discriminator(
+        lambda written: "none" if written is None else "word" if isinstance(written, str) else "text"
+    ),
+    BeforeValidator(_known_form),
+]
+
+
+def check_unchanged(unchanged: Any, info: Info) -> Any:
+    """A stage that has the last value of each key, of which columns are what they were in the records."""
+    if unchanged is None:
+        return unchanged
+    data = info.data
+    if scope_of(info).before is not None:
+        raise mistake("a later stage gets whole values", "Put `unchanged` into the first stage.")
+    if data.get("reduce", "latest") != "latest" or data.get("window") is not None:
+        fix = "Use `reduce: latest` without a window in this stage, and others after it."
+        raise mistake("only the `latest` value of a key has columns that are as they were", fix)
+    if "emit" in data and not _lets_out_whole_values(data["emit"], tuple(data.get("select") or ())):
+        fix = "Use `on: update`, or `on: change` in all columns and `equal: exact`; leave out `where`."
+        raise mistake("what the stage does not let out, the next record could not refer to", fix)
+    if scope_of(info).lookups:
+        fix = "Look columns up in another pipeline, on what this one sends."
+        raise mistake("a lookup's columns are not as they were: they are as they are now", fix)
+    if data.get("where") is not None:
+        fix = "Leave `where` out, and test the condition in a stage after it."
+        raise mistake("what `where` holds back, the next record could not refer to", fix)
+    _check_select(data.get("select") or {}, info)
+    return unchanged
+
+
+def _lets_out_whole_values(emit: Any, emitted: tuple[str, ...]) -> bool:
+    if isinstance(emit, ChangeEmit):
+        compares_all = emit.columns is None or set(emit.columns) == set(emitted)
+        return compares_all and emit.equal == "exact" and emit.state == "value"
+    return isinstance(emit, UpdateEmit)
+
+
+def _check_select(select: Mapping[str, str], info: Info) -> None:
+    columns = scope_of(info).stage.columns
+    for name, expression in select.items():
+        if columns is not None and expression.strip().strip("`") not in columns:
+            fix = "Select the columns that it is made of, and compute it in a stage after this one."
+            raise mistake(f"`{name}` is computed, and its columns may be as they were", fix)

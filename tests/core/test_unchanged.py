@@ -1,0 +1,130 @@
+"""What a record leaves as it was is the key's last value, however the log is cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.rows_for_tests import SCHEMA, Kernel, Record, record_row
+from tests.examples import examples
+from tidegate import core
+
+NULLS = core.Unchanged()
+TEXT = core.Unchanged("?")
+CHANGE = core.Change(core.Exact(("a", "b")))
+
+
+@pytest.fixture(params=[False, True], ids=["whole columns", "record by record"], autouse=True)
+def one_by_one(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every fact holds on both ways through the kernel."""
+    monkeypatch.setattr(Kernel, "one_by_one", request.param)
+
+
+def value(a: float | None, b: str | None) -> dict[str, Any]:
+    return {"a": a, "b": b}
+
+
+def out(unchanged: core.Unchanged, emit: core.Emit, *batches: list[Any]) -> list[Any]:
+    """The emissions of one key's values, batch by batch."""
+    kernel = Kernel(emit, unchanged)
+    offset = 0
+    for batch in batches:
+        kernel.apply([Record("k", each, 0, offset + at, 0) for at, each in enumerate(batch)])
+        offset += len(batch)
+    return kernel.emissions.get("k", [])
+
+
+def test_a_null_is_the_last_value_of_its_column() -> None:
+    values = [value(1, "x"), value(None, "y"), value(2, None)]
+    expected = [value(1, "x"), value(1, "y"), value(2, "y")]
+    assert out(NULLS, CHANGE, values) == expected
+    assert out(NULLS, CHANGE, *([each] for each in values)) == expected
+
+
+def test_a_record_that_changes_nothing_changes_nothing() -> None:
+    assert out(NULLS, CHANGE, [value(1, "x"), value(None, None)], [value(None, "x")]) == [value(1, "x")]
+
+
+def test_a_deletion_forgets_what_was() -> None:
+    values = [value(1, "x"), None, value(None, "y")]
+    expected = [value(1, "x"), None, value(None, "y")]
+    assert out(NULLS, CHANGE, values) == out(NULLS, core.Update(), *([each] for each in values)) == expected
+
+
+def test_what_was_never_known_stays_as_it_stands() -> None:
+    assert out(NULLS, CHANGE, [value(None, "x")]) == [value(None, "x")]
+    assert out(TEXT, CHANGE, [value(1, "?")]) == [value(1, "?")]
+
+
+def test_with_a_text_a_null_is_a_value() -> None:
+    values = [value(1, "x"), value(None, "?"), value(2, None), value(3, "?")]
+    expected = [value(1, "x"), value(None, "x"), value(2, None), value(3, None)]
+    assert out(TEXT, CHANGE, values) == out(TEXT, CHANGE, *([each] for each in values)) == expected
+
+
+def test_a_key_knows_nothing_of_the_one_before_it() -> None:
+    kernel = Kernel(CHANGE, NULLS)
+    kernel.apply([Record(key, value(None, key), 0, at, 0) for at, key in enumerate("abcdef")])
+    assert kernel.emissions == {key: [value(None, key)] for key in "abcdef"}
+
+
+def test_a_record_that_was_applied_already_says_nothing() -> None:
+    kernel = Kernel(CHANGE, NULLS)
+    kernel.apply([Record("k", value(1, "x"), 0, 5, 0)])
+    kernel.apply([Record("k", value(9, "z"), 0, 5, 0), Record("k", value(None, "y"), 0, 6, 0)])
+    assert kernel.emissions["k"] == [value(1, "x"), value(1, "y")]
+    assert kernel.counts["deduplicated"] == 1
+
+
+def test_rows_without_anything_to_fill_are_the_rows() -> None:
+    batch = pa.RecordBatch.from_pylist([record_row(Record("k", value(1, "x"), 0, 0, 0))], schema=SCHEMA)
+    assert NULLS.fill(batch) is batch
+
+
+def told(unchanged: core.Unchanged, emits_changes: bool, records: list[Record]) -> dict[str, list[Any]]:
+    """The model: a value for each key, record after record."""
+    known: dict[str, dict[str, Any]] = {}
+    emissions: dict[str, list[Any]] = {}
+    for record in records:
+        before = known.get(record.key)
+        if record.value is None:
+            known.pop(record.key, None)
+            if before is not None:
+                emissions.setdefault(record.key, []).append(None)
+            continue
+        now = {
+            name: before[name] if before is not None and asks(unchanged, field) else field
+            for name, field in record.value.items()
+        }
+        known[record.key] = now
+        if not emits_changes or now != before:
+            emissions.setdefault(record.key, []).append(now)
+    return emissions
+
+
+def asks(unchanged: core.Unchanged, field: Any) -> bool:
+    return field is None if unchanged.text is None else bool(field == unchanged.text)
+
+
+values = st.none() | st.builds(
+    value, st.none() | st.integers(1, 2).map(float), st.sampled_from([None, "?", "x", "y"])
+)
+histories = st.lists(st.tuples(st.sampled_from("abcd"), values), max_size=14)
+
+
+@examples(100)
+@given(histories, st.lists(st.integers(0, 14), max_size=4), st.sampled_from([NULLS, TEXT]), st.booleans())
+def test_it_is_what_the_model_tells_however_the_log_is_cut(
+    history: list[tuple[str, Any]], cuts: list[int], unchanged: core.Unchanged, emits_changes: bool
+) -> None:
+    records = [Record(key, each, 0, offset, 0) for offset, (key, each) in enumerate(history)]
+    kernel = Kernel(CHANGE if emits_changes else core.Update(), unchanged)
+    bounds = [0, *sorted(cuts), len(records)]
+    for start, end in pairwise(bounds):
+        kernel.apply(records[start:end])
+    assert kernel.emissions == told(unchanged, emits_changes, records)

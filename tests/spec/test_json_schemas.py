@@ -1,0 +1,63 @@
+"""`format: json` with a schema file or a registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.spec.files import problems
+from tests.spec.test_schemas import HERE, columns, parsed, text
+from tidegate.spec import compile_pipeline, read_compiled
+
+JSON = "format: json, schema: schemas/stock.json"
+
+
+def test_the_columns_are_the_properties() -> None:
+    assert columns(JSON) == [
+        ("storeId", "string"),
+        ("id", "bigint"),
+        ("quantity", "bigint"),
+        ("at", "timestamp"),
+        ("tags", "array<string>"),
+        ("place", "struct<city:string>"),
+    ]
+
+
+def test_columns_may_be_some_of_them() -> None:
+    assert columns(f'{JSON}, columns: "id int"') == [("id", "int")]
+
+
+def test_a_registrys_subject_has_the_title_of_the_schema() -> None:
+    source = parsed(f"{JSON}, registry: {{strategy: record_name}}").source
+    assert source.subjects == ("Stock",)
+    assert parsed('format: json, registry: {}, columns: "id int"').source.subjects == (
+        "stock-value",
+        "more-value",
+    )
+
+
+def test_a_plan_keeps_the_schema_whatever_becomes_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "stock.json"
+    file.write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
+    pipeline_text = text("format: json, schema: stock.json")
+    from tidegate.spec import parse_pipeline
+
+    planned = compile_pipeline(parse_pipeline(pipeline_text, str(tmp_path / "p.yaml")))
+    file.unlink()
+    loaded = read_compiled(planned, pipeline_text, "batch 1")
+    assert loaded.source.schemas.reader is not None
+    assert loaded.source.schemas.reader.json_schema().validator().is_valid({"id": 1})
+
+
+def test_what_is_wrong_is_told() -> None:
+    assert [message for _, _, message, _ in problems(text("format: json, schema: stock.avsc"), HERE)] == [
+        "'stock.avsc' is not a schema file of json"
+    ]
+    assert [message for _, _, message, _ in problems(text("format: json, registry: {}"), HERE)] == [
+        "a registry alone does not say which columns there are: it may have other versions tomorrow"
+    ]
+    assert [
+        message for _, _, message, _ in problems(text("format: csv, columns: a int, schema: s.json"), HERE)
+    ] == ["`format: csv` has no schema file"]
+    assert [message for _, _, message, _ in problems(text("format: json, schema: none.json"), HERE)] == [
+        "none.json: it cannot be read: No such file or directory"
+    ]

@@ -1,0 +1,85 @@
+"""`unchanged` goes with stages that know each key's last value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COLLECT, COUNT, HOUR, made, refused
+from tidegate import core
+from tidegate.spec import kernel_stage
+
+NULLS: dict[str, Any] = {
+    "unchanged": "nulls",
+    "select": {"price": "price", "name": "`name`"},
+    "emit": {"on": "change"},
+}
+PLACEHOLDER = {"text": "__debezium_unavailable_value"}
+
+
+def unchanged(**stage: Any) -> core.Unchanged | None:
+    pipeline = made({**NULLS, **stage})
+    return kernel_stage(pipeline, pipeline.stages[0]).unchanged
+
+
+def test_it_is_nulls_or_a_text() -> None:
+    assert unchanged() == core.Unchanged()
+    assert unchanged(unchanged=PLACEHOLDER) == core.Unchanged("__debezium_unavailable_value")
+    assert unchanged(unchanged=None) is None
+
+
+def test_it_goes_with_updates_and_with_changes_of_everything() -> None:
+    for emit in (
+        {"on": "update"},
+        {"on": "change", "heartbeat": "1h"},
+        {"on": "change", "columns": ["name", "price"]},
+    ):
+        assert unchanged(emit=emit) == core.Unchanged()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "aggregates": ({**COUNT, "emit": {"on": "update"}}, "only the `latest` value"),
+    "events": ({**COLLECT, "emit": {"on": "update"}}, "only the `latest` value"),
+    "a window": ({**HOUR, "emit": {"on": "update"}}, "only the `latest` value"),
+    "a change of some columns": (
+        {"emit": {"on": "change", "columns": ["price"]}},
+        "what the stage does not let out",
+    ),
+    "a change of all columns but one": (
+        {"emit": {"on": "change", "ignore": ["price"]}},
+        "what the stage does not let out",
+    ),
+    "a tolerance": (
+        {"emit": {"on": "change", "equal": {"within": {"price": 1}}}},
+        "what the stage does not let out",
+    ),
+    "hashes": ({"emit": {"on": "change", "state": "hash"}}, "what the stage does not let out"),
+    "what is held back": ({"emit": {"on": "time_limit", "after": "1s"}}, "what the stage does not let out"),
+    "a condition": ({"where": "price > 1"}, "what `where` holds back"),
+    "what is computed": ({"select": {"price": "price * 2"}}, "`price` is computed"),
+    "another word": ({"unchanged": "null"}, "'null' is not known"),
+}
+
+
+@pytest.mark.parametrize(("stage", "why"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_it_does_not_go_with_is_refused(stage: dict[str, Any], why: str) -> None:
+    select = {} if stage.get("reduce") not in (None, "collect") else {"select": NULLS["select"]}
+    ((field, message, fix),) = refused({"unchanged": "nulls", **select, "emit": {"on": "change"}, **stage})
+    assert field == "stages.0.unchanged"
+    assert why in message
+    assert fix
+
+
+def test_a_later_stage_gets_whole_values() -> None:
+    ((field, message, _),) = refused({**NULLS}, {"emit": {"on": "update"}, "unchanged": "nulls"})
+    assert (field, message) == ("stages.1.unchanged", "a later stage gets whole values")
+
+
+def test_it_does_not_go_with_lookups_roots_and_checks_that_take_values_out() -> None:
+    lookup = {"table": "stores/current", "on": ["name"], "columns": ["region"]}
+    quality = {"suite": "s", "on_failure": "quarantine"}
+    assert [field for field, *_ in refused(NULLS, lookup=[lookup])] == ["stages.0.unchanged"]
+    assert [field for field, *_ in refused(NULLS, source={"deduplicate": "root"})] == ["stages"]
+    assert [field for field, *_ in refused(NULLS, quality=quality)] == ["quality"]
+    assert refused(NULLS, {"emit": {"on": "update"}}, quality=quality) == []
