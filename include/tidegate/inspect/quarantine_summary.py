@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tidegate.app.damage import batch_named, needed_by
 from tidegate.app.root import App
 from tidegate.inspect.quarantine_history import Decisions
+from tidegate.lake.manifest import DataFile
 from tidegate.lake.quarantine import IDENTITY, RowCondition, reason_codes, row_groups
 from tidegate.ledger import ManifestRef, Stream
 
@@ -34,7 +35,7 @@ def quarantine_summary(
 
     Neither keys nor values are read. Raises LakeDamaged, LakeUnavailable.
     """
-    files = []
+    files: list[DataFile] = []
     for seq, manifest in manifests:
         with needed_by(batch_named(stream, seq)):
             files += app.manifest(stream, manifest).of("quarantine")

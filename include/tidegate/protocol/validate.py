@@ -34,8 +34,9 @@ def validate_batch(
     verdict in detail. `check`: where a suite is evaluated; None: in this process.
 
     Raises QuarantineExceeded where too much cannot be used, QualityFailed when a critical expectation is not
-    met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused when a topic would not take one, SettingsInvalid where a suite is missing that
-    is not pinned; the batch is then neither committed nor published.
+    met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused when a topic would not take
+    one, SettingsInvalid where a suite is missing that is not pinned; the batch is then neither committed nor
+    published.
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
     if attempt is None:
