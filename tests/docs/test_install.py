@@ -62,5 +62,5 @@ def test_every_connection_of_the_page_is_one_that_tasks_look_for() -> None:
     code += f'"{Connection("sql").airflow_id}"'
     rows = PAGE.split("## Connections", 1)[1].split("## ", 1)[0]
     names = re.findall(r"^\| `(\w+)`", rows, re.MULTILINE)
-    assert len(names) == 4
+    assert len(names) == 5
     assert [name for name in names if name not in code] == []
