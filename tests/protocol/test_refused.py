@@ -11,6 +11,7 @@ from tests.world import NOW_MS, World, key_of
 from tidegate import inspect, protocol
 from tidegate.demo.topics import read_published
 from tidegate.errors import SettingsInvalid
+from tidegate.formats import EMISSION
 from tidegate.inspect.explain import explain
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -58,6 +59,7 @@ def test_a_change_that_is_refused_goes_out_with_the_next_good_value_and_is_in_qu
         (3, key_of(product=2), -1),
     ]
     assert {row["reason"] for row in rows} == {"expectation: expect_column_values_to_be_between(quantity)"}
+    assert {row["part"] for row in rows} == {EMISSION}, "which no replay takes for records"
     counts = world.counts(1)
     assert (counts["read"], counts["used"], counts["refused"], counts["emitted"]) == (4, 4, 2, 1)
     assert (counts["quarantined"], counts["idempotent-update-skip"]) == (0, 1)
