@@ -21,7 +21,10 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 
 LISTS = ("lookup", "stages", "sinks")
 ONE_OR_SEVERAL = ("quality",)
-MAPPINGS = ("stages.*.reduce", "stages.*.select", "stages.*.emit.equal.within")
+MAPPINGS = (
+    *("source.aliases", "stages.*.reduce", "stages.*.select", "stages.*.aliases"),
+    "stages.*.emit.equal.within",
+)
 MAPPINGS += ("source.aliases", "stages.*.aliases")
 
 
