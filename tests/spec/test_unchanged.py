@@ -82,4 +82,8 @@ def test_it_does_not_go_with_lookups_roots_and_checks_that_take_values_out() -> 
     assert [field for field, *_ in refused(NULLS, lookup=[lookup])] == ["stages.0.unchanged"]
     assert [field for field, *_ in refused(NULLS, source={"deduplicate": "root"})] == ["stages"]
     assert [field for field, *_ in refused(NULLS, quality=quality)] == ["quality"]
-    assert refused(NULLS, {"emit": {"on": "update"}}, quality=quality) == []
+    later = {"emit": {"on": "update"}}
+    assert refused(NULLS, later, quality=quality) == []
+    assert [
+        field for field, *_ in refused(NULLS, later, quality={**quality, "stage": made(NULLS).stages[0].name})
+    ] == ["quality"]

@@ -127,9 +127,10 @@ class Written(Scheduling):
     @field_validator("quality")
     @classmethod
     def _nothing_refused(cls, checks: tuple[QualityCheck, ...], info: Info) -> tuple[QualityCheck, ...]:
-        first, *later = info.data.get("stages") or (None,)
+        stages = info.data.get("stages") or ()
+        partial = [stage.name for stage in stages if stage.unchanged is not None]
         refusing = [check for check in checks if check.on_failure == "quarantine"]
-        if first is not None and first.unchanged is not None and refusing and not later:
+        if any((check.stage or stages[-1].name) in partial for check in refusing if stages):
             fix = "Use `on_failure: stop`, or compute what is checked in a stage after it."
             raise mistake("what quarantine takes out, the next record could not refer to (`unchanged`)", fix)
         return checks
