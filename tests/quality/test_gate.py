@@ -128,6 +128,17 @@ def test_an_expectation_of_a_users_module_is_evaluated_as_it_says(
     assert (result.passed, result.unexpected, result.failing[0]["key"]) == (False, 1, "b")
 
 
+def test_a_value_that_most_rows_have_is_counted_without_holding_the_rows(tmp_path: Path) -> None:
+    rows = pa.table({"key": [f"k{n}" for n in range(60)], "region": ["north"] * 58 + ["south", None]})
+    unique = ("expect_column_values_to_be_unique", {"column": "region"})
+    number = ("expect_column_unique_value_count_to_be_between", {"column": "region", "max_value": 1})
+    audit = audit_of(tmp_path, rows, unique, number)
+    for part_rows in (1000, 7):
+        first, second = gate.check(audit, part_rows).expectations
+        assert (first.unexpected, first.rows, first.passed) == (58, 60, False)
+        assert (second.observed, second.passed) == ("2", False)
+
+
 def test_more_rows_than_are_in_memory_have_the_same_verdict(tmp_path: Path) -> None:
     audit = audit_of(tmp_path, LEVELS, NOT_NEGATIVE, MAXIMUM, NO_COLUMN, UNIQUE, INCREASING)
     whole, parts = (gate.check(audit, part_rows).expectations for part_rows in (1000, 7))
