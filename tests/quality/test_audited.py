@@ -16,7 +16,7 @@ from tidegate.quality.audited import AuditedRows, audited_rows
 from tidegate.spec import QualityCheck
 
 VALUE = pa.struct([("price", pa.float64()), ("name", pa.string())])
-OUTBOX = outbox_schema(VALUE, pa.struct([("id", pa.int64())]), [False])
+OUTBOX = outbox_schema(VALUE, pa.struct([("id", pa.int64())]), {})
 EMISSIONS = [
     {"key": "a", "timestamp": 1, "value": {"price": 1.5, "name": None}, "key_columns": {"id": 1}},
     {"key": "b", "timestamp": 2, "value": None, "key_columns": {"id": 2}},

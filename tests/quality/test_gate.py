@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.quality.suite_for_tests import NEGATIVE, NOT_NEGATIVE, POSITIVE, audit_of, findings
+from tests.quality.suite_for_tests import NEGATIVE, NOT_NEGATIVE, POSITIVE, audit_of, findings, suite_of
 from tidegate.quality import gate
 from tidegate.quality.suite import Severity
 from tidegate.quality.table import verdict_table
@@ -118,14 +118,32 @@ def test_an_expectation_of_a_users_module_is_evaluated_as_it_says(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "shop_expectations.py").write_text(
+        "from typing import ClassVar\n"
         "from great_expectations.expectations import ExpectColumnValuesToBeBetween\n"
         "class ExpectColumnValuesToBeShares(ExpectColumnValuesToBeBetween):\n"
         "    min_value: float = 0\n    max_value: float = 1\n"
+        "class ExpectSharesAsAWhole(ExpectColumnValuesToBeShares):\n"
+        "    split: ClassVar[str] = 'whole'\n"
     )
     shares = ("expect_column_values_to_be_shares", {"column": "quantity"})
     audit = audit_of(tmp_path, pa.table({"key": ["a", "b"], "quantity": [0.5, 2.0]}), shares)
     (result,) = gate.check(replace(audit, modules=("shop_expectations",))).expectations
     assert (result.passed, result.unexpected, result.failing[0]["key"]) == (False, 1, "b")
+    whole = ("expect_shares_as_a_whole", {"column": "quantity"})
+    found = gate.check(replace(audit, suite=suite_of(shares, whole)), part_rows=1).expectations
+    assert [each.note for each in found] == ["evaluated in parts", "evaluated as a whole, of its own columns"]
+    assert [(each.unexpected, each.failing[0]["key"]) for each in found] == [(1, "b")] * 2
+
+
+def test_a_value_that_most_rows_have_is_counted_without_holding_the_rows(tmp_path: Path) -> None:
+    rows = pa.table({"key": [f"k{n}" for n in range(60)], "region": ["north"] * 58 + ["south", None]})
+    unique = ("expect_column_values_to_be_unique", {"column": "region"})
+    number = ("expect_column_unique_value_count_to_be_between", {"column": "region", "max_value": 1})
+    audit = audit_of(tmp_path, rows, unique, number)
+    for part_rows in (1000, 7):
+        first, second = gate.check(audit, part_rows).expectations
+        assert (first.unexpected, first.rows, first.passed) == (58, 60, False)
+        assert (second.observed, second.passed) == ("2", False)
 
 
 def test_more_rows_than_are_in_memory_have_the_same_verdict(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ def test_with_a_hundred_thousand_results_the_next_one_costs_what_it_did(tmp_path
     assert len(links(tmp_path, "levels/g1/index.html")) == 348
 
 
+def test_the_oldest_days_go_when_a_new_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.quality.site.MOST_DAYS", 2)
+    for number in range(4):
+        publish(tmp_path, number + 1, DAY + timedelta(days=number))
+    assert links(tmp_path, "levels/g1/index.html") == ["2026-02-03/index.html", "2026-02-02/index.html"]
+    kept = sorted(path.name for path in (tmp_path / "docs" / "levels" / "g1").iterdir() if path.is_dir())
+    assert kept == ["2026-02-02", "2026-02-03"]
+
+
 def test_a_page_can_be_read_by_its_path(tmp_path: Path) -> None:
     path = publish(tmp_path, 1)
     assert read_page(str(tmp_path / "docs"), path) == b"page of 1"

@@ -108,3 +108,13 @@ def test_a_stage_has_the_row_expectations_of_its_checks_as_they_were_planned() -
     assert_same(pipeline)
     with pytest.raises(SettingsInvalid, match="suite b is not one of Great Expectations"):
         with_suites(written, {"b": "[]"}.get)
+
+
+def test_modules_have_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = {"suite": "a", "modules": ["shop.expectations"]}
+    (found,) = refused(quality=check)
+    assert found[:2] == ("quality.modules.0", "the module `shop.expectations` may not be called")
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    assert made(quality=check).quality[0].modules == ("shop.expectations",)
+    (found,) = refused(quality={"suite": "a", "modules": ["../x"]})
+    assert "does not name a module" in found[1]

@@ -92,7 +92,7 @@ def _evaluated_in_parts(
         if measurement.split is Split.VALUES and measurement.is_evaluated:
             by_value[measurement.spec.columns].append(measurement)
     for columns, group in by_value.items():
-        results |= _by_value(columns, group, parts)
+        results |= _by_value(columns, group, parts, shown)
     for measurement in measurements:
         if id(measurement) not in results:
             results[id(measurement)] = _whole(measurement, parts, shown)
@@ -111,7 +111,9 @@ def _columns_of(measurements: Sequence[Measurement]) -> list[str] | None:
     return list(columns)
 
 
-def _by_value(columns: Sequence[str], group: Sequence[Measurement], parts: Parts) -> dict[int, Any]:
+def _by_value(
+    columns: Sequence[str], group: Sequence[Measurement], parts: Parts, shown: Sequence[str]
+) -> dict[int, Any]:
     frame = Frame(parts.empty())
     if parts.existing(columns) != list(columns):
         frame.measure(group)  # says which column is not there
@@ -119,6 +121,8 @@ def _by_value(columns: Sequence[str], group: Sequence[Measurement], parts: Parts
     try:
         for rows in parts.by_value(parts.existing(_columns_of(group)), columns):
             frame = Frame(rows)
+            for measurement in group:
+                measurement.show([name for name in shown if name in rows.columns])
             frame.measure([each for each in group if each.is_evaluated])
     except TypeError as error:
         for measurement in group:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tidegate.quality.audited import AuditedRows
 
-PART_ROWS = 250_000
+PART_ROWS = 100_000
 """How many rows are in memory at once, about."""
 
 
@@ -62,7 +62,9 @@ class Parts:
     def by_value(self, columns: Sequence[str], of: Sequence[str]) -> Iterator[pd.DataFrame]:
         """All rows, those with equal values in `of` in one part. They are written to temporary files between.
 
-        Raises TypeError for values that have no hash.
+        A part with many more rows than there should be, since few values have most of them, has the columns
+        `of` alone: a value that many rows have is in memory once. Raises TypeError for values that have no
+        hash.
         """
         self._find_nulls(columns)
         parts = max(1, -(-self.number // self.most))
@@ -78,7 +80,9 @@ class Parts:
             open_files.close()
             for path in paths:
                 with pa.OSFile(str(path)) as file:
-                    yield self._frame(pa.ipc.open_file(file).read_all())
+                    table = pa.ipc.open_file(file).read_all()
+                is_large = table.num_rows > 2 * self.most
+                yield self._frame(table.select(list(of)) if is_large else table)
 
     def at(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, object]]:
         """Some columns of the rows at these places, counted from 0."""

@@ -94,7 +94,8 @@ class Measurement:
         kwargs = self.configuration.kwargs
         if kwargs.get("row_condition") or any(name.startswith(_NEEDS_ALL_COLUMNS) for name in self._metrics):
             return None
-        return tuple(dict.fromkeys((*self.spec.columns, *self._shown)))
+        counts_rows = any(aggregate(name) is None for name in self._metrics)
+        return tuple(dict.fromkeys((*self.spec.columns, *(self._shown if counts_rows else ()))))
 
     @property
     def is_evaluated(self) -> bool:

@@ -32,6 +32,8 @@ from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import Verdict
 
 STYLE = "style.css"
+MOST_DAYS = 400
+"""How many days with checks are kept of a generation, the newest; the others go when a new day begins."""
 FORMAT = 1
 """Of the files with results."""
 
@@ -120,6 +122,10 @@ def _day_index(store: Store, place: PagePlace) -> str:
 def _write_indexes_above(store: Store, place: PagePlace) -> None:
     generation = f"{place.pipeline}/g{place.generation}"
     days = sorted(_folders(store, generation), reverse=True)
+    for day in days[MOST_DAYS:]:
+        with store_errors(f"{generation}/{day}"):
+            store.file_system.delete_dir(f"{generation}/{day}")
+    days = days[:MOST_DAYS]
     title = f"{place.pipeline}, generation {place.generation}"
     _write(store, f"{generation}/index.html", _index(title, ("day",), map(_link, days), depth=2))
     if not _exists(store, f"static/{STYLE}"):
