@@ -25,6 +25,8 @@ from tidegate.errors import Fenced, LakeUnavailable, LedgerUnavailable
 from tidegate.lake import Manifest
 from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.quality.suite import Severity
+from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, Stage
@@ -150,9 +152,13 @@ def _attempt_id() -> Any:
     return SimpleNamespace(hex=f"{here().attempts:08x}".ljust(32, "0"))
 
 
-def _gate(app: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt, *_: Any) -> tuple[bool, str]:
+_FAILED = ExpectationResult(1, "simulated", (), Severity.CRITICAL, passed=False)
+
+
+def _gate(app: Any, held: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Any) -> list[Verdict]:
+    """As `protocol.validate._verdicts`."""
     passed = here().world.effect("gate", lambda: here().gate(attempt))
-    return passed, "passes" if passed else "does not pass"
+    return [Verdict("simulated", () if passed else (_FAILED,))]
 
 
 @contextmanager
@@ -194,6 +200,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.protocol.plan.compile_pipeline": grammar.compiled,
     "tidegate.app.lease.threading": _THREADING,
     "tidegate.app.lease.time": _TIME,
+    "tidegate.protocol.plan.pinned": lambda _, pipeline: pipeline,
     "tidegate.protocol.plan.time": _TIME,
     "tidegate.spec.sql._parse": grammar.parse,
     "tidegate.protocol.generations.load_pipelines": lambda _: (here().files, []),
@@ -203,12 +210,14 @@ REPLACED: dict[str, Any] = {
     "tidegate.protocol.publish.catch_up_tables": lambda *_: None,
     "tidegate.sinks.kafka.sink.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
     "tidegate.sinks.table.sink.table_rows": sinks.table_rows,
+    "tidegate.sinks.table.sink.OpenDeltaTable.check_outbox": lambda *_: None,
     "tidegate.sinks.table.sink.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),
     "tidegate.sinks.sql.sink.Database": sinks.sql_database,
     "tidegate.sinks.sql.sink.publisher_to": lambda *told: sinks.publisher_to(here().shelf, *told),
     "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
     "tidegate.sinks.kafka.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
-    "tidegate.protocol.validate._check": _gate,
+    "tidegate.protocol.validate._tell": lambda *_: None,
+    "tidegate.protocol.validate._verdicts": _gate,
 }
 """What the steps find in place of the real thing."""
 

@@ -27,12 +27,14 @@ from tidegate.ledger import (
     Plan,
     PlannedSpec,
     Promotion,
+    QualityResult,
     Resolution,
     Run,
     Snapshot,
     Stream,
     Times,
 )
+from tidegate.ledger.quality import MOST_TRIES
 from tidegate.ledger.reader import NO_LEASE_SECONDS, require_kept
 
 Result = TypeVar("Result")
@@ -77,6 +79,7 @@ class Tables:
     metrics: dict[tuple[int, str, str], float] = field(default_factory=dict)
     sink_heads: dict[str, int] = field(default_factory=dict)
     resolutions: dict[int, Resolution] = field(default_factory=dict)
+    quality: dict[tuple[int, int, int, int], QualityResult] = field(default_factory=dict)
 
 
 class Checks:
@@ -317,6 +320,13 @@ class SimReader:
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
         return self._read("sink_identity", lambda: self._store.streams[stream].sinks.get(sink))
 
+    def quality(self, stream: Stream, seq: int) -> list[QualityResult]:
+        def act() -> list[QualityResult]:
+            noted = sorted(self._store.streams[stream].quality.items())
+            return [result for (at, *_), result in noted if at == seq]
+
+        return self._read("quality", act)
+
     def metrics(self, stream: Stream, seq: int) -> dict[tuple[str, str], float]:
         def act() -> dict[tuple[str, str], float]:
             noted = self._store.streams[stream].metrics.items()
@@ -380,7 +390,7 @@ class SimLedger(SimReader):
             for seq in removable[:most]:
                 del tables.plans[seq]
                 tables.failures.pop(seq, None)
-                for table in (tables.attempts, tables.metrics, tables.publications):
+                for table in (tables.attempts, tables.metrics, tables.publications, tables.quality):
                     for key in [key for key in table if key[0] == seq]:
                         del table[key]  # type: ignore[attr-defined]
             tables.snapshots = {seq: made for seq, made in tables.snapshots.items() if seq >= end}
@@ -573,7 +583,7 @@ class SimLeased(SimReader):
     def drop_plan(self) -> int | None:
         def act(tables: Tables) -> int | None:
             seq = self._row.seq + 1
-            for table in (tables.attempts, tables.metrics):
+            for table in (tables.attempts, tables.metrics, tables.quality):
                 for key in [key for key in table if key[0] == seq]:
                     del table[key]  # type: ignore[attr-defined]
             tables.runs = {name: run for name, run in tables.runs.items() if run.seq != seq}
@@ -623,6 +633,17 @@ class SimLeased(SimReader):
             tables.metrics |= {(seq, stage, name): value for name, value in values.items()}
 
         self._fenced("set_metrics", act)
+
+    def add_quality(self, seq: int, results: Sequence[QualityResult]) -> None:
+        def act(tables: Tables) -> None:
+            for result in results:
+                place = (seq, result.try_number, result.check_number, result.expectation)
+                self._insert(tables.quality, place, result)
+            oldest = results[0].try_number - MOST_TRIES
+            for place in [place for place in tables.quality if place[0] == seq and place[1] <= oldest]:
+                del tables.quality[place]
+
+        self._fenced("add_quality", act)
 
     def note_failure(self, seq: int, step: str, error: TidegateError) -> None:
         def act(tables: Tables) -> None:

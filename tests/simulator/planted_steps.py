@@ -138,7 +138,8 @@ def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str, **_: Any) 
     if not attempt.validated:
         with lease.leased_for(app.ledger, of, run_id, "validate") as held:
             held.set_validated(attempt, True)
-            if not validate._check(app, of, None, attempt, None, None)[0]:  # type: ignore[arg-type]
+            verdicts = validate._verdicts(app, held, of, None, attempt, None)  # type: ignore[arg-type]
+            if not all(verdict.passed for verdict in verdicts):
                 raise QualityFailed("it does not pass")
 
 

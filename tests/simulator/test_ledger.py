@@ -20,6 +20,7 @@ from tidegate.ledger import (
     OffsetRange,
     Plan,
     Promotion,
+    QualityResult,
     Resolution,
     Run,
     Snapshot,
@@ -78,6 +79,8 @@ class Both:
         if self.leases and self.resolving.random() < 0.05:  # dice of its own: the rest is as it was
             discarded = self._resolution(None)
             self.same(lambda held: held.add_resolution(discarded), of=self.leases[-1])
+        if self.leases and self.resolving.random() < 0.05:
+            self._add_quality()
 
     def _acquire(self) -> None:
         holder = self.dice.choice(HOLDERS)
@@ -163,6 +166,17 @@ class Both:
         if (lease[0].lease.epoch, seq) not in self.attempted:  # of one epoch's own tries, none is the newest
             likely.append(self._add_attempt(lease, attempt))
         return dice.choice(likely if dice.random() < 0.6 else writes)
+
+    def _add_quality(self) -> None:
+        seq = self.sim.head(self.stream).seq + 1
+        try_number = max((result.try_number for result in self.sim.quality(self.stream, seq)), default=0) + 1
+        names = QualityResult.__dataclass_fields__
+        result = QualityResult(**dict.fromkeys(names, "a") | {"column_names": (), "failing": ()})
+        numbers = {"try_number": try_number, "check_number": 1, "expectation": 1, "passed": False}
+        floats = dict.fromkeys(("evaluated_rows", "unexpected_rows", "unexpected_share", "error", "page"))
+        noted = replace(result, **numbers, **floats)
+        self.same(lambda held: held.add_quality(seq, [noted]), of=self.leases[-1])
+        self.same(lambda ledger: ledger.quality(self.stream, seq))
 
     def _resolution(self, seq: int | None) -> Resolution:
         number = max((made.number for made in self.sim.resolutions(self.stream)), default=0) + 1
