@@ -93,5 +93,5 @@ def test_an_outbox_is_published_by_tidegate_and_by_the_peer() -> None:
 
 def test_decoding_and_the_loop_beside_it_give_the_same_rows() -> None:
     results = decode.compare(Load(events=20_000, keys=2_000), 1, _ignore)
-    assert len(results) == 6
+    assert len(results) == 9
     assert all(seconds > 0 for each in results for seconds in (*each.columns, *each.loop))
