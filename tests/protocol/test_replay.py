@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +107,39 @@ def test_only_the_element_that_was_unusable_counts_again_and_repetitions_are_sti
     world.run()
     assert counted(world) == {"r1": [1, 2, 3], "r2": [1, 2]}
     assert world.counts(3)["deduplicated"] == 2, "of plant/0/5, though it came after the replay"
+
+
+@pytest.mark.long
+def test_the_command_edits_replays_and_says_what_came_of_it(world: World) -> None:
+    text = {"storeId": "s1", "id": 1, "quantity": "7"}
+    world.send({**stock_event(7), "value": text}, {**stock_event(7), "value": b"{oops"})
+    world.run()
+    lease = world.app.ledger.acquire(world.stream, "run-1")
+    lease.release()
+    call = "from tidegate.cli import main; main()"
+    command = [sys.executable, "-c", call, "quarantine", "replay", "availability"]
+    options = ["--set", "$.quantity = integer($.quantity)", "--by", "ada"]
+    environment = {**os.environ, **world.environment}
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        asked = [*command, *options, *more]
+        return subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
+
+    refused = run()
+    assert refused.returncode == 2
+    assert f"does not fit {world.source}/0/1: its value is no JSON" in refused.stderr
+    path = world.folder / "one.jsonl"
+    inspect.export_quarantine(world.app, world.stream, path)
+    lines = [line for line in path.read_text().splitlines() if json.loads(line)["offset"] == 0]
+    path.write_text("\n".join(lines))
+    done = run("--from", str(path))
+    assert done.returncode == 0, done.stderr
+    assert (
+        "Batch 2: replays 1 records of quarantine: 1 used, 0 in quarantine again, 1 emitted." in done.stdout
+    )
+    assert world.published() == {key_of(): [True]}
+    again = run("--from", str(path), "--json")
+    assert json.loads(again.stdout)["note"].endswith("(1 were replayed or discarded before)")
 
 
 def counted(world: World) -> dict[str, list[int]]:
