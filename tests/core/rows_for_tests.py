@@ -70,9 +70,9 @@ class Kernel:
     """
 
     emit: core.Emit
-    unchanged: core.Unchanged | None = None
     one_by_one: ClassVar[bool] = False
     arrow_rows: int = 3
+    unchanged: core.Unchanged | None = None
     state: list[dict[str, Any]] = field(default_factory=list)
     emissions: dict[str, list[Any]] = field(default_factory=dict)
     emitted_rows: list[dict[str, Any]] = field(default_factory=list)

@@ -31,7 +31,7 @@ def value(a: float | None, b: str | None) -> dict[str, Any]:
 
 def out(unchanged: core.Unchanged, emit: core.Emit, *batches: list[Any]) -> list[Any]:
     """The emissions of one key's values, batch by batch."""
-    kernel = Kernel(emit, unchanged)
+    kernel = Kernel(emit, unchanged=unchanged)
     offset = 0
     for batch in batches:
         kernel.apply([Record("k", each, 0, offset + at, 0) for at, each in enumerate(batch)])
@@ -68,13 +68,13 @@ def test_with_a_text_a_null_is_a_value() -> None:
 
 
 def test_a_key_knows_nothing_of_the_one_before_it() -> None:
-    kernel = Kernel(CHANGE, NULLS)
+    kernel = Kernel(CHANGE, unchanged=NULLS)
     kernel.apply([Record(key, value(None, key), 0, at, 0) for at, key in enumerate("abcdef")])
     assert kernel.emissions == {key: [value(None, key)] for key in "abcdef"}
 
 
 def test_a_record_that_was_applied_already_says_nothing() -> None:
-    kernel = Kernel(CHANGE, NULLS)
+    kernel = Kernel(CHANGE, unchanged=NULLS)
     kernel.apply([Record("k", value(1, "x"), 0, 5, 0)])
     kernel.apply([Record("k", value(9, "z"), 0, 5, 0), Record("k", value(None, "y"), 0, 6, 0)])
     assert kernel.emissions["k"] == [value(1, "x"), value(1, "y")]
@@ -123,7 +123,7 @@ def test_it_is_what_the_model_tells_however_the_log_is_cut(
     history: list[tuple[str, Any]], cuts: list[int], unchanged: core.Unchanged, emits_changes: bool
 ) -> None:
     records = [Record(key, each, 0, offset, 0) for offset, (key, each) in enumerate(history)]
-    kernel = Kernel(CHANGE if emits_changes else core.Update(), unchanged)
+    kernel = Kernel(CHANGE if emits_changes else core.Update(), unchanged=unchanged)
     bounds = [0, *sorted(cuts), len(records)]
     for start, end in pairwise(bounds):
         kernel.apply(records[start:end])

@@ -23,8 +23,8 @@ ELSEWHERE = {
     ("rich", 2, "plan"): {"plan.lookup": 1},
     ("rich", 1, "compute"): {"compute.lookup": 2},
     ("rich", 2, "compute"): {"compute.lookup": 2},
-    ("rich", 1, "validate"): {"validate.read": 1},
-    ("rich", 2, "validate"): {"validate.read": 1},
+    ("rich", 1, "validate"): dict.fromkeys(("validate.read", "ledger.quality", "ledger.add_quality"), 1),
+    ("rich", 2, "validate"): dict.fromkeys(("validate.read", "ledger.quality", "ledger.add_quality"), 1),
     ("rich", 2, "publish"): dict.fromkeys(
         ("sql.advance", "sql.write", "sql.commit", "ledger.add_publication"), 1
     ),

@@ -28,7 +28,6 @@ from tidegate.lake.outbox import (
     outbox_schema,
 )
 from tidegate.lake.schema import KEY
-from tidegate.spec import emitted_schema
 
 if TYPE_CHECKING:
     from tidegate.ledger.records import Plan
@@ -110,6 +109,8 @@ class OutboxFormat:
 
 def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) -> OutboxFormat:
     """How a stage's emissions are written for the sinks that the pipeline declares."""
+    from tidegate.spec import emitted_schema  # late: workers, which have no grammar, import this module
+
     columns = KeyColumns(
         to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()]))
     )

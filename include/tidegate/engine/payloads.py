@@ -14,10 +14,10 @@ from tidegate.errors import SchemaRefused
 from tidegate.formats.avro_write import avro_bytes
 from tidegate.formats.binary_write import joined
 from tidegate.formats.envelope import envelope_texts
+from tidegate.formats.payload import Payload
 from tidegate.formats.protobuf_write import numbers_of, protobuf_bytes
 from tidegate.formats.schemas import WIRE_PREFIX, Unwritable
 from tidegate.lake.outbox import REASON, TIMESTAMP, VALUE, parts_of, window_columns
-from tidegate.spec import Payload
 
 _FIRST_MESSAGE = b"\x00"
 """After the prefix, Protobuf's wire format says which message of the file it is: the first."""

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from tidegate.core import RowExpectation
 from tidegate.core.condition import Condition
+from tidegate.formats.payload import SinkSchema
 from tidegate.schemas.pinned import PinnedSchema, SourceSchemas, WriterSchema
 from tidegate.spec import emit, equal, window
 from tidegate.spec.columns import Column
@@ -28,7 +29,7 @@ from tidegate.spec.csv import Csv
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.document import read_document, write_document
 from tidegate.spec.lookup import Lookup
-from tidegate.spec.payload import SinkRegistry, SinkSchema
+from tidegate.spec.payload import SinkRegistry
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.quarantine import QuarantineBound, QuarantineRule

@@ -1,5 +1,6 @@
 """All that `tidegate.spec` has for others."""
 
+from tidegate.formats.payload import Payload, SinkSchema
 from tidegate.spec.airflow import AirflowSettings, SparkPlacement
 from tidegate.spec.cases import (
     Case,
@@ -41,7 +42,7 @@ from tidegate.spec.load import (
 )
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.names import quote
-from tidegate.spec.payload import BY_REGISTRY, Payload, SinkSchema
+from tidegate.spec.payload import BY_REGISTRY
 from tidegate.spec.pipeline import Pipeline, Scheduling
 from tidegate.spec.planned import python_functions, suite_text, with_digests, with_suites
 from tidegate.spec.quality import QualityCheck

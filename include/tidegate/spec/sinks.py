@@ -12,11 +12,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, StrictBool
 from pydantic import ValidationInfo as Info
 
+from tidegate.formats.payload import Payload, SinkFormat, SinkSchema
 from tidegate.spec import names
 from tidegate.spec.columns import ANY
 from tidegate.spec.connection import Connection
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
-from tidegate.spec.payload import BY_REGISTRY, Payload, SinkFormat, SinkRegistry, SinkSchema
+from tidegate.spec.payload import BY_REGISTRY, SinkRegistry
 from tidegate.spec.scope import Model, StageScope, Topic, scope_of
 
 
