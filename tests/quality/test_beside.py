@@ -95,3 +95,11 @@ def test_a_suite_over_a_table_in_memory_needs_neither_spark_nor_sql() -> None:
 def test_who_has_imported_great_expectations_can_still_import_spark_and_sql() -> None:
     asked = "import tidegate.quality.gate, pyspark.sql, sqlalchemy.orm"
     subprocess.run([sys.executable, "-c", asked], check=True)
+
+
+def test_the_process_that_evaluates_suites_imports_no_grammar() -> None:
+    program = (
+        "import sys, tidegate.quality.gate; print(*{'tidegate.spec.public', 'sqlglot'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

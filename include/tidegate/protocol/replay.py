@@ -21,8 +21,8 @@ from tidegate.protocol.resolve import ResolutionRequest, Skipped, written_resolu
 from tidegate.spec import Pipeline
 from tidegate.spec.deduplicate import DeduplicateColumns
 
-_EMISSIONS = pa.array([str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP)])
-_BY_STAGES = pa.array([CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED])
+_EMISSIONS = (str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP))
+_BY_STAGES = (CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED)
 
 
 def with_replay(
@@ -39,10 +39,10 @@ def with_replay(
         _require_read(head, rows)
         reasons = reason_codes(rows["reason"])
         is_emission = pc.fill_null(pc.equal(rows["part"], EMISSION), False)
-        mask = pc.or_(is_emission, pc.is_in(reasons, value_set=_EMISSIONS))
+        mask = pc.or_(is_emission, pc.is_in(reasons, value_set=pa.array(_EMISSIONS)))
         if isinstance(pipeline.source.deduplicate, DeduplicateColumns):
             # what drops repeated values had let it through, and would drop it now for itself
-            mask = pc.or_(mask, pc.is_in(reasons, value_set=_BY_STAGES))
+            mask = pc.or_(mask, pc.is_in(reasons, value_set=pa.array(_BY_STAGES)))
         return mask
 
     resolution, skipped = written_resolution(app, lease, request, plan.seq, unfit)

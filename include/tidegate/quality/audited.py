@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +14,9 @@ from tidegate.lake.datafile import data_errors, open_data, stored_schema
 from tidegate.lake.evolution import conformed
 from tidegate.lake.outbox import KEY_COLUMNS, TIMESTAMP, VALUE, window_columns
 from tidegate.lake.schema import DUE_AT, KEY, LIVE, PENDING, PLACE, UPDATED_SEQ
-from tidegate.spec import Pipeline, QualityCheck, Stage
-from tidegate.spec.arrow import arrow_type
-from tidegate.spec.columns import BadType, parse_type
+
+if TYPE_CHECKING:
+    from tidegate.spec import Pipeline, QualityCheck, Stage
 
 DELETED = "deleted"
 """Of emissions: whether it is a deletion, whose emitted columns are all null."""
@@ -170,6 +171,10 @@ def _declared_schema(pipeline: Pipeline, stage: Stage, is_state: bool) -> pa.Sch
 
 
 def _declared_type(text: str | None) -> pa.DataType:
+    # late: the process that evaluates suites imports this module, and needs no grammar
+    from tidegate.spec.arrow import arrow_type
+    from tidegate.spec.columns import BadType, parse_type
+
     try:
         return pa.string() if text is None else arrow_type(parse_type(text))
     except (BadType, KeyError):

@@ -24,7 +24,7 @@ StateBefore = Callable[[Hashes], pa.Table]
 """Hashes, sorted and distinct -> the newest state row of each of their entries."""
 
 _ENTRY = (KEY, *WINDOW)
-_MAY_BE_EQUAL = pa.array(["heartbeat", "promoted"])
+_MAY_BE_EQUAL = ("heartbeat", "promoted")
 """Reasons of emissions that need not differ: what goes out although nothing changed, and what a promotion
 sends for consumers of another generation.
 """
@@ -221,7 +221,7 @@ def _is_comparable(equivalence: core.Equivalence, old: pa.StructType, new: pa.St
 
 
 def _has_to_differ(rows: pa.Table) -> Mask:
-    return ~_as_mask(pc.is_in(rows[REASON], value_set=_MAY_BE_EQUAL))
+    return ~_as_mask(pc.is_in(rows[REASON], value_set=pa.array(_MAY_BE_EQUAL)))
 
 
 def _begins(rows: pa.Table, names: tuple[str, ...]) -> Mask:
