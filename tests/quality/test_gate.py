@@ -83,6 +83,7 @@ def test_a_page_has_its_name_and_the_results_stand_beside_it(tmp_path: Path) -> 
     assert "levels/1 batch 7, check 1, try 1: stopped" in page
     assert "<script" not in page
     assert "http" not in page
+    assert "/expectations/" not in page  # there is no page of the suite
     results = json.loads((tmp_path / "docs" / verdict.page).with_suffix(".json").read_text())
     (result,) = results["expectations"]
     assert (results["batch"], result["severity"], result["unexpected"]) == (7, "critical", 1)

@@ -30,7 +30,7 @@ from tidegate.quality.expectations import (
 from tidegate.quality.site import STYLE, outcome_of
 from tidegate.quality.verdict import ExpectationResult, Verdict
 
-_SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*">([^<]*)</a>')
+_SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*"\s*>(.*?)</a>', re.DOTALL)
 """To the page of the suite, which there is none of: the suite is a file of the project."""
 _PAGE = """\
 <!DOCTYPE html>
