@@ -80,6 +80,12 @@ def as_read(row: Any, reader: Any) -> Any:
     return row
 
 
+def with_uuids_as_texts(schema: Any) -> Any:
+    """Text that is no UUID stays a text here; fastavro raises."""
+    text = json.dumps({"type": "string", "logicalType": "uuid"})
+    return json.loads(json.dumps(schema).replace(text, '"string"'))
+
+
 @examples(100)
 @given(st.data())
 def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.DataObject) -> None:
@@ -92,7 +98,7 @@ def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.Da
     first, middle, last = decoded(decoder(schema), text, bytes(broken), text)
     assert first == last == plain(read(text, schema)[0])
     if isinstance(middle, dict):
-        value, left = read(bytes(broken), schema)
+        value, left = read(bytes(broken), with_uuids_as_texts(schema))
         assert (middle, 0) == (plain(value), left)
     else:
         assert middle.startswith("malformed: ")

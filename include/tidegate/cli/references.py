@@ -67,8 +67,8 @@ def _without_rows(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]
     """Of `on_failure: quarantine` a suite in which nothing is about single rows."""
     if check.on_failure != "quarantine":
         return
-    with suppress(OSError, ValueError):  # told above
-        found = suite_rows((folder / f"{check.suite}.json").read_text(encoding="utf-8"))
+    with suppress(SettingsInvalid, ValueError):  # told above
+        found = suite_rows(suite_text(folder, check.suite))
         if not found.rows:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in found.left) or "it is empty"
             fix = f"Write `on_failure: stop`, or an expectation about single rows ({reasons})."

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from tidegate.core import quarantine as core
+from tidegate.formats.explained import Explained
 
 
-class Reason(str, Enum):
+class Reason(Explained):
     """A reason, as it is written, with what it means. Of several, the first one in this list counts.
 
     In quarantine some have a detail behind a colon: `malformed: Expected …`.
     """
-
-    explanation: str
-
-    def __new__(cls, text: str, explanation: str) -> Reason:
-        """A member that is its text."""
-        member = str.__new__(cls, text)
-        member._value_ = text
-        member.explanation = explanation
-        return member
 
     MALFORMED = "malformed", "The value is not what its format and columns say; behind a colon stands why."
     UNKNOWN_SCHEMA = (
@@ -53,7 +43,3 @@ class Reason(str, Enum):
         "refused_timestamp",
         "Not a record but an emission, whose timestamp the output topic does not take.",
     )
-
-    def __str__(self) -> str:
-        """The text itself, in every Python."""
-        return str.__str__(self)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from tidegate.errors import SettingsInvalid
+from tidegate.formats.explained import Explained
 from tidegate.quality.types import CORE_TYPES
 from tidegate.spec.mistakes import did_you_mean
 
@@ -20,17 +20,8 @@ PARAMETER = "$PARAMETER"
 """What begins a value that is taken from the suite's parameters."""
 
 
-class Severity(str, Enum):
+class Severity(Explained):
     """How much of a failure it is when an expectation is not met, the worst first."""
-
-    explanation: str
-
-    def __new__(cls, text: str, explanation: str) -> Severity:
-        """A member that is its text."""
-        member = str.__new__(cls, text)
-        member._value_ = text
-        member.explanation = explanation
-        return member
 
     CRITICAL = "critical", "The batch stops before anything is visible."
     WARNING = "warning", "The batch goes on, and it is told."

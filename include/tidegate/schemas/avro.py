@@ -67,16 +67,6 @@ class AvroType:
         return self.types[0]
 
     @property
-    def is_nullable(self) -> bool:
-        """Whether it is null, or a union with it."""
-        return self.kind == "null" or any(branch.kind == "null" for branch in self.types_of_union)
-
-    @property
-    def types_of_union(self) -> tuple[AvroType, ...]:
-        """The branches; none where it is not a union."""
-        return self.types if self.kind == "union" else ()
-
-    @property
     def text(self) -> str:
         """How it is called in a sentence: `long`, `timestamp-millis`, `shop.Stock`, `["null","long"]`."""
         if self.kind == "union":
