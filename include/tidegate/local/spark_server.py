@@ -35,12 +35,18 @@ _CONF = {
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
     # What a batch has shuffled stays until the JVM collects garbage, which so small ones rarely make it do.
     "spark.cleaner.periodicGC.interval": "2min",
+    # Without a UI nobody reads these, and by default Spark keeps a thousand of each, plans included.
+    **dict.fromkeys(
+        ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.sql.ui.retainedExecutions"), "20"
+    ),
+    "spark.ui.retainedTasks": "200",
 }
 
 _LEAN = (
     "-XX:+UseSerialGC",
-    # What a collection leaves free goes back to the system: the server waits most of the time.
-    *("-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30"),
+    # What a collection leaves free goes back to the system: the server waits most of the time. It never
+    # shrinks below its first size, which would be a 64th of the machine's memory.
+    *("-Xms96m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30"),
     # After some fifty batches all that they need is compiled, and not after a thousand.
     "-XX:CompileThresholdScaling=0.2",
 )
