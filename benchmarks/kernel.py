@@ -98,8 +98,8 @@ def _require_same(
     counts = json.loads(decided["counts"].drop_null()[0].as_py())
     kernel = _by_key(decided.filter(pc.equal(decided["kind"], core.EMISSION)))
     loop = _by_key(pa.Table.from_batches(theirs))
-    if counts["used"] != records:
-        raise ResultWrong(f"{name}: the kernel used {counts['used']} of {records} records")
+    if (taken := counts["used"] + counts.get("deduplicated", 0)) != records:
+        raise ResultWrong(f"{name}: the kernel took {taken} of {records} records")
     if not kernel.equals(loop):
         raise ResultWrong(
             f"{name}: the kernel emitted {kernel.num_rows} records, the loop {loop.num_rows}, and they differ"

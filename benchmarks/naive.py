@@ -99,6 +99,25 @@ def latest(batches: Batches) -> Decided:
     yield [], [newest] if newest else []
 
 
+def in_sequence(batches: Batches) -> Decided:
+    """Changes whose sequence is later than all before them."""
+    current, last, newest = None, "", None
+    for batch in batches:
+        emitted: Rows = []
+        states: Rows = []
+        for _, key, partition, offset, timestamp, value, _, _ in _rows(batch):
+            if key != current:
+                if newest is not None:
+                    states.append(newest)
+                current, last, newest = key, "", None
+            if value["sequence"] > last:
+                last = value["sequence"]
+                newest = (key, partition, offset, timestamp, value)
+                emitted.append(newest)
+        yield emitted, states
+    yield [], [newest] if newest else []
+
+
 def running_sum(batches: Batches, column: str) -> Decided:
     """The sum of each key so far, with every record."""
     current, total, newest, newest_ms = None, 0, None, -1

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from benchmarks import naive
 from benchmarks.rows import Shape
 from tidegate import core
+from tidegate.formats.sequence import sequence_texts
 
 _COUNT, _AFTER_MS = 100, 60_000
 _WINDOW_MS, _GRACE_MS = 60_000, 10_000
@@ -47,6 +48,13 @@ def _event(quantities: pa.Int32Array) -> pa.StructArray:
     return pa.StructArray.from_arrays([quantities.cast(pa.int64()), seen], names=["visitorId", "action"])
 
 
+def _change(quantities: pa.Int32Array) -> pa.StructArray:
+    """As the decoder gives it; most changes of a key come after a later one."""
+    frame = pa.StructArray.from_arrays([quantities], names=["quantity"])
+    columns = [frame, sequence_texts([quantities]), pa.repeat(False, len(quantities))]
+    return pa.StructArray.from_arrays(columns, names=["frame", "sequence", "deleted"])
+
+
 def _allowed(keys: int) -> int:
     """A buffer for 85 keys of 100: once 85 wait, each that comes to them lets the first one out early."""
     return max(keys * 85 // 100, 1)
@@ -79,6 +87,11 @@ STRATEGIES = {
         _always(core.Stage(_SUM, core.Update())),
         Shape(_quantity, known=1),
         lambda batches, *_: naive.running_sum(batches, "quantity"),
+    ),
+    "sequence": Strategy(
+        _always(core.Stage(core.Latest(), core.InSequence(), deduplicate="none", by_time=True)),
+        Shape(_change),
+        lambda batches, *_: naive.in_sequence(batches),
     ),
     "threshold": Strategy(
         _always(core.Stage(core.Collect(), core.Threshold(_COUNT, None, _AFTER_MS), clock="run")),

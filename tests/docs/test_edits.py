@@ -21,7 +21,7 @@ CASES: dict[str, list[str]] = {
     "sinks: added, removed, changed": ["sinks"],
     "`source.topics`: added": ["a topic more"],
     "`source.topics`: removed": ["a topic less"],
-    "`source.format`, `csv`, `key`, `timestamp`, `explode`, `deduplicate`": [
+    "`source.format`, `csv`, `key`, `timestamp`, `explode`, `deduplicate`, `sequence`": [
         *(
             "the format",
             "how CSV is written",
@@ -31,7 +31,7 @@ CASES: dict[str, list[str]] = {
             "explode",
             "deduplicate",
         ),
-        "how long repetitions are remembered",
+        *("how long repetitions are remembered", "a sequence", "how long deletions are remembered"),
     ],
     "`source.columns`: added, or removed and not used": ["a column more", "a column less that is not used"],
     "`source.aliases`; a column renamed with it": [
@@ -39,7 +39,7 @@ CASES: dict[str, list[str]] = {
     ],
     "`source.columns`: another type": [
         *("a wider integer as key", "the type of a key column", "a column's type that is emitted"),
-        "the type of a column that makes repetitions",
+        *("the type of a column that makes repetitions", "the type of a column that makes a sequence"),
     ],
     "`lookup`": ["a lookup's table"],
     "stages: added, removed, renamed, in another order": [

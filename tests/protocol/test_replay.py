@@ -146,3 +146,38 @@ def counted(world: World) -> dict[str, list[int]]:
     """Key -> its counts, in order."""
     published = read_published(world.servers, world.sink)
     return {key: [value["n"] for value in values] for key, values in published.items()}
+
+
+def test_with_a_sequence_a_replayed_record_has_its_own_place_in_the_order(world: World) -> None:
+    """One that a later change has overtaken has no effect; one that is the newest goes out."""
+    data = {
+        "pipeline": "availability",
+        "source": {
+            "topics": [world.source],
+            "format": "json",
+            "columns": "id bigint, version bigint, n int",
+            "key": ["id"],
+            "sequence": {"columns": ["version"]},
+        },
+        "stages": [{"name": "rows", "select": {"n": "n"}, "emit": {"on": "update"}}],
+        "sinks": [{"kind": "kafka", "topic": world.sink}],
+    }
+    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    world.send(
+        {"value": {"id": 1, "version": 1, "n": 1}},
+        {"value": b"{oops"},
+        {"value": {"id": 1, "version": None, "n": 9}},
+        {"value": {"id": 1, "version": 3, "n": 3}},
+    )
+    world.run()
+    corrected = {
+        "at_1": '{"id": 1, "version": 2, "n": 2}',
+        "at_2": '{"id": 1, "version": 4, "n": 4}',
+    }
+    replay(world, edited(world, world.folder / "a.jsonl", **corrected))
+    values = [
+        json.loads(record.value or b"{}")["n"] for record in committed_records(world.servers, world.sink)
+    ]
+    assert values == [1, 3, 4]
+    counts = world.counts(2)
+    assert (counts["read"], counts["used"], counts["deduplicated"]) == (2, 1, 1)

@@ -234,6 +234,21 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         ),
         ["source.columns.cents"],
     ),
+    "a sequence": (
+        made(CHANGE),
+        made(CHANGE, **source(sequence={"columns": ["id"]})),
+        ["source.sequence"],
+    ),
+    "how long deletions are remembered": (
+        made(CHANGE, **source(sequence={"columns": ["id"], "keep": "1h"})),
+        made(CHANGE, **source(sequence={"columns": ["id"]})),
+        ["source.sequence"],
+    ),
+    "the type of a column that makes a sequence": (
+        made(CHANGE, **source(sequence={"columns": ["n"]}, columns=f"{COLUMNS}, n string")),
+        made(CHANGE, **source(sequence={"columns": ["n"]}, columns=f"{COLUMNS}, n bigint")),
+        ["source.columns.n"],
+    ),
     "a stage renamed": (made({**CHANGE, "name": "a"}), made({**CHANGE, "name": "b"}), ["stages"]),
     "a stage more": (made(CHANGE), made(CHANGE, {}), ["stages"]),
     "a stage less": (made(CHANGE, {}), made(CHANGE), ["stages"]),

@@ -29,7 +29,7 @@ from tidegate.spec import (
 from tidegate.spec import compiled as compiled_form
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.document import FORMAT, stage_names
-from tidegate.spec.kernel import deduplication_stage, kernel_stage
+from tidegate.spec.kernel import deduplication_stage, kernel_stage, sequence_stage
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parent / "compiled"
@@ -57,6 +57,7 @@ def assert_same(pipeline: Pipeline) -> None:
         kernel_stage(pipeline, stage) for stage in pipeline.stages
     ]
     assert deduplication_stage(loaded) == deduplication_stage(pipeline)
+    assert sequence_stage(loaded) == sequence_stage(pipeline)
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=[path.stem for path in SAMPLES])
@@ -138,7 +139,8 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     bounded = parse_pipeline(f"{GOOD}quarantine: {{stop: {{share: 1%}}}}\n", "p.yaml")
     of_csv = made(source={"format": "csv", "columns": "id bigint, at timestamp", "csv": {"delimiter": ";"}})
     partial = made({"unchanged": {"text": "?"}, "emit": {"on": "update"}})
-    of_files = [refusing, of_csv, bounded]
+    of_log = made(source={"sequence": {"columns": ["id"], "keep": "1h"}})
+    of_files = [refusing, of_csv, of_log, bounded]
     pipelines = [partial, *with_everything().values(), parse_pipeline(on_assets, "p.yaml"), *of_files]
     for pipeline in pipelines:
         assert_same(pipeline)

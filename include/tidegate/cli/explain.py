@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _WHY = {
     "new": "the key's first value, or its first after a deletion",
     "changed": "differs from what last went out",
+    "later": "later than the key's last change",
     "deleted": "a record without a value deletes the key",
     "heartbeat": "unchanged, but the last emission is a heartbeat ago",
     "suppressed": "not emitted: the same as what last went out",
@@ -26,7 +27,8 @@ _WHY = {
     "refused": "not emitted: it breaks an expectation (`tidegate quarantine list` has the value)",
     "held": "not emitted yet: held back",
     "repeated": "dropped: was applied before",
-    "late": "dropped: its window is over",
+    "outdated": "dropped: not later than the key's last change",
+    "late": "dropped: its window is over, or what it may repeat or undo is forgotten",
     "quarantined": "put aside: the stage cannot use it (`tidegate quarantine list` has the reason)",
     "ignored": "dropped: it has no value to add",
     "count": "enough records were held back",

@@ -5,7 +5,17 @@
 
 from tidegate.core.condition import Condition
 from tidegate.core.counts import Counts, outgoing
-from tidegate.core.emit import Change, Emit, Interval, Once, Threshold, TimeLimit, Update, WindowClose
+from tidegate.core.emit import (
+    Change,
+    Emit,
+    InSequence,
+    Interval,
+    Once,
+    Threshold,
+    TimeLimit,
+    Update,
+    WindowClose,
+)
 from tidegate.core.envelope import Envelope, KeyColumn
 from tidegate.core.equivalence import Equivalence, Exact, Function, Satisfies, Serialized, Tolerance, Within
 from tidegate.core.expectation import RowExpectation
@@ -57,6 +67,7 @@ __all__ = [
     "Exact",
     "Function",
     "Hopping",
+    "InSequence",
     "Interval",
     "KeyColumn",
     "Latest",

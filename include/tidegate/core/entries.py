@@ -108,7 +108,7 @@ class Entries:
         entry.due = NEVER
         if due is not None:
             self._timers.restore(entry, due)
-        elif self.expire:
+        elif self.expire and not entry.stored_live:
             self._drop(entry)  # the row says that it has expired
         self.note_pending(entry)
 

@@ -30,6 +30,9 @@ from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
 from tidegate.core.windows import Hopping, Session, Span, Tumbling
 
+_REPEATED = ("repeated", "outdated")
+"""What becomes of records that say nothing new."""
+
 
 class Folding:
     """A stage over one Arrow batch of whole groups: of keys, or, if its buffer is bounded, of partitions."""
@@ -148,13 +151,13 @@ class Folding:
         if len(fates) > 1:
             dropped = [window_fate for window_fate in fates if window_fate in ("late", "repeated")]
             fate = "used" if len(dropped) < len(fates) else max(dropped)  # repeated rather than late
-        if self._values.null[row] and fate not in ("late", "repeated", "quarantined"):
+        if self._values.null[row] and fate not in ("late", *_REPEATED, "quarantined"):
             self._counts["tombstones"] += 1
         self._tally[fate] += 1
 
     def _count_fates(self) -> None:
         """What became of the records of all rows."""
-        late, repeated = self._tally.pop("late", 0), self._tally.pop("repeated", 0)
+        late, repeated = self._tally.pop("late", 0), sum(self._tally.pop(fate, 0) for fate in _REPEATED)
         self._tally.pop("quarantined", 0)  # counted with their rows
         self._counts["expired-window-record-drop"] += late
         self._counts["deduplicated"] += repeated
@@ -166,7 +169,7 @@ class Folding:
         """Apply a record; says what became of it in each window."""
         if self._ignores_nulls and self._values.null[row]:
             return ("ignored",)
-        if self._late_after is not None and now - timestamp >= self._late_after:
+        if self._late_after is not None and now - timestamp >= self._late_after and self._may_be_late(row):
             return (self._late(),)
         if self._window is None:
             return (self._take(self._entries.at(row, None), row, timestamp, now),)
@@ -264,6 +267,9 @@ class Folding:
         if not alone or entry.due > entry.close:
             self._timers.set(entry, now)
         return fate
+
+    def _may_be_late(self, row: int) -> bool:
+        return self._emit.may_be_late(self._entries.at(row, None))
 
     def _late(self) -> str:
         """Too late for one window, or to tell whether it is a repetition."""

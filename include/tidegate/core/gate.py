@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from tidegate.core.condition.compiler import KEY
 from tidegate.core.condition.values import Unfit
-from tidegate.core.emit import Change, Sameness
+from tidegate.core.emit import Change, InSequence, Sameness
+from tidegate.core.emit.in_sequence import mark
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.equivalence import digest
 from tidegate.core.expectation import refusal
@@ -28,10 +29,13 @@ class Gate:
         self.hashed = stage.remembers_hashes
         self._digest: Callable[[Any, int], str] | None = None
         if self.hashed:
-            self._digest = _seen if change is None else digest(change.equivalence, values)
+            self._digest = _marker(stage, values) if change is None else digest(change.equivalence, values)
         self.same: Sameness | None = None
         if change is not None:
             self.same = self._same_hash if change.hashed else change.equivalence.bind(values)
+        elif isinstance(stage.emit, InSequence):
+            self.same = self._not_later
+        self._describe = stage.emit.described
         self._where = stage.where
         self._expectations = stage.expectations
         self._values = values
@@ -75,7 +79,8 @@ class Gate:
         emitted = entry.emitted
         if emitted is not None and not self.hashed:
             emitted = {name: read(emitted) for name, read in self._readers(self._names)}
-        description = {"window": entry.window, "emitted": emitted, "held": entry.pending or None}
+        last = {} if emitted is None else self._describe(emitted)
+        description = {"window": entry.window, **last, "held": entry.pending or None}
         if entry.due != NEVER:
             description["due"] = entry.due
         return {name: value for name, value in description.items() if value is not None}
@@ -88,6 +93,11 @@ class Gate:
         assert self._digest is not None
         return bool(last == self._digest(now, now_ms))
 
+    def _not_later(self, last: Any, now: Any, last_ms: int, now_ms: int) -> bool:
+        """Of two marks; how they begin does not count."""
+        assert self._digest is not None
+        return bool(self._digest(now, now_ms)[1:] <= last[1:])
+
 
 def _row(fields: Sequence[tuple[str, Callable[[Any], Any]]], entry: Entry, output: Any) -> dict[str, Any]:
     """What conditions and expectations see: these columns of an output, and its entry's key and window."""
@@ -98,6 +108,9 @@ def _row(fields: Sequence[tuple[str, Callable[[Any], Any]]], entry: Entry, outpu
     return row
 
 
-def _seen(output: Any, timestamp: int) -> str:
-    """For a strategy that only remembers that something went out."""
-    return "seen"
+def _marker(stage: Stage, values: Values) -> Callable[[Any, int], str]:
+    """What a strategy that `marks` remembers of an output: its sequence, or only that something went out."""
+    if not isinstance(stage.emit, InSequence):
+        return lambda output, timestamp: "seen"
+    sequence, deleted = values.field("sequence"), values.field("deleted")
+    return lambda output, timestamp: mark(sequence(output), deleted(output))

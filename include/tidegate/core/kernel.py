@@ -84,7 +84,7 @@ def _decide_groups(
     stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
 ) -> Iterator[pa.RecordBatch]:
     if not stage.bound:
-        rows, merged_keys = merge_partitions(rows)
+        rows, merged_keys = merge_partitions(rows, stage.by_time)
         counts["keys-in-several-partitions"] += merged_keys
     if stage.unchanged is not None:
         rows = stage.unchanged.fill(rows)

@@ -1,7 +1,9 @@
 """The order in which the records of one key are taken (DESIGN, "Order").
 
 It is that of (topic, partition, turn). Where a key's records sit in several partitions it is
-(timestamp, topic, partition, turn) instead, and only those keys are sorted once more.
+(timestamp, topic, partition, turn) instead, and only those keys are sorted once more. Under a `sequence` the
+time of its partition stands in for a record's timestamp: it never goes back, so that the records of a
+partition stay in their order, whichever of them are left out between two passes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
     return rows if is_sorted else rows.take(places)
 
 
-def merge_partitions(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.RecordBatch, int]:
     """The rows in their order of application, and how many keys had records in several partitions."""
     start = starts(rows.column("key"))
     moved = _leaves_partition(rows, start)
@@ -32,12 +34,15 @@ def merge_partitions(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     key_number = pc.cumulative_sum(start.cast(pa.int64()))
     several = pc.unique(key_number.filter(moved))
     merged = pc.is_in(key_number, value_set=several)
+    timestamp = rows.column("timestamp")
+    if by_time:
+        timestamp = pc.max_element_wise(rows.column("time"), timestamp)
     order = pa.table(
         {
             "key": key_number,
             "kind": rows.column("kind"),
             "seq": rows.column("updated_seq"),
-            "timestamp": pc.if_else(merged, rows.column("timestamp"), 0),
+            "timestamp": pc.if_else(merged, timestamp, 0),
             "topic": rows.column("topic"),
             "partition": rows.column("partition"),
             "turn": rows.column("turn"),

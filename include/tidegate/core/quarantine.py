@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from tidegate.core.calendar import beyond_calendar
 from tidegate.core.counts import Counts
-from tidegate.core.emit import Once
 from tidegate.core.rows import QUARANTINED, fill
 from tidegate.core.stage import Stage
 from tidegate.core.text import not_text
@@ -83,7 +82,7 @@ def without_unreadable(stage: Stage, rows: pa.RecordBatch) -> tuple[pa.RecordBat
 
     Raises RecordFailed at the first of those where the stage stops for them.
     """
-    if isinstance(stage.emit, Once):
+    if stage.emit.marks:
         return rows, None
     parts = []
     for find, error in _UNREADABLE:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from tidegate.core.condition import Condition
-from tidegate.core.emit import Change, Emit, Once
+from tidegate.core.emit import Change, Emit
 from tidegate.core.expectation import RowExpectation
 from tidegate.core.reduce import Collect, Latest, Reduce
 from tidegate.core.unchanged import Unchanged
@@ -36,6 +36,8 @@ class Stage:
     out, and leaves the kernel as a row of its own. `name` is for messages. `tells_before`: each emission has
     in `emitted` what it replaces; only where the stage `remembers_emitted`. `unchanged`: what a record leaves
     as it was; see there for the stages that it goes with.
+    `by_time`: what sits in several partitions is taken by their times, so that the records of each stay in
+    their order, whichever of them a pass before has left out.
     """
 
     reduce: Reduce
@@ -50,6 +52,7 @@ class Stage:
     name: str = ""
     tells_before: bool = False
     unchanged: Unchanged | None = None
+    by_time: bool = False
 
     @property
     def remembers_emitted(self) -> bool:
@@ -63,7 +66,7 @@ class Stage:
     @property
     def remembers_hashes(self) -> bool:
         """Whether a hash is kept of what went out, in place of the value."""
-        return isinstance(self.emit, Once) or (isinstance(self.emit, Change) and self.emit.hashed)
+        return self.emit.marks or (isinstance(self.emit, Change) and self.emit.hashed)
 
     @property
     def keeps_values(self) -> bool:

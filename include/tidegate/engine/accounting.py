@@ -33,7 +33,7 @@ def account_for(
     batch_counts = core.Counts({"read": records, "exploded": rows - records})
     came_in, deletions = rows - sum(slice_.empty for slice_ in slices), 0
     unkeyed = sum(slice_.unkeyed for slice_ in slices)
-    of_records = passes[: 2 if passes[0].is_deduplication else 1]
+    of_records = passes[: 2 if passes[0].is_filter else 1]
     for pass_ in passes:
         counted = counts[pass_.name]
         bypassing = unkeyed if pass_.is_deduplication else 0

@@ -157,7 +157,7 @@ class Computation:
     def _source(self, records: RecordSource) -> DataFrame:
         """The records of the planned ranges, decoded, exploded and enriched."""
         plan, source, first = self._plan, self._pipeline.source, self._passes[0]
-        columns = repeated_columns(self._pipeline) if first.is_deduplication else ()
+        columns = repeated_columns(self._pipeline)
         decoding = Decoding(record_layout(source), plan.believed_until_ms, keeps_input(self._passes), columns)
         schema = source_schema(decoding.decoder().schema, self._keeps_time)
         starts = self._before.times.get(first.name, {})
@@ -175,9 +175,9 @@ class Computation:
         return enrich(present, self._pipeline, self._spark, self._before.lookups)
 
     def _reads_source(self, pass_: KernelPass) -> bool:
-        """Whether its records are those of the source: the first stage, and what drops repetitions for it."""
-        stages = [stage_pass.name for stage_pass in self._passes if not stage_pass.is_deduplication]
-        return pass_.is_deduplication or pass_.name == stages[0]
+        """Whether its records are those of the source: the first stage, and what drops some for it."""
+        stages = [stage_pass.name for stage_pass in self._passes if not stage_pass.is_filter]
+        return pass_.is_filter or pass_.name == stages[0]
 
     # passes
 
@@ -187,8 +187,8 @@ class Computation:
         """One pass; gives the frame of the next one, or what the last one's tasks report."""
         pass_ = self._passes[number]
         following = self._passes[number + 1] if number + 1 < len(self._passes) else None
-        if pass_.is_deduplication:
-            frame = packed(frame, repeated_columns(self._pipeline))
+        if pass_.is_filter:
+            frame = packed(frame, pass_, self._pipeline)
         else:
             require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), keys)
             self._key_types[pass_.name] = key_types_text(keys)
@@ -206,7 +206,7 @@ class Computation:
             decided = self._decided(rows, task, task.output.forwarding.schema)
         if following is None:
             return decided, keys
-        if pass_.is_deduplication:
+        if pass_.is_filter:
             return unpacked(decided), keys
         return self._following_frame(decided, keys, following)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.formats import CsvDialect, RecordLayout
+from tidegate.formats import CsvDialect, RecordLayout, SequenceParts
 from tidegate.spec import Source
 from tidegate.spec.arrow import arrow_schema
 
@@ -20,4 +20,12 @@ def record_layout(source: Source) -> RecordLayout:
         source.message,
         source.aliases,
         CsvDialect(**source.csv.model_dump()) if source.csv else CsvDialect(),
+        _sequence_parts(source),
     )
+
+
+def _sequence_parts(source: Source) -> SequenceParts | None:
+    sequence = source.sequence
+    if sequence is None:
+        return None
+    return SequenceParts(sequence.columns or (), arrow_schema(sequence.source) if sequence.source else None)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate import core
+from tidegate.core.emit.in_sequence import described_mark, mark
 from tidegate.engine.batch import Before, Computation
 from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.errors import translated
@@ -22,10 +23,10 @@ from tidegate.engine.traced import TracedOutput
 from tidegate.lake.layout import Lake
 from tidegate.ledger.records import Plan
 from tidegate.spec import Pipeline
-from tidegate.spec.kernel import DEDUPLICATION
+from tidegate.spec.kernel import DEDUPLICATION, SEQUENCE
 
-DEDUPLICATION_NAME = "deduplicate"
-"""What people call the pass that drops repeated values."""
+_FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}
+"""What people call the passes that only let records through or not: as the source's field."""
 
 Position = tuple[str, int, int]
 
@@ -92,9 +93,7 @@ class Explanation(Computation):
             self._passes = self._passes[: names.index(stage) + 1]
         # the stages before are computed all the same: the stage asked for reads their emissions
         self._traced_passes = {
-            pass_.name
-            for pass_ in self._passes
-            if stage is None or pass_.is_deduplication or pass_.name == stage
+            pass_.name for pass_ in self._passes if stage is None or pass_.is_filter or pass_.name == stage
         }
 
     def events(self, records: RecordSource) -> list[TraceEvent]:
@@ -117,7 +116,9 @@ class Explanation(Computation):
     ) -> StageOutput:
         del keys, attempt
         forwarding = self._forwarding(pass_, following, rows)
-        return TracedOutput(pass_.name, self._key, pass_.is_deduplication, forwarding)
+        return TracedOutput(
+            pass_.name, self._key, pass_.is_deduplication, forwarding, emissions=not pass_.is_filter
+        )
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[TraceEvent]:
@@ -137,10 +138,16 @@ def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[Trac
 
 def in_words_of_the_file(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]:
     """Stage, key and value of a record, as a trace has them, in the words of the pipeline file."""
-    if pass_name != DEDUPLICATION:
+    if pass_name not in _FILTER_NAMES:
         return pass_name, key, value
-    columns = {name: column for name, column in value["frame"].items() if not name.startswith("__")}
-    return DEDUPLICATION_NAME, value["frame"]["__key"], columns
+    name = _FILTER_NAMES[pass_name]
+    if value is None:
+        return name, key, None
+    columns = {column: part for column, part in value["frame"].items() if not column.startswith("__")}
+    if pass_name == SEQUENCE:
+        placed = described_mark(mark(value["sequence"], value["deleted"]))
+        columns = placed if value["deleted"] else {**placed, "record": columns}
+    return name, value["frame"]["__key"], columns
 
 
 def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
@@ -161,7 +168,7 @@ def _emission(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
 
 
 def _quarantined(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
-    name = DEDUPLICATION_NAME if pass_.is_deduplication else pass_.name
+    name = _FILTER_NAMES.get(pass_.name, pass_.name)
     return TraceEvent(name, "quarantined", _source(row), row["timestamp"], None, row["text"], row["unusable"])
 
 

@@ -36,7 +36,6 @@ from tidegate.engine.steps import (
     keeps_time,
     packed,
     passes_of,
-    repeated_columns,
     source_keys,
     typed,
 )
@@ -94,7 +93,7 @@ class _Input:
 class _Decided:
     """What a pass gives: of each run, the emissions of each batch, up to one that failed.
 
-    `bypassing`: of the pass that drops repeated values, those that it does not see.
+    `bypassing`: of a pass that drops repeated values, those that it does not see.
     """
 
     kernel_pass: KernelPass
@@ -142,7 +141,7 @@ class Replay:
                 decided = self._decide(pass_, read, runs)
                 if following is None:
                     _finish(runs, decided)
-                elif pass_.is_deduplication:
+                elif pass_.is_filter:
                     read = self._unrepeated(read, decided)
                 else:
                     read = self._following(decided, read.keys, following)
@@ -200,8 +199,8 @@ class Replay:
     def _decide(self, pass_: KernelPass, read: _Input, runs: Sequence[_Run]) -> _Decided:
         """One pass for all runs."""
         frame = read.frame
-        if pass_.is_deduplication:
-            frame = packed(frame, repeated_columns(self._pipeline))
+        if pass_.is_filter:
+            frame = packed(frame, pass_, self._pipeline)
         exploded = read.arrivals is not None and self._pipeline.source.explode is not None
         selected = record_rows(
             frame, pass_.values, pass_.where, pass_.logic, Shape(self._keeps_time, exploded, ranked=True)

@@ -1,4 +1,6 @@
-"""A pipeline as a chain of kernel passes: its stages, and before them what drops repeated values."""
+"""A pipeline as a chain of kernel passes: its stages, and before them what drops repeated values, or changes
+that come too late.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.lake.aliases import NO_ALIASES, Aliases, state_aliases
 from tidegate.spec import Pipeline, Stage
 from tidegate.spec.columns import parse_type
-from tidegate.spec.kernel import DEDUPLICATION, deduplication_stage, kernel_stage, over_types
+from tidegate.spec.kernel import (
+    DEDUPLICATION,
+    SEQUENCE,
+    deduplication_stage,
+    kernel_stage,
+    over_types,
+    sequence_stage,
+)
 
 
 @dataclass(frozen=True)
@@ -41,16 +50,27 @@ class KernelPass:
         return NO_ALIASES if self.stage is None else state_aliases(self.stage)
 
     @property
-    def is_deduplication(self) -> bool:
-        """Whether it only lets records through or not."""
+    def is_filter(self) -> bool:
+        """Whether it only lets records through or not: repeated values, or changes that come too late."""
         return self.stage is None
+
+    @property
+    def is_deduplication(self) -> bool:
+        """Whether it drops repeated values: its keys are those, and not the records'."""
+        return self.name == DEDUPLICATION
+
+
+_OF_SEQUENCE = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 
 
 def passes_of(pipeline: Pipeline) -> list[KernelPass]:
-    """The passes, in order: one that drops repeated values, where the source asks for it, then each stage."""
-    once = deduplication_stage(pipeline)
-    first = [] if once is None else [KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"})]
-    return first + [
+    """The passes, in order: one that drops records, where the source asks for it, then each stage."""
+    filters = []
+    if (once := deduplication_stage(pipeline)) is not None:
+        filters.append(KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"}))
+    if (in_sequence := sequence_stage(pipeline)) is not None:
+        filters.append(KernelPass(SEQUENCE, in_sequence, _OF_SEQUENCE))
+    return filters + [
         KernelPass(
             stage.name,
             kernel_stage(pipeline, stage),
@@ -82,10 +102,9 @@ def keeps_input(passes: Sequence[KernelPass]) -> bool:
 
 
 def repeated_columns(pipeline: Pipeline) -> tuple[str, ...]:
-    """The columns whose values are let through once."""
+    """The columns whose values are let through once; none without such a pass."""
     deduplicate = pipeline.source.deduplicate
-    assert not isinstance(deduplicate, str), "only asked where there is such a step"
-    return deduplicate.columns
+    return () if isinstance(deduplicate, str) else deduplicate.columns
 
 
 def source_keys(pipeline: Pipeline, frame: DataFrame) -> KeyTypes:
@@ -99,18 +118,26 @@ def _bypasses(columns: Sequence[str]) -> Column:
     return F.col(REPORT).isNull() & (F.col("__tombstone") | (F.col("__reason").isNull() & null))
 
 
-def packed(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Records as values of the pass that drops repeated ones: keyed by `columns`, each whole in `__packed`.
+def packed(frame: DataFrame, pass_: KernelPass, pipeline: Pipeline) -> DataFrame:
+    """Records as values of a filter, each whole in `__packed`."""
+    if pass_.is_deduplication:
+        return _packed_by_columns(frame, repeated_columns(pipeline))
+    deleted = frame.withColumn("__packed", _record(frame)).withColumn("__deleted", F.col("__tombstone"))
+    return deleted.withColumn("__tombstone", F.col("__sequence").isNull())  # which follows a deletion
 
-    `__bypasses` are those that none can repeat, and that pass does not see.
-    """
+
+def _record(frame: DataFrame) -> Column:
+    names = [name for name in frame.columns if name not in (REPORT, SLOT, "__sequence")]
+    return F.struct(*[F.col(f"`{name}`") for name in names])
+
+
+def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Keyed by `columns`. `__bypasses` are those that none can repeat, and that the pass does not see."""
     key = to_json(F.struct(*[F.col(f"`{name}`") for name in columns]))
-    names = [name for name in frame.columns if name not in (REPORT, SLOT)]
-    record = F.struct(*[F.col(f"`{name}`") for name in names])
     keyed = F.col("__reason").isNull() & F.col(REPORT).isNull()
     return (
         frame.withColumn("__bypasses", _bypasses(columns))
-        .withColumn("__packed", record)
+        .withColumn("__packed", _record(frame))
         .withColumn("__key", F.when(keyed & ~F.col("__bypasses"), key))
         .drop("__hash")
     )

@@ -72,7 +72,7 @@ class TracedTask:
             keys = pc.struct_field(decided.column("input"), "key")
             self._keep(kind, pc.equal(keys, self._output.key.encode()), decided)
         elif kind == core.EMISSION:
-            if self._output.emissions and not self._output.packed:
+            if self._output.emissions:
                 self._keep(kind, self._of_key(decided), decided)
             if self._output.forwarding.emissions:
                 yield forwarded(decided, self._output.forwarding.schema)

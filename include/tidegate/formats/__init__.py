@@ -8,7 +8,7 @@ from tidegate.formats.decoded import Decoded, Decoder
 from tidegate.formats.frame import FrameDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.reasons import Reason
-from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
+from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records, SequenceParts
 from tidegate.formats.text import BytesDecoder, StringDecoder
 from tidegate.formats.whole import EMISSION, INPUT, unpack_headers
 
@@ -28,6 +28,7 @@ __all__ = [
     "Reason",
     "RecordLayout",
     "Records",
+    "SequenceParts",
     "StringDecoder",
     "unpack_headers",
 ]

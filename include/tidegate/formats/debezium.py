@@ -2,7 +2,8 @@
 
 Creates, updates and snapshot reads give the row `after`. A deletion gives the key's columns of `before`, and
 its place in `Decoded.deletions`. Rows are read as strictly as by `format: json`; of `before`, which may lack
-what the database does not log, only the key's columns are.
+what the database does not log, only the key's columns are. Of `source`, where the database says what the
+change's place in its log is, only the fields of a `sequence` are.
 """
 
 from __future__ import annotations
@@ -32,24 +33,38 @@ _WITHOUT_ROW = {
 
 
 class DebeziumDecoder:
-    """Rows of `schema`. `key`: those of its columns that make the key, none where the record's own does."""
+    """Rows of `schema`. `key`: those of its columns that make the key, none where the record's own does.
 
-    def __init__(self, schema: pa.Schema, key: Sequence[str], aliases: OlderNames = NO_OLDER_NAMES) -> None:
+    `sequence`: the fields of `source` that tell a change's place, for `Decoded.sequence`.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        key: Sequence[str],
+        aliases: OlderNames = NO_OLDER_NAMES,
+        sequence: pa.Schema | None = None,
+    ) -> None:
         self.schema = schema
         self._type = pa.struct(list(schema))
         self._aliases = aliases
-        self._decoder = msgspec.json.Decoder(_envelope_type(self._type, key, aliases))
+        self._sequence = None if sequence is None else pa.struct(list(sequence))
+        self._decoder = msgspec.json.Decoder(_envelope_type(self._type, key, aliases, self._sequence))
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
         """The row of each change; one without a row that can be used has a reason."""
         envelopes, reasons = objects_of(self._decoder, values)
         rows: list[Any] = [None] * len(values)
+        sources: list[Any] = [None] * len(values)
         paths: dict[int, str] = {}
+        source_paths: dict[int, str] = {}
         deletions = []
         for place, envelope in enumerate(envelopes):
             if envelope is None:
                 continue
             change, path = (envelope, "$") if envelope.payload is None else (envelope.payload, "$.payload")
+            if self._sequence is not None:
+                sources[place], source_paths[place] = change.source, f"{path}.source"
             if change.op == "d" and change.after is None:
                 rows[place], paths[place] = change.before, f"{path}.before"
                 deletions.append(place)
@@ -58,8 +73,13 @@ class DebeziumDecoder:
             else:
                 reasons[place] = malformed(_unusable(change.op, path))
         named = with_current_names(rows, self._type, self._aliases)
+        sequence = None
+        if self._sequence is not None:
+            sequence = columns_of(sources, self._sequence, reasons, source_paths)
+            rows = [None if place in reasons else row for place, row in enumerate(rows)] if reasons else rows
         columns = columns_of(named, self._type, reasons, paths)
-        return Decoded(columns, reasons, tuple(place for place in deletions if place not in reasons))
+        used = tuple(place for place in deletions if place not in reasons)
+        return Decoded(columns, reasons, used, sequence)
 
 
 class DebeziumKeyDecoder:
@@ -90,13 +110,18 @@ def _unwrapped(key: bytes) -> bytes:
         return key
 
 
-def _envelope_type(row: pa.StructType, key: Sequence[str], aliases: OlderNames) -> type[msgspec.Struct]:
-    """A class with `op`, `before`, `after`, and with a change like that, or none, as `payload`."""
-    change = [
+def _envelope_type(
+    row: pa.StructType, key: Sequence[str], aliases: OlderNames, sequence: pa.StructType | None
+) -> type[msgspec.Struct]:
+    """A class with `op`, `before`, `after`, where there is a sequence `source`, and with a change like that,
+    or none, as `payload`."""
+    change: list[tuple[str, Any, Any]] = [
         ("op", str | None, None),
         ("before", object_type(row, key, aliases) | None, None),
         ("after", object_type(row, aliases=aliases) | None, None),
     ]
+    if sequence is not None:
+        change.append(("source", object_type(sequence) | None, None))
     payload = msgspec.defstruct("Object", change, gc=False)
     return msgspec.defstruct("Object", [*change, ("payload", payload | None, None)], gc=False)
 

@@ -17,11 +17,13 @@ class Decoded:
 
     The row of an unusable value, and of a tombstone, is null; a tombstone has no reason. `deletions`:
     rows whose value says that its key is deleted. They have the key's columns at most, and those can be null.
+    `sequence`: what the format itself tells of a change's place in the order, a row for each value.
     """
 
     columns: pa.StructArray
     reasons: Mapping[int, str] = field(default_factory=dict)
     deletions: Sequence[int] = ()
+    sequence: pa.StructArray | None = None
 
 
 class Decoder(Protocol):

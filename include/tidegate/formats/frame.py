@@ -12,14 +12,15 @@ from tidegate.core.hashing import LEAST_HASH, key_hashes
 from tidegate.core.keys import canonical_keys
 from tidegate.formats.csv import CsvDecoder
 from tidegate.formats.debezium import DebeziumDecoder, DebeziumKeyDecoder
-from tidegate.formats.decoded import Decoder
+from tidegate.formats.decoded import Decoded, Decoder
 from tidegate.formats.explode import EMPTY, PART, explode
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.json_records import json_decoder
 from tidegate.formats.reasons import Reason
-from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records
+from tidegate.formats.records import SOURCE_HEADER, Header, RecordLayout, Records, SequenceParts
 from tidegate.formats.replayed import meant_rows, with_replayed_root
 from tidegate.formats.schemaful import schemaful_decoder
+from tidegate.formats.sequence import sequence_texts
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
 from tidegate.formats.whole import INPUT, pack_headers
 
@@ -40,6 +41,7 @@ _INTERNAL = pa.schema(
         pa.field(EMPTY, pa.bool_()),
     ]
 )
+SEQUENCE = "__sequence"
 _NOT_TEXT = b"\xff"
 _CHAIN = r"^[A-Za-z0-9._-]+/[0-9]{1,9}/[0-9]{1,18}(;|$)"
 
@@ -52,7 +54,9 @@ class FrameDecoder:
     xxHash64, or that of the position where it is null, which is never the least number. `__timestamp`: epoch
     ms. `__chain`: the hops before this one. `__reason`: null, or why the record is quarantined; the source's
     columns are null then. `__input`: the whole of a quarantined record, and with `keeps_input` of each.
-    `__empty`: there was nothing to explode. `believed_until_ms`: what is later is in the future.
+    `__empty`: there was nothing to explode. `__sequence`, where the layout has one: a text that sorts as the
+    changes of a key do; null of a tombstone that has none. `believed_until_ms`: what is later is in the
+    future.
     """
 
     def __init__(self, layout: RecordLayout, believed_until_ms: int | None, keeps_input: bool) -> None:
@@ -61,7 +65,8 @@ class FrameDecoder:
         self._keeps_input = keeps_input
         self._values = _decoder(layout)
         self._key_parts = _key_decoder(layout)
-        self.schema = pa.schema([*_INTERNAL, *layout.row_columns])
+        sequence = [] if layout.sequence is None else [pa.field(SEQUENCE, pa.string())]
+        self.schema = pa.schema([*_INTERNAL, *sequence, *layout.row_columns])
 
     def decode(self, records: Records) -> Iterator[pa.RecordBatch]:
         """Rows in the order of the records: one batch, or where a column is exploded as many as it takes."""
@@ -95,8 +100,10 @@ class FrameDecoder:
             "__chain": chain,
             "__unrooted": unrooted,
         }
-        columns = zip(self._layout.columns.names, decoded.columns.flatten(), strict=True)
-        return pa.RecordBatch.from_pydict(internal | dict(columns))
+        columns = dict(zip(self._layout.columns.names, decoded.columns.flatten(), strict=True))
+        if self._layout.sequence is not None:
+            internal[SEQUENCE] = _sequence(self._layout.sequence, decoded, columns)
+        return pa.RecordBatch.from_pydict(internal | columns)
 
     def _own_keys(
         self, keys: Sequence[bytes | None], null_value: pa.BooleanArray
@@ -205,6 +212,11 @@ class FrameDecoder:
             (pc.less(timestamp, 0), Reason.NEGATIVE_TIMESTAMP),
             (pc.greater(timestamp, latest), Reason.FUTURE_TIMESTAMP),
         ]
+        if self._layout.sequence is not None:
+            unplaced = rows.column(SEQUENCE).is_null()
+            if self._layout.format == "debezium":
+                unplaced = pc.and_not(unplaced, rows.column("__null_value"))  # it follows its deletion
+            cases.append((unplaced, Reason.NO_SEQUENCE))
         reason = rows.column("__malformed")
         for applies, text in cases:
             if applies.true_count:
@@ -247,10 +259,18 @@ def _decoder(layout: RecordLayout) -> Decoder:
     if layout.format == "csv":
         return CsvDecoder(layout.columns, layout.csv)
     if layout.format == "debezium":
-        return DebeziumDecoder(layout.columns, layout.key, layout.aliases)
+        of_source = None if layout.sequence is None else layout.sequence.of_source
+        return DebeziumDecoder(layout.columns, layout.key, layout.aliases, of_source)
     if layout.format in ("avro", "protobuf"):
         return schemaful_decoder(layout.format, layout.columns, layout.schemas, layout.message)
     return StringDecoder() if layout.format == "string" else BytesDecoder()
+
+
+def _sequence(parts: SequenceParts, decoded: Decoded, columns: Mapping[str, pa.Array]) -> pa.StringArray:
+    """Of each row, one text."""
+    if decoded.sequence is not None:
+        return sequence_texts(decoded.sequence.flatten())
+    return sequence_texts([columns[name] for name in parts.columns])
 
 
 def _key_decoder(layout: RecordLayout) -> Decoder | None:

@@ -31,6 +31,10 @@ class Reason(Explained):
     NO_TIMESTAMP = "no_timestamp", "The column that is declared as the timestamp is null."
     NEGATIVE_TIMESTAMP = "negative_timestamp", "The timestamp is before 1970."
     FUTURE_TIMESTAMP = "future_timestamp", "The timestamp is more than a day past the batch's clock."
+    NO_SEQUENCE = (
+        "no_sequence",
+        "A part of the declared `sequence` is null, or the value is, so that its place is not known.",
+    )
     CONDITION_FAILED = core.CONDITION_FAILED, "A stage's `where` or `equal: sql` has no answer for it."
     RECORD_FAILED = core.RECORD_FAILED, "A stage cannot fold it in, or keep its value."
     FUNCTION_FAILED = core.FUNCTION_FAILED, "A stage's `python` function raised on it, or gave no answer."

@@ -36,6 +36,16 @@ class Records:
 
 
 @dataclass(frozen=True)
+class SequenceParts:
+    """The parts of a change's sequence, the most significant first: columns of its row, or, of Debezium,
+    fields of `source` in Arrow's types.
+    """
+
+    columns: tuple[str, ...] = ()
+    of_source: pa.Schema | None = None
+
+
+@dataclass(frozen=True)
 class RecordLayout:
     """What the records of a source are made of, in Arrow's types. It can be pickled.
 
@@ -43,7 +53,8 @@ class RecordLayout:
     timestamps, none for the record's own. `explode`: a column of lists, each of whose elements becomes a row;
     in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
     `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`. `csv`: how rows of CSV are written.
-    `aliases`: the older names that columns have in records, the newest first.
+    `aliases`: the older names that columns have in records, the newest first. `sequence`: what tells a
+    change's place in the order of its key's changes.
     """
 
     format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf", "csv"]
@@ -56,6 +67,7 @@ class RecordLayout:
     message: str | None = None
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     csv: CsvDialect = DEFAULT_DIALECT
+    sequence: SequenceParts | None = None
     row_columns: pa.Schema = field(init=False)
     """The columns of a row: `columns`, with the element in place of the list that is exploded."""
 

@@ -138,8 +138,10 @@ def _stage(app: App, stream: Stream, seq: int, name: str | None) -> tuple[Pipeli
 
 
 def _drops_late(pipeline: Pipeline) -> bool:
-    by_columns = isinstance(pipeline.source.deduplicate, DeduplicateColumns)
-    return by_columns or pipeline.stages[0].window is not None
+    source = pipeline.source
+    by_columns = isinstance(source.deduplicate, DeduplicateColumns)
+    forgets = source.sequence is not None and source.sequence.keep_ms is not None
+    return by_columns or forgets or pipeline.stages[0].window is not None
 
 
 def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sample:

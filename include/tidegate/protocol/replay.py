@@ -40,8 +40,9 @@ def with_replay(
         reasons = reason_codes(rows["reason"])
         is_emission = pc.fill_null(pc.equal(rows["part"], EMISSION), False)
         mask = pc.or_(is_emission, pc.is_in(reasons, value_set=pa.array(_EMISSIONS)))
-        if isinstance(pipeline.source.deduplicate, DeduplicateColumns):
-            # what drops repeated values had let it through, and would drop it now for itself
+        source = pipeline.source
+        if isinstance(source.deduplicate, DeduplicateColumns) or source.sequence is not None:
+            # what drops repeated values, and what is not later, had let it through, and would drop it now
             mask = pc.or_(mask, pc.is_in(reasons, value_set=pa.array(_BY_STAGES)))
         return mask
 

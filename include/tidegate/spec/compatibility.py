@@ -100,6 +100,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
     yield from _if_changed("source.timestamp", before.timestamp, after.timestamp, why)
     why = "what was seen so far is remembered in another way"
     yield from _if_changed("source.deduplicate", before.deduplicate, after.deduplicate, why)
+    yield from _if_changed("source.sequence", before.sequence, after.sequence, why)
     types = _column_types(before), _column_types(after)
     for name in sorted({*_identities(before)} & {*_identities(after)}):
         old, new = (columns[name] for columns in types)
@@ -109,9 +110,10 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
 
 
 def _identities(source: Source) -> tuple[str, ...]:
-    """The columns by whose values records belong together."""
-    rule = source.deduplicate
-    return (*(source.key or ()), *(rule.columns if isinstance(rule, DeduplicateColumns) else ()))
+    """The columns by whose values records belong together, or come one after the other."""
+    rule, sequence = source.deduplicate, source.sequence
+    repeated = rule.columns if isinstance(rule, DeduplicateColumns) else ()
+    return (*(source.key or ()), *repeated, *((sequence.columns or ()) if sequence else ()))
 
 
 def _in_stage(before: Stage, after: Stage) -> Iterator[Change]:

@@ -36,13 +36,14 @@ from tidegate.spec.quarantine import QuarantineBound, QuarantineRule
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.schemas import Registry
+from tidegate.spec.sequence import Sequence
 from tidegate.spec.sinks import AnySink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
 from tidegate.spec.unchanged import UnchangedText
 
 _PARTS: tuple[type[Any], ...] = (
-    *(UnchangedText, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema),
+    *(UnchangedText, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema, Sequence),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
     *(QuarantineRule, QuarantineBound),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
@@ -148,11 +149,20 @@ def _without_aliases(part: Any) -> Any:
 
 
 def _read_5(text: str, body: Any) -> Pipeline:
+    return _read_6(text, {**body, "of": {**body["of"], "source": _without_sequence(body["of"]["source"])}})
+
+
+def _without_sequence(source: Any) -> Any:
+    """The order of changes was that of the log."""
+    return {**source, "of": {"sequence": None, **source["of"]}}
+
+
+def _read_6(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
 
 
-_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5)
+_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5, _read_6)
 """One for each format, from the first."""
 
 

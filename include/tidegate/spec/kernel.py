@@ -41,6 +41,8 @@ _KINDS: dict[str, Literal["plain", "text", "time"]] = {
 
 DEDUPLICATION = "_deduplicate"
 """The name of the step before the first stage; no stage can be called so."""
+SEQUENCE = "_sequence"
+"""The same, of the step in which changes that come too late have no effect."""
 
 
 def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
@@ -49,6 +51,8 @@ def state_stages(pipelines: Iterable[Pipeline]) -> dict[str, list[core.Stage]]:
     for pipeline in pipelines:
         if (once := deduplication_stage(pipeline)) is not None:
             stages.setdefault(DEDUPLICATION, []).append(once)
+        if (in_sequence := sequence_stage(pipeline)) is not None:
+            stages.setdefault(SEQUENCE, []).append(in_sequence)
         for stage in pipeline.stages:
             stages.setdefault(stage.name, []).append(kernel_stage(pipeline, stage))
     return stages
@@ -68,6 +72,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
         expectations=_expectations(pipeline, stage),
         name=stage.name,
         unchanged=_unchanged(stage),
+        by_time=pipeline.source.sequence is not None and stage == pipeline.stages[0],
     )
     return replace(kernel, tells_before=kernel.remembers_emitted and _is_enveloped(pipeline, stage))
 
@@ -130,6 +135,16 @@ def deduplication_stage(pipeline: Pipeline) -> core.Stage | None:
     if not isinstance(rule, DeduplicateColumns):
         return None
     return core.Stage(core.Latest(), core.Once(rule.keep_ms), deduplicate="offset")
+
+
+def sequence_stage(pipeline: Pipeline) -> core.Stage | None:
+    """The stage in front of the first in which a change has no effect that is not later than its key's last
+    one; None without a `sequence`. Positions say nothing there, and deletions are forgotten by stream time.
+    """
+    rule = pipeline.source.sequence
+    if rule is None:
+        return None
+    return core.Stage(core.Latest(), core.InSequence(rule.keep_ms), deduplicate="none", by_time=True)
 
 
 def _position(pipeline: Pipeline) -> Literal["offset", "root"]:

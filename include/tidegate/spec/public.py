@@ -31,7 +31,7 @@ from tidegate.spec.emit import (
 from tidegate.spec.emitted import emitted_schema
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
-from tidegate.spec.kernel import deduplication_stage, kernel_stage
+from tidegate.spec.kernel import deduplication_stage, kernel_stage, sequence_stage
 from tidegate.spec.legible import legible_scheduling, stream_in_broken_file
 from tidegate.spec.load import (
     load_pipeline,
@@ -48,6 +48,7 @@ from tidegate.spec.planned import python_functions, suite_text, with_digests, wi
 from tidegate.spec.quality import QualityCheck
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import OWN_ASSETS, AssetSchedule, asset_uri
+from tidegate.spec.sequence import Sequence
 from tidegate.spec.sinks import KafkaSink, MessageRules, Sink, SinkModel, SqlSink, TableSink
 from tidegate.spec.source import Source
 from tidegate.spec.stage import Stage
@@ -63,6 +64,7 @@ __all__ = [
     "Source",
     "Column",
     "DeduplicateColumns",
+    "Sequence",
     "Lookup",
     "Stage",
     "TumblingWindow",
@@ -99,6 +101,7 @@ __all__ = [
     "pipeline_files",
     "kernel_stage",
     "deduplication_stage",
+    "sequence_stage",
     "load_pipeline",
     "load_pipeline_of_folder",
     "load_pipelines",

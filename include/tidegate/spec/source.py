@@ -36,6 +36,7 @@ from tidegate.spec.schemas import (
     schema_columns,
 )
 from tidegate.spec.scope import Model, Topic, among, distinct, filled, scope_of
+from tidegate.spec.sequence import Sequence, check_sequence
 
 # what datetime.fromisoformat reads alike in every Python
 _INSTANT = re.compile(
@@ -245,6 +246,10 @@ class Source(Model):
     deduplicate: Deduplicate = Field(
         default="offset",
         description="By what a repeated record is known: its offset, its root position, or columns.",
+    )
+    sequence: Annotated[Sequence | None, AfterValidator(check_sequence)] = Field(
+        default=None,
+        description="What tells the order of a key's changes, where it is not the log's. Null: the log's.",
     )
     max_records: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
         default=None, description="The most records of a batch. Null: no bound."

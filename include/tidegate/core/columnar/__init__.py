@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tidegate.core.columnar import bounded, held, latest, updates, windowed
+from tidegate.core.columnar import bounded, held, latest, sequence, updates, windowed
 from tidegate.core.columnar.keys import Keys, Mask, parted
 from tidegate.core.columnar.partitions import by_key
 from tidegate.core.counts import Counts
@@ -42,7 +42,7 @@ class _PlainKeys(Protocol):
         """Emissions and state of plain keys, sorted by hash."""
 
 
-_OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held, windowed)
+_OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held, windowed, sequence)
 
 
 def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKernel | None:

@@ -55,7 +55,7 @@ class Keys:
         lines: Lines | None = None,
     ) -> None:
         self.rows = rows
-        self._batch = batch
+        self.batch = batch
         self._starts = starts(rows.column("key")) if begins is None else pa.array(begins)
         self.first: Ints = np.flatnonzero(mask(self._starts))
         """Per key, its first row."""
@@ -74,7 +74,7 @@ class Keys:
     @cached_property
     def before(self) -> Ints:
         """The time of each record's partition before it."""
-        return ints(pc.max_element_wise(self.rows.column("time"), least_times(self.rows, self._batch)))
+        return ints(pc.max_element_wise(self.rows.column("time"), least_times(self.rows, self.batch)))
 
     @cached_property
     def now(self) -> Ints:

@@ -1,6 +1,7 @@
 """When a value goes out. One unit per strategy; `docs/strategies.md` shows how to add one."""
 
 from tidegate.core.emit.change import Change
+from tidegate.core.emit.in_sequence import InSequence
 from tidegate.core.emit.interval import Interval
 from tidegate.core.emit.once import Once
 from tidegate.core.emit.strategy import Emit, Sameness
@@ -12,6 +13,7 @@ from tidegate.core.emit.window_close import WindowClose
 __all__ = [
     "Change",
     "Emit",
+    "InSequence",
     "Interval",
     "Once",
     "Sameness",

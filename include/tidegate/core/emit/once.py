@@ -21,6 +21,7 @@ class Once(Emit):
     keep_ms: int
     expires: ClassVar[bool] = True
     forgets_suppressed: ClassVar[bool] = True
+    marks: ClassVar[bool] = True
     suppressed: ClassVar[str] = "repeated"
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:

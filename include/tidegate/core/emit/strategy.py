@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -34,6 +34,8 @@ class Emit:
     """Whether an entry is gone when its timer has fired, window or not."""
     forgets_suppressed: ClassVar[bool] = False
     """Whether a record that does not go out leaves no trace (as far as the value is not an aggregate)."""
+    marks: ClassVar[bool] = False
+    """Whether it only lets records through or not: of what went out it remembers a mark, and no value."""
     suppressed: ClassVar[str] = "suppressed"
     """What becomes of a record that does not go out."""
     timer_reason: ClassVar[str] = ""
@@ -48,6 +50,14 @@ class Emit:
     def late_after_ms(self) -> int | None:
         """How far behind its partition's time a record is late; None: as late as its window says."""
         return None
+
+    def may_be_late(self, entry: Entry) -> bool:
+        """Whether that counts for a record of the entry, as it is before the record."""
+        return True
+
+    def described(self, remembered: Any) -> Mapping[str, Any]:
+        """For people: what is remembered of what last went out."""
+        return {"emitted": remembered}
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """The reason why a record lets the entry's value go out, or None.

@@ -1,0 +1,118 @@
+"""`sequence` on whole columns: which changes are later than all that their key has had before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.core.columnar.buffers import batch_ends
+from tidegate.core.columnar.keys import Ints, Keys, Mask, mask
+from tidegate.core.columnar.result import EmittedRows, count_states, emission_rows, state_rows
+from tidegate.core.counts import Counts
+from tidegate.core.emit import InSequence
+from tidegate.core.emit.in_sequence import CHANGE, DELETION
+from tidegate.core.stage import Batch, Stage
+
+
+def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
+    """Whether the plain keys of a stage can be decided so."""
+    return isinstance(stage.emit, InSequence)
+
+
+def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
+    """The rows whose keys are left to `folding`: where deletions are forgotten, those of keys that have had
+    one before their last row, or whose records may be late for one.
+    """
+    assert isinstance(stage.emit, InSequence)
+    if stage.emit.keep_ms is None:
+        return (keys.superseded(),)
+    records = ~keys.is_state
+    late = records & (keys.now - keys.timestamp >= stage.emit.keep_ms)
+    last = np.zeros(len(records), np.bool_)
+    last[keys.end - 1] = True
+    forgotten = last & (_due(stage.emit, keys.timestamp) <= _ends(keys, last))
+    deletions = _field(keys, "deleted")
+    return (
+        keys.superseded(),
+        keys.is_state & mask(keys.rows.column("due_at").is_valid()),
+        records & deletions & (~last | forgotten),
+        late,
+    )
+
+
+def decide(
+    stage: Stage, batch: Batch, schema: pa.Schema, keys: Keys, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    """Plain keys: a change goes out whose sequence is beyond the largest one before it."""
+    assert isinstance(stage.emit, InSequence)
+    rank = _ranks(keys)
+    before = _largest_before(keys, rank)
+    out = np.flatnonzero(~keys.is_state & (rank > before))
+    counts["used"] += len(out)
+    counts["deduplicated"] += int((~keys.is_state).sum()) - len(out)
+    emitted = EmittedRows(
+        out,
+        keys.rows.column("value").take(pa.array(out)),
+        keys.timestamp[out],
+        keys.now[out],
+        np.where(before[out] > 0, "later", "new"),
+    )
+    yield from emission_rows(schema, keys, emitted, counts)
+    last = out[np.append(keys.number[out][1:] != keys.number[out][:-1], True)] if len(out) else out
+    count_states(keys, last, np.ones(len(last), np.bool_), counts)
+    yield from state_rows(schema, keys, last, _state(stage.emit, keys, last))
+
+
+def _state(emit: InSequence, keys: Keys, last: Ints) -> dict[str, pa.Array]:
+    """What is remembered of the newest change of each key."""
+    rows = pa.array(last)
+    deleted = pc.struct_field(keys.rows.column("value"), "deleted").take(rows)
+    sequence = pc.struct_field(keys.rows.column("value"), "sequence").take(rows)
+    timestamp = pa.array(keys.timestamp[last])
+    due = pa.nulls(len(last), pa.int64())
+    if emit.keep_ms is not None:
+        due = pc.if_else(deleted, pa.array(_due(emit, keys.timestamp[last])), None)
+    return {
+        "digest": pc.binary_join_element_wise(pc.if_else(deleted, DELETION, CHANGE), sequence, ""),
+        "timestamp": timestamp,
+        "emitted_timestamp": timestamp,
+        "due_at": due,
+        "waited": pa.repeat(True, len(last)),
+    }
+
+
+def _due(emit: InSequence, timestamp: Ints) -> Ints:
+    """When a deletion of each row's time is forgotten, epoch ms."""
+    assert emit.keep_ms is not None, "otherwise none is"
+    return timestamp + 2 * emit.keep_ms
+
+
+def _ends(keys: Keys, requested: Mask) -> Ints:
+    """Per row, the time of its partition at the end of the batch."""
+    return batch_ends(keys.batch, keys.rows, np.arange(len(requested)), requested)
+
+
+def _field(keys: Keys, name: str) -> Mask:
+    return mask(pc.fill_null(pc.struct_field(keys.rows.column("value"), name), False))
+
+
+def _ranks(keys: Keys) -> Ints:
+    """Per row, how many sequences of all rows are not later than its own; 0 where it has none."""
+    of_records = pc.struct_field(keys.rows.column("value"), "sequence")
+    of_state = pc.utf8_slice_codeunits(keys.rows.column("digest"), 1)
+    sequences = pc.if_else(pa.array(keys.is_state), of_state, of_records)
+    rank: Ints = pc.rank(sequences, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    rank[mask(sequences.is_null())] = 0
+    return rank
+
+
+def _largest_before(keys: Keys, rank: Ints) -> Ints:
+    """Per row, the largest rank among the rows of its key before it; 0 where there is none."""
+    base = keys.number * (int(rank.max()) + 1)
+    largest = np.maximum.accumulate(rank + base)
+    before = np.zeros_like(rank)
+    before[1:] = largest[:-1] - base[1:]
+    return np.maximum(before, 0)

@@ -1,0 +1,106 @@
+"""`source.sequence`: what can tell the order of a key's changes; what the kernel and a plan have of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.spec.files import SOURCE, made, refused
+from tidegate import core
+from tidegate.engine.decoding import record_layout
+from tidegate.formats import SequenceParts
+from tidegate.spec import compile_pipeline, read_compiled, sequence_stage
+from tidegate.spec.arrow import arrow_schema
+from tidegate.spec.kernel import kernel_stage, state_stages
+
+BINLOG = "file string, pos bigint, row int"
+
+
+def source(sequence: Any, **fields: Any) -> dict[str, Any]:
+    return {"source": {**SOURCE, **fields, "sequence": sequence}}
+
+
+def debezium(sequence: Any, **fields: Any) -> dict[str, Any]:
+    return source(sequence, format="debezium", **fields)
+
+
+def problem(**others: Any) -> tuple[str, str, str]:
+    (only,) = refused(**others)
+    return only
+
+
+def test_without_one_the_order_is_the_logs() -> None:
+    pipeline = made()
+    assert pipeline.source.sequence is None
+    assert sequence_stage(pipeline) is None
+    assert record_layout(pipeline.source).sequence is None
+    assert not kernel_stage(pipeline, pipeline.stages[0]).by_time
+
+
+def test_it_is_a_step_before_the_stages_and_its_partitions_stay_in_their_order() -> None:
+    pipeline = made({}, {}, **source({"columns": ["at", "id"], "keep": "7d"}))
+    stage = core.Stage(core.Latest(), core.InSequence(604_800_000), deduplicate="none", by_time=True)
+    assert sequence_stage(pipeline) == stage
+    assert state_stages([pipeline])["_sequence"] == [stage]
+    assert [kernel_stage(pipeline, each).by_time for each in pipeline.stages] == [True, False]
+    assert record_layout(pipeline.source).sequence == SequenceParts(("at", "id"))
+
+
+def test_of_debezium_it_is_made_of_fields_of_the_source() -> None:
+    pipeline = made(**debezium({"source": BINLOG}))
+    assert pipeline.source.sequence is not None
+    fields = arrow_schema(pipeline.source.sequence.source or ())
+    assert record_layout(pipeline.source).sequence == SequenceParts((), fields)
+    assert fields.names == ["file", "pos", "row"]
+    assert sequence_stage(pipeline) == core.Stage(
+        core.Latest(), core.InSequence(None), deduplicate="none", by_time=True
+    )
+
+
+@pytest.mark.parametrize("sequence", [{"columns": ["id"], "keep": "1h"}, {"columns": ["name", "at"]}])
+def test_a_plan_has_it(sequence: dict[str, Any]) -> None:
+    pipeline = made(**source(sequence))
+    assert read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1") == pipeline
+
+
+def test_a_plan_has_debeziums_fields() -> None:
+    pipeline = made(**debezium({"source": BINLOG, "keep": "1d"}))
+    assert read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1") == pipeline
+
+
+@pytest.mark.parametrize("name", ["price", "ok", "blob", "tags", "cents", "place"])
+def test_what_has_no_order_to_go_by_is_refused(name: str) -> None:
+    field, message, _ = problem(**source({"columns": [name]}))
+    assert field == "source.sequence.columns.0"
+    assert message.endswith("which has no order to go by")
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (source({"columns": ["ids"]}), "the column `ids` does not exist"),
+        (source({"columns": ["id", "id"]}), "`id` is named twice"),
+        (source({}), "a sequence is made of `columns`, or of fields of Debezium's `source`"),
+        (source({"source": BINLOG}), "only `format: debezium` has an envelope with `source`"),
+        (debezium({"columns": ["id"]}), "a deletion has no row, whose `columns` could tell when it was"),
+        (debezium({"source": "lsn double"}), "`lsn` is double, which has no order to go by"),
+        (debezium({"source": ["lsn"]}), "the fields are one text"),
+        (
+            source({"columns": ["id"]}, explode="tags"),
+            "`sequence` does not go with `explode`: the elements of a record have one",
+        ),
+        (
+            source({"columns": ["id"]}, deduplicate="root"),
+            "`sequence` tells what is repeated, and `deduplicate` does, too",
+        ),
+        (
+            source({"columns": ["id"]}, deduplicate={"columns": ["name"], "keep": "1h"}),
+            "`sequence` tells what is repeated, and `deduplicate` does, too",
+        ),
+    ],
+)
+def test_mistakes_say_what_to_do(others: dict[str, Any], message: str) -> None:
+    _, told, fix = problem(**others)
+    assert told == message
+    assert fix
