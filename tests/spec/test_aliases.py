@@ -65,6 +65,23 @@ def test_a_format_that_does_not_read_them_has_none() -> None:
     assert (field, "does not go with `format: string`" in message) == ("source.aliases", True)
 
 
+@pytest.mark.parametrize(
+    ("others", "fix"),
+    [
+        ({"format": "csv", "columns": "id bigint, name string"}, "in `columns`"),
+        ({"format": "avro", "columns": None}, "in the reader's schema"),
+        ({"format": "protobuf", "columns": None}, "by their numbers"),
+    ],
+)
+def test_where_fields_are_known_otherwise_it_says_how_one_is_renamed(others: Any, fix: str) -> None:
+    told = [
+        told
+        for field, _, told in refused(source={**SOURCE, **others, "aliases": {"name": ["title"]}})
+        if field == "source.aliases"
+    ]
+    assert [fix in each for each in told] == [True]
+
+
 def test_edits_of_columns_are_told() -> None:
     before = made({"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}})
     after = made(

@@ -44,6 +44,12 @@ _INSTANT = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WITH_ALIASES = ("json", "debezium")
+_RENAMED = {
+    "avro": "Rename it in the reader's schema, with its older names as `aliases` there.",
+    "protobuf": "Rename it in the message: its fields are known by their numbers.",
+    "csv": "Rename it in `columns`: fields of CSV are known by their places.",
+}
+"""How a column gets another name where records do not have its name, or say its older ones elsewhere."""
 _START = "Write `earliest`, `latest`, `2026-01-31T00:00:00Z`, or milliseconds since 1970."
 
 
@@ -75,7 +81,7 @@ def _check_aliases(aliases: dict[str, tuple[str, ...]], info: Info) -> dict[str,
     format_ = info.data.get("format")
     if aliases and format_ not in (*_WITH_ALIASES, None):
         fix = f"Leave it out: records have older names in {listed(_WITH_ALIASES)}."
-        raise mistake(f"`aliases` does not go with `format: {format_}`", fix)
+        raise mistake(f"`aliases` does not go with `format: {format_}`", _RENAMED.get(str(format_), fix))
     return check_aliases(aliases, scope_of(info).columns)
 
 
