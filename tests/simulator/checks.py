@@ -238,7 +238,8 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
         }
         came_in = list(watch.places.lake.came_in(watch.logs[plan.seq], plan, settled=True))
         decided = decide(plan, came_in, expected.state)
-        expected.model.apply(plan.seq, came_in, decided.unusable)
+        expected.model.apply(plan.seq, came_in, decided.unusable, decided.refused)
+        watch.places.world.counts["values refused"] += len(decided.refused) > 0
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
     return expected

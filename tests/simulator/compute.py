@@ -2,7 +2,7 @@
 
 Values go out on change, with a running count per key, the batch's clock and the one that its partition had
 before, so that every emission of a key is another one. With two stages, the second lets every other change
-through.
+through. What the first one refuses counts, and is no candidate: it does not go out, and is not remembered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tests.simulator import grammar
 from tests.simulator.broker import Broker, Log, Record
-from tests.simulator.replays import Unusable, is_bad, replayed
+from tests.simulator.replays import Unusable, is_bad, is_refused, replayed
 from tests.simulator.world import Violation, World
 from tidegate import core
 from tidegate.engine.batch import Before, Computed
@@ -52,11 +52,13 @@ class Emission(NamedTuple):
 
 @dataclass
 class Decided:
-    """What a batch comes to: state rows, emissions by stage in the outbox's order, and what it cannot use."""
+    """What a batch comes to: state rows, emissions by stage in the outbox's order, what it cannot use, and
+    the records whose values it refuses."""
 
     state: State
     emissions: dict[str, list[Emission]]
     unusable: list[Read] = field(default_factory=list)
+    refused: list[Read] = field(default_factory=list)
 
 
 def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
@@ -77,13 +79,17 @@ def drain(plan: Plan, before: State) -> Decided:
 def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
     state: State = {}
     emissions: dict[str, list[Emission]] = {FIRST: [], SECOND: []}
-    unusable = []
+    unusable, refused = [], []
     for topic, partition, offset, record in records:
         if is_bad(record):
             unusable.append((topic, partition, offset, record))
             continue
         key, value = record.key.decode(), (record.value or b"").decode()
         last, count, changes = state.get(key) or before.get(key, (None, 0, 0))
+        if is_refused(record):
+            state[key] = (last, count + 1, changes)
+            refused.append((topic, partition, offset, record))
+            continue
         changed = value != last
         state[key] = (value, count + 1, changes + changed)
         if not changed:
@@ -96,7 +102,7 @@ def _decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
             emissions[SECOND].append(emission)
     for each in emissions.values():
         each.sort(key=lambda emission: emission.key)  # stable: a key's own stay in order
-    return Decided(state, emissions, unusable)
+    return Decided(state, emissions, unusable, refused)
 
 
 def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
@@ -171,8 +177,9 @@ def compute(
     rows = list(decided.state.items())
     for some in (rows[:1], rows[1:]):
         world.effect("spark.write", lambda some=some: lake.state.setdefault(attempt, []).extend(some))
-    if decided.unusable:
+    if decided.unusable or decided.refused:
         put = [Unusable(plan.seq, unusable) for unusable in decided.unusable]
+        put += [Unusable(plan.seq, refused, is_value=True) for refused in decided.refused]
         world.effect("spark.write", lambda: lake.unusable.setdefault(attempt, put))
     counts = {"": core.Counts(read=plan.most_records, quarantined=len(decided.unusable))}
     for stage in pipeline.stages:

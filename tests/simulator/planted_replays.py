@@ -17,6 +17,9 @@ PLANTED["a_dropped_plan_leaves_its_resolution"] = partial(
 )
 
 
+PLANTED["a_refused_value_is_replayed"] = partial(patch, "tidegate.protocol.replay.EMISSION", -99)
+
+
 @planted((SimLeased, "add_plan"))
 def a_replay_is_planned_and_not_noted(self: Any, plan: Any, resolution: Any = None) -> None:
     """The ledger never learns which records it has."""

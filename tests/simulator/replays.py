@@ -1,7 +1,9 @@
 """Quarantine in memory: what a batch cannot use, and which of it is decided of, as `protocol.resolve` has it.
 
 A record whose value begins with `bad` cannot be used. Who replays it corrects all, or some and leaves the
-others as they are, which are put into quarantine again.
+others as they are, which are put into quarantine again. A value that begins with `refused` breaks an
+expectation of the first stage: its record is used, and the value is in quarantine in place of going out. It
+can be discarded, and never be replayed, for its record has counted.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+import pyarrow as pa
+
 from tests.simulator.broker import Record
+from tidegate.formats import EMISSION
 from tidegate.lake.manifest import DataFile, Manifest
 from tidegate.ledger import Resolution
 from tidegate.protocol import ResolutionRequest
 from tidegate.protocol.resolve import Skipped
 
-BAD, CORRECTED = b"bad", b"corrected"
+BAD, CORRECTED, REFUSED = b"bad", b"corrected", b"refused"
 ALL, SOME = "all", "some"
 """How many of the records somebody corrects, or discards."""
 
@@ -29,10 +34,11 @@ Identity = tuple[str, int, int, int]
 
 @dataclass(frozen=True)
 class Unusable:
-    """A record in quarantine of batch `seq`."""
+    """A record in quarantine of batch `seq`; `is_value`: what a stage has made of it, and refuses."""
 
     seq: int
     read: Read
+    is_value: bool = False
 
     @property
     def identity(self) -> Identity:
@@ -43,6 +49,11 @@ class Unusable:
 def is_bad(record: Record) -> bool:
     """Whether a record cannot be used."""
     return (record.value or b"").startswith(BAD)
+
+
+def is_refused(record: Record) -> bool:
+    """Whether its value is not what a suite expects."""
+    return (record.value or b"").startswith(REFUSED)
 
 
 def request(how_many: str) -> ResolutionRequest:
@@ -62,6 +73,10 @@ def written_resolution(
     rows = [row for row in unusable if row.identity not in resolved]
     if seq is None and request.reason == SOME:
         rows = [row for row in rows if _is_chosen(row)]
+    if unfit is not None and rows:
+        rows = [
+            row for row, skipped in zip(rows, unfit(_table(rows)).to_pylist(), strict=True) if not skipped
+        ]
     if not rows:
         return None, Skipped(len(unusable))
     number = max((made.number for made in known), default=0) + 1
@@ -76,12 +91,24 @@ def written_resolution(
     return Resolution(stream, number, seq, manifest, seqs[0], seqs[-1], *by), Skipped()
 
 
+def _table(rows: Sequence[Unusable]) -> pa.Table:
+    """As much of the rows of quarantine as tells whether they can be replayed."""
+    return pa.table(
+        {
+            "topic": pa.array([row.read[0] for row in rows], pa.string()),
+            "partition": pa.array([row.read[1] for row in rows], pa.int32()),
+            "reason": pa.array(["expectation: 1" if row.is_value else "malformed: 1" for row in rows]),
+            "part": pa.array([EMISSION if row.is_value else None for row in rows], pa.int32()),
+        }
+    )
+
+
 def _is_chosen(row: Unusable) -> bool:
     return crc32(repr(row.identity).encode()) % 2 == 0
 
 
 def _corrected(row: Unusable, how_many: str) -> Unusable:
-    if how_many == SOME and not _is_chosen(row):
+    if row.is_value or (how_many == SOME and not _is_chosen(row)):
         return row
     topic, partition, offset, record = row.read
     value = (record.value or b"").replace(BAD, CORRECTED)
@@ -99,11 +126,15 @@ class Model:
     def __init__(self) -> None:
         self.used: Counter[tuple[str, int, int]] = Counter()
         self._open: set[Identity] = set()
+        self._refused: set[Identity] = set()
         self.decided: Counter[Identity] = Counter()
         self.discarded: set[tuple[str, int, int]] = set()
 
-    def apply(self, seq: int, came_in: Sequence[Read], quarantined: Sequence[Read]) -> None:
-        """A batch, of what came into it."""
+    def apply(
+        self, seq: int, came_in: Sequence[Read], quarantined: Sequence[Read], refused: Sequence[Read]
+    ) -> None:
+        """A batch, of what came into it; `refused`: the records whose values do not go out."""
+        self._refused |= {(*read[:3], seq) for read in refused}
         unusable = {read[:3] for read in quarantined}
         self.used.update(read[:3] for read in came_in if read[:3] not in unusable)
         self._open |= {(*position, seq) for position in unusable}
@@ -113,7 +144,7 @@ class Model:
         for row in rows:
             self.decided[row.identity] += 1
             self._open.discard(row.identity)
-            if not by_replay:
+            if not by_replay and row.identity not in self._refused:
                 self.discarded.add(row.identity[:3])
 
     def wrong(self, records: set[tuple[str, int, int]], is_over: bool) -> str:

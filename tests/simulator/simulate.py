@@ -89,6 +89,8 @@ class Scenario:
         self._tasks = random.Random(f"tasks {world.seed}")  # likewise
         self._resolving = random.Random(f"resolutions {world.seed}")  # likewise
         self._has_bad_records = self._resolving.random() < 0.3
+        self._refusing = random.Random(f"refusals {world.seed}")  # likewise
+        self._has_refusals = self._refusing.random() < 0.3
         self._covers = self._tasks.random() < 0.25
         if self._covers and self._tasks.random() < 0.8:
             text = _LITTLE
@@ -156,6 +158,8 @@ class Scenario:
         value = self.dice.choice((name, "same")).encode()
         if self._has_bad_records and self._resolving.random() < 0.3:
             value = f"bad {name}".encode()
+        elif self._has_refusals and self._refusing.random() < 0.2:
+            value = f"refused {name}".encode()
         before = HORIZON_SECONDS if name.startswith("-") else 5
         timestamp = round((self.world.now + self.dice.uniform(-before, 5)) * 1000)
         return Record(f"{self.dice.choice(_KEYS)}{partition}".encode(), value, timestamp)
