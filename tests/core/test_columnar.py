@@ -365,3 +365,13 @@ def test_of_bounded_buffers_only_partitions_with_special_rows_go_record_by_recor
     assert not taken
     kernel.apply(Batch((record("a", 4), record("b", 6), replace(elsewhere, offset=2))))
     assert set.union(*taken) == {0}
+
+
+def test_a_full_buffer_lets_out_what_is_due_first_however_far_apart_the_times_are() -> None:
+    stage = {"name": "out", "reduce": "latest", "select": {"x": "x"}, "emit": LIMITED}
+    times = {"c": 0, "b": 2**60, "a": 2**61, "d": 0, "e": 2**61}
+    records = [
+        replace(record(key, offset), timestamp=timestamp)
+        for offset, (key, timestamp) in enumerate(times.items(), start=1)
+    ]
+    assert_both_ways_alike(Case(stage), [Batch(tuple(records))], arrow_rows=40, compacting=True)

@@ -308,7 +308,7 @@ def test_the_emitted_share_lies_in_the_range_that_the_standard_library_computes(
     history: list[BatchCounts], now: BatchCounts, deviations: float, slack: float
 ) -> None:
     past = [each.emitted / each.came_in for each in history if each.came_in >= 100]
-    seen = shares.emitted_share_as_before(now, history, deviations, slack)
+    seen = shares.emitted_share_as_before(now, history, shares.UsualRange(deviations, slack))
     if now.came_in < 100 or len(past) < 5:
         assert seen.passed
         return

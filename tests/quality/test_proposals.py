@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidegate import core
 from tidegate.quality.builtin.facts import BatchCounts
-from tidegate.quality.builtin.shares import emitted_share_as_before
+from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
 from tidegate.quality.proposals import PATTERNS, Proposal, of_columns, of_stage
 
 CHANGE = core.Stage(core.Latest(), core.Change(core.Exact(("x",))), name="out")
@@ -184,7 +184,7 @@ def test_the_emitted_share_is_proposed_so_that_each_batch_of_the_history_meets_i
     for proposal in found:
         for at, now in enumerate(history):
             before = history[max(0, at - 20) : at][::-1]
-            assert emitted_share_as_before(now, before, **proposal.kwargs).passed
+            assert emitted_share_as_before(now, before, UsualRange(**proposal.kwargs)).passed
 
 
 def test_a_steady_share_is_proposed_and_one_batch_in_a_row_of_few_is_not() -> None:

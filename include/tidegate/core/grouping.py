@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,11 +33,25 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
             continue
         complete = [*pending, batch.slice(0, cut)] if cut else pending
         if complete:
-            yield pa.concat_batches(complete)
+            yield concatenated(complete)
         pending = [batch.slice(cut)]
         rows, size = pending[0].num_rows, _bytes(pending[0])
     if pending:
-        yield pa.concat_batches(pending)
+        yield concatenated(pending)
+
+
+def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of all batches in one. Columns that are null altogether have one array for each type: without
+    state half of the columns are, and a large array costs the pages that it is the first to touch."""
+    if len(batches) == 1:
+        return batches[0]
+    schema, columns = batches[0].schema, []
+    nulls = cache(partial(pa.nulls, sum(batch.num_rows for batch in batches)))
+    for place, field in enumerate(schema):
+        parts = [batch.column(place) for batch in batches]
+        is_null = all(part.null_count == len(part) for part in parts)
+        columns.append(nulls(field.type) if is_null else pa.concat_arrays(parts))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _bytes(batch: pa.RecordBatch) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,9 +19,23 @@ from tidegate.core.rows import RECORD
 
 def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
     """The rows, sorted by these columns. Spark sorts them by their hash only, which compares no rows."""
-    places = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by])
-    is_sorted = np.array_equal(places.to_numpy(), np.arange(rows.num_rows))
-    return rows if is_sorted else rows.take(places)
+    if _is_sorted(rows, by):
+        return rows
+    return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in by]))
+
+
+def _is_sorted(rows: pa.RecordBatch, by: Sequence[str]) -> bool:
+    """Whether no row has to move, which is found much sooner than the order; where nulls go is not told."""
+    tied: pa.BooleanArray | None = None
+    for column in map(rows.column, by):
+        if column.null_count:
+            return False
+        before, after = column.slice(0, max(rows.num_rows - 1, 0)), column.slice(1)
+        falls, same = pc.greater(before, after), pc.equal(before, after)
+        if pc.any(falls if tied is None else pc.and_(falls, tied)).as_py():
+            return False
+        tied = same if tied is None else pc.and_(same, tied)
+    return True
 
 
 def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.RecordBatch, int]:

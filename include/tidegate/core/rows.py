@@ -44,6 +44,7 @@ COUNTS whose `counts` is a JSON object.
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -133,10 +134,10 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
 
 
 def fill(schema: pa.Schema, kind: int, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-    """A batch of `schema` with these columns; every other column is null."""
+    """A batch of `schema` with these columns; all others are null, those of one type in one array."""
     filled = {"kind": pa.repeat(pa.scalar(kind, pa.int8()), rows), **columns}
+    nulls = cache(partial(pa.nulls, rows))
     arrays = [
-        filled[field.name].cast(field.type) if field.name in filled else pa.nulls(rows, field.type)
-        for field in schema
+        filled[field.name].cast(field.type) if field.name in filled else nulls(field.type) for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

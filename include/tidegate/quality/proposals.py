@@ -21,7 +21,7 @@ from tidegate.lake.outbox import TIMESTAMP, WINDOW
 from tidegate.lake.schema import KEY
 from tidegate.quality.builtin import types
 from tidegate.quality.builtin.facts import BatchCounts
-from tidegate.quality.builtin.shares import emitted_share_as_before
+from tidegate.quality.builtin.shares import UsualRange, emitted_share_as_before
 
 MOST_IN_SET = 20
 """Texts with more values than this get no set of them."""
@@ -104,7 +104,7 @@ def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
     for slack in _SLACKS:
         if all(
             emitted_share_as_before(
-                now, history[max(0, at - types.HISTORY_BATCHES) : at][::-1], slack=slack
+                now, history[max(0, at - types.HISTORY_BATCHES) : at][::-1], UsualRange(slack=slack)
             ).passed
             for at, now in enumerate(history)
         ):

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush, heappushpop, heapreplace
 import numpy as np
 
 from tidegate.core.bounded import buffer_full
-from tidegate.core.columnar.keys import Ints, Keys, Mask
+from tidegate.core.columnar.keys import Ints, Keys, Mask, view
 from tidegate.core.counts import Counts
 from tidegate.core.stage import Bound
 
@@ -36,8 +36,8 @@ class Holdings:
 
 @dataclass(frozen=True)
 class Natural:
-    """Per row, how a holding ends that begins there, if there is room for it: its timer's `due` time in epoch
-    ms, the `step` in which that fires, and the row after the holding's last, `end`."""
+    """How a holding ends that begins at a row, if there is room for it: per place its timer's `due` time in
+    epoch ms; per row the `step` in which that fires, and the row after the holding's last, `end`."""
 
     due: Ints
     step: Ints
@@ -51,7 +51,7 @@ def suits(bound: Bound) -> bool:
 
 def overfull(bound: Bound, keys: Keys) -> Mask:
     """The rows of partitions of which state has more than there may be: the bound was a larger one."""
-    pending = np.bincount(keys.line, keys.begun())
+    pending = np.bincount(keys.line[keys.begun()], minlength=int(keys.line[-1]) + 1)
     rows: Mask = (pending > _max_records(bound))[keys.line]
     return rows
 
@@ -73,30 +73,24 @@ def within(bound: Bound, keys: Keys, natural: Natural, first: Ints, counts: Coun
     if bound.when_full == "shut_down":
         require_room(bound, keys, first, natural.step[first], counts)
         return Holdings(first, natural.end[first], np.full(len(first), -1))
+    most = _max_records(bound)
     occupancy = _Occupancy(keys, first, natural.step[first])
-    above = occupancy.lines_above(_max_records(bound))
-    line = keys.line[first]
-    roomy = first[~above[line]]
+    above = occupancy.lines_above(most)
     counts.include({_PEAK: occupancy.peak(~above)})
-    parts = [Holdings(roomy, natural.end[roomy], np.full(len(roomy), -1))]
+    if not above.any():
+        return Holdings(first, natural.end[first], np.full(len(first), -1))
+    counts.include({_PEAK: most + 1})
+    line = keys.line[first]
+    buffers = _FullBuffers(keys, natural, first[~above[line]])
+    opens = np.diff(keys.number[first], prepend=-1) != 0
     for number in np.flatnonzero(above).tolist():
-        partition = _Partition(keys, natural, first[line == number], _max_records(bound))
-        parts.append(partition.holdings())
-        counts.include({_PEAK: partition.peak})
-    return _key_by_key(parts)
+        buffers.go_through(first[opens & (line == number)], most)
+    return buffers.holdings()
 
 
 def _max_records(bound: Bound) -> int:
     assert bound.max_records is not None
     return bound.max_records
-
-
-def _key_by_key(parts: list[Holdings]) -> Holdings:
-    first, end, evictor = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "end", "evictor")
-    )
-    order = np.argsort(first)
-    return Holdings(first[order], end[order], evictor[order])
 
 
 class _Occupancy:
@@ -122,79 +116,68 @@ class _Occupancy:
         return above
 
 
-class _Partition:
-    """A partition whose buffer gets too full. Rows and places count from its first one.
+class _FullBuffers:
+    """Partitions whose buffers get too full, one after the other.
 
     An entry waits for its next record, or it is held: so two heaps have all that can happen next. A held one
-    is a single number, due time and row: pairs would be slower to compare.
+    is a single number, due time and row: pairs would be slower to compare. `roomy`: the first rows of the
+    holdings of all other partitions.
     """
 
-    def __init__(self, keys: Keys, natural: Natural, first: Ints, most: int) -> None:
-        line = keys.line[first[0]]
-        low, high = np.searchsorted(keys.line, [line, line + 1]).tolist()
-        self._low, self._rows, self._most = low, high - low, most
-        place = keys.place[low:high] - low
-        row = np.empty(self._rows, np.int64)
-        row[place] = np.arange(self._rows)
-        key_end = keys.end[keys.number[low:high]] - low
-        # few rows are looked up, so these are cheaper than lists of all
-        self._place, self._row, self._key_end = _view(place), _view(row), _view(key_end)
-        self._due = _view(natural.due[low:high])
-        self._step = _view(natural.step[low:high] - 2 * low)
-        self._end = _view(natural.end[low:high] - low)
-        of_keys = first[np.diff(keys.number[first], prepend=-1) != 0] - low
-        self._begins: list[int] = [*place[of_keys].tolist(), self._rows]  # the last is beyond all records
-        heapify(self._begins)
-        self._pending: list[int] = []
-        """Due time and first row as one number. The order of rows is that of the keys."""
-        self._holdings: list[int] = []
-        """Of one after the other: the first row, the row after the last, the evictor's row or -1."""
-        self.peak = 0
+    def __init__(self, keys: Keys, natural: Natural, roomy: Ints) -> None:
+        self._beyond = rows = keys.rows.num_rows
+        """A place that no record has."""
+        self._bits = rows.bit_length()
+        self._place = keys.place
+        self._row = keys.by_place(np.arange(rows))
+        self._timer = (_ranked(natural.due, self._bits) << self._bits) + self._row
+        """Per place, due time and row of a holding that begins there; rows have the order of keys."""
+        self._follows: Ints = np.append(keys.place, rows)
+        """Per row, its place, if there are rows of its key before it."""
+        self._follows[keys.first] = rows
+        self._step = natural.step
+        self._end = natural.end.copy()
+        self._evictor = np.full(rows, -1)
+        """Per first row of a holding that goes out early, the place of the record that it goes out for."""
+        self._is_first = np.zeros(rows, np.bool_)
+        self._is_first[roomy] = True
+
+    def go_through(self, opening: Ints, most: int) -> None:
+        """Find the holdings of a partition. `opening`: the first row of the first one of each key."""
+        timer, follows, step = view(self._timer), view(self._follows), view(self._step)
+        end, evictor, is_first = view(self._end), view(self._evictor), view(self._is_first)
+        row_bits = (1 << self._bits) - 1
+        begins = [*self._place[opening].tolist(), self._beyond]
+        heapify(begins)
+        pending: list[int] = []
+        while True:
+            place = begins[0]
+            if pending and step[pending[0] & row_bits] <= 2 * place:
+                row = heappop(pending) & row_bits
+                heappush(begins, follows[end[row]])
+            elif place == self._beyond:
+                return
+            elif len(pending) < most:
+                heappush(pending, timer[heappop(begins)])
+                continue
+            else:  # the record is too much: what is due first goes out, if its time has not come anyway
+                row = heappushpop(pending, timer[place]) & row_bits
+                if step[row] > 2 * place + 1:
+                    evictor[row] = place
+                    end[row] = bisect_right(follows, place, row + 1, end[row])
+                heapreplace(begins, follows[end[row]])
+            is_first[row] = True
 
     def holdings(self) -> Holdings:
-        """All of them, in the order in which they end."""
-        begins, pending, rows, step = self._begins, self._pending, self._rows, self._step
-        while True:
-            while pending and step[pending[0] % rows] <= 2 * begins[0]:
-                self._fire(heappop(pending) % rows)
-            place = begins[0]
-            if place == rows:
-                break
-            if len(pending) == self._most:
-                self._relieve(place)
-            else:
-                row = self._row[heappop(begins)]
-                heappush(pending, self._due[row] * rows + row)
-                self.peak = max(self.peak, len(pending))
-        first, end, evictor = np.array(self._holdings, np.int64).reshape(-1, 3).T
-        return Holdings(first + self._low, end + self._low, np.where(evictor < 0, -1, evictor + self._low))
-
-    def _fire(self, row: int) -> None:
-        """The timer of the holding with this first row fires."""
-        end = self._end[row]
-        self._holdings += (row, end, -1)
-        if end < self._key_end[row]:
-            heappush(self._begins, self._place[end])
-
-    def _relieve(self, place: int) -> None:
-        """Take a record that is too much; let out what its time has reached, or else what is due first."""
-        pending, rows, step = self._pending, self._rows, self._step
-        self.peak = self._most + 1
-        evictor = self._row[place]
-        row = heappushpop(pending, self._due[evictor] * rows + evictor) % rows
-        if step[row] > 2 * place + 1:
-            end = bisect_right(self._place, place, row + 1, self._end[row])
-            self._holdings += (row, end, evictor)
-            if end < self._key_end[row]:
-                heapreplace(self._begins, self._place[end])
-            else:
-                heappop(self._begins)
-            return
-        heappop(self._begins)
-        self._fire(row)
-        while pending and step[pending[0] % rows] <= 2 * place + 1:
-            self._fire(heappop(pending) % rows)
+        """All of them, key by key."""
+        first = np.flatnonzero(self._is_first)
+        place = self._evictor[first]
+        return Holdings(first, self._end[first], np.where(place < 0, -1, self._row[place]))
 
 
-def _view(numbers: Ints) -> memoryview[int]:
-    return memoryview(np.ascontiguousarray(numbers, np.int64))  # type: ignore[arg-type]  # a buffer it is
+def _ranked(due: Ints, bits: int) -> Ints:
+    """Numbers in the order of due times, which have room for so many bits."""
+    least = int(due.min())
+    if (int(due.max()) - least).bit_length() + bits < 63:
+        return due - least
+    return np.unique(due, return_inverse=True)[1]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.columnar import bounded
 from tidegate.core.columnar.bounded import Holdings, Natural
-from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask
+from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, view
 from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER
 from tidegate.core.stage import Batch, Stage
@@ -30,28 +29,26 @@ class Buffers:
         evicted = chain.evictor >= 0
         by_count = (count[self.first] <= timer.end[self.first]) & (count[self.first] < NEVER)
         by_record = by_count | evicted
-        in_time = ~by_record & (timer.step[self.first] < timer.last[self.first])
-        batch_end = batch_ends(batch, keys.rows, self.end - 1, ~by_record & ~in_time)
-        self.due: Ints = timer.due[self.first]
+        step, place = timer.step[self.first], keys.place[self.first]
+        in_time = ~by_record & (step < keys.times.last(self.first))
+        batch_end = batch_ends(batch, keys, self.end - 1, ~by_record & ~in_time)
+        self.due: Ints = timer.due[place]
         at_end = ~by_record & ~in_time & (self.due <= batch_end)
         self.over: Mask = by_record | in_time | at_end
         """Whether it goes out; of each key only the last may not."""
-        self.at: Ints = np.where(
-            by_record, keys.now[np.where(evicted, chain.evictor, self.end - 1)], self.due
-        )
-        self.waits: Mask = timer.waits[self.first]
+        record = np.where(evicted, chain.evictor, self.end - 1)
+        self.at: Ints = np.where(by_record, keys.times.at[2 * keys.place[record] + 1], self.due)
+        self.waits: Mask = timer.waits[place]
         """Whether its timer was still to come when it was set."""
         self.waited: Mask = self.waits & ~by_record
-        self.reason: npt.NDArray[np.str_] = np.where(by_count, "count", stage.emit.timer_reason)
-        self.reason = np.where(evicted, "emit_early", self.reason)
+        self.reason: pa.StringArray = pc.if_else(pa.array(by_count), "count", stage.emit.timer_reason)
+        self.reason = pc.if_else(pa.array(evicted), "emit_early", self.reason)
         self.evicted = int(evicted.sum())
         """How many go out early because there is no room for them."""
-        fired = np.where(
-            in_time, np.append(timer.at, 0)[np.minimum(timer.step[self.first], len(timer.at))], batch_end
-        )
+        fired = np.where(in_time, keys.times.at[np.where(in_time, step, 0)], batch_end)
         self.overtime: Ints = (fired - self.due)[in_time | at_end]
         """How long after its due time each timer fired."""
-        stored = np.where(keys.is_state, ints(keys.rows.column("pending")), 1)[self.first]
+        stored = np.where(keys.is_state[self.first], ints(keys.values("pending", self.first)), 1)
         self.records: Ints = stored + self.end - self.first - 1
 
     def waiting(self) -> Ints:
@@ -63,40 +60,36 @@ class Buffers:
 
 
 class _Timers:
-    """Per row, the timer of a buffer that begins there.
+    """The timer of a buffer that begins at a row.
 
-    `step`: when it fires, which is `last` if no record's time makes it fire; `end`: the row after the
-    buffer's last.
+    Per place its time, `due`, and whether that is still to come, `waits`. Per row the `step` in which it
+    fires, after all others if no record's time makes it fire, and `end`, the row after the buffer's last.
     """
 
     def __init__(self, stage: Stage, keys: Keys) -> None:
-        times, rows = keys.times, keys.rows
-        since = np.where(keys.is_state, ints(rows.column("since")), keys.timestamp)
-        natural = stage.emit.due_since(since)
-        stored = ints(pc.fill_null(rows.column("due_at"), NEVER))
-        self.at = times.at
-        self.due = np.where(keys.is_state, stored, np.maximum(natural, keys.now))
-        self.waits = np.where(
-            keys.is_state, mask(pc.fill_null(rows.column("waited"), False)), natural > keys.now
-        )
-        self.step = times.reached(self.due)
-        self.last = times.end
-        self.end = times.row_at(self.step)
+        natural, now = stage.emit.due_since(keys.placed.timestamp), keys.times.at[1::2]
+        state = keys.place[keys.state]
+        self.due = np.maximum(natural, now)
+        self.due[state] = ints(pc.fill_null(keys.values("due_at", keys.state), NEVER))
+        self.waits = natural > now
+        self.waits[state] = mask(pc.fill_null(keys.values("waited", keys.state), False))
+        self.step = keys.by_row(keys.times.reached(self.due))
+        self.end = keys.times.row_at(self.step)
 
 
 def _count_ends(full_at: int | None, keys: Keys) -> Ints:
     """Per row, the row after the last of a full buffer that begins there; NEVER: its key ends before."""
     rows = np.arange(len(keys.number))
     if full_at is None:
-        return np.full(len(rows), NEVER)
-    missing = np.where(keys.is_state, np.maximum(full_at - ints(keys.rows.column("pending")), 1) + 1, full_at)
+        return np.broadcast_to(np.int64(NEVER), len(rows))
+    missing = np.where(keys.is_state, np.maximum(full_at - ints(keys.column("pending")), 1) + 1, full_at)
     end = rows + missing
     return np.where(end <= keys.end[keys.number], end, NEVER)
 
 
 def _chained(stage: Stage, keys: Keys, timer: _Timers, count: Ints, counts: Counts) -> Holdings:
     """The buffers that there are, key by key."""
-    end = np.minimum(timer.end, count)
+    end = timer.end if stage.emit.full_at is None else np.minimum(timer.end, count)
     first = _first_rows(keys, end)
     if stage.bound:
         return bounded.within(stage.bound, keys, Natural(timer.due, timer.step, end), first, counts)
@@ -107,7 +100,7 @@ def _first_rows(keys: Keys, end: Ints) -> Ints:
     """Each buffer of a key begins where the one before it ends."""
     is_empty = keys.is_state[keys.first] & ~keys.begun()[keys.first]
     firsts: list[int] = []
-    ends = end.tolist()
+    ends = view(end)
     for row, key_end in zip((keys.first + is_empty).tolist(), keys.end.tolist(), strict=True):
         while row < key_end:
             firsts.append(row)
@@ -115,15 +108,12 @@ def _first_rows(keys: Keys, end: Ints) -> Ints:
     return np.array(firsts, np.int64)
 
 
-def batch_ends(batch: Batch, rows: pa.RecordBatch, row: Ints, requested: Mask) -> Ints:
+def batch_ends(batch: Batch, keys: Keys, row: Ints, requested: Mask) -> Ints:
     """The time of rows' partitions at the end of the batch; where it is not asked for, the least."""
     ends = np.full(len(row), batch.least_end)
     if batch.ends:
-        places = pa.array(row[requested])
         homes = zip(
-            rows.column("topic").take(places).to_pylist(),
-            rows.column("partition").take(places).to_pylist(),
-            strict=True,
+            *(keys.values(name, row[requested]).to_pylist() for name in ("topic", "partition")), strict=True
         )
         ends[requested] = [batch.ends.get(home, batch.least_end) for home in homes]
     return ends

@@ -20,18 +20,20 @@ class Newest:
     """
 
     def __init__(self, keys: Keys) -> None:
-        self._timestamp = keys.timestamp
-        self._values = keys.rows.column("value")
-        if keys.is_state.any():
-            self._values = pc.if_else(pa.array(keys.is_state), keys.rows.column("held"), self._values)
+        self._keys = keys
 
     def timestamps(self, first: Ints, end: Ints) -> Ints:
         """Of the buffers of rows `first` to before `end`."""
-        return self._timestamp[end - 1]
+        timestamp: Ints = self._keys.placed.timestamp[self._keys.place[end - 1]]
+        return timestamp
 
     def values(self, first: Ints, end: Ints) -> pa.Array:
         """Of the buffers of rows `first` to before `end`."""
-        return self._values.take(pa.array(end - 1))
+        values = self._keys.values("value", end - 1)
+        is_state = self._keys.is_state[end - 1]
+        if is_state.any():
+            return pc.if_else(pa.array(is_state), self._keys.values("held", end - 1), values)
+        return values
 
     def sizes(self, values: pa.Array) -> Ints:
         """Bytes of each value's JSON text; 0 for null."""
@@ -47,9 +49,9 @@ class Events:
     def __init__(self, keys: Keys) -> None:
         self._timestamp = np.append(keys.timestamp, 0)
         lengths = np.ones(len(keys.is_state), np.int64)
-        self._events = keys.rows.column("value")
+        self._events = keys.column("value")
         if keys.is_state.any():
-            state_events = pc.struct_field(keys.rows.column("held"), EVENTS)
+            state_events = pc.struct_field(keys.column("held"), EVENTS)
             lengths = np.where(
                 keys.is_state, pc.fill_null(pc.list_value_length(state_events), 0).to_numpy(), 1
             )

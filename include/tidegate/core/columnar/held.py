@@ -43,17 +43,18 @@ def special(stage: Stage, keys: Keys) -> Iterator[Mask]:
 
 def _edited(stage: Stage, keys: Keys) -> Mask:
     """State that the stage as it is would not have left: another strategy has, or one with other settings."""
-    has_timer, pending = mask(keys.rows.column("due_at").is_valid()), keys.begun()
-    natural = stage.emit.due_since(ints(keys.rows.column("since")))
-    due = np.where(has_timer, ints(keys.rows.column("due_at")), NEVER)
+    has_timer, windowed, has_value = (
+        mask(keys.values(name, keys.state).is_valid()) for name in ("due_at", "window_start", "held")
+    )
+    pending = keys.stored("pending") > 0
+    natural = stage.emit.due_since(keys.stored("since"))
+    due = np.where(has_timer, keys.stored("due_at"), NEVER)
     moved = np.where(pending, (natural > due) | (has_timer != (natural != NEVER)), has_timer)
-    sized = ~pending & (ints(keys.rows.column("bytes")) != 0)
-    windowed = mask(keys.rows.column("window_start").is_valid())
-    edited: Mask = keys.is_state & (moved | sized | windowed)
+    sized = ~pending & (keys.stored("bytes") != 0)
+    edited = moved | sized | windowed
     if isinstance(stage.reduce, Collect):
-        has_value = mask(keys.rows.column("held").is_valid())
-        edited |= keys.is_state & ((has_value != pending) | (~pending & (keys.timestamp != -1)))
-    return edited
+        edited |= (has_value != pending) | (~pending & (keys.timestamp[keys.state] != -1))
+    return keys.states(edited)
 
 
 def decide(
@@ -92,7 +93,7 @@ def _emitted(keys: Keys, buffers: Buffers, contents: Contents) -> EmittedRows:
         values,
         contents.timestamps(first, end),
         buffers.at[over],
-        buffers.reason[over],
+        buffers.reason.take(pa.array(over)),
         buffers.waited[over],
     )
 
@@ -100,7 +101,7 @@ def _emitted(keys: Keys, buffers: Buffers, contents: Contents) -> EmittedRows:
 def _is_news(keys: Keys, first: Ints, has_value: Mask) -> Mask:
     """Of the buffers that end, those with a value, and those with a deletion of what went out before."""
     number = keys.number[first]
-    of_state = mask(keys.rows.column("emitted").is_valid())[keys.first[number]]
+    of_state = mask(keys.values("emitted", keys.first[number]).is_valid())
     is_first = np.diff(number, prepend=-1) != 0
     consumers_have = np.where(is_first, of_state, np.append(False, has_value[:-1]))
     return has_value | consumers_have
@@ -141,7 +142,7 @@ def _states(
         "timestamp": timestamp,
         "live": live,
         "pending": np.where(waits, buffers.records[left], 0),
-        "since": pa.array(_since(keys)[first], mask=~waits),
+        "since": pa.array(_since(keys, first), mask=~waits),
         "bytes": size,
         "due_at": pa.array(due, mask=due == NEVER),
         "waited": np.where(waits, buffers.waits[left], live),
@@ -150,13 +151,13 @@ def _states(
     count_states(keys, row, live, counts)
     start = keys.first[changed]
     counts["suppression-buffer-records"] += int(waits.sum()) - int(keys.begun()[start].sum())
-    counts["suppression-buffer-bytes"] += int(size.sum()) - int(ints(keys.rows.column("bytes"))[start].sum())
+    counts["suppression-buffer-bytes"] += int(size.sum()) - int(ints(keys.values("bytes", start)).sum())
     yield from state_rows(schema, keys, row, columns)
 
 
-def _since(keys: Keys) -> Ints:
-    """Per row, the timestamp of the first record of a buffer that begins there."""
-    return np.where(keys.is_state, ints(keys.rows.column("since")), keys.timestamp)
+def _since(keys: Keys, first: Ints) -> Ints:
+    """The timestamps of the first records of buffers that begin with these rows."""
+    return np.where(keys.is_state[first], ints(keys.values("since", first)), keys.timestamp[first])
 
 
 def _last_emitted(
@@ -164,12 +165,12 @@ def _last_emitted(
 ) -> dict[str, pa.Array]:
     """What each changed key last let out, by `flush` in this batch, else (-1) as its state has it."""
     first, went_out = keys.first[changed], flush >= 0
-    stored_ms, stored = keys.rows.column("emitted_timestamp"), keys.rows.column("emitted")
+    stored_ms, stored = (keys.values(name, first) for name in ("emitted_timestamp", "emitted"))
     if not stage.emit.empties:  # of an exact `change`: its state rows are those of emissions
         stored_ms = pc.if_else(
-            pc.and_(stored_ms.is_null(), stored.is_valid()), pa.array(keys.timestamp), stored_ms
+            pc.and_(stored_ms.is_null(), stored.is_valid()), pa.array(keys.timestamp[first]), stored_ms
         )
-    place = pa.array(np.where(went_out, flush, len(emitted.row) + first))
+    place = pa.array(np.where(went_out, flush, len(emitted.row) + np.arange(len(first))))
     columns = {"emitted_timestamp": pa.concat_arrays([pa.array(emitted.timestamp), stored_ms]).take(place)}
     if not stage.emit.empties:
         columns["emitted"] = pa.concat_arrays([emitted.value, stored]).take(place)

@@ -40,11 +40,28 @@ class Lines:
     place: Ints
 
 
+class Placed:
+    """Rows in the order of lines, as NumPy columns of one element per place."""
+
+    def __init__(self, rows: pa.RecordBatch, batch: Batch) -> None:
+        self._rows, self._batch = rows, batch
+        self.is_state = mask(pc.equal(rows.column("kind"), STATE))
+        self.timestamp = ints(rows.column("timestamp"))
+
+    @cached_property
+    def before(self) -> Ints:
+        """The time of each record's partition before it."""
+        return ints(pc.max_element_wise(self._rows.column("time"), least_times(self._rows, self._batch)))
+
+
 class Keys:
     """Rows of whole keys, at least one, as NumPy columns of one element per row. All times in epoch ms.
 
     With `begins`, true where a part of a key begins, those parts stand for keys. With `lines`, keys of a
     partition are decided together, and see the times of all of its records; without, each key is a line.
+
+    `rows` stand in the order of lines. A column of them is brought into the order of keys when it is first
+    asked for as a whole, which few are: in a large partition that costs more than to decide it.
     """
 
     def __init__(
@@ -56,6 +73,7 @@ class Keys:
     ) -> None:
         self.rows = rows
         self.batch = batch
+        self._columns: dict[str, pa.Array] = {}
         self._starts = starts(rows.column("key")) if begins is None else pa.array(begins)
         self.first: Ints = np.flatnonzero(mask(self._starts))
         """Per key, its first row."""
@@ -68,18 +86,53 @@ class Keys:
         """Per row, the number of its line."""
         self.place: Ints = np.arange(rows.num_rows) if lines is None else lines.place
         """Per row, its place in the order of lines."""
-        self.is_state = mask(pc.equal(rows.column("kind"), STATE))
-        self.timestamp = ints(rows.column("timestamp"))
+        self.placed = Placed(rows, batch)
+        self.is_state: Mask = self.by_row(self.placed.is_state)
+        self.state: Ints = np.flatnonzero(self.is_state)
+        """The state rows."""
+
+    def by_row(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """What has an element per place, with one per row."""
+        return values if self.lines is None else values[self.place]
+
+    def by_place(self, values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """What has an element per row, with one per place."""
+        if self.lines is None:
+            return values
+        placed = np.empty_like(values)
+        placed[self.place] = values
+        return placed
+
+    def column(self, name: str) -> pa.Array:
+        """A column, one element per row."""
+        if name not in self._columns:
+            column = self.rows.column(name)
+            moves = self.lines is not None and column.null_count < len(column)
+            self._columns[name] = column.take(pa.array(self.place)) if moves else column
+        return self._columns[name]
+
+    def values(self, name: str, rows: Ints) -> pa.Array:
+        """A column at some rows, without the others."""
+        return self.rows.column(name).take(pa.array(rows if self.lines is None else self.place[rows]))
+
+    def stored(self, name: str) -> Ints:
+        """A column of whole numbers at the state rows; 0 for null."""
+        return ints(self.values(name, self.state))
+
+    def states(self, which: Mask) -> Mask:
+        """The state rows that are chosen of them, as rows."""
+        rows = np.zeros(self.rows.num_rows, np.bool_)
+        rows[self.state[which]] = True
+        return rows
 
     @cached_property
-    def before(self) -> Ints:
-        """The time of each record's partition before it."""
-        return ints(pc.max_element_wise(self.rows.column("time"), least_times(self.rows, self.batch)))
+    def timestamp(self) -> Ints:
+        return self.by_row(self.placed.timestamp)
 
     @cached_property
     def now(self) -> Ints:
         """The time of each record's partition with it."""
-        return np.maximum(self.before, self.timestamp)
+        return self.by_row(np.maximum(self.placed.before, self.placed.timestamp))
 
     @cached_property
     def times(self) -> Times:
@@ -94,21 +147,22 @@ class Keys:
 
     def repeated(self) -> Mask:
         """The records that their key's state has had already."""
+        if not len(self.state):
+            return self.is_state
         state = last_where(pa.array(self.is_state), self._starts)
-        return mask(already_applied(self.rows, state)) & ~self.is_state
+        columns = {name: self.column(name) for name in ("topic", "partition", "offset")}
+        return mask(already_applied(pa.RecordBatch.from_pydict(columns), state)) & ~self.is_state
 
     def at_rest(self) -> Mask:
         """The rows that are no state of an entry that holds something back, or has been in windows."""
-        busy = np.zeros(self.rows.num_rows, np.bool_)
+        busy = mask(pc.fill_null(self.values("waited", self.state), False))
         for name in _AT_REST:
-            busy |= ints(self.rows.column(name)) != 0
-        waited = mask(pc.fill_null(self.rows.column("waited"), False))
-        return ~(self.is_state & (busy | waited))
+            busy = busy | (self.stored(name) != 0)
+        return ~self.states(busy)
 
     def begun(self) -> Mask:
         """The state rows of entries that hold something back."""
-        begun: Mask = self.is_state & (ints(self.rows.column("pending")) > 0)
-        return begun
+        return self.states(self.stored("pending") > 0)
 
     def superseded(self) -> Mask:
         """The state rows that have rows of their key before them: more than one tells of an entry."""
@@ -124,12 +178,12 @@ class Keys:
 
     def before_epoch(self) -> Mask:
         """The rows of before 1970; state may have no timestamp, which is -1."""
-        before: Mask = self.timestamp < np.where(self.is_state, -1, 0)
-        return before
+        timestamp = self.placed.timestamp
+        return self.by_row((timestamp < 0) & ~(self.placed.is_state & (timestamp == -1)))
 
     def tombstones(self) -> Mask:
         """The records without a value."""
-        return mask(self.rows.column("value").is_null()) & ~self.is_state
+        return self.by_row(mask(self.rows.column("value").is_null())) & ~self.is_state
 
 
 def ints(column: pa.Array) -> Ints:
@@ -140,6 +194,11 @@ def ints(column: pa.Array) -> Ints:
 def mask(column: pa.BooleanArray) -> Mask:
     """Booleans, none of which is null."""
     return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
+    """To look up and set some elements one by one: sooner than in the array, without a list of all."""
+    return memoryview(numbers)  # type: ignore[arg-type]  # a buffer it is
 
 
 def only(values: pa.Array, rows: Mask) -> pa.Array:

@@ -16,17 +16,13 @@ def by_key(rows: pa.RecordBatch, batch: Batch) -> Keys:
     moved = pc.or_(starts(rows.column("topic")), starts(rows.column("partition")))
     line = np.cumsum(mask(moved)) - 1
     rank, keys = _ranks(rows.column("key"))
-    number = line * keys + rank
     # of small numbers NumPy makes a radix sort
-    order = np.argsort(number.astype(np.min_scalar_type(number.max())), kind="stable")
-    begins = np.diff(number[order], prepend=-1) != 0
-    return Keys(_arranged(rows, pa.array(order)), batch, begins, Lines(line, order))
-
-
-def _arranged(rows: pa.RecordBatch, order: pa.Int64Array) -> pa.RecordBatch:
-    """The rows in this order. What is null altogether stays: without state half of the columns are."""
-    columns = [column if column.null_count == len(column) else column.take(order) for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+    small = np.min_scalar_type((int(line[-1]) + 1) * keys)
+    number = line.astype(small) * small.type(keys) + rank.astype(small)
+    order = np.argsort(number, kind="stable")
+    number = number[order]
+    begins = np.append(True, number[1:] != number[:-1])
+    return Keys(rows, batch, begins, Lines(line, order))
 
 
 def _ranks(keys: pa.StringArray) -> tuple[Ints, int]:

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.core.columnar.keys import Ints, Keys, Mask, mask
+from tidegate.core.columnar.keys import Ints, Keys, Mask
 from tidegate.core.counts import Counts
 from tidegate.core.grouping import last_where, row_numbers, starts
 from tidegate.core.rows import EMISSION, STATE, fill
@@ -30,7 +28,7 @@ class EmittedRows:
     value: pa.Array
     timestamp: Ints
     at: Ints
-    reason: npt.NDArray[np.str_]
+    reason: pa.StringArray | str
     waited: Mask | None = None
     window: tuple[Ints, Ints] | None = None
 
@@ -47,7 +45,7 @@ def emission_rows(
         return
     counts["emitted"] += number
     counts["emitted-tombstones"] += emitted.value.null_count
-    reason = pa.array(emitted.reason, pa.string())
+    reason = pa.repeat(emitted.reason, number) if isinstance(emitted.reason, str) else emitted.reason
     counts.include(
         {"emitted." + tally["values"]: tally["counts"] for tally in pc.value_counts(reason).to_pylist()}
     )
@@ -98,8 +96,8 @@ def state_rows(
 def count_states(keys: Keys, row: Ints, live: Mask, counts: Counts) -> None:
     """Count entries whose state changed, one of each key of these rows."""
     counts["state-rows-changed"] += len(row)
-    was_live = mask(pc.fill_null(keys.rows.column("live"), False))[keys.first]
-    counts["state-rows"] += int(live.sum()) - int(was_live[keys.number[row]].sum())
+    was_live = pc.fill_null(keys.values("live", keys.first[keys.number[row]]), False)
+    counts["state-rows"] += int(live.sum()) - was_live.true_count
 
 
 def count_overtime(overtime: Ints, counts: Counts) -> None:
@@ -111,5 +109,4 @@ def count_overtime(overtime: Ints, counts: Counts) -> None:
 
 
 def _of_rows(keys: Keys, row: Ints) -> dict[str, pa.Array]:
-    places = pa.array(row)
-    return {name: keys.rows.column(name).take(places) for name in _FROM_ROW}
+    return {name: keys.values(name, row) for name in _FROM_ROW}

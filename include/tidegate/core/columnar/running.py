@@ -35,7 +35,7 @@ def may_overflow(aggregates: Aggregates, keys: Keys) -> Mask:
     """The rows of keys in which a sum of whole numbers could become too large."""
     rows = np.zeros(keys.rows.num_rows, np.bool_)
     for aggregate in aggregates:
-        argument = keys.rows.column("value").field(aggregate.name)
+        argument = keys.column("value").field(aggregate.name)
         if aggregate.function == "sum" and pa.types.is_integer(argument.type):
             sizes = np.abs(_arguments(aggregate, keys, _sum_argument)[0].astype(np.float64))
             if sizes.sum() >= _LIMIT:
@@ -59,8 +59,8 @@ def _arguments(
     aggregate: Aggregate, keys: Keys, number: Callable[[pa.Array], Numbers]
 ) -> tuple[Numbers, Mask]:
     """Per row, the record's argument, or the state row's stored accumulator; and whether it has one."""
-    argument = pc.struct_field(keys.rows.column("value"), aggregate.name)
-    stored = pc.struct_field(keys.rows.column("held"), aggregate.name)
+    argument = pc.struct_field(keys.column("value"), aggregate.name)
+    stored = pc.struct_field(keys.column("held"), aggregate.name)
     numbers = np.where(keys.is_state, number(stored), number(argument))
     return numbers, np.where(keys.is_state, mask(stored.is_valid()), mask(argument.is_valid()))
 
@@ -78,8 +78,8 @@ def _null_until_argument(result: Numbers, has_argument: Mask, keys: Keys) -> pa.
 
 
 def _count(aggregate: Aggregate, keys: Keys) -> pa.Array:
-    argument = mask(pc.struct_field(keys.rows.column("value"), aggregate.name).is_valid())
-    stored = ints(pc.struct_field(keys.rows.column("held"), aggregate.name))
+    argument = mask(pc.struct_field(keys.column("value"), aggregate.name).is_valid())
+    stored = ints(pc.struct_field(keys.column("held"), aggregate.name))
     return pa.array(_running(np.where(keys.is_state, stored, argument.astype(np.int64)), keys))
 
 

@@ -37,7 +37,7 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     deletions = _field(keys, "deleted")
     return (
         keys.superseded(),
-        keys.is_state & mask(keys.rows.column("due_at").is_valid()),
+        keys.is_state & mask(keys.column("due_at").is_valid()),
         records & deletions & (~last | forgotten),
         late,
     )
@@ -55,10 +55,10 @@ def decide(
     counts["deduplicated"] += int((~keys.is_state).sum()) - len(out)
     emitted = EmittedRows(
         out,
-        keys.rows.column("value").take(pa.array(out)),
+        keys.values("value", out),
         keys.timestamp[out],
         keys.now[out],
-        np.where(before[out] > 0, "later", "new"),
+        pc.if_else(pa.array(before[out] > 0), "later", "new"),
     )
     yield from emission_rows(schema, keys, emitted, counts)
     last = out[np.append(keys.number[out][1:] != keys.number[out][:-1], True)] if len(out) else out
@@ -68,9 +68,8 @@ def decide(
 
 def _state(emit: InSequence, keys: Keys, last: Ints) -> dict[str, pa.Array]:
     """What is remembered of the newest change of each key."""
-    rows = pa.array(last)
-    deleted = pc.struct_field(keys.rows.column("value"), "deleted").take(rows)
-    sequence = pc.struct_field(keys.rows.column("value"), "sequence").take(rows)
+    value = keys.values("value", last)
+    deleted, sequence = pc.struct_field(value, "deleted"), pc.struct_field(value, "sequence")
     timestamp = pa.array(keys.timestamp[last])
     due = pa.nulls(len(last), pa.int64())
     if emit.keep_ms is not None:
@@ -92,17 +91,17 @@ def _due(emit: InSequence, timestamp: Ints) -> Ints:
 
 def _ends(keys: Keys, requested: Mask) -> Ints:
     """Per row, the time of its partition at the end of the batch."""
-    return batch_ends(keys.batch, keys.rows, np.arange(len(requested)), requested)
+    return batch_ends(keys.batch, keys, np.arange(len(requested)), requested)
 
 
 def _field(keys: Keys, name: str) -> Mask:
-    return mask(pc.fill_null(pc.struct_field(keys.rows.column("value"), name), False))
+    return mask(pc.fill_null(pc.struct_field(keys.column("value"), name), False))
 
 
 def _ranks(keys: Keys) -> Ints:
     """Per row, how many sequences of all rows are not later than its own; 0 where it has none."""
-    of_records = pc.struct_field(keys.rows.column("value"), "sequence")
-    of_state = pc.utf8_slice_codeunits(keys.rows.column("digest"), 1)
+    of_records = pc.struct_field(keys.column("value"), "sequence")
+    of_state = pc.utf8_slice_codeunits(keys.column("digest"), 1)
     sequences = pc.if_else(pa.array(keys.is_state), of_state, of_records)
     rank: Ints = pc.rank(sequences, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     rank[mask(sequences.is_null())] = 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.core.columnar import running
 from tidegate.core.columnar.keys import Keys, Mask, accumulated, mask
@@ -26,7 +27,7 @@ def suits(stage: Stage, batch: Batch, value: pa.StructType) -> bool:
 def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
     """The rows whose keys are left to `folding`."""
     assert isinstance(stage.reduce, Aggregates)
-    has_value, has_emitted = (mask(keys.rows.column(name).is_valid()) for name in ("held", "emitted"))
+    has_value, has_emitted = (mask(keys.column(name).is_valid()) for name in ("held", "emitted"))
     # a value that never went out: of an edited pipeline
     unsent = keys.is_state & (has_value != has_emitted)
     overflows = running.may_overflow(stage.reduce, keys)
@@ -49,7 +50,7 @@ def decide(
         results.take(pa.array(records)),
         timestamps[records],
         keys.now[records],
-        np.where(new, "new", "changed"),
+        pc.if_else(pa.array(new), "new", "changed"),
     )
     yield from emission_rows(schema, keys, emitted, counts)
     last = (keys.end - 1)[~keys.is_state[keys.end - 1]]
@@ -69,6 +70,6 @@ def _first_of_all(keys: Keys) -> Mask:
     after = np.append(False, keys.is_state[:-1])
     begins = np.zeros(len(after), np.bool_)
     begins[keys.first] = True
-    has_value = mask(keys.rows.column("emitted").is_valid())
+    has_value = mask(keys.column("emitted").is_valid())
     first: Mask = (begins & ~keys.is_state) | (after & ~begins & ~np.append(False, has_value[:-1]))
     return first

@@ -48,7 +48,7 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
         keys.tombstones(),
     ]
     if stage.deduplicate == "offset" and keys.is_state.any():
-        offset = ints(keys.rows.column("offset"))
+        offset = ints(keys.column("offset"))
         newest = np.maximum.reduceat(np.where(keys.is_state, offset, -1), keys.first)
         rows.append(~keys.is_state & (offset <= newest[keys.number]))
     return rows
@@ -56,17 +56,17 @@ def special(stage: Stage, keys: Keys) -> Sequence[Mask]:
 
 def _edited(window: Tumbling, keys: Keys) -> Mask:
     """State that the stage as it is would not have left: another strategy has, or one of other windows."""
-    start, end, due = (ints(keys.rows.column(name)) for name in ("window_start", "window_end", "due_at"))
+    start, end, due = (ints(keys.column(name)) for name in ("window_start", "window_end", "due_at"))
     natural = (start % window.size_ms == 0) & (end == start + window.size_ms) & (due == end + window.grace_ms)
-    has_contents = mask(keys.rows.column("held").is_valid()) & (ints(keys.rows.column("pending")) > 0)
-    fresh = mask(keys.rows.column("emitted").is_null()) & mask(keys.rows.column("window_start").is_valid())
+    has_contents = mask(keys.column("held").is_valid()) & (ints(keys.column("pending")) > 0)
+    fresh = mask(keys.column("emitted").is_null()) & mask(keys.column("window_start").is_valid())
     edited: Mask = _open(keys) & ~(natural & has_contents & fresh)
     return edited
 
 
 def _open(keys: Keys) -> Mask:
     """State rows of windows that are not over; a row without a timer says that its entry is gone."""
-    return keys.is_state & mask(keys.rows.column("due_at").is_valid())
+    return keys.is_state & mask(keys.column("due_at").is_valid())
 
 
 def _tumbling(stage: Stage) -> Tumbling:
@@ -95,7 +95,7 @@ def decide(
         results.take(pa.array(windows.last[over])),
         windows.timestamp[over],
         windows.close[over],
-        np.full(len(over), "window_close"),
+        "window_close",
         windows.waited[over],
         (windows.start[over], windows.end[over]),
     )
@@ -110,7 +110,7 @@ class _Windows:
         self._batch = batch
         start = np.where(
             keys.is_state,
-            ints(keys.rows.column("window_start")),
+            ints(keys.column("window_start")),
             keys.timestamp // window.size_ms * window.size_ms,
         )
         close = start + window.size_ms + window.grace_ms
@@ -120,7 +120,7 @@ class _Windows:
         self.order: Ints = _by_window(keys, start, ~is_late)
         """The other rows, by key and window; of an entry's state rows only the newest, if it is open."""
         times = keys.times
-        self._row_step, self._times = times.reached(close), times
+        self._row_step, self._times = keys.by_row(times.reached(keys.by_place(close))), times
         self._keys, self._size = keys, window.size_ms
         self._row_start, self._row_close = start, close
 
@@ -129,7 +129,7 @@ class _Windows:
         """The rows in that order."""
         number, start = self._keys.number[self.order], self._row_start[self.order]
         begins = np.append(True, (number[1:] != number[:-1]) | (start[1:] != start[:-1]))
-        return Keys(self._keys.rows.take(pa.array(self.order)), self._batch, begins)
+        return Keys(self._keys.rows.take(pa.array(self._keys.place[self.order])), self._batch, begins)
 
     @cached_property
     def first(self) -> Ints:
@@ -179,20 +179,20 @@ class _Windows:
     @cached_property
     def waited(self) -> Mask:
         """Whether its timer was still to come when it was set: a record that is not late sets such a one."""
-        waited = mask(pc.fill_null(self.entries.rows.column("waited"), True))[self.entries.first]
+        waited = mask(pc.fill_null(self.entries.column("waited"), True))[self.entries.first]
         return np.where(self.is_stored, waited, True)
 
     @cached_property
     def _in_time(self) -> Mask:
         """Whether its key's records have reached its end."""
-        in_time: Mask = self.due_step < self._times.end[self.first]
+        in_time: Mask = self.due_step < self._times.last(self.first)
         return in_time
 
     @cached_property
     def fired(self) -> Ints:
         """The time that reached its end, if any did."""
         steps = np.minimum(self.due_step, len(self._times.at) - 1)
-        ends = batch_ends(self._batch, self.entries.rows, self.last, ~self._in_time)
+        ends = batch_ends(self._batch, self.entries, self.last, ~self._in_time)
         return np.where(self._in_time, self._times.at[steps], ends)
 
     @cached_property
@@ -232,7 +232,7 @@ def _states(
 
     def was(name: str) -> Ints:
         """What the state row of each says; 0 if it had none."""
-        return np.where(stored, ints(entries.rows.column(name))[entries.first[changed]], 0)
+        return np.where(stored, ints(entries.column(name))[entries.first[changed]], 0)
 
     values = only(results.take(pa.array(row)), waits)
     size = np.zeros(len(row), np.int64)

@@ -188,11 +188,10 @@ class ExpectEmittedShareToBeAsBefore(BuiltinExpectation):
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
         """See `shares.emitted_share_as_before`."""
-        return shares.emitted_share_as_before(
-            facts.counts,
-            facts.history[: int(options["batches"])],
+        usual = shares.UsualRange(
             float(options["deviations"]),
             float(options["slack"]),
             int(options["least_batches"]),
             int(options["least_records"]),
         )
+        return shares.emitted_share_as_before(facts.counts, facts.history[: int(options["batches"])], usual)

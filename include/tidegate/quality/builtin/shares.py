@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import sqrt
 
 from tidegate.quality.builtin.facts import BatchCounts
@@ -32,28 +33,37 @@ def share_at_most(counts: BatchCounts, records: int, most: float) -> Observation
     return Observation(share <= most, share)
 
 
+@dataclass(frozen=True)
+class UsualRange:
+    """`mean ± max(deviations * d, slack)`, of the shares of those batches in which at least `least_records`
+    came in, and at least `least_batches`; d is their standard deviation (of all of them, not of a sample),
+    and `slack` is in shares.
+    """
+
+    deviations: float = 3.0
+    slack: float = 0.05
+    least_batches: int = 5
+    least_records: int = 100
+
+
+_USUAL = UsualRange()
+
+
 def emitted_share_as_before(
-    counts: BatchCounts,
-    history: Sequence[BatchCounts],
-    deviations: float = 3.0,
-    slack: float = 0.05,
-    least_batches: int = 5,
-    least_records: int = 100,
+    counts: BatchCounts, history: Sequence[BatchCounts], usual: UsualRange = _USUAL
 ) -> Observation:
     """The share of what came in that the stage emitted lies within the range that batches before lead to.
 
-    That is `mean ± max(deviations * d, slack)`, of the shares of those batches of `history` in which at least
-    `least_records` came in; d is their standard deviation (of all of them, not of a sample), and `slack` is
-    in shares. With less than `least_batches` of them, and where less than `least_records` came in now,
-    nothing can be said, and the expectation is met. Batches of any size count alike.
+    With too few of them, and where too little came in now, nothing can be said, and the expectation is met.
+    Batches of any size count alike.
     """
-    shares = [past.share(past.emitted) for past in history if past.came_in >= least_records]
+    shares = [past.share(past.emitted) for past in history if past.came_in >= usual.least_records]
     share = counts.share(counts.emitted)
-    if counts.came_in < least_records or len(shares) < max(least_batches, 1):
+    if counts.came_in < usual.least_records or len(shares) < max(usual.least_batches, 1):
         return Observation(True, f"{share:.4f}; {len(shares)} batches before are too few, or it is too small")
     mean = sum(shares) / len(shares)
     deviation = sqrt(sum((past - mean) ** 2 for past in shares) / len(shares))
-    room = max(deviations * deviation, slack)
+    room = max(usual.deviations * deviation, usual.slack)
     least, most = max(0.0, mean - room), mean + room
     # what is written with four digits was also summed up with sixteen
     is_within = least - 1e-12 <= share <= most + 1e-12
