@@ -148,11 +148,34 @@ def _without_aliases(part: Any) -> Any:
 
 
 def _read_5(text: str, body: Any) -> Pipeline:
+    sinks = [_without_files(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
+    return _read_6(text, {**body, "of": {**body["of"], "sinks": sinks}})
+
+
+def _without_files(sink: Any) -> Any:
+    """Keys were text, schemas followed from columns, and JSON had the one envelope."""
+    fields = {
+        "enveloped": False,
+        "schema_file": None,
+        "message": None,
+        "key_format": "text",
+        "_key_schema": None,
+    }
+    of = {**fields, **sink["of"]}
+    if of["registry"] is not None:
+        of["registry"] = {**of["registry"], "of": {"key_subject": None, **of["registry"]["of"]}}
+    if of["_schema"] is not None:
+        schema = {"imports": [], "compiled": "", "message": "", **of["_schema"]["of"]}
+        of["_schema"] = {**of["_schema"], "of": schema}
+    return {**sink, "of": of}
+
+
+def _read_6(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
 
 
-_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5)
+_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5, _read_6)
 """One for each format, from the first."""
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from tidegate.formats.envelope import envelope_columns
+from tidegate.formats.payload import Payload
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import ANY, parse_type
 from tidegate.spec.kernel import kernel_stage
@@ -24,6 +26,17 @@ def emitted_schema(pipeline: Pipeline, sink: SinkModel) -> pa.Schema:
         return pa.schema(own)
     before = _keys(pipeline, stage) | (dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
     return pa.schema([(name, type_) for name, type_ in before.items() if name not in own] + list(own.items()))
+
+
+def message_columns(pipeline: Pipeline, sink: SinkModel, payload: Payload) -> pa.Schema:
+    """The columns of what a sink's schema is of: its keys, its values, or the envelopes of its values."""
+    stage = pipeline.stage_of(sink)
+    if payload.is_key:
+        return pa.schema(list(_keys(pipeline, stage).items()))
+    columns = emitted_schema(pipeline, sink)
+    if not payload.enveloped:
+        return columns
+    return envelope_columns(columns, dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
 
 
 def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:

@@ -75,7 +75,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
 def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
     """Whether a sink tells what each emission replaces."""
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
-    return any(rule.payload.format == "debezium" for rule in rules if rule is not None)
+    return any(rule.payload.enveloped for rule in rules if rule is not None)
 
 
 def _unchanged(stage: Stage) -> core.Unchanged | None:
