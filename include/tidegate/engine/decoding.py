@@ -20,4 +20,7 @@ def record_layout(source: Source) -> RecordLayout:
         source.message,
         source.aliases,
         CsvDialect(**source.csv.model_dump()) if source.csv else CsvDialect(),
+        source.key_format,
+        arrow_schema(source.key_columns),
+        source.key_schemas,
     )

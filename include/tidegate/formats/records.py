@@ -43,7 +43,8 @@ class RecordLayout:
     timestamps, none for the record's own. `explode`: a column of lists, each of whose elements becomes a row;
     in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
     `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`. `csv`: how rows of CSV are written.
-    `aliases`: the older names that columns have in records, the newest first.
+    `aliases`: the older names that columns have in records, the newest first. `key_columns` are read from the
+    record's own key, in `key_format`, by `key_schemas`; `text` has none.
     """
 
     format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf", "csv"]
@@ -56,8 +57,13 @@ class RecordLayout:
     message: str | None = None
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     csv: CsvDialect = DEFAULT_DIALECT
+    key_format: Literal["text", "json", "avro", "protobuf"] = "text"
+    key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    key_schemas: SourceSchemas = field(default_factory=SourceSchemas)
     row_columns: pa.Schema = field(init=False)
-    """The columns of a row: `columns`, with the element in place of the list that is exploded."""
+    """The columns of a row: `columns`, with the element in place of the list that is exploded, and those of
+    the record's own key.
+    """
 
     def __post_init__(self) -> None:
         """Derive the columns of rows."""
@@ -65,4 +71,4 @@ class RecordLayout:
             column.with_type(column.type.value_type) if column.name == self.explode else column
             for column in self.columns
         ]
-        object.__setattr__(self, "row_columns", pa.schema(columns))
+        object.__setattr__(self, "row_columns", pa.schema([*columns, *self.key_columns]))

@@ -149,7 +149,20 @@ def _without_aliases(part: Any) -> Any:
 
 def _read_5(text: str, body: Any) -> Pipeline:
     sinks = [_without_files(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
-    return _read_6(text, {**body, "of": {**body["of"], "sinks": sinks}})
+    source = _without_key_columns(body["of"]["source"])
+    return _read_6(text, {**body, "of": {**body["of"], "sinks": sinks, "source": source}})
+
+
+def _without_key_columns(source: Any) -> Any:
+    """Records' own keys were text."""
+    schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
+    fields: dict[str, Any] = {
+        "key_format": "text",
+        "key_columns": [],
+        "key_registry": None,
+        "_key_schemas": schemas,
+    }
+    return {**source, "of": {**fields, **source["of"]}}
 
 
 def _without_files(sink: Any) -> Any:

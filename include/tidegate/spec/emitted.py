@@ -49,7 +49,7 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     if stage.key is None or number == 0:
         if number:
             return _keys(pipeline, pipeline.stages[number - 1])
-        columns = {column.name: column.type for column in pipeline.source.columns}
+        columns = {column.name: column.type for column in pipeline.source.row_columns}
         return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
     earlier = pipeline.stages[number - 1]
     known = _keys(pipeline, earlier) | _emitted(pipeline, earlier)

@@ -180,7 +180,7 @@ def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope:
     if not any(rule.payload.with_key for rule in rules if rule is not None):
         return core.Envelope()
     regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
-    columns = () if regrouped else pipeline.source.columns
+    columns = () if regrouped else pipeline.source.row_columns
     kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
     key = tuple(core.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
     return core.Envelope(key, stage.window is not None)

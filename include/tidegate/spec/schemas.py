@@ -70,12 +70,14 @@ class Registry(Model):
         """Where it is."""
         return Connection("registry", self.connection)
 
-    def subjects_of(self, topics: tuple[str, ...], record: str | None) -> tuple[str, ...]:
-        """Those of these topics, and of the record of this full name."""
+    def subjects_of(
+        self, topics: tuple[str, ...], record: str | None, part: str = "value"
+    ) -> tuple[str, ...]:
+        """Those of these topics, and of the record of this full name; `part`: of values or of keys."""
         if self.subjects is not None:
             return self.subjects
         if self.strategy == "topic_name":
-            return tuple(f"{topic}-value" for topic in topics)
+            return tuple(f"{topic}-{part}" for topic in topics)
         record = record or ""
         return (record,) if self.strategy == "record_name" else tuple(f"{topic}-{record}" for topic in topics)
 
