@@ -53,11 +53,15 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> b
         pipeline = app.pipeline(pipeline_file)
     except PipelineInvalid as error:
         return _planned_before(app, error, trigger.run_id)
-    if read_request(context["params"]).dry_run:
-        lines = protocol.describe_next_batch(app, pipeline, trigger)
+    request, stream = read_request(context["params"]), stream_of(pipeline)
+    if request.replay is not None:
+        trigger = replace(trigger, replay=request.replay.request(app, stream, context["dag_run"]))
+    if request.dry_run:
+        lines = list(protocol.describe_next_batch(app, pipeline, trigger))
+        if request.replay is not None:
+            lines.append(f"  replays {request.replay.count_open(app, stream)} open records of quarantine")
         log.info("Dry run, nothing is written: %s", "\n".join(lines))
         return False
-    stream = stream_of(pipeline)
     # who has planned, or has found nothing to do, had its turn
     if app.ledger.run(stream, context["dag_run"].run_id) is None:
         _wait_for_turn(context["dag_run"])

@@ -15,6 +15,7 @@ from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, Param
 from airflow.sdk.exceptions import AirflowFailException
 
 from tidegate_airflow.order import is_backfill
+from tidegate_airflow.replay import Replay, read_replay, replay_params
 
 if TYPE_CHECKING:
     from tidegate.protocol import Trigger
@@ -66,6 +67,7 @@ def run_params() -> dict[str, Param]:
             title="Dry run",
             description="Only show the plan, in the log of the first task. Nothing is written.",
         ),
+        **replay_params(),
     }
 
 
@@ -78,6 +80,7 @@ class Request:
     max_records: int | None = None
     drain: bool = False
     dry_run: bool = False
+    replay: Replay | None = None
 
 
 def read_request(params: Mapping[str, Any]) -> Request:
@@ -92,19 +95,24 @@ def read_request(params: Mapping[str, Any]) -> Request:
         )
     offsets = params.get("until_offsets")
     request = Request(
-        until=_instant(params.get("until")),
+        until=_instant(params, "until"),
         until_offsets=None if offsets is None else _by_partition(offsets),
         max_records=params.get("max_records"),
         drain=params.get("drain", False),
         dry_run=params.get("dry_run", False),
+        replay=read_replay(
+            params, {name: _instant(params, name) for name in ("replay_since", "replay_until")}
+        ),
     )
     limits = [
         name for name in ("until", "until_offsets", "max_records") if getattr(request, name) is not None
     ]
-    if request.drain and limits:
+    limits += ["drain"] if request.drain and request.replay else []
+    reads_nothing = "replay" if request.replay else "drain" if request.drain else None
+    if reads_nothing and limits:
         raise AirflowFailException(
-            f"The run was triggered with `drain`, which reads nothing, and with {', '.join(limits)}. "
-            "Leave out either. Nothing was planned."
+            f"The run was triggered with `{reads_nothing}`, which reads nothing, and with "
+            f"{', '.join(limits)}. Leave out either. Nothing was planned."
         )
     return request
 
@@ -114,6 +122,11 @@ def trigger_of(context: Mapping[str, Any]) -> Trigger:
     from tidegate.protocol import Trigger
 
     run, request = context["dag_run"], read_request(context["params"])
+    if request.replay is not None and is_backfill(run):
+        raise AirflowFailException(
+            "A backfill reads intervals, and `replay` reads nothing. Trigger a run by itself. Nothing was "
+            "planned."
+        )
     start, end = interval(run, context["dag"].timetable)
     clock = end or run.run_after
     if request.until is not None:
@@ -155,7 +168,8 @@ def _is_inferred(run: Any, timetable: Any) -> bool:
     return bool(inferred.end == run.data_interval_end)
 
 
-def _instant(written: str | None) -> datetime | None:
+def _instant(params: Mapping[str, Any], name: str) -> datetime | None:
+    written = params.get(name)
     if written is None:
         return None
     try:
@@ -164,7 +178,7 @@ def _instant(written: str | None) -> datetime | None:
         instant = datetime.min
     if instant.tzinfo is None:
         raise AirflowFailException(
-            f"`until` is {written!r}, which is no instant with a time zone. "
+            f"`{name}` is {written!r}, which is no instant with a time zone. "
             "Write for example 2026-01-31T00:00:00Z. Nothing was planned."
         )
     return instant

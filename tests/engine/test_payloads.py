@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
+from tests.formats.test_writing import message_class
 from tidegate.engine.keys import KeyColumns
 from tidegate.engine.outbox import Limits, OutboxFormat
 from tidegate.engine.payloads import MessageValues
 from tidegate.errors import RecordTooLarge, SchemaRefused
-from tidegate.formats.protobuf_write import protobuf_schema
+from tidegate.formats.avro_derived import avro_schema
+from tidegate.formats.envelope import envelope_columns
+from tidegate.formats.protobuf_derived import protobuf_schema
 from tidegate.formats.reasons import Reason
+from tidegate.schemas.proto_files import proto_schema
+from tidegate.schemas.protobuf import proto_to_json
 from tidegate.spec import Payload, SinkSchema
 
 KEYS = KeyColumns(pa.schema([("id", pa.int64())]))
@@ -43,19 +51,25 @@ def emissions(*rows: tuple[str, Any, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def values(format_: Any, with_key: bool = False, **types: pa.DataType) -> MessageValues:
+def values(
+    format_: Any, with_key: bool = False, enveloped: bool = False, **types: pa.DataType
+) -> MessageValues:
     names = ([("id", pa.int64())] if with_key else []) + list(types.items() or VALUE)
     columns = pa.schema(names) if format_ in ("avro", "protobuf") else None
-    text = protobuf_schema("out", "t", columns, {}) if format_ == "protobuf" else "{}"
+    if columns is not None and enveloped:
+        columns = envelope_columns(columns, {})
+    text = protobuf_schema("out", "t", columns, {}) if format_ == "protobuf" else ""
+    text = avro_schema("out", "t", columns) if format_ == "avro" else text
     schema = SinkSchema(258, text) if columns is not None else None
-    payload = Payload(format_, with_key, format_ if schema else "", schema)
+    payload = Payload(format_, with_key, format_ if schema else "", schema, enveloped)
     return MessageValues(payload, KEYS, False, "levels/2", "out", 7, columns)
 
 
 def written(message_values: MessageValues, *rows: tuple[str, Any, Any]) -> list[Any]:
     outbox = OutboxFormat(KEYS, (message_values,), Limits({}), 7)
     found, _ = outbox.rows(emissions(*rows))
-    return found.column(message_values.payload.column).to_pylist()
+    values: list[Any] = found.column(message_values.payload.column).to_pylist()
+    return values
 
 
 CHANGE = ("1", {"n": 2, "t": None}, {"n": 1, "t": ["a"]})
@@ -63,7 +77,9 @@ DELETION = ("2", None, {"n": 1, "t": None})
 
 
 def test_an_envelope_has_both_values_with_their_keys_and_where_they_come_from() -> None:
-    change, deletion = map(json.loads, written(values("debezium", with_key=True), CHANGE, DELETION))
+    change, deletion = map(
+        json.loads, written(values("debezium", with_key=True, enveloped=True), CHANGE, DELETION)
+    )
     source = {"connector": "tidegate", "name": "levels/2", "stage": "out", "batch": 7}
     source |= {"reason": "changed", "position": "in/0/0", "ts_ms": 5}
     assert change == {
@@ -74,8 +90,70 @@ def test_an_envelope_has_both_values_with_their_keys_and_where_they_come_from() 
         "ts_ms": 6,
     }
     assert (deletion["op"], deletion["before"]["id"], deletion["after"]) == ("d", 2, None)
-    (new,) = map(json.loads, written(values("debezium"), ("1", {"n": 1, "t": None}, None)))
+    (new,) = map(json.loads, written(values("debezium", enveloped=True), ("1", {"n": 1, "t": None}, None)))
     assert (new["op"], new["before"]) == ("c", None)
+
+
+def test_an_envelope_with_a_schema_says_the_same_as_one_of_json() -> None:
+    rows = (CHANGE, DELETION, ("3", {"n": 1, "t": ["a"]}, None))
+    told = map(json.loads, written(values("debezium", with_key=True, enveloped=True), *rows))
+    expected = [json.loads(json.dumps(envelope)) for envelope in told]
+    avro = values("avro", with_key=True, enveloped=True)
+    assert avro.payload.schema is not None
+    schema = fastavro.parse_schema(json.loads(avro.payload.schema.text))
+    assert [
+        fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None) for value in written(avro, *rows)
+    ] == expected
+    proto = values("protobuf", with_key=True, enveloped=True)
+    assert proto.payload.schema is not None
+    message = message_class(proto.payload.schema.text)
+    read = [message.FromString(value[6:]) for value in written(proto, *rows)]
+    assert [envelope.op for envelope in read] == ["u", "d", "c"]
+    assert [(e.before.id, e.after.n, e.HasField("after")) for e in read] == [
+        (1, 2, True),
+        (2, 0, False),
+        (0, 1, True),
+    ]
+    assert [(e.source.batch, e.source.reason, e.ts_ms) for e in read] == [(7, "changed", 6)] * 3
+
+
+def test_a_value_by_a_file_alone_has_no_id() -> None:
+    text = json.dumps(
+        {
+            "type": "record",
+            "name": "Out",
+            "fields": [
+                {"name": "t", "type": ["null", {"type": "array", "items": "string"}]},
+                {"name": "kind", "type": "string", "default": "k"},
+                {"name": "n", "type": "long"},
+            ],
+        }
+    )
+    made = values("avro")
+    payload = replace(made.payload, schema=SinkSchema(None, text))
+    of_file, nothing = written(replace(made, payload=payload), CHANGE, DELETION)
+    assert (of_file, nothing) == (b"\x00\x02k\x04", None)
+    compiled = proto_to_json(proto_schema(PROTO))
+    made = values("protobuf")
+    for id_, prefix in ((None, b""), (5, struct.pack(">bI", 0, 5) + b"\x02\x02")):
+        schema = SinkSchema(id_, PROTO, (), compiled, "Out")
+        of_proto = replace(made, payload=replace(made.payload, schema=schema))
+        assert written(of_proto, CHANGE) == [prefix + b"\x48\x04"]
+
+
+PROTO = (
+    'syntax = "proto3"; message First { int32 a = 1; } message Out { repeated string t = 8; sint64 n = 9; }'
+)
+
+
+@pytest.mark.parametrize(
+    ("format_", "expected"),
+    [("json", '{"id":7}'), ("avro", b"\0\0\0\1\2\x02\x0e"), ("protobuf", b"\0\0\0\1\2\0\x08\x07")],
+)
+def test_a_key_is_written_in_its_format_for_a_deletion_too(format_: Any, expected: Any) -> None:
+    key = values(format_, id=pa.int64())
+    of_key = replace(key, payload=replace(key.payload, is_key=True))
+    assert written(of_key, ("7", {"n": 2, "t": None}, None), ("7", None, None)) == [expected, expected]
 
 
 def test_a_value_with_a_schema_begins_with_its_id() -> None:
@@ -91,7 +169,7 @@ def test_a_value_with_a_schema_begins_with_its_id() -> None:
     ("format_", "types", "value", "says"),
     [
         ("avro", {"n": pa.int8(), "t": pa.list_(pa.string())}, {"n": 1000, "t": None}, "1000 not in range"),
-        ("protobuf", {}, {"n": 1, "t": [None]}, "`t` has a null in a list"),
+        ("protobuf", {}, {"n": 1, "t": [None]}, "is null, and the schema has no null there"),
     ],
 )
 def test_a_value_that_does_not_fit_the_schema_halts(
@@ -102,7 +180,7 @@ def test_a_value_that_does_not_fit_the_schema_halts(
 
 
 def test_what_is_too_large_is_told_by_the_payload_that_is_sent() -> None:
-    small, large = values("json"), values("debezium")
+    small, large = values("json"), values("debezium", enveloped=True)
     rows = emissions(("1", {"n": 1, "t": ["x" * 600_000]}, {"n": 1, "t": ["y" * 600_000]}))
     for treatment, payload, refused in (
         ("halt", small, None),

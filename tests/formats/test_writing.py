@@ -23,8 +23,10 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tidegate.formats.avro import AvroDecoder
-from tidegate.formats.avro_write import avro_bytes, avro_schema
-from tidegate.formats.protobuf_write import numbers_of, protobuf_bytes, protobuf_schema
+from tidegate.formats.avro_derived import avro_schema
+from tidegate.formats.avro_write import avro_writer
+from tidegate.formats.protobuf_derived import DERIVED, derived_schema, numbers_of, protobuf_schema
+from tidegate.formats.protobuf_write import protobuf_writer
 from tidegate.formats.schemas import Unwritable
 from tidegate.schemas.avro import parse_avro
 from tidegate.schemas.avro_columns import avro_columns
@@ -93,6 +95,14 @@ def struct_of(rows: list[dict[str, Any] | None]) -> pa.StructArray:
     )
 
 
+def avro_bytes(values: pa.StructArray, columns: pa.Schema = COLUMNS) -> pa.BinaryArray:
+    return avro_writer(parse_avro(avro_schema("level", "tidegate.levels", columns)), columns)(values)
+
+
+def protobuf_bytes(values: pa.StructArray, text: str, columns: pa.Schema = COLUMNS) -> pa.BinaryArray:
+    return protobuf_writer(derived_schema(columns, numbers_of(text)), DERIVED, columns)(values)
+
+
 @examples(50)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
 def test_avro_is_what_fastavro_reads_and_writes(rows: list[dict[str, Any] | None]) -> None:
@@ -122,7 +132,7 @@ def test_avro_has_nulls_in_lists_and_lists_in_lists(items: pa.DataType) -> None:
     columns = pa.schema([("list", pa.list_(items)), ("map", pa.map_(pa.string(), items))])
     schema = fastavro.parse_schema(json.loads(avro_schema("level", "tidegate", columns)))
     row = {"list": [None], "map": [("a", None)]}
-    written = avro_bytes(pa.array([row], pa.struct(list(columns))))[0].as_py()
+    written = avro_bytes(pa.array([row], pa.struct(list(columns))), columns)[0].as_py()
     assert fastavro.schemaless_reader(io.BytesIO(written), schema, None) == {
         "list": [None],
         "map": {"a": None},
@@ -190,7 +200,7 @@ def _as_text(name: str, value: Any) -> Any:
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
 def test_protobuf_is_what_its_own_library_reads_and_writes(rows: list[dict[str, Any] | None]) -> None:
     text = protobuf_schema("level", "tidegate.levels", COLUMNS, {})
-    written_all = protobuf_bytes(struct_of(rows), numbers_of(text)).to_pylist()
+    written_all = protobuf_bytes(struct_of(rows), text).to_pylist()
     for row, written in zip(rows, written_all, strict=True):
         if row is None:
             assert written is None
@@ -259,9 +269,10 @@ def test_what_protobuf_does_not_have_is_told(columns: list[Any], says: str) -> N
 
 
 def test_a_null_in_a_list_cannot_be_protobuf() -> None:
-    values = pa.array([{"a": [None]}], pa.struct([("a", pa.list_(pa.string()))]))
-    with pytest.raises(Unwritable, match="`a` has a null in a list"):
-        protobuf_bytes(values, {("a",): 1})
+    columns = pa.schema([("a", pa.list_(pa.string()))])
+    text = protobuf_schema("level", "t", columns, {})
+    with pytest.raises(Unwritable, match=r"`\$\.a\[\.\.\.\]` is null, and the schema has no null there"):
+        protobuf_bytes(pa.array([{"a": [None]}], pa.struct(list(columns))), text, columns)
 
 
 def test_a_name_that_avro_does_not_have_is_told() -> None:

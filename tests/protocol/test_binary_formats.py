@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.registry import RegistryServer, running_registry
-from tests.world import NOW_MS, World
+from tests.world import NOW_MS, World, key_of
 from tidegate import inspect
 from tidegate.app import App
 from tidegate.errors import RegistryUnavailable
@@ -119,3 +119,24 @@ def test_protobuf_by_a_file_and_by_a_registry(shop: Shop) -> None:
     shop.send(b"\0" + id_.to_bytes(4, "big") + b"\0" + value)
     shop.world.run()
     assert shop.world.published() == {'{"storeId":"s1","id":1}': [True, False, True]}
+
+
+@pytest.mark.long
+def test_keys_in_avro_are_columns_and_a_tombstone_finds_its_key_by_them(shop: Shop) -> None:
+    client = SchemaRegistryClient({"url": shop.registry.url})
+    fields = [{"name": "id", "type": "long"}, {"name": "storeId", "type": "string"}]
+    write = AvroSerializer(client, json.dumps({"type": "record", "name": "Key", "fields": fields}))
+    key = write({"storeId": "s1", "id": 1}, SerializationContext(shop.world.source, MessageField.KEY))
+    shop.write(
+        format="json",
+        columns="quantity int",
+        key_format="avro",
+        key_columns="storeId string, id bigint",
+        key_registry={"connection": "shop"},
+    )
+    records = [(key, b'{"quantity": 5}'), (b"s1", b'{"quantity": 5}'), (key, b'{"quantity": 0}'), (key, None)]
+    shop.world.send(*({"key": key, "value": value, "timestamp_ms": NOW_MS - 1000} for key, value in records))
+    shop.world.run()
+    assert shop.world.published() == {key_of("s1", 1): [True, False, None]}
+    (reason,) = shop.reasons()
+    assert reason.startswith("malformed_key: Expected a schema's id, and it is too short for one")

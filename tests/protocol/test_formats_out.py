@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import fastavro
 import pytest
 import yaml
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -58,6 +60,31 @@ class Formats:
             for name, topic in self.topics.items()
         ]
         path.write_text(json.dumps(data))
+
+    def write_sinks(self, schema: dict[str, Any], **formats: dict[str, Any]) -> None:
+        """Topics by the formats that they have otherwise; `schema` lies beside the pipeline."""
+        path = self.world.folder / "pipelines" / "availability.yaml"
+        (path.parent / "level.avsc").write_text(json.dumps(schema))
+        data = yaml.safe_load(path.read_text())
+        data["stages"] = [{"name": "availability", "select": SELECT, "emit": {"on": "change"}}]
+        data["sinks"] = [
+            {"kind": "kafka", "topic": self.topics[name], "with_key": True, **sink}
+            for name, sink in formats.items()
+        ]
+        path.write_text(json.dumps(data))
+
+    def records(self, name: str) -> list[tuple[bytes, bytes | None]]:
+        """Keys and values of a topic, those of a partition in order."""
+        topic, found = self.topics[name], list[tuple[bytes, bytes | None]]()
+        consumer = KafkaConsumer(bootstrap_servers=self.world.servers, isolation_level="read_committed")
+        for partition in (0, 1):
+            at = TopicPartition(topic, partition)
+            consumer.assign([at])
+            consumer.seek(at, 0)
+            ends = consumer.end_offsets([at])
+            found += [(record.key, record.value) for record in read_until(consumer, at, ends[at])]
+        consumer.close()
+        return found
 
     def sent(self, name: str) -> dict[str, list[Sent]]:
         """Key -> messages in order, as a read_committed consumer sees them."""
@@ -154,6 +181,68 @@ def _assert_enveloped(formats: Formats) -> None:
     assert [source["reason"] for source in sources] == REASONS
     assert [source["batch"] for source in sources] == BATCHES
     assert {source["name"] for source in sources} == {"availability/1"}
+
+
+LEVEL = {
+    "type": "record",
+    "name": "Level",
+    "namespace": "shop",
+    "fields": [
+        {"name": "quantity", "type": ["null", "long"]},
+        {"name": "unit", "type": "string", "default": "pieces"},
+        {"name": "storeId", "type": "string"},
+        {"name": "isAvailable", "type": "boolean"},
+        {"name": "id", "type": "long"},
+    ],
+}
+
+
+def test_keys_envelopes_and_files_of_schemas_go_out_and_a_later_batch_asks_nobody(formats: Formats) -> None:
+    registered = {"format": "avro", "schema": "level.avsc", "registry": {}, "key_format": "protobuf"}
+    formats.write_sinks(
+        LEVEL,
+        avro={"format": "avro", "envelope": True, "key_format": "avro"},
+        protobuf=registered,
+        json={"format": "avro", "schema": "level.avsc"},
+    )
+    world = formats.world
+    world.stock(10, 5)
+    world.run()
+    asked = len(formats.server.asked)
+    world.send({"key": A.encode(), "value": None})
+    world.run()
+    assert len(formats.server.asked) == asked
+    client = SchemaRegistryClient({"url": formats.server.url})
+    levels = [value(True, 10), value(True, 5), None]
+
+    read, topic = AvroDeserializer(client), formats.topics["avro"]
+    keys, values = zip(*formats.records("avro"), strict=True)
+    assert [read(key, SerializationContext(topic, MessageField.KEY)) for key in keys] == [KEY] * 4
+    context = SerializationContext(topic, MessageField.VALUE)
+    *envelopes, tombstone = [read(envelope, context) for envelope in values]
+    assert tombstone is None
+    assert [envelope["op"] for envelope in envelopes] == ["c", "u", "d"]
+    assert [envelope["after"] for envelope in envelopes] == levels
+    assert [envelope["before"] for envelope in envelopes] == [None, *levels[:-1]]
+    assert [envelope["source"]["batch"] for envelope in envelopes] == [1, 1, 2]
+
+    of_file = [level and {**level, "unit": "pieces"} for level in levels]
+    topic = formats.topics["protobuf"]
+    context = SerializationContext(topic, MessageField.VALUE)
+    assert [read(written, context) for _, written in formats.records("protobuf")] == of_file
+    assert json.loads(client.get_latest_version(f"{topic}-value").schema.schema_str) == LEVEL
+    message = message_class(client.get_latest_version(f"{topic}-key").schema.schema_str)
+    of_key = ProtobufDeserializer(message, {"use.deprecated.format": False})
+    context = SerializationContext(topic, MessageField.KEY)
+    found = [of_key(key, context) for key, _ in formats.records("protobuf")]
+    assert [(key.storeId, key.id) for key in found] == [("s1", 1)] * 3
+
+    schema = fastavro.parse_schema(LEVEL)
+    bare = [
+        written and fastavro.schemaless_reader(io.BytesIO(written), schema, None)
+        for _, written in formats.records("json")
+    ]
+    assert bare == of_file
 
 
 def test_a_schema_is_checked_and_fixed_when_a_batch_is_planned(formats: Formats) -> None:

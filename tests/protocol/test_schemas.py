@@ -39,10 +39,10 @@ class Registered:
         self.config = RegistryConfig.parse(server.url)
         self.app: Any = SimpleNamespace(settings=SimpleNamespace(registry=lambda name: self.config))
 
-    def register(self, text: str, kind: Any = "AVRO", **imports: str) -> int:
+    def register(self, text: str, kind: Any = "AVRO", subject: str = "stock-value", **imports: str) -> int:
         renamed = {name.replace("_", "."): imported for name, imported in imports.items()}
         with SchemaRegistry(self.config) as client:
-            return client.register("stock-value", RecordSchema(kind, text, renamed))
+            return client.register(subject, RecordSchema(kind, text, renamed))
 
     def planned(self, before: Plan | None = None, reads: bool = True, format_: str = "avro") -> Pipeline:
         self.server.asked.clear()
@@ -83,6 +83,23 @@ def test_all_versions_are_in_the_plan_and_the_next_one_asks_for_the_newest_only(
     writers = two.source.schemas.writers
     assert writers is not None
     assert [len(writer.schema.avro().fields) for writer in writers] == [1, 2]
+
+
+def test_the_schemas_of_keys_are_in_the_plan_as_those_of_values_are(registered: Registered) -> None:
+    of_keys = {"type": "record", "name": "Key", "fields": [{"name": "store", "type": "string"}]}
+    registered.register(json.dumps(SCHEMA))
+    with pytest.raises(SchemaUnknown, match="none of the subjects stock-key"):
+        registered.planned(format_=f"avro, {KEYS}")
+    known = registered.register(json.dumps(of_keys), subject="stock-key")
+    planned = registered.planned(format_=f"avro, {KEYS}")
+    (writer,) = planned.source.key_schemas.writers or ()
+    assert (writer.id, writer.schema.avro().name, ids(planned)) == (known, "Key", [1])
+    before = plan_of(planned)
+    assert registered.planned(before, reads=False, format_=f"avro, {KEYS}").source == planned.source
+    assert registered.server.asked == []
+
+
+KEYS = "key_format: avro, key_columns: 'store string', key: [store]"
 
 
 def test_a_batch_that_reads_nothing_does_not_ask(registered: Registered) -> None:

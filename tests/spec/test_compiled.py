@@ -104,7 +104,7 @@ def with_everything() -> dict[str, Pipeline]:
         source={"deduplicate": "root"},
     )
     registered = made({"emit": {"on": "change"}}, sinks=[{"kind": "kafka", "topic": "t", "format": "avro"}])
-    sinks = tuple(sink.with_schema(SinkSchema(7, "{}")) for sink in registered.sinks)
+    sinks = tuple(sink.with_schemas(SinkSchema(7, "{}"), None) for sink in registered.sinks)
     return {
         "everything": parse_case_pipeline(everything(), "p.yaml"),
         "registered": registered.model_copy(update={"sinks": sinks}),

@@ -36,7 +36,7 @@ def _fields(model: type[BaseModel], around: str) -> set[str]:
         found.add(path)
         if path in MAPPINGS:
             found.add(f"{path}.*")
-        if path in ("source.columns", "source.sequence.source"):
+        if path in ("source.columns", "source.key_columns", "source.sequence.source"):
             continue  # written as one text
         inner = [f"{path}.*"] if path in (*LISTS, *ONE_OR_SEVERAL) else []
         inner += [path] if path not in LISTS else []

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, HOUR, made, refused
-from tidegate.spec import Connection, KafkaSink, Pipeline, emitted_schema, kernel_stage
+from tidegate.spec import Connection, KafkaSink, Pipeline, kernel_stage, message_columns
+from tidegate.spec.emitted import emitted_schema
 
 BOUNDED = {"emit": {"on": "time_limit", "after": "3s", "buffer": {"max_records": 5}}}
 
@@ -59,6 +60,9 @@ def test_each_format_has_a_column_of_the_outbox_and_each_schema_one_of_its_own()
         ({}, {"headers": "yes"}, "headers", "true or false"),
         ({}, {"registry": {}}, "registry", "messages in `json` have no schema"),
         ({}, {"format": "debezium", "registry": {}}, "registry", "messages in `debezium` have no schema"),
+        ({}, {"envelope": True}, "envelope", "`envelope` does not go with `format: json`"),
+        (BOUNDED, {"format": "avro", "envelope": True}, "envelope", "a bounded buffer keeps"),
+        ({}, {"key_format": "xml"}, "key_format", "'xml' is not known"),
         (
             {},
             {"format": "avro", "registry": {"connection": "http://me:secret@host"}},
@@ -89,6 +93,51 @@ def test_a_mistake_in_the_format_of_a_sink_is_told(
     assert (found, part in message) == (f"sinks.0.{field}", True), (found, message)
     assert fix
     assert "secret" not in message + fix
+
+
+def test_keys_have_a_column_of_the_outbox_and_a_schema_with_a_subject_of_its_own() -> None:
+    text, json, avro = (
+        declared(made(sinks=[sink(key_format=format_)])) for format_ in ("text", "json", "avro")
+    )
+    assert (text.key, text.registry, json.registry) == (None, None, None)
+    assert json.key is not None
+    assert json.key.column == "message_key_json"
+    assert (avro.key_subject, avro.connections[1:]) == ("out-key", (Connection("registry"),))
+    assert avro.key is not None
+    assert avro.key.column.startswith("message_key_avro_")
+    named = declared(made(sinks=[sink(key_format="protobuf", registry={"key_subject": "ids"})]))
+    assert named.key_subject == "ids"
+
+
+def test_a_key_without_columns_is_text() -> None:
+    ((field, message, fix),) = refused(sinks=[sink(key_format="avro")], source={"key": None})
+    assert (field, fix) == (
+        "sinks.0.key_format",
+        "Name the key's columns in `source.key`, or leave `key_format` out.",
+    )
+    assert message == "the key has no columns: it is the record's own, as text"
+
+
+HOURLY = {"reduce": {"n": "count(*)"}, **HOUR}
+SOURCE_OF_ENVELOPES = {
+    **dict.fromkeys(("connector", "name", "stage"), pa.string()),
+    "batch": pa.int64(),
+    **dict.fromkeys(("reason", "position"), pa.string()),
+    **dict.fromkeys(("ts_ms", "window_start", "window_end"), pa.int64()),
+}
+
+
+def test_the_columns_of_keys_and_envelopes_have_types() -> None:
+    pipeline = made(HOURLY, sinks=[sink(format="avro", envelope=True, with_key=True, key_format="avro")])
+    (found,) = pipeline.sinks
+    assert isinstance(found, KafkaSink)
+    assert found.key is not None
+    assert message_columns(pipeline, found, found.key) == pa.schema([("id", pa.int64())])
+    envelope = message_columns(pipeline, found, found.payload)
+    assert envelope.names == ["op", "before", "after", "source", "ts_ms"]
+    whole = pa.struct([(name, pa.int64()) for name in ("id", "window_start", "window_end", "n")])
+    assert envelope.field("before").type == envelope.field("after").type == whole
+    assert envelope.field("source").type == pa.struct(list(SOURCE_OF_ENVELOPES.items()))
 
 
 @pytest.mark.parametrize(
@@ -125,8 +174,10 @@ def test_the_columns_of_messages_are_those_that_are_emitted(
 
 
 def test_only_a_stage_with_an_envelope_tells_what_was_before() -> None:
-    for format_, tells in (("debezium", True), ("json", False), ("avro", False)):
-        pipeline = made(sinks=[sink(format=format_)])
+    formats: list[tuple[dict[str, Any], bool]] = [({"format": "debezium"}, True), ({"format": "json"}, False)]
+    formats += [({"format": "avro"}, False), ({"format": "avro", "envelope": True}, True)]
+    for format_, tells in formats:
+        pipeline = made(sinks=[sink(**format_)])
         assert kernel_stage(pipeline, pipeline.stages[0]).tells_before is tells
     events = made(
         {"reduce": "collect", "emit": {"on": "threshold", "count": 2}}, sinks=[sink(format="debezium")]

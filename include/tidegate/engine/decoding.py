@@ -21,6 +21,9 @@ def record_layout(source: Source) -> RecordLayout:
         source.aliases,
         CsvDialect(**source.csv.model_dump()) if source.csv else CsvDialect(),
         _sequence_parts(source),
+        source.key_format,
+        arrow_schema(source.key_columns),
+        source.key_schemas,
     )
 
 

@@ -109,7 +109,7 @@ class OutboxFormat:
 
 def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) -> OutboxFormat:
     """How a stage's emissions are written for the sinks that the pipeline declares."""
-    from tidegate.spec import emitted_schema  # late: workers, which have no grammar, import this module
+    from tidegate.spec import message_columns  # late: workers, which have no grammar, import this module
 
     columns = KeyColumns(
         to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()]))
@@ -121,12 +121,12 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
     for sink in pipeline.sinks_of(stage):
         rule = sink.messages
         if rule is not None:
-            payload = rule.payload
-            schema = emitted_schema(pipeline, sink) if payload.schema is not None else None
-            payloads[payload.column] = MessageValues(
-                payload, columns, windowed, stream, stage.name, plan.seq, schema
-            )
-            too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {payload.column}
+            for payload in filter(None, (rule.payload, rule.key)):
+                schema = message_columns(pipeline, sink, payload) if payload.schema is not None else None
+                payloads[payload.column] = MessageValues(
+                    payload, columns, windowed, stream, stage.name, plan.seq, schema
+                )
+            too_large[rule.too_large] = too_large.get(rule.too_large, frozenset()) | {rule.payload.column}
             targets.add(rule.target)
     topics = sorted(targets & plan.timestamps.keys())
     limits = Limits(too_large, tuple(plan.timestamps[topic] for topic in topics))

@@ -1,4 +1,4 @@
-"""The values of messages, written beside the outbox's columns: sinks only send them."""
+"""The values of messages, and their keys, written beside the outbox's columns: sinks only send them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import pyarrow.compute as pc
 from tidegate.core.json_columns import json_texts
 from tidegate.engine.keys import KeyColumns
 from tidegate.errors import SchemaRefused
-from tidegate.formats.avro_write import avro_bytes
-from tidegate.formats.binary_write import joined
-from tidegate.formats.envelope import envelope_texts
-from tidegate.formats.payload import Payload
-from tidegate.formats.protobuf_write import numbers_of, protobuf_bytes
+from tidegate.formats.avro_write import avro_writer
+from tidegate.formats.binary_write import Write, joined
+from tidegate.formats.envelope import SOURCE_TEXTS, envelope_texts, enveloped
+from tidegate.formats.payload import Payload, SinkSchema
+from tidegate.formats.protobuf_derived import DERIVED, derived_schema, numbers_of
+from tidegate.formats.protobuf_write import message_indexes, protobuf_writer
 from tidegate.formats.schemas import WIRE_PREFIX, Unwritable
 from tidegate.lake.outbox import REASON, TIMESTAMP, VALUE, parts_of, window_columns
-
-_FIRST_MESSAGE = b"\x00"
-"""After the prefix, Protobuf's wire format says which message of the file it is: the first."""
+from tidegate.schemas.avro import parse_avro
+from tidegate.schemas.protobuf import proto_from_json
 
 
 @dataclass(frozen=True)
 class MessageValues:
-    """The values of one sink's messages. `columns`: as its schema has them; None: it has no schema.
+    """The values of one sink's messages, or their keys. `columns`: as its schema has them; None: it has no
+    schema.
 
     `stream` and `stage` are whose emissions they are, `seq` of which batch.
     """
@@ -49,13 +50,14 @@ class MessageValues:
 
         Raises SchemaRefused where a value has no form in the format.
         """
+        if self.payload.is_key:
+            return json_texts(keys) if self.columns is None else self._by_schema(keys)
         value = self._whole(emissions, emissions.column(VALUE), keys)
-        if self.payload.format == "json":
-            return json_texts(value)
-        if self.payload.format == "debezium":
-            before = self._whole(emissions, emissions.column("emitted"), keys)
-            return envelope_texts(before, value, self._source(emissions, chains), emissions.column("at"))
-        return self._by_schema(value)
+        if not self.payload.enveloped:
+            return json_texts(value) if self.columns is None else self._by_schema(value)
+        before = self._whole(emissions, emissions.column("emitted"), keys)
+        parts = (before, value, self._source(emissions, chains), emissions.column("at"))
+        return envelope_texts(*parts) if self.columns is None else self._by_schema(enveloped(*parts))
 
     def _whole(
         self, emissions: pa.RecordBatch, value: pa.StructArray, keys: pa.StructArray
@@ -73,9 +75,9 @@ class MessageValues:
 
     def _source(self, emissions: pa.RecordBatch, chains: pa.StringArray) -> dict[str, pa.Array]:
         number = emissions.num_rows
-        fixed = {"connector": "tidegate", "name": self.stream, "stage": self.stage}
+        fixed = zip(SOURCE_TEXTS, ("tidegate", self.stream, self.stage), strict=True)
         return {
-            **{name: pa.repeat(text, number) for name, text in fixed.items()},
+            **{name: pa.repeat(text, number) for name, text in fixed},
             "batch": pa.repeat(pa.scalar(self.seq, pa.int64()), number),
             "reason": emissions.column(REASON),
             "position": chains,
@@ -83,15 +85,13 @@ class MessageValues:
             **{name: emissions.column(name) for name in window_columns(self.windowed)},
         }
 
-    def _by_schema(self, value: pa.StructArray) -> pa.BinaryArray:
+    def _by_schema(self, values: pa.StructArray) -> pa.BinaryArray:
         schema = self.payload.schema
         assert schema is not None, "a plan fixes it"
-        prefix = WIRE_PREFIX.pack(0, schema.id)
+        assert self.columns is not None, "they are its columns"
         try:
-            values = value.cast(pa.struct(list(self.columns or ())))
-            if self.payload.format == "avro":
-                return joined(prefix, avro_bytes(values))
-            return joined(prefix + _FIRST_MESSAGE, protobuf_bytes(values, _numbers(schema.text)))
+            prefix, write = _writer(self.payload.format, schema, self.columns)
+            return joined(prefix, write(values.cast(pa.struct(list(self.columns)))), b"")
         except (Unwritable, pa.ArrowException) as error:
             raise SchemaRefused(
                 f"An emission of the stage {self.stage} cannot be written as {self.payload.format}: {error}",
@@ -99,4 +99,15 @@ class MessageValues:
             ) from None
 
 
-_numbers = lru_cache(maxsize=16)(numbers_of)
+@lru_cache(maxsize=32)
+def _writer(format_: str, schema: SinkSchema, columns: pa.Schema) -> tuple[bytes, Write]:
+    """What stands before each value, and what writes the rest."""
+    prefix = b"" if schema.id is None else WIRE_PREFIX.pack(0, schema.id)
+    if format_ == "avro":
+        return prefix, avro_writer(parse_avro(schema.text), columns)
+    if schema.compiled:
+        compiled, message = proto_from_json(schema.compiled), schema.message
+    else:
+        compiled, message = derived_schema(columns, numbers_of(schema.text)), DERIVED
+    indexes = message_indexes(compiled, message) if prefix else b""
+    return prefix + indexes, protobuf_writer(compiled, message, columns)

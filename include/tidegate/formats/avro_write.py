@@ -1,128 +1,199 @@
-"""Emissions as Avro: the schema that follows from their columns, and the bytes of whole columns.
-
-Every column, item and field may be null, and has null as its default: what is added later is read by who
-knows it, and passed over by who does not.
-"""
+"""Emissions as Avro: the bytes of whole columns, by any schema that has a place for them."""
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from tidegate.core.widening import widens
+from tidegate.formats.avro_json import encoded_value
 from tidegate.formats.binary_write import (
+    Write,
     entry_lists,
     fractions,
     integers,
     joined,
     lengths_of,
     list_sizes,
+    of_present,
     per_list,
+    required,
     texts,
     varints,
     zigzag,
 )
 from tidegate.formats.schemas import Unwritable
+from tidegate.schemas.avro import NO_DEFAULT, AvroType
+from tidegate.schemas.avro_columns import arrow_type
+from tidegate.schemas.faults import SchemaFault
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_NULL, _VALUE = b"\x00", b"\x02"
-"""The branches of a union of null and a type, by their numbers."""
 _END = b"\x00"
-_SCALARS = {
-    pa.bool_(): "boolean",
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32()), "int"),
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "bytes",
-}
+_MILLIS = ("timestamp-millis", "local-timestamp-millis")
 
 
-def avro_schema(name: str, namespace: str, columns: pa.Schema) -> str:
-    """The schema of records with these columns, as JSON text. Raises Unwritable for a name that Avro does not
-    have.
+def avro_writer(schema: AvroType, columns: pa.Schema) -> Write:
+    """What writes structs of these columns as records of the schema; null for null, as for a deletion.
+
+    Each column goes to the field of its name, and a field without a column gets its default, always. Raises
+    SchemaFault where a column has no field, or one that does not hold all of its values, and where a field
+    has neither a column nor a default. What it gives raises Unwritable for a value that has no form.
     """
-    record = _record(name, columns)
-    return json.dumps({"type": "record", "name": name, "namespace": namespace, "fields": record["fields"]})
+    if schema.kind != "record":
+        raise SchemaFault(f"the schema is `{schema.text}`, and only a record has fields for columns")
+    return partial(of_present, write=_record(schema, columns, "$"), absent=None)
 
 
-def avro_bytes(values: pa.StructArray) -> pa.BinaryArray:
-    """The bytes of each value by the schema of its columns; null for null."""
-    records = _fields(values)
-    return pc.if_else(values.is_valid(), records, pa.scalar(None, pa.binary()))
+def _value(type_: AvroType, column: pa.DataType, path: str) -> Write:
+    if type_.kind == "union":
+        return _union(type_, column, path)
+    return required(_plain(type_, column, path), path)
 
 
-def _record(name: str, columns: Any) -> dict[str, Any]:
-    fields = []
-    for column in columns:
-        if not _NAME.fullmatch(column.name):
-            raise Unwritable(
-                f"`{column.name}` is no name that Avro has: letters, digits and _, no digit first"
-            )
-        type_ = ["null", _type(column.type, f"{name}_{column.name}")]
-        fields.append({"name": column.name, "type": type_, "default": None})
-    return {"type": "record", "name": name, "fields": fields}
+def _union(type_: AvroType, column: pa.DataType, path: str) -> Write:
+    """By the first branch that has a place for the column; nulls have their own, if there is one."""
+    branches = {number: branch for number, branch in enumerate(type_.types) if branch.kind != "null"}
+    null = next((_branch(number) for number in range(len(type_.types)) if number not in branches), None)
+    for number, branch in branches.items():
+        try:
+            write = partial(_tagged, _branch(number), _plain(branch, column, path))
+        except SchemaFault:
+            if len(branches) == 1:
+                raise
+            continue
+        return required(write, path) if null is None else partial(of_present, write=write, absent=null)
+    raise _misfit(type_, column, path)
 
 
-def _type(type_: pa.DataType, name: str) -> Any:
-    """`name`: of a record, if it is one; each has one of its own."""
-    if pt.is_struct(type_):
-        return _record(name, type_)
-    if pt.is_map(type_):
-        return {"type": "map", "values": ["null", _type(type_.item_type, f"{name}_item")]}
-    if pt.is_list(type_):
-        return {"type": "array", "items": ["null", _type(type_.value_type, f"{name}_item")]}
-    if pt.is_decimal(type_):
-        return {
-            "type": "bytes",
-            "logicalType": "decimal",
-            "precision": type_.precision,
-            "scale": type_.scale,
-        }
-    if pt.is_date(type_):
-        return {"type": "int", "logicalType": "date"}
-    if pt.is_timestamp(type_):
-        kind = "timestamp-micros" if type_.tz else "local-timestamp-micros"
-        return {"type": "long", "logicalType": kind}
-    return _SCALARS[type_]
+def _plain(type_: AvroType, column: pa.DataType, path: str) -> Write:
+    if type_.kind == "record" and pt.is_struct(column):
+        return _record(type_, column, path)
+    if type_.kind == "array" and pt.is_list(column):
+        return partial(_lists, _value(type_.items, column.value_type, f"{path}[...]"))
+    if type_.kind == "map" and pt.is_map(column) and column.key_type == pa.string():
+        return partial(_maps, _value(type_.items, column.item_type, f"{path}[...]"))
+    is_scalar = type_.kind not in ("record", "array", "map", "union", "null")
+    if not is_scalar or not widens(column, arrow_type(type_)):
+        raise _misfit(type_, column, path)
+    return _scalar(type_, arrow_type(type_), path)
 
 
-def _nullable(values: pa.Array) -> pa.BinaryArray:
-    return pc.if_else(values.is_valid(), joined(_VALUE, _plain(values)), pa.scalar(_NULL, pa.binary()))
+def _misfit(type_: AvroType, column: pa.DataType, path: str) -> SchemaFault:
+    return SchemaFault(f"`{path}` is a column of type `{column}`, which a field `{type_.text}` does not hold")
 
 
-def _plain(values: pa.Array) -> pa.BinaryArray:
-    type_ = values.type
-    if pt.is_boolean(type_):
-        return pc.if_else(values, pa.scalar(b"\x01", pa.binary()), pa.scalar(b"\x00", pa.binary()))
-    if pt.is_struct(type_):
-        return _fields(values)
-    if pt.is_map(type_):
-        lists = entry_lists(values)
-        keys, items = lists.flatten().flatten()
-        return _blocks(lists, joined(_with_length(texts(keys)), _nullable(items)))
-    if pt.is_list(type_):
-        return _blocks(values, _nullable(values.flatten()))
-    if pt.is_floating(type_):
-        return fractions(values)
-    if pt.is_decimal(type_):
-        return _with_length(pa.array([_unscaled(value, type_) for value in values.to_pylist()], pa.binary()))
-    if pt.is_string(type_) or pt.is_binary(type_):
-        return _with_length(texts(values))
+def _record(type_: AvroType, columns: Iterable[pa.Field], path: str) -> Write:
+    known = {column.name: (place, column.type) for place, column in enumerate(columns)}
+    strange = next((name for name in known if name not in {field.name for field in type_.fields}), None)
+    if strange is not None:
+        raise SchemaFault(f"the column `{path}.{strange}` has no field in the record `{type_.name}`")
+    parts: list[tuple[int, Write] | bytes] = []
+    for field in type_.fields:
+        inner = f"{path}.{field.name}"
+        if field.name in known:
+            place, column = known[field.name]
+            parts.append((place, _value(field.type, column, inner)))
+        elif field.default is NO_DEFAULT:
+            raise SchemaFault(f"the field `{inner}` has neither a column nor a default")
+        else:
+            parts.append(encoded_value(field.type, field.default, inner))
+
+    def write(values: pa.StructArray) -> pa.BinaryArray:
+        fields = values.flatten()
+        pieces = (part if isinstance(part, bytes) else part[1](fields[part[0]]) for part in parts)
+        return joined(*pieces, b"")
+
+    return write
+
+
+def _scalar(type_: AvroType, target: pa.DataType, path: str) -> Write:
+    if type_.kind == "boolean":
+        return _booleans
+    if type_.kind == "enum":
+        return partial(_symbols, type_, path)
+    if pt.is_decimal(target):
+        return partial(_decimals, type_, target, path)
+    if pt.is_floating(target):
+        return lambda values: fractions(values.cast(target))
+    if type_.kind == "fixed":
+        return partial(_fixed, type_.size, path)
+    if pt.is_string(target) or pt.is_binary(target):
+        return lambda values: _with_length(texts(values))
+    return partial(_instants, path) if type_.logical in _MILLIS else _longs
+
+
+def _longs(values: pa.Array) -> pa.BinaryArray:
     return varints(zigzag(integers(values)))
 
 
-def _fields(values: pa.StructArray) -> pa.BinaryArray:
-    return joined(*map(_nullable, values.flatten()), b"")
+def _booleans(values: pa.BooleanArray) -> pa.BinaryArray:
+    return pc.if_else(values, pa.scalar(b"\x01", pa.binary()), pa.scalar(b"\x00", pa.binary()))
+
+
+def _instants(path: str, values: pa.TimestampArray) -> pa.BinaryArray:
+    millis, rest = np.divmod(integers(values), 1_000)
+    if rest.any():
+        raise Unwritable(f"`{path}` has an instant between two milliseconds")
+    return varints(zigzag(millis))
+
+
+def _symbols(type_: AvroType, path: str, values: pa.StringArray) -> pa.BinaryArray:
+    numbers = pc.index_in(values, value_set=pa.array(type_.symbols, pa.string()))
+    if numbers.null_count:
+        unknown = values.filter(numbers.is_null())[0].as_py()
+        raise Unwritable(f"`{path}` is {unknown[:60]!r}, which the enum `{type_.name}` does not have")
+    return _longs(numbers)
+
+
+def _fixed(size: int, path: str, values: pa.BinaryArray) -> pa.BinaryArray:
+    if (lengths_of(values) != size).any():
+        raise Unwritable(f"`{path}` has not the {size} bytes that the schema says")
+    return values
+
+
+def _decimals(type_: AvroType, target: pa.DataType, path: str, values: pa.Array) -> pa.BinaryArray:
+    """Without their points, as two's complement: of `fixed` in its size, else in as few bytes as will do."""
+    numbers = [int(value.scaleb(target.scale)) for value in values.cast(target).to_pylist()]
+    if type_.kind == "bytes":
+        return _with_length(
+            pa.array([number.to_bytes(_size(number), "big", signed=True) for number in numbers], pa.binary())
+        )
+    try:
+        return pa.array([number.to_bytes(type_.size, "big", signed=True) for number in numbers], pa.binary())
+    except OverflowError:
+        raise Unwritable(f"`{path}` has a number that needs more than {type_.size} bytes") from None
+
+
+def _size(number: int) -> int:
+    return (8 + (number + (number < 0)).bit_length()) // 8
+
+
+def _tagged(branch: bytes, write: Write, values: pa.Array) -> pa.BinaryArray:
+    return joined(branch, write(values))
+
+
+def _branch(number: int) -> bytes:
+    """Of a union, by its number."""
+    written: bytes = varints(zigzag(np.array([number])))[0].as_py()
+    return written
 
 
 def _with_length(pieces: pa.BinaryArray) -> pa.BinaryArray:
     return joined(varints(zigzag(lengths_of(pieces))), pieces)
+
+
+def _maps(write: Write, values: pa.MapArray) -> pa.BinaryArray:
+    lists = entry_lists(values)
+    keys, items = lists.flatten().flatten()
+    return _blocks(lists, joined(_with_length(texts(keys)), write(items)))
+
+
+def _lists(write: Write, values: pa.ListArray) -> pa.BinaryArray:
+    return _blocks(values, write(values.flatten()))
 
 
 def _blocks(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
@@ -130,11 +201,3 @@ def _blocks(lists: pa.ListArray, items: pa.BinaryArray) -> pa.BinaryArray:
     sizes = list_sizes(lists)
     block = joined(varints(zigzag(sizes)), per_list(lists, items), _END)
     return pc.if_else(pa.array(sizes > 0), block, pa.scalar(_END, pa.binary()))
-
-
-def _unscaled(value: Any, type_: pa.DataType) -> bytes | None:
-    """A decimal without its point, as two's complement in as few bytes as will do."""
-    if value is None:
-        return None
-    number = int(value.scaleb(type_.scale))
-    return number.to_bytes((8 + (number + (number < 0)).bit_length()) // 8, "big", signed=True)

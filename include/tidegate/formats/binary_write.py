@@ -1,16 +1,22 @@
 """Bytes of whole columns, for formats that write a record as a run of bytes: each gives one text per value.
 
-A null gives null, or something harmless where a caller puts another in its place.
+Whoever writes a type sees no nulls: `of_present` takes them out before, and puts back what stands for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tidegate.formats.schemas import Unwritable
+
+Write = Callable[[pa.Array], pa.BinaryArray]
+"""What writes the values of one type: an array without nulls -> the bytes of each."""
 
 _SEVENS = np.arange(0, 70, 7, dtype=np.uint64)
 _LEAST = np.uint64(1) << _SEVENS[1:]
@@ -21,6 +27,28 @@ _PLACES = np.arange(10)
 def joined(*pieces: pa.BinaryArray | bytes) -> pa.BinaryArray:
     """The pieces of each record, one after the other; null where one is."""
     return pc.binary_join_element_wise(*pieces, b"")
+
+
+def of_present(values: pa.Array, write: Write, absent: bytes | None) -> pa.BinaryArray:
+    """What `write` makes of the values that are not null, the only ones that it sees; `absent` for others."""
+    if not values.null_count:
+        return write(values)
+    is_valid = values.is_valid()
+    is_null = ~is_valid.to_numpy(zero_copy_only=False)
+    places = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
+    written = write(values.filter(is_valid)).take(places)
+    return written if absent is None else pc.fill_null(written, absent)
+
+
+def required(write: Write, path: str) -> Write:
+    """As `write`, for a place that takes no nulls; `path` is what the error calls it. Raises Unwritable."""
+
+    def write_all(values: pa.Array) -> pa.BinaryArray:
+        if values.null_count:
+            raise Unwritable(f"`{path}` is null, and the schema has no null there")
+        return write(values)
+
+    return write_all
 
 
 def varints(numbers: npt.NDArray[np.uint64]) -> pa.BinaryArray:
@@ -48,9 +76,13 @@ def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
 
 def fractions(values: pa.FloatingPointArray) -> pa.BinaryArray:
-    """Four or eight bytes, the lowest first; of 0 for null."""
+    """Four or eight bytes, the lowest first."""
     little = "<f4" if pa.types.is_float32(values.type) else "<f8"
-    numbers = np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False), little)
+    return fixed(np.asarray(values.to_numpy(zero_copy_only=False), little))
+
+
+def fixed(numbers: npt.NDArray[Any]) -> pa.BinaryArray:
+    """The bytes that numbers have in memory."""
     return _of_bytes(numbers.view(np.uint8), np.full(len(numbers), numbers.itemsize))
 
 

@@ -1,4 +1,4 @@
-"""Emissions in an envelope such as Debezium's: what was, what is, and where it comes from, as JSON text."""
+"""Emissions in an envelope such as Debezium's: what was, what is, and where it comes from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,32 @@ import pyarrow.compute as pc
 
 from tidegate.core.json_columns import json_texts, object_texts
 
-DELETION = '{"op":"d",'
-"""How the text of a deletion begins, and no other."""
+SOURCE_TEXTS = ("connector", "name", "stage")
+"""What is the same for all emissions of a stage."""
+
+
+def envelope_columns(value: pa.Schema, windowed: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns of the envelopes of values with these columns; `windowed`: those of their windows."""
+    whole = pa.struct(list(value))
+    source = {
+        **dict.fromkeys(SOURCE_TEXTS, pa.string()),
+        "batch": pa.int64(),
+        "reason": pa.string(),
+        "position": pa.string(),
+        "ts_ms": pa.int64(),
+        **windowed,
+    }
+    parts = {"op": pa.string(), "before": whole, "after": whole, "source": pa.struct(list(source.items()))}
+    return pa.schema(list((parts | {"ts_ms": pa.int64()}).items()))
+
+
+def enveloped(
+    before: pa.StructArray, after: pa.StructArray, source: Mapping[str, pa.Array], at: pa.Int64Array
+) -> pa.StructArray:
+    """The same as `envelope_texts`, as structs with the columns of `envelope_columns`."""
+    origin = pa.StructArray.from_arrays(list(source.values()), list(source))
+    parts = {"op": _operations(before, after), "before": before, "after": after, "source": origin}
+    return pa.StructArray.from_arrays([*parts.values(), at], [*parts, "ts_ms"])
 
 
 def envelope_texts(
@@ -21,15 +45,19 @@ def envelope_texts(
     `op` is `c` where nothing was before, `d` where nothing is after, else `u`. `at`: epoch ms, when it
     happened.
     """
-    is_new = pc.if_else(before.is_null(), "c", "u")
     parts = {
-        "op": json_texts(pc.if_else(after.is_null(), "d", is_new)),
+        "op": json_texts(_operations(before, after)),
         "before": _or_null(before),
         "after": _or_null(after),
         "source": object_texts(list(source), [_or_null(column) for column in source.values()]),
         "ts_ms": _or_null(at),
     }
     return object_texts(list(parts), list(parts.values()))
+
+
+def _operations(before: pa.StructArray, after: pa.StructArray) -> pa.StringArray:
+    is_new = pc.if_else(before.is_null(), "c", "u")
+    return pc.if_else(after.is_null(), "d", is_new)
 
 
 def _or_null(values: pa.Array) -> pa.StringArray:

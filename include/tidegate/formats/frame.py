@@ -65,6 +65,7 @@ class FrameDecoder:
         self._keeps_input = keeps_input
         self._values = _decoder(layout)
         self._key_parts = _key_decoder(layout)
+        self._own_key_columns = _own_key_decoder(layout)
         sequence = [] if layout.sequence is None else [pa.field(SEQUENCE, pa.string())]
         self.schema = pa.schema([*_INTERNAL, *sequence, *layout.row_columns])
 
@@ -87,6 +88,7 @@ class FrameDecoder:
         tombstone = pc.and_(pc.or_(decoded.columns.is_null(), deletion), malformed.is_null())
         null_value = pc.and_not(tombstone, deletion)
         own_key, not_text = self._own_keys(records.keys, null_value)
+        key_columns, bad_key = self._columns_of_keys(records.keys)
         chain, unrooted = self._chains(records.headers)
         internal = {
             "__record": pa.array(np.arange(count)),
@@ -97,13 +99,23 @@ class FrameDecoder:
             "__malformed": malformed,
             "__own_key": own_key,
             "__key_not_text": not_text,
+            "__bad_key": bad_key,
             "__chain": chain,
             "__unrooted": unrooted,
         }
         columns = dict(zip(self._layout.columns.names, decoded.columns.flatten(), strict=True))
         if self._layout.sequence is not None:
-            internal[SEQUENCE] = _sequence(self._layout.sequence, decoded, columns)
-        return pa.RecordBatch.from_pydict(internal | columns)
+            internal[SEQUENCE] = _sequence(self._layout.sequence, decoded, columns | key_columns)
+        return pa.RecordBatch.from_pydict(internal | columns | key_columns)
+
+    def _columns_of_keys(self, keys: Sequence[bytes | None]) -> tuple[dict[str, pa.Array], pa.StringArray]:
+        """The columns that the records' own keys have, and why each key has none that can be used."""
+        if self._own_key_columns is None:
+            return {}, pa.nulls(len(keys), pa.string())
+        decoded = self._own_key_columns.decode(keys)
+        reasons = {row: _of_key(reason) for row, reason in decoded.reasons.items()}
+        columns = zip(self._layout.key_columns.names, decoded.columns.flatten(), strict=True)
+        return dict(columns), _at(reasons, len(keys))
 
     def _own_keys(
         self, keys: Sequence[bytes | None], null_value: pa.BooleanArray
@@ -113,7 +125,7 @@ class FrameDecoder:
         Where columns make the key, only that of a null value counts, which has no columns.
         """
         if self._layout.key:
-            if not null_value.true_count:
+            if self._own_key_columns is not None or not null_value.true_count:
                 return pa.nulls(len(keys), pa.string()), pa.repeat(False, len(keys))
             keys = [key if counts else None for key, counts in zip(keys, null_value.to_pylist(), strict=True)]
         if self._layout.schemas.writers is not None:
@@ -169,7 +181,7 @@ class FrameDecoder:
         filled = pc.and_not(usable, rows.column("__tombstone"))
         if filled.false_count:
             usable_rows = pc.if_else(filled, pa.array(np.arange(len(usable))), None)
-            columns |= {name: columns[name].take(usable_rows) for name in self._layout.columns.names}
+            columns |= {name: columns[name].take(usable_rows) for name in self._layout.row_columns.names}
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
@@ -179,7 +191,7 @@ class FrameDecoder:
         if not names:
             return own
         key = canonical_keys(names, [rows.column(name) for name in names])
-        if not null_value.true_count:
+        if self._own_key_columns is not None or not null_value.true_count:
             return key
         own = own.filter(null_value)
         if self._key_parts is not None:
@@ -206,6 +218,7 @@ class FrameDecoder:
         cases = [
             (rows.column("__unrooted"), Reason.MALFORMED_SOURCE_CHAIN),
             (rows.column("__key_not_text"), Reason.KEY_NOT_TEXT),
+            (rows.column("__bad_key").is_valid(), rows.column("__bad_key")),
             (pc.and_(keyless, pc.and_(rows.column("__tombstone"), of_columns)), Reason.TOMBSTONE_WITHOUT_KEY),
             (keyless, Reason.NULL_KEY_COLUMN if of_columns else Reason.NULL_KEY),
             (pc.and_(timestamp.is_null(), filled), Reason.NO_TIMESTAMP),
@@ -220,9 +233,8 @@ class FrameDecoder:
         reason = rows.column("__malformed")
         for applies, text in cases:
             if applies.true_count:
-                reason = pc.if_else(
-                    pc.and_(reason.is_null(), pc.fill_null(applies, False)), str(text), reason
-                )
+                why = str(text) if isinstance(text, Reason) else text
+                reason = pc.if_else(pc.and_(reason.is_null(), pc.fill_null(applies, False)), why, reason)
         return reason
 
     def _input(self, rows: pa.RecordBatch, records: Records, reason: pa.StringArray) -> pa.StructArray:
@@ -275,10 +287,26 @@ def _sequence(parts: SequenceParts, decoded: Decoded, columns: Mapping[str, pa.A
 
 def _key_decoder(layout: RecordLayout) -> Decoder | None:
     """Of a null value's key, what reads the key's columns; None where it is the one column's text."""
+    if layout.key_columns.names:
+        return None
     schema = pa.schema([layout.row_columns.field(name) for name in layout.key])
     if layout.format == "debezium":
         return DebeziumKeyDecoder(schema, layout.aliases)
     return JsonDecoder(schema, layout.aliases) if len(schema) > 1 else None
+
+
+def _own_key_decoder(layout: RecordLayout) -> Decoder | None:
+    """What reads the columns of records' own keys; None: there are none."""
+    if layout.key_format == "text":
+        return None
+    if layout.key_format == "json":
+        return JsonDecoder(layout.key_columns)
+    return schemaful_decoder(layout.key_format, layout.key_columns, layout.key_schemas, None)
+
+
+def _of_key(reason: str) -> str:
+    """The reason of a value that is a key."""
+    return f"{Reason.MALFORMED_KEY}: {reason.removeprefix(f'{Reason.MALFORMED}: ')}"
 
 
 def _at(reasons: Mapping[int, str], count: int) -> pa.StringArray:

@@ -1,219 +1,246 @@
-"""Emissions as Protobuf: the schema that follows from their columns, and the bytes of whole columns.
-
-A field keeps its number: numbers come from the version before, new fields get the next, and those of
-fields that went are reserved. Every single value is `optional`, so null is told from 0.
-"""
+"""Emissions as Protobuf: the bytes of whole columns, by any message that has a field for each of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from tidegate.formats.binary_write import (
+    Write,
     entry_lists,
+    fixed,
     fractions,
     integers,
     joined,
     lengths_of,
     list_sizes,
+    of_present,
     per_list,
+    required,
     texts,
     varints,
+    zigzag,
 )
 from tidegate.formats.schemas import Unwritable
+from tidegate.schemas.faults import SchemaFault
+from tidegate.schemas.protobuf import ProtoEnum, ProtoField, ProtoMessage, ProtoSchema
+from tidegate.schemas.protobuf_columns import TIMESTAMP, WRAPPERS
 
-Numbers = Mapping[tuple[str, ...], int]
-"""Names of messages and a field in them, from the outermost in -> the field's number; also of those that
-went, by `RESERVED`."""
-
-RESERVED = "reserved "
-"""Before a number, in place of the name that a field had."""
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_TIMESTAMP = "google.protobuf.Timestamp"
-_SCALARS = {
-    pa.bool_(): "bool",
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32()), "int32"),
-    pa.int64(): "int64",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.binary(): "bytes",
-}
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
-_NUMBERS_OF_PROTOBUF = range(19_000, 20_000)
-_TOKEN = re.compile(r'"[^"]*"|[A-Za-z_][\w.]*|\d+|[{}=;<>,\[\]]')
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_WIRE = {
+    **dict.fromkeys(("fixed64", "sfixed64", "double"), _EIGHT),
+    **dict.fromkeys(("fixed32", "sfixed32", "float"), _FOUR),
+    **dict.fromkeys(("string", "bytes", "message"), _LENGTH),
+}
+"""How a field's bytes end; of any other kind it is a varint."""
+_FITTING: dict[str, tuple[pa.DataType, ...]] = {
+    "bool": (pa.bool_(),),
+    "string": (pa.string(),),
+    "enum": (pa.string(),),
+    "bytes": (pa.binary(),),
+    "float": (pa.float32(),),
+    "double": (pa.float32(), pa.float64()),
+    **dict.fromkeys(
+        ("int32", "sint32", "sfixed32", "uint32", "fixed32"), (pa.int8(), pa.int16(), pa.int32())
+    ),
+    **dict.fromkeys(
+        ("int64", "sint64", "sfixed64", "uint64", "fixed64"), (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+    ),
+}
+"""Kind -> the columns whose values are values of it, but for those that are text; see `_is_text`."""
+_UNSIGNED = ("uint32", "uint64", "fixed32", "fixed64")
+_NOTHING = b""
 
 
-def numbers_of(text: str) -> dict[tuple[str, ...], int]:
-    """The numbers of the fields of a `.proto` file's first message, and those that it reserves."""
-    tokens = _TOKEN.findall(_COMMENT.sub("", text))
-    numbers: dict[tuple[str, ...], int] = {}
-    opened: list[str] = []
-    for at, token in enumerate(tokens):
-        path = tuple(name for name in opened[1:] if name != "oneof")
-        if token == "{":
-            kind = tokens[at - 2]
-            opened.append(tokens[at - 1] if kind == "message" else kind)
-        elif token == "}" and opened:
-            opened.pop()
-            if not opened and numbers:
-                break
-        elif not opened or "enum" in opened:
-            continue
-        elif token == "=" and tokens[at + 1].isdigit():
-            field = (*path, tokens[at - 1])
-            numbers[field] = int(tokens[at + 1])
-        elif token == "reserved" and tokens[at - 1] in (*"{};",):
-            for number in _until_semicolon(tokens[at + 1 :]):
-                gone = (*path, f"{RESERVED}{number}")
-                numbers[gone] = int(number)
-    return numbers
+def protobuf_writer(schema: ProtoSchema, message: str, columns: pa.Schema) -> Write:
+    """What writes structs of these columns as messages of this full name; null for null, as for a deletion.
 
-
-def _until_semicolon(tokens: list[str]) -> Iterator[str]:
-    end = tokens.index(";")
-    return (token for token in tokens[:end] if token.isdigit())
-
-
-def protobuf_schema(name: str, package: str, columns: pa.Schema, before: Numbers) -> str:
-    """The `.proto` text of a message with these columns. Raises Unwritable for names and types that Protobuf
-    does not have.
+    Each column goes to the field of its name. Where a field has no presence, null is its default. Raises
+    SchemaFault where a column has no field, or one that does not hold all of its values, and for a `required`
+    field without a column. What it gives raises Unwritable for a value that has no form.
     """
-    lines = list(_message(name, columns, before, (), ""))
-    head = ['syntax = "proto3";', f"package {package};"]
-    if any(_TIMESTAMP in line for line in lines):
-        head.append('import "google/protobuf/timestamp.proto";')
-    return "\n".join([*head, "", *lines, ""])
+    return partial(of_present, write=_Writers(schema).message(message, columns, "$"), absent=None)
 
 
-def _message(name: str, columns: Any, before: Numbers, path: tuple[str, ...], margin: str) -> Iterator[str]:
-    own = {known[-1]: number for known, number in before.items() if known[:-1] == path}
-    numbers = _numbered([column.name for column in columns], own)
-    yield f"{margin}message {name} {{"
-    gone = sorted(number for known, number in own.items() if known not in numbers)
-    if gone:
-        yield f"{margin}  reserved {', '.join(map(str, gone))};"
-    for column in columns:
-        inner = _inner(column.name)
-        nested = _nested(column.type)
-        if nested is not None:
-            yield from _message(inner, nested, before, (*path, inner), f"{margin}  ")
-        yield f"{margin}  {_declared(column, inner)} {column.name} = {numbers[column.name]};"
-    yield f"{margin}}}"
+def message_indexes(schema: ProtoSchema, message: str) -> bytes:
+    """What Confluent's wire format has between a schema's id and a message of this full name."""
+    path = schema.path(message)
+    if path == (0,):
+        return b"\x00"
+    numbers = zigzag(np.array([len(path), *path]))
+    return b"".join(varints(numbers).to_pylist())
 
 
-def _numbered(names: list[str], known: Mapping[str, int]) -> dict[str, int]:
-    following = max(known.values(), default=0) + 1
-    numbers: dict[str, int] = {}
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise Unwritable(f"`{name}` is no name that Protobuf has: letters, digits and _, no digit first")
-        if _inner(name) in names:
-            raise Unwritable(f"`{_inner(name)}` would be the message of `{name}`, too")
-        if name not in known:
-            following = max(following, 20_000) if following in _NUMBERS_OF_PROTOBUF else following
-            numbers[name], following = following, following + 1
-        else:
-            numbers[name] = known[name]
-    return numbers
+class _Writers:
+    """Of a schema. `path` is what faults call a place."""
+
+    def __init__(self, schema: ProtoSchema) -> None:
+        self._schema = schema
+
+    def message(self, name: str, columns: Iterable[pa.Field], path: str) -> Write:
+        known = {column.name: (place, column.type) for place, column in enumerate(columns)}
+        fields = self._schema.message(name).fields
+        _require_places(self._schema.message(name), known, name, path)
+        parts = [
+            (known[field.name][0], self._field(field, known[field.name][1], f"{path}.{field.name}"))
+            for field in fields
+            if field.name in known
+        ]
+        oneofs = [
+            [known[field.name][0] for field in fields if field.oneof == oneof and field.name in known]
+            for oneof in sorted({field.oneof for field in fields if field.oneof})
+        ]
+
+        def write(values: pa.StructArray) -> pa.BinaryArray:
+            found = values.flatten()
+            for places in oneofs:
+                _require_one([found[place] for place in places], path)
+            return joined(*(write_field(found[place]) for place, write_field in parts), b"")
+
+        return write
+
+    def _field(self, field: ProtoField, column: pa.DataType, path: str) -> Write:
+        if field.kind == "message" and self._schema.messages[field.type].is_entry:
+            return self._map(field, column, path)
+        if field.is_repeated:
+            if not pt.is_list(column):
+                raise _misfit(field, column, path)
+            return self._list(field, column.value_type, path)
+        write = self._tagged(field, column, path)
+        if field.presence == "required":
+            return required(write, path)
+        if field.presence == "implicit" and field.kind != "message":
+            write = partial(_unless_default, self._default(field), write)
+        return partial(of_present, write=write, absent=_NOTHING)
+
+    def _tagged(self, field: ProtoField, column: pa.DataType, path: str) -> Write:
+        tag, plain = _tag(field), self._plain(field, column, path)
+        if _wire(field.kind) != _LENGTH:
+            return lambda values: joined(tag, plain(values))
+        return lambda values: joined(tag, _with_length(plain(values)))
+
+    def _plain(self, field: ProtoField, column: pa.DataType, path: str) -> Write:
+        """The value alone, without its length."""
+        kind = field.kind
+        if kind == "message":
+            return self._inner(field, column, path)
+        if column not in _FITTING.get(kind, ()) and not (kind == "string" and _is_text(column)):
+            raise _misfit(field, column, path)
+        if kind in ("string", "bytes"):
+            return _texts
+        if kind == "enum":
+            return partial(_numbers, self._schema.enums[field.type], field.type, path)
+        if kind in ("float", "double"):
+            return lambda values: fractions(values.cast(pa.float32() if kind == "float" else pa.float64()))
+        write = partial(_integers, kind)
+        return partial(_unsigned, path, write) if kind in _UNSIGNED else write
+
+    def _inner(self, field: ProtoField, column: pa.DataType, path: str) -> Write:
+        if field.type == TIMESTAMP and pt.is_timestamp(column) and column.tz:
+            return _instants
+        if field.type in WRAPPERS and not pt.is_struct(column):
+            return self._field(self._schema.messages[field.type].fields[0], column, path)
+        if not pt.is_struct(column):
+            raise _misfit(field, column, path)
+        return self.message(field.type, column, path)
+
+    def _list(self, field: ProtoField, column: pa.DataType, path: str) -> Write:
+        inner = f"{path}[...]"
+        if _wire(field.kind) == _LENGTH:
+            item = required(self._tagged(field, column, inner), inner)
+            return lambda values: per_list(values, item(values.flatten()))
+        plain, tag = required(self._plain(field, column, inner), inner), _packed_tag(field)
+
+        def write(values: pa.ListArray) -> pa.BinaryArray:
+            packed = joined(tag, _with_length(per_list(values, plain(values.flatten()))))
+            return pc.if_else(pa.array(list_sizes(values) > 0), packed, pa.scalar(_NOTHING, pa.binary()))
+
+        return write
+
+    def _map(self, field: ProtoField, column: pa.DataType, path: str) -> Write:
+        key, value = self._schema.messages[field.type].fields
+        if not pt.is_map(column):
+            raise _misfit(field, column, path)
+        inner, tag = f"{path}[...]", _tag(field)
+        write_key = self._tagged(key, column.key_type, inner)
+        write_item = required(self._tagged(value, column.item_type, inner), inner)
+
+        def write(values: pa.MapArray) -> pa.BinaryArray:
+            lists = entry_lists(values)
+            keys, items = lists.flatten().flatten()
+            return per_list(lists, joined(tag, _with_length(joined(write_key(keys), write_item(items)))))
+
+        return write
+
+    def _default(self, field: ProtoField) -> bytes:
+        """How a value that is not written would be: its bytes, with the tag."""
+        wire, number = _wire(field.kind), 0
+        if field.kind == "enum":
+            number = self._schema.enums[field.type].names[0][0]
+        sizes = {_EIGHT: bytes(8), _FOUR: bytes(4)}
+        return _tag(field) + sizes.get(wire, _varint(number))
 
 
-def _inner(name: str) -> str:
-    """The name of the message that a column's values are."""
-    return f"{name}_type"
+def _require_places(message: ProtoMessage, columns: Iterable[str], name: str, path: str) -> None:
+    names = {field.name for field in message.fields}
+    strange = next((column for column in columns if column not in names), None)
+    if strange is not None:
+        raise SchemaFault(f"the column `{path}.{strange}` has no field in the message `{name}`")
+    missing = (f.name for f in message.fields if f.presence == "required" and f.name not in set(columns))
+    if (first := next(missing, None)) is not None:
+        raise SchemaFault(f"the field `{path}.{first}` is required, and has no column")
 
 
-def _nested(type_: pa.DataType) -> pa.StructType | None:
-    if pt.is_list(type_):
-        type_ = type_.value_type
-    if pt.is_map(type_):
-        type_ = type_.item_type
-    return type_ if pt.is_struct(type_) else None
+def _misfit(field: ProtoField, column: pa.DataType, path: str) -> SchemaFault:
+    what = f"{'repeated ' if field.is_repeated else ''}{field.type or field.kind}"
+    return SchemaFault(f"`{path}` is a column of type `{column}`, which a field `{what}` does not hold")
 
 
-def _declared(column: pa.Field, inner: str) -> str:
-    type_ = column.type
-    if pt.is_map(type_):
-        return f"map<string, {_single(type_.item_type, inner, column.name)}>"
-    if pt.is_list(type_):
-        return f"repeated {_single(type_.value_type, inner, column.name)}"
-    single = _single(type_, inner, column.name)
-    return single if pt.is_struct(type_) else f"optional {single}"
+def _require_one(members: list[pa.Array], path: str) -> None:
+    present = np.sum([member.is_valid().to_numpy(zero_copy_only=False) for member in members], axis=0)
+    if len(members) > 1 and (present > 1).any():
+        raise Unwritable(f"`{path}` has values for several members of a `oneof`")
 
 
-def _single(type_: pa.DataType, inner: str, name: str) -> str:
-    if pt.is_list(type_) or pt.is_map(type_):
-        raise Unwritable(f"`{name}` has lists or maps in lists or maps, which Protobuf does not have")
-    if pt.is_struct(type_):
-        return inner
-    if pt.is_timestamp(type_) and type_.tz:
-        return _TIMESTAMP
-    return _SCALARS.get(type_, "string")
+def _is_text(column: pa.DataType) -> bool:
+    """Of what Protobuf has no type for, and which is written as text."""
+    return bool(pt.is_decimal(column) or pt.is_date(column) or (pt.is_timestamp(column) and not column.tz))
 
 
-def protobuf_bytes(values: pa.StructArray, numbers: Numbers) -> pa.BinaryArray:
-    """The bytes of each value; null for null. Raises Unwritable for a null in a list or a map.
-
-    `numbers` are those of its schema's text.
-    """
-    return pc.if_else(values.is_valid(), _fields(values, numbers, ()), pa.scalar(None, pa.binary()))
-
-
-def _fields(values: pa.StructArray, numbers: Numbers, path: tuple[str, ...]) -> pa.BinaryArray:
-    pieces = [
-        _field(column, field.name, numbers, path)
-        for field, column in zip(values.type, values.flatten(), strict=True)
-    ]
-    return joined(*pieces, b"")
-
-
-def _field(values: pa.Array, name: str, numbers: Numbers, path: tuple[str, ...]) -> pa.BinaryArray:
-    place, inner = (*path, name), (*path, _inner(name))
-    number, type_ = numbers[place], values.type
-    if pt.is_map(type_):
-        lists = entry_lists(values)
-        keys, items = lists.flatten().flatten()
-        _require_items(items, name)
-        pair = joined(_value(1, keys, numbers, ()), _value(2, items, numbers, inner))
-        return per_list(lists, joined(_tag(number, _LENGTH), _with_length(pair)))
-    if pt.is_list(type_):
-        items = values.flatten()
-        _require_items(items, name)
-        if not _is_packed(items.type):
-            return per_list(values, _value(number, items, numbers, inner))
-        packed = per_list(values, _plain(items, numbers, inner))
-        field = joined(_tag(number, _LENGTH), _with_length(packed))
-        return pc.if_else(pa.array(list_sizes(values) > 0), field, _nothing())
-    return pc.if_else(values.is_valid(), _value(number, values, numbers, inner), _nothing())
-
-
-def _value(number: int, values: pa.Array, numbers: Numbers, path: tuple[str, ...]) -> pa.BinaryArray:
-    """With its tag."""
-    wire = _wire(values.type)
-    plain = _plain(values, numbers, path)
-    return joined(_tag(number, wire), _with_length(plain) if wire == _LENGTH else plain)
-
-
-def _plain(values: pa.Array, numbers: Numbers, path: tuple[str, ...]) -> pa.BinaryArray:
-    type_ = values.type
-    if pt.is_struct(type_):
-        return _fields(values, numbers, path)
-    if pt.is_timestamp(type_) and type_.tz:
-        return _instants(values)
-    if pt.is_floating(type_):
-        return fractions(values)
-    if pt.is_boolean(type_) or pt.is_integer(type_):
-        return varints(integers(values).astype(np.uint64))
-    if pt.is_timestamp(type_):
+def _texts(values: pa.Array) -> pa.BinaryArray:
+    if pt.is_timestamp(values.type):
         return texts(pc.binary_replace_slice(values.cast(pa.timestamp("us")).cast(pa.string()), 10, 11, "T"))
-    return texts(values if pt.is_binary(type_) else values.cast(pa.string()))
+    return texts(values if pt.is_binary(values.type) else values.cast(pa.string()))
+
+
+def _integers(kind: str, values: pa.Array) -> pa.BinaryArray:
+    numbers = integers(values)
+    if kind.startswith("sint"):
+        return varints(zigzag(numbers))
+    if (wire := _wire(kind)) != _VARINT:
+        return fixed(numbers.astype("<i8" if wire == _EIGHT else "<i4"))
+    return varints(numbers.astype(np.uint64))
+
+
+def _unsigned(path: str, write: Write, values: pa.Array) -> pa.BinaryArray:
+    if (integers(values) < 0).any():
+        raise Unwritable(f"`{path}` has a number below 0")
+    return write(values)
+
+
+def _numbers(enum: ProtoEnum, name: str, path: str, values: pa.StringArray) -> pa.BinaryArray:
+    places = pc.index_in(values, value_set=pa.array([name for _, name in enum.names]))
+    if places.null_count:
+        unknown = values.filter(places.is_null())[0].as_py()
+        raise Unwritable(f"`{path}` is {unknown[:60]!r}, which the enum `{name}` does not have")
+    numbers: npt.NDArray[np.int64] = np.array([number for number, _ in enum.names])
+    return varints(numbers[places.to_numpy()].astype(np.uint64))
 
 
 def _instants(values: pa.TimestampArray) -> pa.BinaryArray:
@@ -221,38 +248,37 @@ def _instants(values: pa.TimestampArray) -> pa.BinaryArray:
     seconds, rest = np.divmod(integers(values), 1_000_000)
     pieces = [
         pc.if_else(
-            pa.array(part != 0), joined(_tag(number, _VARINT), varints(part.astype(np.uint64))), _nothing()
+            pa.array(part != 0),
+            joined(_varint(number << 3 | _VARINT), varints(part.astype(np.uint64))),
+            pa.scalar(_NOTHING, pa.binary()),
         )
         for number, part in ((1, seconds), (2, rest * 1_000))
     ]
     return joined(*pieces)
 
 
-def _wire(type_: pa.DataType) -> int:
-    if pt.is_boolean(type_) or pt.is_integer(type_):
-        return _VARINT
-    if pt.is_floating(type_):
-        return _FOUR if pt.is_float32(type_) else _EIGHT
-    return _LENGTH
+def _unless_default(default: bytes, write: Write, values: pa.Array) -> pa.BinaryArray:
+    written = write(values)
+    is_default = pc.equal(written, pa.scalar(default, pa.binary()))
+    return pc.if_else(is_default, pa.scalar(_NOTHING, pa.binary()), written)
 
 
-def _is_packed(type_: pa.DataType) -> bool:
-    return _wire(type_) != _LENGTH
+def _wire(kind: str) -> int:
+    return _WIRE.get(kind, _VARINT)
 
 
-def _tag(number: int, wire: int) -> bytes:
-    written: bytes = varints(np.array([number << 3 | wire], np.uint64))[0].as_py()
+def _tag(field: ProtoField) -> bytes:
+    return _varint(field.number << 3 | _wire(field.kind))
+
+
+def _packed_tag(field: ProtoField) -> bytes:
+    return _varint(field.number << 3 | _LENGTH)
+
+
+def _varint(number: int) -> bytes:
+    written: bytes = varints(np.array([number]).astype(np.uint64))[0].as_py()
     return written
 
 
 def _with_length(pieces: pa.BinaryArray) -> pa.BinaryArray:
     return joined(varints(lengths_of(pieces).astype(np.uint64)), pieces)
-
-
-def _nothing() -> pa.Scalar:
-    return pa.scalar(b"", pa.binary())
-
-
-def _require_items(items: pa.Array, name: str) -> None:
-    if items.null_count:
-        raise Unwritable(f"`{name}` has a null in a list or a map, which Protobuf does not have")

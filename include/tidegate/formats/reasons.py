@@ -22,6 +22,10 @@ class Reason(Explained):
         "The header `tidegate-source` is not a list of positions.",
     )
     KEY_NOT_TEXT = "key_not_text", "The record's key is not UTF-8."
+    MALFORMED_KEY = (
+        "malformed_key",
+        "The record's key is not what `key_format` and `key_columns` say; behind a colon stands why.",
+    )
     TOMBSTONE_WITHOUT_KEY = (
         "tombstone_without_key",
         "The key of a null value, or the `before` of Debezium's deletion, does not have the key's columns.",

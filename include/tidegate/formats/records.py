@@ -54,7 +54,8 @@ class RecordLayout:
     in `key` and `timestamp` that column is the element. `rooted`: source chains begin with a position.
     `schemas`, `message`: of Avro and Protobuf, see `schemaful_decoder`. `csv`: how rows of CSV are written.
     `aliases`: the older names that columns have in records, the newest first. `sequence`: what tells a
-    change's place in the order of its key's changes.
+    change's place in the order of its key's changes. `key_columns` are read from the record's own key, in
+    `key_format`, by `key_schemas`; `text` has none.
     """
 
     format: Literal["json", "debezium", "string", "bytes", "avro", "protobuf", "csv"]
@@ -68,8 +69,13 @@ class RecordLayout:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     csv: CsvDialect = DEFAULT_DIALECT
     sequence: SequenceParts | None = None
+    key_format: Literal["text", "json", "avro", "protobuf"] = "text"
+    key_columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    key_schemas: SourceSchemas = field(default_factory=SourceSchemas)
     row_columns: pa.Schema = field(init=False)
-    """The columns of a row: `columns`, with the element in place of the list that is exploded."""
+    """The columns of a row: `columns`, with the element in place of the list that is exploded, and those of
+    the record's own key.
+    """
 
     def __post_init__(self) -> None:
         """Derive the columns of rows."""
@@ -77,4 +83,4 @@ class RecordLayout:
             column.with_type(column.type.value_type) if column.name == self.explode else column
             for column in self.columns
         ]
-        object.__setattr__(self, "row_columns", pa.schema(columns))
+        object.__setattr__(self, "row_columns", pa.schema([*columns, *self.key_columns]))

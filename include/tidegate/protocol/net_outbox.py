@@ -70,10 +70,11 @@ def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
     before, of the generation that it was written in.
     """
     for rule in (sink.messages for sink in pipeline.sinks_of(stage)):
-        if rule is not None and rule.payload.format != "json":
+        if rule is not None and (rule.payload.format != "json" or rule.key is not None):
+            formats = {rule.payload.format, *([rule.key.format] if rule.key is not None else [])}
             raise SettingsInvalid(
-                f"The sink of the topic {rule.target} has messages in {rule.payload.format}, which are not "
-                "written again for another generation",
+                f"The sink of the topic {rule.target} has messages in {' and '.join(sorted(formats))}, which "
+                "are not written again for another generation",
                 "Promote without --net: the whole new stream goes out.",
             )
         name = rule.payload.column if rule is not None else VALUE

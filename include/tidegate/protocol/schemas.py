@@ -8,15 +8,24 @@ from tidegate.errors import SchemaRefused, SchemaUnknown
 from tidegate.ledger import Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.schemas.faults import SchemaFault
-from tidegate.schemas.pinned import PinnedSchema, WriterSchema, pin_avro, pin_json_schema, pin_protobuf
+from tidegate.schemas.pinned import (
+    PinnedSchema,
+    SourceSchemas,
+    WriterSchema,
+    pin_avro,
+    pin_json_schema,
+    pin_protobuf,
+)
 from tidegate.spec import Pipeline
+from tidegate.spec.schemas import Registry
 
 Known = dict[tuple[str, int], WriterSchema]
 """By subject and version those that the batch before was planned with."""
 
 
 def with_writers(app: App, pipeline: Pipeline, before: Plan | None, reads: bool) -> Pipeline:
-    """The pipeline with all versions of its source's subjects. `reads`: whether the batch has records.
+    """The pipeline with all versions of the subjects of its source's values and keys. `reads`: whether the
+    batch has records.
 
     It has to be asked for after the ends of the batch are fixed: who wrote a record before them had its
     schema registered before that. So no record of the batch needs a schema that the plan does not have, and
@@ -28,35 +37,37 @@ def with_writers(app: App, pipeline: Pipeline, before: Plan | None, reads: bool)
     Raises RegistryUnavailable, SettingsInvalid, SchemaUnknown when there is no such subject, SchemaRefused
     for a schema that is none.
     """
-    registry = pipeline.source.registry
-    if registry is None:
+    source = pipeline.source
+    if source.registry is None and source.key_registry is None:
         return pipeline
-    known = _known(before)
+    earlier = planned_pipeline(before).source if before is not None else None
+    known = (earlier.schemas, earlier.key_schemas) if earlier is not None else (SourceSchemas(),) * 2
+    writers = _writers(app, source.registry, source.subjects, _known(known[0]), reads)
+    of_keys = _writers(app, source.key_registry, source.key_subjects, _known(known[1]), reads)
+    return pipeline.model_copy(update={"source": source.with_writers(writers, of_keys)})
+
+
+def _writers(
+    app: App, registry: Registry | None, subjects: tuple[str, ...], known: Known, reads: bool
+) -> tuple[WriterSchema, ...] | None:
+    """Of values, or of keys; None: they are of no registry."""
+    if registry is None:
+        return None
     if not reads:
-        return _with(pipeline, tuple(known.values()))
+        return tuple(known.values())
     with SchemaRegistry(app.settings.registry(registry.connection)) as client:
-        writers = [
-            writer for subject in pipeline.source.subjects for writer in _versions(client, subject, known)
-        ]
+        writers = [writer for subject in subjects for writer in _versions(client, subject, known)]
     if not writers:
-        subjects = ", ".join(pipeline.source.subjects)
         raise SchemaUnknown(
-            f"The schema registry at {client.config.url} has none of the subjects {subjects}",
-            "Check `registry:` in the pipeline file: the `strategy` is that of the producers, or name the "
-            "`subjects`.",
+            f"The schema registry at {client.config.url} has none of the subjects {', '.join(subjects)}",
+            "Check `registry:` (of keys `key_registry:`) in the pipeline file: the `strategy` is that of the "
+            "producers, or name the `subjects`.",
         )
-    return _with(pipeline, tuple(writers))
+    return tuple(writers)
 
 
-def _with(pipeline: Pipeline, writers: tuple[WriterSchema, ...]) -> Pipeline:
-    return pipeline.model_copy(update={"source": pipeline.source.with_writers(writers)})
-
-
-def _known(before: Plan | None) -> Known:
-    if before is None:
-        return {}
-    writers = planned_pipeline(before).source.schemas.writers or ()
-    return {(writer.subject, writer.version): writer for writer in writers}
+def _known(schemas: SourceSchemas) -> Known:
+    return {(writer.subject, writer.version): writer for writer in schemas.writers or ()}
 
 
 def _versions(client: SchemaRegistry, subject: str, known: Known) -> list[WriterSchema]:

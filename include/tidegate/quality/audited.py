@@ -165,7 +165,7 @@ def _declared_schema(pipeline: Pipeline, stage: Stage, is_state: bool) -> pa.Sch
     fields = [pa.field(name, types.get(name, pa.int64())) for name in names]
     if is_state:
         return pa.schema([*fields, pa.field(EMITTED, values)])
-    of_source = {column.name: column.type for column in pipeline.source.columns}
+    of_source = {column.name: column.type for column in pipeline.source.row_columns}
     keys = pa.struct([pa.field(name, _declared_type(of_source.get(name))) for name in pipeline.key_of(stage)])
     return pa.schema([*fields, pa.field(KEY_COLUMNS, keys), pa.field(VALUE, values)])
 

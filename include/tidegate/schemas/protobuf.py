@@ -77,6 +77,17 @@ class ProtoSchema:
             )
         return name
 
+    def path(self, name: str) -> tuple[int, ...]:
+        """The indexes that lead to the message of a full name: the inverse of `at`. Raises SchemaFault."""
+        self.message(name)
+        indexes: list[int] = []
+        while name not in self.top:
+            around = next(outer for outer, message in self.messages.items() if name in message.messages)
+            inner = [n for n in self.messages[around].messages if not self.messages[n].is_entry]
+            indexes.insert(0, inner.index(name))
+            name = around
+        return (self.top.index(name), *indexes)
+
 
 _DECODER = msgspec.json.Decoder(ProtoSchema)
 

@@ -385,6 +385,10 @@ def _input(
 
 def _check_schemas(tree: Tree, source: Source) -> None:
     """Without a registry, values are read by a schema's file. Raises PipelineInvalid where there is none."""
+    if source.key_registry is not None:
+        fix = "Write `key_format: json` in the case, and keys as JSON texts."
+        message = "the schemas of keys are not there when a case runs"
+        raise PipelineInvalid([tree.problem(("pipeline", "source", "key_registry"), message, fix)])
     if source.registry is not None and source.schemas.reader is None:
         fix = "Write the reader's schema as a file beside the pipeline, too: `schema: schemas/stock.avsc`."
         message = "the schemas of a registry are not there when a case runs"

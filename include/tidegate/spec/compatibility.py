@@ -92,6 +92,7 @@ def _in_source(before: Source, after: Source) -> Iterator[Change]:
         yield change_of("source.topics", before.topics, after.topics, why)
     why = "records that are still to be read were written in the other one"
     yield from _if_changed("source.format", before.format, after.format, why)
+    yield from _if_changed("source.key_format", before.key_format, after.key_format, why)
     if before.format == after.format:
         yield from _if_changed("source.csv", before.csv, after.csv, why)
     yield from _if_changed("source.key", before.key, after.key, "state is found by the key")
@@ -162,7 +163,7 @@ def _in_threshold(place: str, before: ThresholdEmit, after: ThresholdEmit) -> It
 
 def _column_types(source: Source) -> dict[str, Type]:
     """As keys see them: an array that is taken apart is one of its elements."""
-    types = {column.name: _column_type(column.type) for column in source.columns}
+    types = {column.name: _column_type(column.type) for column in source.row_columns}
     exploded = types.get(source.explode or "")
     return {**types, str(source.explode): exploded.parts[0]} if exploded and exploded.parts else types
 

@@ -149,12 +149,44 @@ def _without_aliases(part: Any) -> Any:
 
 
 def _read_5(text: str, body: Any) -> Pipeline:
-    return _read_6(text, {**body, "of": {**body["of"], "source": _without_sequence(body["of"]["source"])}})
+    sinks = [_without_files(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
+    source = _without_key_columns(_without_sequence(body["of"]["source"]))
+    return _read_6(text, {**body, "of": {**body["of"], "sinks": sinks, "source": source}})
 
 
 def _without_sequence(source: Any) -> Any:
     """The order of changes was that of the log."""
     return {**source, "of": {"sequence": None, **source["of"]}}
+
+
+def _without_key_columns(source: Any) -> Any:
+    """Records' own keys were text."""
+    schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
+    fields: dict[str, Any] = {
+        "key_format": "text",
+        "key_columns": [],
+        "key_registry": None,
+        "_key_schemas": schemas,
+    }
+    return {**source, "of": {**fields, **source["of"]}}
+
+
+def _without_files(sink: Any) -> Any:
+    """Keys were text, schemas followed from columns, and JSON had the one envelope."""
+    fields = {
+        "enveloped": False,
+        "schema_file": None,
+        "message": None,
+        "key_format": "text",
+        "_key_schema": None,
+    }
+    of = {**fields, **sink["of"]}
+    if of["registry"] is not None:
+        of["registry"] = {**of["registry"], "of": {"key_subject": None, **of["registry"]["of"]}}
+    if of["_schema"] is not None:
+        schema = {"imports": [], "compiled": "", "message": "", **of["_schema"]["of"]}
+        of["_schema"] = {**of["_schema"], "of": schema}
+    return {**sink, "of": of}
 
 
 def _read_6(text: str, body: Any) -> Pipeline:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from tidegate.formats.envelope import envelope_columns
+from tidegate.formats.payload import Payload
 from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import ANY, parse_type
 from tidegate.spec.kernel import kernel_stage
@@ -26,6 +28,17 @@ def emitted_schema(pipeline: Pipeline, sink: SinkModel) -> pa.Schema:
     return pa.schema([(name, type_) for name, type_ in before.items() if name not in own] + list(own.items()))
 
 
+def message_columns(pipeline: Pipeline, sink: SinkModel, payload: Payload) -> pa.Schema:
+    """The columns of what a sink's schema is of: its keys, its values, or the envelopes of its values."""
+    stage = pipeline.stage_of(sink)
+    if payload.is_key:
+        return pa.schema(list(_keys(pipeline, stage).items()))
+    columns = emitted_schema(pipeline, sink)
+    if not payload.enveloped:
+        return columns
+    return envelope_columns(columns, dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
+
+
 def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     taken = pa.struct([(name, _arrow(stage.types.get(name))) for name in stage.values])
     return _as_dict(kernel_stage(pipeline, stage).reduce.output_type(taken))
@@ -36,7 +49,7 @@ def _keys(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     if stage.key is None or number == 0:
         if number:
             return _keys(pipeline, pipeline.stages[number - 1])
-        columns = {column.name: column.type for column in pipeline.source.columns}
+        columns = {column.name: column.type for column in pipeline.source.row_columns}
         return {name: _arrow(columns.get(name)) for name in pipeline.key_columns}
     earlier = pipeline.stages[number - 1]
     known = _keys(pipeline, earlier) | _emitted(pipeline, earlier)

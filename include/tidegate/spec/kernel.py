@@ -80,7 +80,7 @@ def kernel_stage(pipeline: Pipeline, stage: Stage) -> core.Stage:
 def _is_enveloped(pipeline: Pipeline, stage: Stage) -> bool:
     """Whether a sink tells what each emission replaces."""
     rules = [sink.messages for sink in pipeline.sinks_of(stage)]
-    return any(rule.payload.format == "debezium" for rule in rules if rule is not None)
+    return any(rule.payload.enveloped for rule in rules if rule is not None)
 
 
 def _unchanged(stage: Stage) -> core.Unchanged | None:
@@ -195,7 +195,7 @@ def _envelope(pipeline: Pipeline, stage: Stage) -> core.Envelope:
     if not any(rule.payload.with_key for rule in rules if rule is not None):
         return core.Envelope()
     regrouped = any(before.key for before in pipeline.stages[: pipeline.stages.index(stage) + 1])
-    columns = () if regrouped else pipeline.source.columns
+    columns = () if regrouped else pipeline.source.row_columns
     kinds = {column.name: _KINDS.get(column.type.partition("(")[0], "time") for column in columns}
     key = tuple(core.KeyColumn(name, kinds.get(name, "time")) for name in pipeline.key_of(stage))
     return core.Envelope(key, stage.window is not None)

@@ -1,4 +1,4 @@
-"""Where the schema of a sink's messages is, and who puts it there."""
+"""Where the schemas of a sink's messages are, and who puts them there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from tidegate.spec import names
 from tidegate.spec.scope import Model
 
 BY_REGISTRY: tuple[SinkFormat, ...] = ("avro", "protobuf")
-"""The formats whose messages name a schema by its id in a registry."""
+"""The formats that have schemas, whose ids in a registry messages name."""
 
 
 class SinkRegistry(Model):
-    """Where the schema of a sink's messages is, and who puts it there."""
+    """Where the schemas of a sink's messages are, and who puts them there."""
 
     connection: Annotated[str, AfterValidator(names.check_registry_connection)] | None = Field(
         default=None, description="The schema registry, by its name. Null: TIDEGATE_REGISTRY."
     )
     subject: Annotated[str, AfterValidator(names.check_subject)] | None = Field(
         default=None, description="The subject that has the schema's versions. Null: the topic, and `-value`."
+    )
+    key_subject: Annotated[str, AfterValidator(names.check_subject)] | None = Field(
+        default=None, description="The same for keys. Null: the topic, and `-key`."
     )
     may_register: StrictBool = Field(
         alias="register",

@@ -163,8 +163,8 @@ class Pipeline(Written):
     def connections(self) -> tuple[Connection, ...]:
         """What has to be set for it, each once, the source's first."""
         of_sinks = [connection for sink in self.sinks for connection in sink.connections]
-        registry = [self.source.registry.cluster] if self.source.registry is not None else []
-        return tuple(dict.fromkeys([self.source.cluster, *registry, *of_sinks]))
+        registries = [registry.cluster for registry in self.source.registries]
+        return tuple(dict.fromkeys([self.source.cluster, *registries, *of_sinks]))
 
     def stage_of(self, sink: SinkModel) -> Stage:
         """The stage whose emissions a sink gets."""

@@ -28,7 +28,7 @@ from tidegate.spec.emit import (
     UpdateEmit,
     WindowCloseEmit,
 )
-from tidegate.spec.emitted import emitted_schema
+from tidegate.spec.emitted import message_columns
 from tidegate.spec.equal import PythonEqual, SqlEqual, Within
 from tidegate.spec.folder import DEFAULTS_FILE, pipeline_files
 from tidegate.spec.kernel import deduplication_stage, kernel_stage, sequence_stage
@@ -87,7 +87,7 @@ __all__ = [
     "Payload",
     "SinkSchema",
     "BY_REGISTRY",
-    "emitted_schema",
+    "message_columns",
     "Connection",
     "KafkaSink",
     "TableSink",

@@ -70,12 +70,14 @@ class Registry(Model):
         """Where it is."""
         return Connection("registry", self.connection)
 
-    def subjects_of(self, topics: tuple[str, ...], record: str | None) -> tuple[str, ...]:
-        """Those of these topics, and of the record of this full name."""
+    def subjects_of(
+        self, topics: tuple[str, ...], record: str | None, part: str = "value"
+    ) -> tuple[str, ...]:
+        """Those of these topics, and of the record of this full name; `part`: of values or of keys."""
         if self.subjects is not None:
             return self.subjects
         if self.strategy == "topic_name":
-            return tuple(f"{topic}-value" for topic in topics)
+            return tuple(f"{topic}-{part}" for topic in topics)
         record = record or ""
         return (record,) if self.strategy == "record_name" else tuple(f"{topic}-{record}" for topic in topics)
 
@@ -91,45 +93,56 @@ def read_schema_file(name: str | None, info: Info) -> str | None:
     if format_ not in WITH_SCHEMAS:
         fix = "Leave it out, or write `format: json`, `avro` or `protobuf`."
         raise mistake(f"`format: {format_}` has no schema file", fix)
-    if not _PATH.fullmatch(name) or Path(name).suffix not in _ENDINGS[format_]:
-        example = f"schemas/stock{_ENDINGS[format_][0]}"
-        raise mistake(
-            f"{name!r} is not a schema file of {format_}",
-            f"Write its path from the pipeline's folder, such as `{example}`: it ends with "
-            f"{' or '.join(_ENDINGS[format_])}.",
-        )
-    folder = scope_of(info).folder or Path()
+    path = schema_path(name, format_, _ENDINGS[format_], scope_of(info).folder)
     try:
-        scope_of(info).reader = _pinned(format_, folder / name)
+        scope_of(info).reader = _pinned(format_, path)
     except SchemaFault as fault:
         raise mistake(f"{name}: {fault}", "Correct the schema; nothing of it is guessed.") from None
     return name
 
 
+def schema_path(name: str, format_: str, endings: tuple[str, ...], folder: Path | None) -> Path:
+    """Where the file of a schema is, from the pipeline's folder on."""
+    if not _PATH.fullmatch(name) or Path(name).suffix not in endings:
+        raise mistake(
+            f"{name!r} is not a schema file of {format_}",
+            f"Write its path from the pipeline's folder, such as `schemas/stock{endings[0]}`: it ends with "
+            f"{' or '.join(endings)}.",
+        )
+    return (folder or Path()) / name
+
+
 def _pinned(format_: str, path: Path) -> PinnedSchema:
     if format_ == "avro":
-        return pin_avro(_text(path), {})
+        return pin_avro(schema_text(path), {})
     if format_ == "json":
-        return pin_json_schema(_text(path), {})
+        return pin_json_schema(schema_text(path), {})
     from tidegate.schemas.proto_files import descriptor_schema, proto_schema  # late: an extra
 
     if path.suffix == ".desc":
         return PinnedSchema(proto_to_json(descriptor_schema(_bytes(path))))
-    text = _text(path)
-    return PinnedSchema(proto_to_json(proto_schema(text, dict(_imports(path.parent, text, set())))))
+    text = schema_text(path)
+    return PinnedSchema(proto_to_json(proto_schema(text, dict(imported_texts(path.parent, text)))))
+
+
+def imported_texts(folder: Path, text: str) -> Iterator[tuple[str, str]]:
+    """Name and text of what a `.proto` file imports out of its own folder, and of what that imports, each
+    after what it imports itself. Raises SchemaFault.
+    """
+    return _imports(folder, text, set())
 
 
 def _imports(folder: Path, text: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-    """What a `.proto` file imports out of its own folder, and what that imports."""
     for name in _IMPORT.findall(text):
         if name not in seen and _PATH.fullmatch(name) and (folder / name).is_file():
             seen.add(name)
-            imported = _text(folder / name)
-            yield name, imported
+            imported = schema_text(folder / name)
             yield from _imports(folder, imported, seen)
+            yield name, imported
 
 
-def _text(path: Path) -> str:
+def schema_text(path: Path) -> str:
+    """What is in the file of a schema. Raises SchemaFault."""
     try:
         return _bytes(path).decode()
     except UnicodeDecodeError:
@@ -161,10 +174,11 @@ def check_message(name: str | None, info: Info) -> str | None:
         return name
     if name is not None and not _MESSAGE.fullmatch(name):
         raise mistake(f"{name!r} is not a message's name", "Write it in full, such as `shop.Stock`.")
-    return name if reader is None else _message_of(reader.protobuf(), name)
+    return name if reader is None else message_of(reader.protobuf(), name)
 
 
-def _message_of(schema: ProtoSchema, name: str | None) -> str:
+def message_of(schema: ProtoSchema, name: str | None) -> str:
+    """The full name of a file's message: the one that is named, or the only one."""
     if name is None and len(schema.top) == 1:
         return schema.top[0]
     fix = f"Write one of {listed(schema.top)} as `message:`." if schema.top else "Name another file."

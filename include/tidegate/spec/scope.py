@@ -17,6 +17,7 @@ from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticKnownError
 
 from tidegate.core.condition import Condition
+from tidegate.formats.payload import SinkSchema
 from tidegate.schemas.pinned import PinnedSchema
 from tidegate.spec import names
 from tidegate.spec.constants import Known
@@ -51,7 +52,8 @@ class Scope:
     `folder` is where the file lies. `connection` and `topics` are where the source is, `reader` its schema
     file, `columns` those of the source; `timestamp` and `key` of the source and all expressions see them with
     the type of one element where `explode` takes an array apart. `lookups` are those that lookups add.
-    `compared` are those that the `emit` which is being read compares.
+    `compared` are those that the `emit` which is being read compares. `sink_schema` is that of the file which
+    the sink that is being read names.
     """
 
     in_case: bool = False
@@ -66,6 +68,7 @@ class Scope:
     compared: Known | None = None
     stages: list[StageScope] = field(default_factory=list)
     sinks: list[str] = field(default_factory=list)
+    sink_schema: SinkSchema | None = None
 
     @property
     def stage(self) -> StageScope:

@@ -6,19 +6,27 @@ What others have to know of a sink, its model declares: nobody asks for its kind
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, StrictBool
+from pydantic import AfterValidator, Field, PrivateAttr, StrictBool, model_validator
 from pydantic import ValidationInfo as Info
 
-from tidegate.formats.payload import Payload, SinkFormat, SinkSchema
+from tidegate.formats.payload import KeyFormat, Payload, SinkFormat, SinkSchema
 from tidegate.spec import names
-from tidegate.spec.columns import ANY
 from tidegate.spec.connection import Connection
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.payload import BY_REGISTRY, SinkRegistry
-from tidegate.spec.scope import Model, StageScope, Topic, scope_of
+from tidegate.spec.scope import Model, Topic, scope_of
+from tidegate.spec.sink_schemas import (
+    check_envelope,
+    check_format,
+    check_key_format,
+    check_registry_of_sink,
+    check_sink_message,
+    read_sink_schema,
+    stage_of,
+)
 
 
 def _known_stage(name: str | None, info: Info) -> str | None:
@@ -28,16 +36,8 @@ def _known_stage(name: str | None, info: Info) -> str | None:
     return name
 
 
-def _stage_of(info: Info) -> StageScope:
-    """What is known of the stage that feeds the sink; nothing when it cannot be told which."""
-    stages = scope_of(info).stages
-    name = info.data.get("stage", "")
-    found = stages[-1:] if name is None else [stage for stage in stages if stage.name == name]
-    return found[0] if found else StageScope()
-
-
 def _needs_key(with_key: bool, info: Info) -> bool:
-    if with_key and _stage_of(info).keys == {}:
+    if with_key and stage_of(info).keys == {}:
         fix = "Name the key's columns in `source.key`, or leave `with_key` out."
         raise mistake("there are no key columns to put into the value", fix)
     return with_key
@@ -53,35 +53,10 @@ def _not_a_source(topic: str, info: Info) -> str:
 
 def _upsertable(mode: str, info: Info) -> str:
     """Events are facts: a later batch of them does not replace an earlier one."""
-    if mode == "upsert" and _stage_of(info).collects:
+    if mode == "upsert" and stage_of(info).collects:
         fix = "Use `mode: append`: each flush is a row of its own."
         raise mistake("`upsert` would overwrite the events that `reduce: collect` sent before", fix)
     return mode
-
-
-def _writable(format_: SinkFormat, info: Info) -> SinkFormat:
-    """The envelope needs what was emitted before; a schema needs the types of all that is emitted."""
-    stage = _stage_of(info)
-    if format_ == "debezium" and stage.forgets:
-        fix = "Use `format: json`, or a stage that keeps what it emitted."
-        raise mistake(f"there is no value before to tell: {stage.forgets}", fix)
-    if format_ in BY_REGISTRY:
-        columns = {**((info.data.get("with_key") and stage.keys) or {}), **(stage.emitted or {})}
-        untold = [name for name, type_ in columns.items() if type_ is None or ANY.text in type_.text]
-        if untold:
-            fix = f"Select it with a type, such as `{untold[0]}: cast({untold[0]} as bigint)`."
-            raise mistake(f"the type of {listed(untold)} cannot be told from this file", fix)
-    return format_
-
-
-def _of_format(registry: SinkRegistry | None, info: Info) -> SinkRegistry | None:
-    format_ = info.data.get("format")
-    if format_ in BY_REGISTRY:
-        return registry or SinkRegistry()
-    if registry is not None and format_ is not None:
-        fix = "Leave it out, or write `format: avro` or `format: protobuf`."
-        raise mistake(f"messages in `{format_}` have no schema in a registry", fix)
-    return registry
 
 
 WithKey = Annotated[StrictBool, AfterValidator(_needs_key)]
@@ -96,12 +71,13 @@ Treatment = Literal["halt", "quarantine"]
 class MessageRules:
     """What is to be known before a batch is computed of a sink that sends emissions as messages.
 
-    Their values are written beside the columns; those that the sink would refuse are found then. `target`: by
-    which a plan has the timestamps that it takes.
+    Their values, and keys that are no text (`key`), are written beside the columns; those that the sink would
+    refuse are found then. `target`: by which a plan has the timestamps that it takes.
     """
 
     target: str
     payload: Payload
+    key: Payload | None
     too_large: Treatment
     refused_timestamp: Treatment
 
@@ -142,13 +118,34 @@ class KafkaSink(SinkModel):
         description="The Kafka cluster, by its name. Null: TIDEGATE_KAFKA, whichever the source's is.",
     )
     topic: Annotated[Topic, AfterValidator(_not_a_source)] = Field(description="The topic; not the source's.")
-    format: Annotated[SinkFormat, AfterValidator(_writable)] = Field(
+    format: Annotated[SinkFormat, AfterValidator(check_format)] = Field(
         default="json",
         description="What values are written as: `json`; `debezium`, an envelope with the value before; "
-        "`avro` or `protobuf`, with a schema in a registry.",
+        "`avro` or `protobuf`, with a schema.",
     )
-    registry: Annotated[SinkRegistry | None, AfterValidator(_of_format)] = Field(
-        default=None, description="Of `avro` and `protobuf`: the schema registry."
+    enveloped: Annotated[StrictBool, AfterValidator(check_envelope)] = Field(
+        alias="envelope",
+        default=False,
+        description="Of `avro` and `protobuf`: whether values are an envelope with the value before.",
+    )
+    schema_file: Annotated[str | None, AfterValidator(read_sink_schema)] = Field(
+        alias="schema",
+        default=None,
+        description="Of `avro` (`.avsc`) and `protobuf` (`.proto`): the file of the schema, from here. Null: "
+        "it follows from the columns.",
+    )
+    message: Annotated[str | None, AfterValidator(check_sink_message)] = Field(
+        default=None, description="The message of a `.proto` file that values are, in full: `shop.Stock`."
+    )
+    key_format: Annotated[KeyFormat, AfterValidator(check_key_format)] = Field(
+        default="text",
+        description="What keys are written as: `text`; `json`, always an object of the key's columns; `avro` "
+        "or `protobuf`, with a schema in a registry.",
+    )
+    registry: Annotated[SinkRegistry | None, AfterValidator(check_registry_of_sink)] = Field(
+        default=None,
+        description="Of `avro` and `protobuf`: the schema registry. A schema file does without: then values "
+        "are bare.",
     )
     headers: StrictBool = Field(
         default=False,
@@ -162,6 +159,13 @@ class KafkaSink(SinkModel):
         default="halt", description="The same, for one whose timestamp the topic would not take."
     )
     _schema: SinkSchema | None = PrivateAttr(default=None)
+    _key_schema: SinkSchema | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _keep_schema(self, info: Info) -> KafkaSink:
+        schema = scope_of(info).sink_schema if self.schema_file is not None else None
+        self._schema = schema and replace(schema, message=self.message or "")
+        return self
 
     @property
     def name(self) -> str:
@@ -176,23 +180,37 @@ class KafkaSink(SinkModel):
     @property
     def messages(self) -> MessageRules:
         """It sends the value, in its format."""
-        return MessageRules(self.target, self.payload, self.too_large, self.refused_timestamp)
+        return MessageRules(self.target, self.payload, self.key, self.too_large, self.refused_timestamp)
 
     @property
     def payload(self) -> Payload:
         """Of its messages."""
         owner = self.name if self.format in BY_REGISTRY else ""
-        return Payload(self.format, self.with_key, owner, self._schema)
+        enveloped = self.enveloped or self.format == "debezium"
+        return Payload(self.format, self.with_key, owner, self._schema, enveloped)
+
+    @property
+    def key(self) -> Payload | None:
+        """Their keys; None: they are text."""
+        if self.key_format == "text":
+            return None
+        owner = self.name if self.key_format in BY_REGISTRY else ""
+        return Payload(self.key_format, owner=owner, schema=self._key_schema, is_key=True)
 
     @property
     def subject(self) -> str:
         """Of its schema; of no meaning without one."""
         return (self.registry and self.registry.subject) or f"{self.topic}-value"
 
-    def with_schema(self, schema: SinkSchema) -> KafkaSink:
+    @property
+    def key_subject(self) -> str:
+        """Of the schema of its keys, likewise."""
+        return (self.registry and self.registry.key_subject) or f"{self.topic}-key"
+
+    def with_schemas(self, schema: SinkSchema | None, key_schema: SinkSchema | None) -> KafkaSink:
         """The sink as a plan fixes it."""
         planned = self.model_copy()
-        planned._schema = schema
+        planned._schema, planned._key_schema = schema, key_schema
         return planned
 
     @property

@@ -37,6 +37,12 @@ from tidegate.spec.schemas import (
 )
 from tidegate.spec.scope import Model, Topic, among, distinct, filled, scope_of
 from tidegate.spec.sequence import Sequence, check_sequence
+from tidegate.spec.source_keys import (
+    check_key_registry,
+    check_source_key_format,
+    note_key_columns,
+    read_key_columns,
+)
 
 # what datetime.fromisoformat reads alike in every Python
 _INSTANT = re.compile(
@@ -240,6 +246,25 @@ class Source(Model):
         default={},
         description="What columns were called before: records with an older name are read, too.",
     )
+    key_format: Annotated[
+        Literal["text", "json", "avro", "protobuf"], AfterValidator(check_source_key_format)
+    ] = Field(
+        default="text",
+        description="What a record's own key is: `text`, or an object, a record or a message with columns.",
+    )
+    key_columns: Annotated[
+        tuple[Column, ...],
+        BeforeValidator(read_key_columns),
+        AfterValidator(note_key_columns),
+        WithJsonSchema({"type": ["string", "null"]}),
+    ] = Field(
+        default=None,  # type: ignore[arg-type]  # resolved while reading
+        description="The columns of records' own keys: `name type, …`, beside those of the value.",
+    )
+    key_registry: Annotated[Registry | None, AfterValidator(check_key_registry)] = Field(
+        default=None,
+        description="Of keys in Avro or Protobuf: the schema registry. Null: the one of the values.",
+    )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_known_key)], ...] | None,
         BeforeValidator(filled),
@@ -266,6 +291,7 @@ class Source(Model):
     )
 
     _schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
+    _key_schemas: SourceSchemas = PrivateAttr(default_factory=SourceSchemas)
 
     @model_validator(mode="after")
     def _keep_schema(self, info: Info) -> Source:
@@ -283,10 +309,33 @@ class Source(Model):
         record = record_name(self.format, self._schemas.reader, self.message)
         return self.registry.subjects_of(self.topics, record) if self.registry is not None else ()
 
-    def with_writers(self, writers: tuple[WriterSchema, ...]) -> Source:
-        """The source with the registry's schemas as they are now."""
+    @property
+    def registries(self) -> tuple[Registry, ...]:
+        """Those of its values and of its keys."""
+        return tuple(registry for registry in (self.registry, self.key_registry) if registry is not None)
+
+    @property
+    def row_columns(self) -> tuple[Column, ...]:
+        """Those of values, and of records' own keys."""
+        return (*self.columns, *self.key_columns)
+
+    @property
+    def key_schemas(self) -> SourceSchemas:
+        """By what records' own keys are decoded, once a batch is planned."""
+        return self._key_schemas
+
+    @property
+    def key_subjects(self) -> tuple[str, ...]:
+        """Those that records' own keys are written by."""
+        return self.key_registry.subjects_of(self.topics, None, "key") if self.key_registry else ()
+
+    def with_writers(
+        self, writers: tuple[WriterSchema, ...] | None, of_keys: tuple[WriterSchema, ...] | None = None
+    ) -> Source:
+        """The source with the registry's schemas as they are now. None: it has none."""
         source = self.model_copy()
         source._schemas = SourceSchemas(self._schemas.reader, writers)
+        source._key_schemas = SourceSchemas(None, of_keys)
         return source
 
     @property

@@ -30,8 +30,12 @@ class FixedOutbox:
     def __init__(self, sink: KafkaSink, rows: Sequence[tuple[str, str | None]], size: int) -> None:
         nothing = pa.nulls(len(rows), pa.int64())
         self._size = size
+        columns = (
+            {} if sink.key is None else {sink.key.column: pa.array([b"\0" + k.encode() for k, _ in rows])}
+        )
         self._rows = pa.table(
             {
+                **columns,
                 "key": pa.array([key for key, _ in rows], pa.string()),
                 sink.payload.column: pa.array([payload for _, payload in rows], pa.string()),
                 "timestamp": pa.array(range(len(rows)), pa.int64()),
@@ -39,6 +43,7 @@ class FixedOutbox:
                 "window_start": nothing,
                 "window_end": nothing,
                 "reason": pa.array(["changed"] * len(rows)),
+                "value": pa.array([None if payload == DELETION else {"m": 1} for _, payload in rows]),
             }
         )
 
@@ -70,6 +75,11 @@ def test_a_deletion_without_an_envelope_is_one_message(skip: int) -> None:
     assert [[name for name, _ in message.headers] for message in messages] == [["tidegate-source"]] * (
         3 - skip
     )
+
+
+def test_the_key_is_what_was_written_for_it() -> None:
+    messages = sent(ROWS[:2], format="debezium", key_format="json")
+    assert [message.key for message in messages] == [b"\0a", b"\0a", b"\0a"]
 
 
 def test_a_message_tells_its_batch_and_its_reason_where_the_sink_wants_it() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.formats.envelope import DELETION
-from tidegate.lake.outbox import REASON, SOURCE, TIMESTAMP, WINDOW
+from tidegate.lake.outbox import REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 from tidegate.lake.schema import KEY
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import KafkaSink
@@ -23,12 +22,12 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     Columns as `broker.messages` has them. Where deletions are told in an envelope, a tombstone follows each,
     as from Debezium: a compacted topic forgets the key by it.
     """
-    columns = (KEY, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW, *((REASON,) if sink.headers else ()))
+    key = KEY if sink.key is None else sink.key.column
+    columns = (key, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW, *((REASON,) if sink.headers else ()))
     batch = f"{outbox.plan.stream}/{outbox.plan.seq}"
-    if sink.format != "debezium":
+    if not sink.payload.enveloped:
         return map(partial(_messages, batch), outbox.batches(columns, skip))
-    messages = map(partial(_messages, batch), outbox.batches(columns))
-    return _from(map(_with_tombstones, messages), skip)
+    return _from(map(partial(_with_tombstones, batch), outbox.batches((*columns, VALUE))), skip)
 
 
 def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
@@ -57,13 +56,13 @@ def _windows(start: pa.Array, end: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(start.cast(pa.string()), end.cast(pa.string()), "/").view(pa.binary())
 
 
-def _with_tombstones(messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Each deletion twice: as it is told, and then without a value."""
-    value = messages.column("value")
-    deletes = pc.starts_with(value, DELETION.encode()).to_numpy(zero_copy_only=False)
+def _with_tombstones(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
+    """As messages, each deletion twice: as it is told, and then without a value."""
+    deletes = emissions.column(VALUE).is_null().to_numpy(zero_copy_only=False)
+    messages = _messages(batch, emissions.drop_columns([VALUE]))
     if not deletes.any():
         return messages
-    rows = np.repeat(np.arange(len(value)), np.where(deletes, 2, 1))
+    rows = np.repeat(np.arange(len(deletes)), np.where(deletes, 2, 1))
     follows = np.concatenate([[False], rows[1:] == rows[:-1]])
     doubled = messages.take(pa.array(rows))
     values = pc.if_else(pa.array(follows), pa.scalar(None, pa.binary()), doubled.column("value"))

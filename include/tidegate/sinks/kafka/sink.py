@@ -17,7 +17,7 @@ from tidegate.ledger import LeasedLedger, Stream
 from tidegate.sinks.dataset import Dataset, topic_dataset
 from tidegate.sinks.kafka.limits import narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
-from tidegate.sinks.kafka.schema import planned_schema
+from tidegate.sinks.kafka.schema import planned_sink
 from tidegate.sinks.kafka.timestamps import check_timestamps, narrow_timestamps, timestamp_bounds
 from tidegate.sinks.kafka.topic_progress import find_progress
 from tidegate.sinks.outbox import Outbox
@@ -45,13 +45,12 @@ class OpenTopic(OpenSink[KafkaSink]):
             self.context.settings.registry(self.declared.registry.connection)
 
     def planned(self, before: KafkaSink | None, may_register: bool) -> KafkaSink:
-        """With its schema, if it has one."""
+        """With its schemas, if a registry has them. Without one, the file's is in it already."""
         declared = self.declared
         if declared.registry is None:
             return declared
         with SchemaRegistry(self.context.settings.registry(declared.registry.connection)) as registry:
-            schema = planned_schema(self.pipeline, declared, before, registry, may_register)
-        return declared if schema is None else declared.with_schema(schema)
+            return planned_sink(self.pipeline, declared, before, registry, may_register)
 
     def check_source(self, topic_ids: Mapping[str, str]) -> None:
         """Names may be the same in two clusters, and two connections may go to one. Asks only where the name

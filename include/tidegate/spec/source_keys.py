@@ -1,0 +1,73 @@
+"""`key_format`, `key_columns`, `key_registry`: columns that are read from records' own keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationInfo as Info
+
+from tidegate.spec.columns import Column, parse_columns, parse_type
+from tidegate.spec.mistakes import as_mistake, mistake
+from tidegate.spec.schemas import BINARY, Registry
+from tidegate.spec.scope import scope_of
+
+
+def check_source_key_format(format_: str, info: Info) -> str:
+    """Debezium's keys are read as such."""
+    if format_ != "text" and info.data.get("format") == "debezium":
+        raise mistake("`format: debezium` reads its keys itself", "Leave `key_format` out.")
+    return format_
+
+
+def read_key_columns(written: Any, info: Info) -> Any:
+    """DDL to columns. Where there is a mistake, it is not known which columns there are."""
+    scope, format_ = scope_of(info), info.data.get("key_format")
+    if format_ == "text" and written is None:
+        return ()
+    known, scope.columns = scope.columns, None
+    if format_ is None:
+        return ()  # it is wrong, and that is said already
+    columns = _read(written, format_)
+    scope.columns = known
+    return columns
+
+
+def _read(written: Any, format_: str) -> tuple[Column, ...]:
+    if format_ == "text":
+        fix = "Write `key_format: avro`, `protobuf` or `json` beside it."
+        raise mistake("a key that is text has no columns", fix)
+    if not isinstance(written, str):
+        fix = 'Write for example `key_columns: "storeId string, id bigint"`.'
+        raise mistake(f"`key_format: {format_}` needs the key's columns, as one text", fix)
+    columns, faults = parse_columns(written)
+    if faults:
+        raise as_mistake(faults)
+    return columns
+
+
+def note_key_columns(columns: tuple[Column, ...], info: Info) -> tuple[Column, ...]:
+    """From here on they are columns like those of the value."""
+    known = scope_of(info).columns
+    if columns and known is not None:
+        scope_of(info).columns = {**known, **{column.name: parse_type(column.type) for column in columns}}
+    again = next((column.name for column in columns if known and column.name in known), None)
+    if again is not None:
+        fix = "Leave it out of one of them: it is then read from the other."
+        raise mistake(f"`{again}` is in `columns`, too", fix)
+    return columns
+
+
+def check_key_registry(registry: Registry | None, info: Info) -> Registry | None:
+    """Keys of Avro and Protobuf have one, and no file: the source's, where nothing else is said."""
+    format_ = info.data.get("key_format")
+    if format_ not in BINARY:
+        if registry is not None and format_ is not None:
+            raise mistake(f"keys in `{format_}` have no schemas", "Leave `key_registry` out.")
+        return registry
+    if registry is None:
+        values = info.data.get("registry")
+        return Registry(connection=values.connection if values is not None else None)
+    if registry.subjects is None and registry.strategy != "topic_name":
+        fix = "Name the `subjects` in place of it."
+        raise mistake("the names of keys' records are not known", fix)
+    return registry

@@ -1,0 +1,159 @@
+"""A replay of quarantine, as the form of a trigger asks for it: which open records come in again, and how.
+
+It is a batch of the pipeline's own DAG, as `drain` is: planned once for the run, whatever is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from tidegate.formats.reasons import Reason
+
+if TYPE_CHECKING:
+    from tidegate.app import App
+    from tidegate.inspect import QuarantineFilter
+    from tidegate.ledger import Stream
+    from tidegate.protocol import ResolutionRequest
+
+_SECTION = "Replay of quarantine"
+REPLAY = "replay"
+
+
+def replay_params() -> dict[str, Param]:
+    """The part of a trigger's form that asks for a replay."""
+    return {
+        REPLAY: Param(
+            False,
+            type="boolean",
+            title="Replay",
+            description="Read nothing of Kafka, and let open records in quarantine come in again, in a batch "
+            "of their own: all of them, or those that the fields below choose.",
+            section=_SECTION,
+        ),
+        "replay_reasons": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string"},
+            examples=[str(reason) for reason in Reason],
+            title="Reasons",
+            description="Only records that are in quarantine for these reasons. Empty: any.",
+            section=_SECTION,
+        ),
+        "replay_first_batch": _batch("First batch", "Only records of this batch and later ones."),
+        "replay_last_batch": _batch("Last batch", "Only records of this batch and earlier ones."),
+        "replay_since": _instant("Since", "Only records from this instant on, by their timestamp."),
+        "replay_until": _instant("Until", "Only records before this instant, by their timestamp."),
+        "replay_set": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string"},
+            title="Edits",
+            description="Edits of each record, one a line, such as $.id = integer($.id). One that fits a "
+            "record not fails the run, and nothing is replayed.",
+            section=_SECTION,
+        ),
+        "replay_because": Param(
+            None,
+            type=["null", "string"],
+            title="Why",
+            description="For the history of the records.",
+            section=_SECTION,
+        ),
+    }
+
+
+def _batch(title: str, description: str) -> Param:
+    return Param(
+        None, type=["null", "integer"], minimum=1, title=title, description=description, section=_SECTION
+    )
+
+
+def _instant(title: str, description: str) -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        format="date-time",
+        title=title,
+        description=description,
+        section=_SECTION,
+    )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Which open records come in again (see `inspect.QuarantineFilter`), with which edits, and why."""
+
+    reasons: tuple[str, ...] = ()
+    first_batch: int | None = None
+    last_batch: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    edits: tuple[str, ...] = ()
+    because: str = ""
+
+    @property
+    def where(self) -> QuarantineFilter:
+        """Raises SettingsInvalid for a reason that there is not."""
+        from tidegate.inspect import QuarantineFilter
+
+        since_ms, until_ms = (
+            None if at is None else round(at.timestamp() * 1000) for at in (self.since, self.until)
+        )
+        return QuarantineFilter(
+            self.reasons,
+            first_batch=self.first_batch,
+            last_batch=self.last_batch,
+            since_ms=since_ms,
+            until_ms=until_ms,
+        )
+
+    def request(self, app: App, stream: Stream, run: Any) -> ResolutionRequest:
+        """What the plan of a run (Airflow's `DagRun`) fixes, if it has none yet. Who has triggered the run
+        has decided it. Raises SettingsInvalid for an edit that is none.
+        """
+        from tidegate import inspect
+        from tidegate.protocol import ResolutionRequest
+
+        rows = partial(inspect.iter_open, app, stream, self.where)
+        edit = inspect.ValueEdit.parse(self.edits)
+        by = getattr(run, "triggering_user_name", None) or f"Airflow's run {run.run_id}"
+        return ResolutionRequest((lambda: map(edit.apply, rows())) if self.edits else rows, by, self.because)
+
+    def count_open(self, app: App, stream: Stream) -> int:
+        """How many records it would take now. Raises SettingsInvalid where an edit does not fit one."""
+        from tidegate import inspect
+
+        edit = inspect.ValueEdit.parse(self.edits)
+        tables = inspect.iter_open(app, stream, self.where)
+        return sum((edit.apply(rows) if self.edits else rows).num_rows for rows in tables)
+
+
+def read_replay(params: Mapping[str, Any], instants: Mapping[str, datetime | None]) -> Replay | None:
+    """What the parameters of a run ask for; None: no replay. `instants`: those that they have.
+
+    Raises AirflowFailException where they say which records, and not that they are replayed.
+    """
+    given = [name for name in replay_params() if name != REPLAY and params.get(name)]
+    if not params.get(REPLAY, False):
+        if given:
+            raise AirflowFailException(
+                f"The run was triggered with {', '.join(given)}, and without `replay`. "
+                "Turn it on, or leave them out. Nothing was planned."
+            )
+        return None
+    return Replay(
+        reasons=tuple(params.get("replay_reasons") or ()),
+        first_batch=params.get("replay_first_batch"),
+        last_batch=params.get("replay_last_batch"),
+        since=instants["replay_since"],
+        until=instants["replay_until"],
+        edits=tuple(params.get("replay_set") or ()),
+        because=params.get("replay_because") or "",
+    )
