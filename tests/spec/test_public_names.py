@@ -76,6 +76,7 @@ def test_the_public_names_are_these() -> None:
         "require_trusted_modules",
         "stream_in_broken_file",
         "suite_text",
+        "with_checkpoints",
         "with_digests",
         "with_suites",
     ]
