@@ -159,7 +159,8 @@ def _type(part: Schema, path: str) -> str:
     if types == "array":
         return f"list of {_plural(_type(part['items'], path))}"
     if types == "object":
-        return f"names with {_plural(_type(part['additionalProperties'], path))}"
+        values = part["additionalProperties"]
+        return "names with values" if values is True else f"names with {_plural(_type(values, path))}"
     if types == "boolean":
         return "`true` or `false`"
     if "integer" in types or "number" in types:

@@ -63,7 +63,11 @@ VARIABLES = (
         "may name.",
     ),
     Variable("TIDEGATE_PIPELINES", "Folder of pipeline files.", "`include/pipelines`"),
-    Variable("TIDEGATE_EXPECTATIONS", "Folder of quality suites.", "`expectations` beside the pipelines"),
+    Variable(
+        "TIDEGATE_EXPECTATIONS",
+        "Folder of quality suites; checkpoints are in a folder beside it.",
+        "`expectations` beside the pipelines",
+    ),
     Variable(
         "TIDEGATE_DATA_DOCS",
         "Folder or bucket of quality results and their pages, for workers and web server.",

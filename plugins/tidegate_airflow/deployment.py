@@ -13,10 +13,14 @@ from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.spec import AirflowSettings, Defaults, Scheduling, SparkPlacement
-from tidegate_airflow.failures import call_function, failure_message
+from tidegate_airflow.failures import failure_message
+from tidegate_airflow.notify import PlainCallback, call, plain_callback
+
+if TYPE_CHECKING:
+    from tidegate.spec.airflow import Callback
 
 SPARK_CONNECTION = "spark_default"
 
@@ -55,13 +59,13 @@ class Deployment:
         """Whether a person has to approve that another generation of a pipeline takes charge."""
         return bool(pipeline.airflow.over(self.defaults.airflow).approve_promotion)
 
-    def on_missed_deadline(self, pipeline: Scheduling) -> str | None:
-        """The user's `module:function` that is called when a run has missed its deadline."""
-        return pipeline.airflow.over(self.defaults.airflow).on_missed_deadline
+    def on_missed_deadline(self, pipeline: Scheduling) -> PlainCallback | None:
+        """What the user wants to be called when a run has missed its deadline."""
+        return plain_callback(pipeline.airflow.over(self.defaults.airflow).on_missed_deadline)
 
-    def on_quality(self, pipeline: Scheduling) -> str | None:
-        """The user's `module:function` that is called with verdicts that are not as they should be."""
-        return pipeline.airflow.over(self.defaults.airflow).on_quality
+    def on_quality(self, pipeline: Scheduling) -> PlainCallback | None:
+        """What the user wants to be called with verdicts that are not as they should be."""
+        return plain_callback(pipeline.airflow.over(self.defaults.airflow).on_quality)
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
         """How long a step may take that computes and sends nothing; `own` is the factory's."""
@@ -125,18 +129,20 @@ def _duration(milliseconds: int | None) -> timedelta | None:
     return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
 
-def _callback(name: str | None) -> Any:
-    """The function of a `module:function`. It is imported when it is called: no DAG waits for it."""
-    return None if name is None else partial(call_function, name)
+def _callback(written: Callback | None) -> Any:
+    """Airflow's form of a callback. Its module is imported when it is called: no DAG waits for it."""
+    callback = plain_callback(written)
+    return None if callback is None else partial(call, callback)
 
 
-def _failure_callback(name: str | None, pipeline: Scheduling) -> Any:
+def _failure_callback(written: Callback | None, pipeline: Scheduling) -> Any:
     """The same, with the failure's `cause` in its context: one sentence, and what to do."""
-    return None if name is None else partial(_call_with_cause, name, pipeline.pipeline, pipeline.generation)
+    callback, stream = plain_callback(written), (pipeline.pipeline, pipeline.generation)
+    return None if callback is None else partial(_call_with_cause, callback, *stream)
 
 
-def _call_with_cause(name: str, pipeline: str, generation: int, context: Any) -> Any:
-    return call_function(name, {**context, "cause": failure_message(context, pipeline, generation)})
+def _call_with_cause(callback: PlainCallback, pipeline: str, generation: int, context: Any) -> Any:
+    return call(callback, {**context, "cause": failure_message(context, pipeline, generation)})
 
 
 def _use_pipelines(folder: str, context: Any) -> None:

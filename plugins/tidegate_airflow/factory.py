@@ -36,6 +36,7 @@ from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
 from tidegate_airflow.deployment import Deployment, compute_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.last_good import recall_text
+from tidegate_airflow.notify import PlainCallback
 from tidegate_airflow.operators import (
     BatchOperator,
     ComputeOperator,
@@ -144,8 +145,8 @@ def _own_arguments(pipeline: Scheduling) -> dict[str, Any]:
     return {"tags": ["tidegate"], "default_args": _default_args(pipeline)}
 
 
-def _deadline(pipeline: Scheduling, notify: str | None) -> DeadlineAlert | None:
-    """`notify`: a function of the user's that is called, too."""
+def _deadline(pipeline: Scheduling, notify: PlainCallback | None) -> DeadlineAlert | None:
+    """`notify`: what the user wants to be called, too."""
     if pipeline.deadline_ms is None:
         return None
     told = {"pipeline": pipeline.pipeline, "generation": pipeline.generation, "notify": notify}
@@ -178,7 +179,7 @@ def _wire(
     pipeline: Scheduling,
     spark_options: dict[str, Any],
     step_timeout: timedelta,
-    on_quality: str | None,
+    on_quality: PlainCallback | None,
 ) -> None:
     """plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes further
     ones where the run's interval takes them; or all of it is one task, `batch`.

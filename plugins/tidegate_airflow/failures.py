@@ -6,13 +6,13 @@ import logging
 import os
 from contextlib import suppress
 from datetime import datetime, timezone
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 
 from tidegate_airflow import metrics
 from tidegate_airflow.connections import export_ledger, own_environment
+from tidegate_airflow.notify import PlainCallback, call
 from tidegate_airflow.tasks import connected
 
 if TYPE_CHECKING:
@@ -78,10 +78,12 @@ def measure_failure(context: Any, pipeline: str, generation: int) -> None:
 
 
 @own_environment()
-def log_missed_deadline(context: Any, pipeline: str, generation: int, notify: str | None = None) -> None:
+def log_missed_deadline(
+    context: Any, pipeline: str, generation: int, notify: PlainCallback | None = None
+) -> None:
     """The callback of a pipeline's `deadline`: what a run is doing that is not through in time.
 
-    `notify`: a function that then gets the context, with that as its `cause`.
+    `notify`: the user's, which then gets the context, with that as its `cause`.
     """
     run = context["dag_run"]
     try:
@@ -90,13 +92,7 @@ def log_missed_deadline(context: Any, pipeline: str, generation: int, notify: st
         doing = f"What it is doing cannot be told: {type(error).__name__}: {error}"
     log.error("%s, run %s has missed its deadline. %s", run["dag_id"], run["dag_run_id"], doing)
     if notify is not None:
-        call_function(notify, {**context, "cause": doing})
-
-
-def call_function(name: str, context: Any) -> Any:
-    """Call a user's `module:function`, which is imported only now: no DAG waits for it."""
-    module, _, function = name.partition(":")
-    return getattr(import_module(module), function)(context)
+        call(notify, {**context, "cause": doing})
 
 
 @own_environment()

@@ -19,7 +19,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import event_emitted, has_event
 from tidegate_airflow.connections import own_environment, spark_connect_url
-from tidegate_airflow.failures import call_function, noted_failure
+from tidegate_airflow.failures import noted_failure
+from tidegate_airflow.notify import PlainCallback, call, callback_name
 
 if TYPE_CHECKING:
     from tidegate.quality.verdict import Verdict
@@ -42,10 +43,8 @@ class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typ
     first = 1
     last: int | None = 1
 
-    def __init__(self, *, on_quality: str | None = None, **options: Any) -> None:
-        """`on_quality`: the user's `module:function` that is told of verdicts that are not as they should
-        be.
-        """
+    def __init__(self, *, on_quality: PlainCallback | None = None, **options: Any) -> None:
+        """`on_quality`: what the user wants to be called with verdicts that are not as they should be."""
         super().__init__(**options)
         self.on_quality = on_quality
         self.verdicts: list[Verdict] = []
@@ -55,9 +54,10 @@ class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typ
         self.verdicts.append(verdict)
         if self.on_quality is not None and not verdict.passed:
             try:
-                call_function(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
+                call(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
             except Exception:  # as Airflow does with its callbacks: what tells decides nothing
-                self.log.exception("%s failed on the verdict of %s", self.on_quality, verdict.title)
+                name = callback_name(self.on_quality)
+                self.log.exception("%s failed on the verdict of %s", name, verdict.title)
 
     @property
     def batch(self) -> Batch:

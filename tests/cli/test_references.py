@@ -17,8 +17,9 @@ STORES = GOOD.replace("pipeline: levels", "pipeline: stores").replace("suite: av
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A home with a pipeline `stores`, and its suite."""
-    for name in ("pipelines", "expectations"):
+    for name in ("pipelines", "expectations", "checkpoints"):
         (tmp_path / name).mkdir()
+    (tmp_path / "checkpoints" / "orders.json").write_text('{"name": "orders"}')
     (tmp_path / "pipelines" / "stores.yaml").write_text(STORES)
     (tmp_path / "expectations" / "theirs.json").write_text('{"name": "theirs", "expectations": []}')
     return tmp_path
@@ -29,13 +30,14 @@ def line_of(text: str, part: str) -> int:
 
 
 SUITE = ("suite: availability", "suite: {}")
+CHECKPOINT = ("suite: availability", "checkpoint: {}")
 TABLE = ("lookup: []", "lookup: [{{table: {}, on: [key], columns: [region]}}]")
 FUNCTION = ("equal: exact", 'equal: {{python: "{}"}}')
 
 
 def written(edit: tuple[str, str], name: str) -> str:
     old, new = edit
-    others = [] if edit == SUITE else [(SUITE[0], SUITE[1].format("theirs"))]
+    others = [] if edit in (SUITE, CHECKPOINT) else [(SUITE[0], SUITE[1].format("theirs"))]
     return edited((old, new.format(name)), *others)
 
 
@@ -43,6 +45,8 @@ def written(edit: tuple[str, str], name: str) -> str:
     ("edit", "name", "field", "told"),
     [
         (SUITE, "thiers", "quality.suite", "thiers.json does not exist. Did you mean `theirs`?"),
+        (CHECKPOINT, "ordres", "quality.checkpoint", "ordres.json does not exist. Did you mean `orders`?"),
+        (CHECKPOINT, "orders", "quality.checkpoint", "orders.json cannot be used: it has no"),
         (TABLE, "store/levels", "lookup.0.table", "the pipeline `store`. Did you mean `stores`?"),
         (TABLE, "stores/level", "lookup.0.table", "no stage `level`. Did you mean `levels`?"),
         (TABLE, "/no/table", "lookup.0.table", "there is no Delta table at /no/table"),

@@ -263,6 +263,12 @@ def test_the_lake_is_one_folder_for_airflow_and_the_worker() -> None:
     assert all(mounts_of(services()[name])[lake] == "lake" for name in [*AIRFLOW, "spark-worker"])
 
 
+def test_data_docs_are_one_folder_for_tasks_and_the_api_server() -> None:
+    assert "TIDEGATE_DATA_DOCS" not in environment_of(services()["airflow-scheduler"])  # below the home
+    home = environment_of(services()["airflow-scheduler"])["TIDEGATE_HOME"]
+    assert {mounts_of(services()[name])[home] for name in AIRFLOW} == {"home"}
+
+
 def test_the_login_is_written_where_the_api_server_reads_it() -> None:
     path = Path(
         environment_of(services()["airflow-init"])["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]

@@ -19,10 +19,12 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
 from tests.conftest import REPOSITORY
+from tests.e2e import failed_batch
 from tests.e2e.browser import Browser, browser
 from tests.seeded import Seeded, unusable
 from tidegate.errors import QualityFailed
 from tidegate.local.airflow import AirflowStack
+from tidegate.local.airflow_client import RunEnd
 from tidegate.local.broker import KafkaBroker
 from tidegate.local.processes import free_port
 from tidegate.local.stack import environment
@@ -73,6 +75,7 @@ def site(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         produce(broker.bootstrap_servers, seed(seeded))
         nowhere = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": free_port()}
         env = environment(home, REPOSITORY, broker.bootstrap_servers) | seeded.environment
+        env |= failed_batch.trusted_modules(home)
         env |= {
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(nowhere),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,reader:viewer",
@@ -108,6 +111,8 @@ def seed(seeded: Seeded) -> list[str]:
     what = "Batch 13 of rate_limited/1 does not pass its quality suite: 3 unexpected"
     fix = "Nothing was published. Correct the data or the suite and clear this task."
     seeded.fail(pipelines["rate_limited"], 13, "validate", QualityFailed(what, fix))
+    seeded.now = end
+    failed_batch.add_failing_batch(seeded)
     broken = seeded.home / "pipelines" / "typo.yaml"
     sample = pipelines["availability"].text.replace("pipeline: availability", "pipeline: typo")
     broken.write_text(sample.replace("reduce: latest", "reduce: lastest"))
@@ -173,7 +178,7 @@ def picture(window: Browser, name: str, folder: Path) -> Path:
     """A screenshot, where it is wanted."""
     path = Path(os.environ.get("TIDEGATE_SCREENSHOTS") or folder) / f"{name}.png"
     window.screenshot(path)
-    assert path.stat().st_size < 150_000
+    assert path.stat().st_size < 200_000
     return path
 
 
@@ -231,3 +236,58 @@ def test_what_a_record_holds_is_text_in_the_browser(site: Site, window: Browser)
     window.open(f"{site.airflow.url}/tidegate/dags/availability")
     assert "<script>alert('x')</script>" in window.text("section:last-of-type")
     assert window.script("return document.scripts.length") == 1
+
+
+@pytest.fixture(scope="module")
+def failed(site: Site) -> RunEnd:
+    """A run whose batch its quality suite has stopped."""
+    run_id = f"run-{failed_batch.SEQ}"
+    site.airflow.wait_dag(failed_batch.NAME)
+    site.airflow.unpause(failed_batch.NAME)
+    site.airflow.trigger(failed_batch.NAME, run_id)
+    return site.airflow.wait_run(failed_batch.NAME, run_id)
+
+
+def test_a_suite_that_stops_a_batch_is_in_the_log_as_a_table_and_is_told_by_a_notifier(
+    site: Site, failed: RunEnd
+) -> None:
+    states = {task.task_id: (task.state, task.try_number) for task in failed.tasks}
+    assert (states["validate"], states["commit"][0]) == (("failed", 1), "upstream_failed")
+    table = [
+        re.split(r" *\| *", line.strip("| ")) for line in failed.log_tail.splitlines() if "| expect_" in line
+    ]
+    assert [(row[0], row[1], row[3]) for row in table] == [
+        ("FAIL", "critical", "price"),
+        ("ok", "critical", "price"),
+        ("FAIL", "warning", "currency"),
+        ("ok", "info", "price"),
+        ("ok", "critical", ""),
+    ]
+    home = site.airflow.log.parent.parent
+    assert "price=-1.0" in failed.log_tail
+    alert = (home / "alert.txt").read_text()
+    assert alert.startswith(f"validate: prices {failed.run_id}: prices on the values of prices: 2 of 5 ")
+
+
+@pytest.mark.long
+def test_a_failed_batch_is_seen_in_the_log_in_data_docs_and_on_the_page(
+    site: Site, failed: RunEnd, window: Browser, tmp_path: Path
+) -> None:
+    run = f"{failed.dag_id}/runs/{failed.run_id}"
+    window.resize(1360, 860)
+    window.open(f"{site.airflow.url}/dags/{run}/tasks/validate?log_level=warning")
+    window.until(lambda: "price=-1.0" in window.text("body"), "the log")
+    picture(window, "failed-log", tmp_path)
+    window.resize(1360, 1500)
+    window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/dags/{failed.dag_id}/quality/{failed.run_id}")
+    window.enter_frame(FRAME)
+    window.until(lambda: "-1" in window.text("body"), "the page of Data Docs")
+    window.leave_frame()
+    picture(window, "data-docs", tmp_path)
+    window.resize(1360, 1000)
+    window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/dags/{run}")
+    window.enter_frame(FRAME)
+    window.until(lambda: "QualityFailed in validate" in window.text("body"), "the batch's page")
+    assert 'such as key={"storeId":"s3","id":1017}, price=-1.0' in window.text("body")
+    window.leave_frame()
+    picture(window, "failed-batch", tmp_path)

@@ -27,7 +27,7 @@ def test_who_asks_for_it_is_told_of_a_verdict(
     from tidegate_airflow.operators import ValidateOperator
 
     told: list[Any] = []
-    monkeypatch.setattr(operators, "call_function", lambda name, context: told.append((name, context)))
+    monkeypatch.setattr(operators, "call", lambda name, context: told.append((name, context)))
     task = ValidateOperator(task_id="validate", python_callable=print, on_quality="shop.alerts:quality")
     result = ExpectationResult(1, "expect_column_to_exist", ("n",), severity, False)
     verdict = Verdict("levels", (result,))

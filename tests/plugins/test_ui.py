@@ -373,7 +373,9 @@ def test_the_plugin_is_loaded_without_an_error_and_is_in_the_menu(airflow: Airfl
     assert plugin["external_views"][0]["href"] == "/tidegate/"
 
 
-FAILED = ExpectationResult(1, "expect_column_to_exist", ("n",), Severity.WARNING, False)
+FAILED = ExpectationResult(
+    1, "expect_column_to_exist", ("n",), Severity.WARNING, False, failing=({"key": "<b>", "n": "1"},)
+)
 VERDICT = Verdict("availability on the values of availability", (FAILED,))
 
 
@@ -435,3 +437,4 @@ def test_the_page_of_a_batch_has_what_suites_have_found(airflow: Airflow, page: 
     shown = airflow.get("/dags/availability/batches/2", airflow.token()).text
     assert f"/dags/availability/docs/{page}" in shown
     assert "expect_column_to_exist" in shown
+    assert "such as key=&lt;b&gt;, n=1" in shown

@@ -22,6 +22,17 @@ def write_suite(world: World, name: str, *expectations: tuple[str, dict[str, Any
     (folder / f"{name}.json").write_text(json.dumps({"name": name, "meta": {}, "expectations": written}))
 
 
+def write_checkpoint(world: World, name: str, suite: str, asset: str, of: str) -> None:
+    """As Great Expectations' API writes it, beside the folder of the suites."""
+    data = {"datasource": {"name": world.stream.pipeline}, "asset": {"name": asset}}
+    definition = {"name": name, "suite": {"name": suite}, "data": data | {"batch_definition": {"name": of}}}
+    checkpoint = {"name": name, "validation_definitions": [{"name": name}], "actions": []}
+    for kind, content in (("validation_definitions", definition), ("checkpoints", checkpoint)):
+        folder = world.app.settings.expectations.parent / kind
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(content))
+
+
 def results(world: World, seq: int) -> Sequence[tuple[str, str, str, bool]]:
     found = world.app.ledger.quality(world.stream, seq)
     return [(each.target, each.type, each.severity, each.passed) for each in found]
@@ -36,11 +47,12 @@ def test_every_stage_its_deletions_and_the_state_can_be_checked(world: World) ->
         ("expect_column_values_to_be_in_set", {"column": "emitted.isAvailable", "value_set": [False]}, None),
     )
     write_suite(world, "last", (rows, {"value": 1}, "info"), ("expect_counts_to_add_up", {}, "critical"))
+    write_checkpoint(world, "state", "held", "tally", "state")
     emit = "    emit: {on: change, equal: exact}\n"
     second = f"{emit}  - {{name: tally, select: {{isAvailable: isAvailable}}, emit: {{on: update}}}}\n"
     checks = (
         "quality:\n  - {suite: inner, stage: availability, on_failure: warn}\n"
-        "  - {suite: held, stage: tally, of: state, on_failure: warn}\n  - {suite: last, of: emissions}"
+        "  - {checkpoint: state, on_failure: warn}\n  - {suite: last, of: emissions}"
     )
     world.write_pipeline(extra=checks, **{emit: second})
     world.stock(1)

@@ -78,6 +78,7 @@ def test_the_public_names_are_these() -> None:
         "sequence_stage",
         "stream_in_broken_file",
         "suite_text",
+        "with_checkpoints",
         "with_digests",
         "with_suites",
     ]

@@ -78,7 +78,7 @@ def test_a_smaller_buffer_is_all_that_the_case_of_a_full_one_changes() -> None:
 
 def test_every_sample_with_a_suite_has_its_file() -> None:
     for pipeline in load_pipelines(PIPELINES)[0].values():
-        for check in pipeline.quality:
+        for check in pipeline.checks:
             assert (INCLUDE / "expectations" / f"{check.suite}.json").is_file()
 
 

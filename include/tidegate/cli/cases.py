@@ -67,7 +67,7 @@ def _with_suites(pipeline: Pipeline, settings: Settings) -> Pipeline:
     SettingsInvalid."""
     missing = {
         check.suite
-        for check in pipeline.quality
+        for check in pipeline.checks
         if check.on_failure == "quarantine" and check.suite_text is None
     }
     return with_suites(

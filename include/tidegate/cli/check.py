@@ -17,7 +17,7 @@ from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult
-from tidegate.spec import QualityCheck
+from tidegate.spec import QualityCheck, with_checkpoints
 
 Check = Callable[[int], list[Checked]]
 Result = tuple[Checked, ExpectationResult]
@@ -62,9 +62,9 @@ def _reported(look: Check, progress: Callable[[str], None], seq: int) -> list[Ch
 def _own_checks(app: App, pipeline: str, generation: int | None, stream: Stream) -> tuple[QualityCheck, ...]:
     """Of the file; of a generation that is asked for, as it was planned last."""
     if generation is None:
-        return app.pipeline(pipeline).quality
+        return with_checkpoints(app.pipeline(pipeline), app.settings.expectations).checks
     plan = app.ledger.plan(stream, max(app.ledger.head(stream).seq, 1))
-    return planned_pipeline(plan).quality if plan is not None else ()
+    return planned_pipeline(plan).checks if plan is not None else ()
 
 
 def _seqs(app: App, stream: Stream, batches: str | None, of_state: bool, bisect: bool) -> Sequence[int]:

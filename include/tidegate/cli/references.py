@@ -1,16 +1,26 @@
-"""What pipeline files name, and is not there: suites, pipelines and tables of lookups, modules."""
+"""What pipeline files name, and is not there: suites, checkpoints, what lookups read, modules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from tidegate.errors import Problem, SettingsInvalid, UserFunctionFailed
 from tidegate.quality.builtin.types import BUILTIN_TYPES
 from tidegate.quality.suite import parse_suite
 from tidegate.settings import Settings
-from tidegate.spec import Lookup, Pipeline, QualityCheck, python_functions, suite_text, with_digests
+from tidegate.spec import (
+    Lookup,
+    Pipeline,
+    QualityCheck,
+    python_functions,
+    suite_text,
+    with_checkpoints,
+    with_digests,
+)
+from tidegate.spec.checkpoints import checkpoint_checks
 from tidegate.spec.mistakes import did_you_mean, listed
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.tree import Route, Tree, read
@@ -47,12 +57,30 @@ def unset_connections(pipeline: Pipeline, settings: Settings) -> list[str]:
 
 
 def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
-    """Its quality suites that are not in the folder, or are no suites."""
+    """Its checkpoints and quality suites that are not in their folders, or are none."""
     is_list = isinstance(read(pipeline.text, "").data.get("quality"), list) if pipeline.quality else False
-    for number, check in enumerate(pipeline.quality):
-        at: Route = ("quality", number, "suite") if is_list else ("quality", "suite")
-        yield from ((at, *each) for each in _missing_suite(check, folder))
-        yield from ((at, *each) for each in _without_rows(check, folder))
+    is_readable = True
+    for number, written in enumerate(pipeline.quality):
+        at: Route = ("quality", number) if is_list else ("quality",)
+        at = (*at, "suite" if written.checks else "checkpoint")
+        try:
+            checks = written.read(partial(checkpoint_checks, pipeline, folder))
+        except SettingsInvalid as error:
+            yield at, error.what, error.fix
+            is_readable = False
+            continue
+        for check in checks:
+            yield from ((at, *each) for each in _missing_suite(check, folder))
+            yield from ((at, *each) for each in _without_rows(check, folder))
+    if is_readable:
+        yield from _repeated_suite(pipeline, folder)
+
+
+def _repeated_suite(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
+    try:
+        with_checkpoints(pipeline, folder)
+    except SettingsInvalid as error:
+        yield ("quality",), error.what, error.fix
 
 
 def _missing_suite(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from tidegate.spec import Pipeline, QualityCheck
 
 @dataclass(frozen=True)
 class PreparedCheck:
-    """A check, ready to be evaluated. `number`: its place in the file, from 1 on."""
+    """A check, ready to be evaluated. `number`: its place among the pipeline's, from 1 on."""
 
     number: int
     check: QualityCheck
@@ -60,9 +60,9 @@ class PreparedCheck:
 
 def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> Iterator[PreparedCheck]:
     """The checks in their order. Raises SettingsInvalid, LakeDamaged, LakeUnavailable."""
-    earlier = app.ledger.quality(plan.stream, plan.seq) if pipeline.quality else []
+    earlier = app.ledger.quality(plan.stream, plan.seq) if pipeline.checks else []
     try_number = max((result.try_number for result in earlier), default=0) + 1
-    for number, check in enumerate(pipeline.quality, start=1):
+    for number, check in enumerate(pipeline.checks, start=1):
         yield _prepared(app, plan, pipeline, attempt, (number, check), earlier, try_number)
 
 

@@ -17,7 +17,14 @@ from tidegate.app.root import App
 from tidegate.ledger import QualityResult
 from tidegate.quality.builtin.types import BUILTIN_TYPES
 from tidegate.quality.suite import Severity, Suite, parse_suite
-from tidegate.spec import Pipeline, QualityCheck, suite_text, with_digests, with_suites
+from tidegate.spec import (
+    Pipeline,
+    QualityCheck,
+    suite_text,
+    with_checkpoints,
+    with_digests,
+    with_suites,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +40,13 @@ class CheckedSuite:
 
 
 def pinned(app: App, pipeline: Pipeline) -> Pipeline:
-    """The pipeline with all that it names beside its file, as that is now: functions and suites.
+    """The pipeline with all that it names beside its file, as that is now: functions, checkpoints and suites.
 
-    Raises UserFunctionFailed, SettingsInvalid where a suite is missing, or is none.
+    Raises UserFunctionFailed, SettingsInvalid where a checkpoint or a suite is missing, or is none.
     """
     folder = app.settings.expectations
-    for check in pipeline.quality:
+    pipeline = with_checkpoints(pipeline, folder)
+    for check in pipeline.checks:
         _parsed(check, suite_text(folder, check.suite), folder)
     return with_suites(with_digests(pipeline), partial(suite_text, folder))
 

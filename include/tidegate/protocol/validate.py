@@ -76,7 +76,7 @@ def _verdicts(
     app: App, held: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt, check: Check | None
 ) -> list[Verdict]:
     """Of each check. All are kept, whatever they say, in one transaction."""
-    require_trusted_modules(module for check in pipeline.quality for module in check.modules)
+    require_trusted_modules(module for check in pipeline.checks for module in check.modules)
     verdicts, results = [], []
     for prepared in prepared_checks(app, plan, pipeline, attempt):
         verdict = (check or _checked_here)(prepared.audit)

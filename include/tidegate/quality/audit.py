@@ -16,8 +16,8 @@ from tidegate.quality.suite import Suite
 class PagePlace:
     """Where Data Docs show a check of a batch: below `root`, a folder or a bucket.
 
-    `day` is that of the batch's clock; `number` the check's place in the pipeline file, `try_number` the
-    batch's try, all from 1 on.
+    `day` is that of the batch's clock; `number` the check's place among the pipeline's, `try_number`
+    the batch's try, all from 1 on.
     """
 
     root: str

@@ -17,6 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from html import escape
@@ -36,6 +37,7 @@ MOST_DAYS = 400
 """How many days with checks are kept of a generation, the newest; the others go when a new day begins."""
 FORMAT = 1
 """Of the files with results."""
+_REQUESTS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, order=True)
@@ -123,8 +125,7 @@ def _write_indexes_above(store: Store, place: PagePlace) -> None:
     generation = f"{place.pipeline}/g{place.generation}"
     days = sorted(_folders(store, generation), reverse=True)
     for day in days[MOST_DAYS:]:
-        with store_errors(f"{generation}/{day}"):
-            store.file_system.delete_dir(f"{generation}/{day}")
+        _remove(store, f"{generation}/{day}")
     days = days[:MOST_DAYS]
     title = f"{place.pipeline}, generation {place.generation}"
     _write(store, f"{generation}/index.html", _index(title, ("day",), map(_link, days), depth=2))
@@ -193,6 +194,13 @@ def _write(store: Store, path: str, text: str) -> None:
         draft = target.with_name(f".{target.name}.{os.getpid()}")
         draft.write_text(text, encoding="utf-8")
         draft.replace(target)
+
+
+def _remove(store: Store, folder: str) -> None:
+    """All files in a folder, one request each: not every object store deletes several at once."""
+    paths = [f"{folder}/{name}" for name in _entries(store, folder)]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        list(pool.map(store.delete, paths))  # raises what one of them raises
 
 
 def _exists(store: Store, path: str) -> bool:

@@ -8,14 +8,14 @@ from Airflow.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt
+from pydantic import AfterValidator, Discriminator, Field, StrictBool, StrictInt, Tag
 
 from tidegate.spec.durations import Duration
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.scope import Model, distinct
-from tidegate.spec.trusted import check_function
+from tidegate.spec.trusted import check_class, check_function
 
 _NAME = re.compile(r"[^\s].{0,98}[^\s]|[^\s]")
 _MEMORY = re.compile(r"[1-9][0-9]{0,6}[mg]", re.IGNORECASE)
@@ -56,7 +56,6 @@ def _check_conf(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(_check_name)]
 Memory = Annotated[str, AfterValidator(_check_memory)]
-Function = Annotated[str, AfterValidator(check_function)]
 Number = Annotated[StrictInt, Field(ge=1, lt=2**31)]
 
 
@@ -94,8 +93,42 @@ class SparkPlacement(Defaulted):
     )
 
 
+class Notifier(Model):
+    """One of Airflow's notifiers: a class that derives from its BaseNotifier, and what it is made with.
+
+    Texts may have templates, in those arguments that the class renders.
+    """
+
+    notifier: Annotated[str, AfterValidator(check_class)] = Field(
+        description="Its class, `module:Class`, of a module that TIDEGATE_PYTHON_MODULES lists."
+    )
+    arguments: dict[str, Any] = Field(
+        alias="with", default={}, description="What it is made with. Secrets belong into its connection."
+    )
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As Airflow can store it with a DAG."""
+        return {"notifier": self.notifier, "with": self.arguments}
+
+
+def _form(written: Any) -> str:
+    return "notifier" if isinstance(written, (dict, Notifier)) else "function"
+
+
+if TYPE_CHECKING:
+    Callback = str | Notifier
+else:
+    Callback = Annotated[
+        Annotated[Annotated[str, AfterValidator(check_function)], Tag("function")]
+        | Annotated[Notifier, Tag("notifier")],
+        Discriminator(_form),
+    ]
+"""`module:function`, also a notifier or a class of notifiers by that name; or such a class with arguments."""
+
+
 class AirflowSettings(Defaulted):
-    """Of a pipeline's DAG and its tasks. Callbacks are `module:function`, and get Airflow's context."""
+    """Of a pipeline's DAG and its tasks. Callbacks get Airflow's context."""
 
     owner: Name | None = Field(default=None, description="Whose the DAG is.")
     tags: Annotated[tuple[Name, ...], AfterValidator(distinct)] = Field(
@@ -115,16 +148,16 @@ class AirflowSettings(Defaulted):
     run_timeout_ms: Duration | None = Field(
         alias="run_timeout", default=None, description="How long a run may take. Null: as long as it takes."
     )
-    on_task_failure: Function | None = Field(
+    on_task_failure: Callback | None = Field(
         default=None, description="Called when a task has failed for good."
     )
-    on_task_retry: Function | None = Field(default=None, description="Called before a task is tried again.")
-    on_run_failure: Function | None = Field(default=None, description="Called when a run has failed.")
-    on_run_success: Function | None = Field(default=None, description="Called when a run has succeeded.")
-    on_missed_deadline: Function | None = Field(
+    on_task_retry: Callback | None = Field(default=None, description="Called before a task is tried again.")
+    on_run_failure: Callback | None = Field(default=None, description="Called when a run has failed.")
+    on_run_success: Callback | None = Field(default=None, description="Called when a run has succeeded.")
+    on_missed_deadline: Callback | None = Field(
         default=None, description="Called when a run has missed the pipeline's `deadline`."
     )
-    on_quality: Function | None = Field(
+    on_quality: Callback | None = Field(
         default=None, description="Called for each quality suite that finds what is to be told, or stops."
     )
     approve_promotion: StrictBool | None = Field(

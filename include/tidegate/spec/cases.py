@@ -313,7 +313,7 @@ def _case(tree: Tree, written: WrittenCase, folder: Path) -> Case:
 
 def _suites(tree: Tree, suites: Mapping[str, list[dict[str, Any]]], pipeline: Pipeline) -> Mapping[str, str]:
     """Name -> the text of the suite's file. Raises PipelineInvalid for one that no check names."""
-    named = [check.suite for check in pipeline.quality]
+    named = [check.suite for check in pipeline.checks]
     problems = [
         tree.problem(
             ("suites", name), f"`quality` names no suite `{name}`", did_you_mean(name, named, "Remove it.")

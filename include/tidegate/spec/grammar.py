@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -124,12 +125,14 @@ EXAMPLES = {
     "sinks.*.refused_timestamp": "refused_timestamp: quarantine",
     "quality": "quality: {suite: availability, on_failure: stop}",
     "quality.suite": "suite: availability",
+    "quality.checkpoint": "checkpoint: availability",
     "quality.stage": "stage: availability",
     "quality.sink": 'sink: "kafka:availability"',
     "quality.of": "of: state",
     "quality.on_failure": "on_failure: stop",
     "quality.modules": "modules: [shop.expectations]",
     "quality.*.suite": "suite: availability",
+    "quality.*.checkpoint": "checkpoint: availability",
     "quality.*.stage": "stage: availability",
     "quality.*.sink": 'sink: "kafka:availability"',
     "quality.*.of": "of: state",
@@ -167,6 +170,11 @@ EXAMPLES = {
     "airflow.spark.conf": "conf: {spark.executor.memoryOverhead: 1g}",
 }
 """Every field of the grammar, by its generic path, and how it is written."""
+
+_CALLBACKS = tuple(path for path in EXAMPLES if re.fullmatch(r"airflow\.on_\w+", path))
+for _path in _CALLBACKS:
+    EXAMPLES[f"{_path}.notifier"] = 'notifier: "shop.alerts:Pager"'
+    EXAMPLES[f"{_path}.with"] = "with: {text: '{{ cause }}'}"
 
 
 @dataclass(frozen=True)
@@ -212,18 +220,21 @@ PIPELINE = Grammar(
         "stages.*.emit": ("on",),
         "stages.*.emit.equal": ("within", "sql", "python"),
         "sinks.*": ("kind",),
-        "quality": (),
+        **dict.fromkeys(_CALLBACKS, ()),
+        "quality": ("checkpoint",),
+        "quality.*": ("checkpoint",),
     },
     free=(
         *("source.aliases", "stages.*.select", "stages.*.reduce", "stages.*.aliases"),
         *("stages.*.emit.equal.within", "airflow.spark.conf"),
+        *(f"{path}.with" for path in _CALLBACKS),
     ),
 )
 
 DEFAULTS = Grammar(
     examples={"dag_id_prefix": "dag_id_prefix: shop_"}
     | {path: example for path, example in EXAMPLES.items() if path.split(".")[0] == "airflow"},
-    choices={},
-    free=("airflow.spark.conf",),
+    choices=dict.fromkeys(_CALLBACKS, ()),
+    free=(*(f"{path}.with" for path in _CALLBACKS), "airflow.spark.conf"),
 )
 """That of `defaults.yaml`."""

@@ -105,7 +105,7 @@ def over_types(stage: core.Stage, emitted: pa.StructType, keys: Known) -> core.S
 
 
 def _expectations(pipeline: Pipeline, stage: Stage) -> tuple[core.RowExpectation, ...]:
-    checks = [check for check in pipeline.quality if pipeline.checked_stage(check) == stage]
+    checks = [check for check in pipeline.checks if pipeline.checked_stage(check) == stage]
     return tuple(expectation for check in checks for expectation in check.row_expectations)
 
 

@@ -16,7 +16,7 @@ from tidegate.spec.durations import Duration
 from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import mistake
-from tidegate.spec.quality import Quality, QualityCheck
+from tidegate.spec.quality import AnyCheck, Quality, QualityCheck
 from tidegate.spec.quarantine import QuarantineRule
 from tidegate.spec.schedule import AssetSchedule, Schedule
 from tidegate.spec.scope import Model, filled, scope_of
@@ -107,7 +107,7 @@ class Written(Scheduling):
     sinks: tuple[Sink, ...] = Field(default=(), description="Where emissions go; at least one.")
     quality: Quality = Field(
         default=(),
-        description="The suite that a batch has to pass before it is committed, or a list of such checks.",
+        description="What a batch has to pass before it is committed: a suite, a checkpoint, or a list.",
     )
     quarantine: QuarantineRule | None = Field(
         default=None, description="How much of a batch may be unusable before it is told of, or stops."
@@ -126,14 +126,15 @@ class Written(Scheduling):
 
     @field_validator("quality")
     @classmethod
-    def _nothing_refused(cls, checks: tuple[QualityCheck, ...], info: Info) -> tuple[QualityCheck, ...]:
+    def _nothing_refused(cls, written: tuple[AnyCheck, ...], info: Info) -> tuple[AnyCheck, ...]:
+        checks = [check for each in written for check in each.checks]
         stages = info.data.get("stages") or ()
         partial = [stage.name for stage in stages if stage.unchanged is not None]
         refusing = [check for check in checks if check.on_failure == "quarantine"]
         if any((check.stage or stages[-1].name) in partial for check in refusing if stages):
             fix = "Use `on_failure: stop`, or compute what is checked in a stage after it."
             raise mistake("what quarantine takes out, the next record could not refer to (`unchanged`)", fix)
-        return checks
+        return written
 
     @field_validator("sinks")
     @classmethod
@@ -166,6 +167,11 @@ class Pipeline(Written):
         registries = [registry.cluster for registry in self.source.registries]
         return tuple(dict.fromkeys([self.source.cluster, *registries, *of_sinks]))
 
+    @property
+    def checks(self) -> tuple[QualityCheck, ...]:
+        """Its checks. Those of a checkpoint are among them once its files are read, as in a plan."""
+        return tuple(check for each in self.quality for check in each.checks)
+
     def stage_of(self, sink: SinkModel) -> Stage:
         """The stage whose emissions a sink gets."""
         return next((each for each in self.stages if each.name == sink.stage), self.stages[-1])
@@ -189,7 +195,7 @@ class Pipeline(Written):
     def published_stages(self) -> tuple[str, ...]:
         """The names of the stages whose emissions are written: those of sinks and of checks, and the last."""
         names = {self.stages[-1].name, *(self.stage_of(sink).name for sink in self.sinks)}
-        names |= {self.checked_stage(check).name for check in self.quality if check.of != "state"}
+        names |= {self.checked_stage(check).name for check in self.checks if check.of != "state"}
         return tuple(stage.name for stage in self.stages if stage.name in names)
 
     def key_of(self, stage: Stage) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tidegate.spec.emit import ChangeEmit
 from tidegate.spec.equal import PythonEqual
 from tidegate.spec.mistakes import did_you_mean
 from tidegate.spec.pipeline import Pipeline
-from tidegate.spec.quality import QualityCheck
+from tidegate.spec.quality import AnyCheck, QualityCheck
 from tidegate.spec.stage import Stage
 
 
@@ -45,8 +45,12 @@ def with_suites(pipeline: Pipeline, text_of: Callable[[str], str | None]) -> Pip
     """The pipeline with its suites as they are now. `text_of`: name -> the text of its file; None: it stays
     as it is. Raises SettingsInvalid where rows are held against a suite, and it is none.
     """
-    checks = tuple(_with_suite(check, text_of(check.suite)) for check in pipeline.quality)
-    return pipeline.model_copy(update={"quality": checks}) if checks else pipeline
+    if not pipeline.checks:
+        return pipeline
+    quality: list[AnyCheck] = []
+    for each in pipeline.quality:  # a checkpoint whose files nobody has read stays as it is
+        quality += [_with_suite(check, text_of(check.suite)) for check in each.checks] or [each]
+    return pipeline.model_copy(update={"quality": tuple(quality)})
 
 
 def _with_suite(check: QualityCheck, text: str | None) -> QualityCheck:

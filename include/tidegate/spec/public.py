@@ -13,6 +13,7 @@ from tidegate.spec.cases import (
     read_cases,
 )
 from tidegate.spec.change import Change
+from tidegate.spec.checkpoints import with_checkpoints
 from tidegate.spec.columns import Column
 from tidegate.spec.compatibility import incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
@@ -112,6 +113,7 @@ __all__ = [
     "compile_pipeline",
     "python_functions",
     "suite_text",
+    "with_checkpoints",
     "with_digests",
     "with_suites",
     "require_trusted",

@@ -1,7 +1,11 @@
-"""`quality`: which suites a batch has to pass, each over what, and what happens when it does not."""
+"""`quality`: which suites a batch has to pass, each over what, and what happens when it does not.
+
+A checkpoint of Great Expectations names suites and what they look at in files of its own: see `checkpoints`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag
@@ -41,6 +45,12 @@ def _of_values(on_failure: str, info: Info) -> str:
     return on_failure
 
 
+Modules = Annotated[
+    tuple[Annotated[str, AfterValidator(check_module)], ...],
+    Field(description="Modules with expectations of your own, which TIDEGATE_PYTHON_MODULES lists."),
+]
+
+
 class QualityCheck(Model):
     """A suite, what it is evaluated on, and what its failures do.
 
@@ -67,9 +77,7 @@ class QualityCheck(Model):
         "of it is visible (`critical`). `warn`: it is told, and goes on (`warning`). `quarantine`: single "
         "rows that break it go into quarantine; what is not about those stops.",
     )
-    modules: tuple[Annotated[str, AfterValidator(check_module)], ...] = Field(
-        default=(), description="Modules with expectations of your own, which TIDEGATE_PYTHON_MODULES lists."
-    )
+    modules: Modules = ()
     _suite_text: str | None = PrivateAttr(default=None)
     _row_expectations: tuple[RowExpectation, ...] = PrivateAttr(default=())
 
@@ -87,6 +95,20 @@ class QualityCheck(Model):
         """
         return self._row_expectations
 
+    @property
+    def checks(self) -> tuple[QualityCheck, ...]:
+        """Itself: a checkpoint is several."""
+        return (self,)
+
+    def read(self, _: CheckpointReader) -> tuple[QualityCheck, ...]:
+        """Itself: it is written out."""
+        return (self,)
+
+    @property
+    def target(self) -> tuple[str, str | None, str | None, str]:
+        """The suite, and what it is evaluated on."""
+        return self.suite, self.stage, self.sink, self.of
+
     def planned(self, suite_text: str) -> QualityCheck:
         """The same, with the suite's text. Raises ValueError where its expectations are asked for and it has
         none."""
@@ -97,29 +119,74 @@ class QualityCheck(Model):
         return copy
 
 
-def _checks(written: QualityCheck | tuple[QualityCheck, ...] | None) -> tuple[QualityCheck, ...]:
-    checks = (written,) if isinstance(written, QualityCheck) else written or ()
-    targets = [(check.suite, check.stage, check.sink, check.of) for check in checks]
-    for number, target in enumerate(targets):
-        if target in targets[:number]:
-            fix = "Keep one, or let one look at another stage, sink or `of`."
-            raise mistake(f"the suite `{target[0]}` is evaluated twice on the same", fix)
-    return checks
+class QualityCheckpoint(Model):
+    """A checkpoint of Great Expectations, by its name. A plan has its checks in its place."""
+
+    checkpoint: Annotated[str, AfterValidator(names.check_suite)] = Field(
+        description="The checkpoint's name: that of its file in the folder `checkpoints` beside that of the "
+        "expectations, without `.json`."
+    )
+    on_failure: Literal["stop", "warn"] = Field(
+        default="stop",
+        description="What an expectation does that says no `severity`: `stop` or `warn`. To let rows go into "
+        "quarantine, name the suite itself.",
+    )
+    modules: Modules = ()
+
+    @property
+    def checks(self) -> tuple[QualityCheck, ...]:
+        """None, until its files are read: see `checkpoints.with_checkpoints`."""
+        return ()
+
+    def read(self, reader: CheckpointReader) -> tuple[QualityCheck, ...]:
+        """Its checks, as its files are now."""
+        return reader(self)
+
+
+AnyCheck = QualityCheck | QualityCheckpoint
+CheckpointReader = Callable[[QualityCheckpoint], tuple[QualityCheck, ...]]
+
+
+def repeated_suite(checks: Iterable[QualityCheck]) -> str | None:
+    """The suite of the first check that repeats an earlier one."""
+    targets: set[Any] = set()
+    for check in checks:
+        if check.target in targets:
+            return check.suite
+        targets.add(check.target)
+    return None
+
+
+def _checks(written: AnyCheck | tuple[AnyCheck, ...] | None) -> tuple[AnyCheck, ...]:
+    listed = written if isinstance(written, tuple) else () if written is None else (written,)
+    fix = "Keep one, or let one look at another stage, sink or `of`."
+    if (suite := repeated_suite(check for each in listed for check in each.checks)) is not None:
+        raise mistake(f"the suite `{suite}` is evaluated twice on the same", fix)
+    return listed
 
 
 def _form(written: Any) -> str:
     if written is None:
         return "none"
-    return "several" if isinstance(written, (list, tuple)) else "one"
+    return "several" if isinstance(written, (list, tuple)) else _kind(written)
+
+
+def _kind(written: Any) -> str:
+    named = isinstance(written, QualityCheckpoint) or (isinstance(written, dict) and "checkpoint" in written)
+    return "checkpoint" if named else "check"
 
 
 if TYPE_CHECKING:
-    Quality = tuple[QualityCheck, ...]
+    Quality = tuple[AnyCheck, ...]
 else:
+    _Check = Annotated[QualityCheck, Tag("check")]
+    _Checkpoint = Annotated[QualityCheckpoint, Tag("checkpoint")]
+    _Either = Annotated[_Check | _Checkpoint, Discriminator(_kind)]
     Quality = Annotated[
         Annotated[
-            Annotated[QualityCheck, Tag("one")]
-            | Annotated[tuple[QualityCheck, ...], Tag("several")]
+            _Check
+            | _Checkpoint
+            | Annotated[tuple[_Either, ...], Tag("several")]
             | Annotated[None, Tag("none")],
             Discriminator(_form),
         ],

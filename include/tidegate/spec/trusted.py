@@ -16,9 +16,18 @@ _FUNCTION = re.compile(rf"(?P<module>{_MODULE.pattern}):[A-Za-z_]\w*", re.ASCII)
 
 def check_function(name: str) -> str:
     """`module:function`, where the module or a package around it is listed in TIDEGATE_PYTHON_MODULES."""
+    return _checked(name, "a function", "Write `module:function`: `shop.compare:same`.")
+
+
+def check_class(name: str) -> str:
+    """`module:Class`, likewise."""
+    return _checked(name, "a class", "Write `module:Class`: `shop.alerts:Pager`.")
+
+
+def _checked(name: str, kind: str, fix: str) -> str:
     found = _FUNCTION.fullmatch(name)
     if not found:
-        raise mistake(f"{name!r} does not name a function", "Write `module:function`: `shop.compare:same`.")
+        raise mistake(f"{name!r} does not name {kind}", fix)
     _check_trusted(found["module"])
     return name
 

@@ -1,0 +1,69 @@
+"""Data Docs in a bucket, which workers write and the web server reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.lake.s3_server import BUCKET, S3Server, s3_server
+from tests.quality.suite_for_tests import NEGATIVE, audit_of, place_of
+from tidegate.errors import LakeUnavailable
+from tidegate.lake import store as store_module
+from tidegate.quality import site
+from tidegate.quality.gate import check
+from tidegate.quality.site import publish_page, read_page
+from tidegate.quality.verdict import Verdict
+
+ROOT = f"s3://{BUCKET}/data docs"
+DAY = date(2026, 1, 31)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    monkeypatch.setattr(store_module, "_REQUEST_SECONDS", 1)
+    monkeypatch.setattr(store_module, "_ATTEMPTS", 2)
+    store_module._file_system.cache_clear()
+    with s3_server(tmp_path / "s3") as running:
+        for name, value in running.environment().items():
+            monkeypatch.setenv(name, value)
+        yield running
+    store_module._file_system.cache_clear()
+
+
+def text(path: str) -> str:
+    content = read_page(ROOT, path)
+    assert content is not None, path
+    return content.decode()
+
+
+def test_a_check_leaves_its_page_its_results_and_the_indexes_there(server: S3Server, tmp_path: Path) -> None:
+    verdict = check(audit_of(tmp_path, NEGATIVE, place=replace(place_of(tmp_path), root=ROOT)))
+    assert verdict.page == "levels/g1/2026-01-31/000000007.1.quantities.1.stopped.html"
+    assert "-2" in text(verdict.page)
+    assert '"outcome": "stopped"' in text(verdict.page.replace(".html", ".json"))
+    assert "000000007.1.quantities.1.stopped.html" in text("levels/g1/2026-01-31/index.html")
+    assert "2026-01-31/index.html" in text("levels/g1/index.html")
+    assert text("static/style.css")
+    assert read_page(ROOT, "levels/g1/2026-01-31/000000008.1.quantities.1.passed.html") is None
+
+
+def test_the_oldest_days_go_there_too(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "MOST_DAYS", 2)
+    pages = []
+    for number in range(3):
+        place = place_of(tmp_path, number + 1, day=DAY + timedelta(days=number))
+        pages.append(publish_page(replace(place, root=ROOT), "s", Verdict("s"), f"page {number}"))
+    assert [read_page(ROOT, page) for page in pages] == [None, b"page 1", b"page 2"]
+    assert "2026-01-31" not in text("levels/g1/index.html")
+
+
+def test_a_bucket_that_does_not_answer_is_a_typed_retry(server: S3Server, tmp_path: Path) -> None:
+    server.fault("fail", "PUT", ".html", times=100)
+    with pytest.raises(LakeUnavailable):
+        publish_page(replace(place_of(tmp_path), root=ROOT), "s", Verdict("s"), "page")

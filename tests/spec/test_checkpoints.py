@@ -1,0 +1,134 @@
+"""Checkpoints of Great Expectations as files: what of them tidegate takes, and how it refuses the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spec.files import COUNT, edited, made, problems, refused
+from tests.spec.test_compiled import assert_same
+from tidegate.errors import SettingsInvalid
+from tidegate.spec import Pipeline, QualityCheck, with_checkpoints, with_suites
+
+SINKS = {"sinks": [{"kind": "kafka", "topic": "out", "stage": "s0"}, {"kind": "table"}]}
+DOCS = {"name": "docs", "type": "update_data_docs", "site_names": []}
+SLACK = {"name": "alert", "type": "slack", "slack_webhook": "${HOOK}"}
+
+
+def named(name: str) -> dict[str, str]:
+    return {"name": name, "id": "7d0f0b2e"}
+
+
+def definition(asset: str = "s1", of: str = "values", suite: str = "a", **others: Any) -> dict[str, Any]:
+    source = others.pop("source", "p")
+    data = {"datasource": named(source), "asset": named(asset), "batch_definition": named(of)}
+    return {"name": f"{suite} of {asset}", "id": "1", "suite": named(suite), "data": data, **others}
+
+
+def write(folder: Path, checkpoint: dict[str, Any], *definitions: dict[str, Any]) -> Path:
+    """As its API lays them out; returns the folder of the suites."""
+    named_in = [named(written["name"]) for written in definitions]
+    content = {"name": "c", "id": "2", "validation_definitions": named_in, "actions": [], **checkpoint}
+    for kind, files in (("checkpoints", [content]), ("validation_definitions", definitions)):
+        (folder / kind).mkdir()
+        for file in files:
+            (folder / kind / f"{file['name']}.json").write_text(json.dumps(file))
+    return folder / "expectations"
+
+
+def pipeline(*checks: Any) -> Pipeline:
+    return made({}, COUNT, quality=[*checks] or {"checkpoint": "c"}, **SINKS)
+
+
+def test_its_validation_definitions_are_checks_of_stages_and_sinks(tmp_path: Path) -> None:
+    definitions = [definition(), definition("s0", "state", "b"), definition("kafka:out", "emissions")]
+    folder = write(tmp_path, {"actions": [DOCS], "result_format": "SUMMARY"}, *definitions)
+    written = pipeline({"suite": "x"}, {"checkpoint": "c", "on_failure": "warn"})
+    assert [check.suite for check in written.checks] == ["x"]
+    assert with_checkpoints(written, folder).checks == (
+        QualityCheck(suite="x"),
+        QualityCheck(suite="a", stage="s1", on_failure="warn"),
+        QualityCheck(suite="b", stage="s0", of="state", on_failure="warn"),
+        QualityCheck(suite="a", sink="kafka:out", of="emissions", on_failure="warn"),
+    )
+
+
+def test_a_plan_has_its_checks_whatever_becomes_of_its_files(tmp_path: Path) -> None:
+    folder = write(tmp_path, {}, definition("s0"))
+    planned = with_suites(with_checkpoints(pipeline(), folder), {"a": '{"name": "a"}'}.get)
+    assert_same(planned)
+    assert planned.published_stages == ("s0", "s1")
+    assert [check.suite_text for check in planned.checks] == ['{"name": "a"}']
+
+
+def test_suites_of_other_checks_are_pinned_beside_a_checkpoint_that_is_not_read() -> None:
+    written = pipeline({"checkpoint": "c"}, {"suite": "x"})
+    pinned = with_suites(written, {"x": "{}"}.get)
+    assert pinned.quality[0] == written.quality[0]
+    assert [check.suite_text for check in pinned.checks] == ["{}"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "checkpoint", "told"),
+    [
+        ({}, {"actions": [SLACK]}, "does not run its action `slack`.*on_quality"),
+        ({}, {"actions": [DOCS | {"site_names": ["local"]}]}, "names sites.*TIDEGATE_DATA_DOCS"),
+        ({}, {"result_format": "COMPLETE"}, "`result_format` is COMPLETE.*at most 20 failing rows"),
+        ({}, {"result_format": {"partial_unexpected_count": 0}}, "SUMMARY with `partial_unexpected_count`"),
+        ({}, {"validation_definitions": []}, "no `validation_definitions`"),
+        ({}, {"validation_definitions": [named("../a")]}, "'../a' is no name of a file"),
+        ({}, {"validation_definitions": [named("b of s1")]}, "does not exist.*`a of s1`"),
+        ({}, {"action_list": []}, "does not know its field `action_list`"),
+        ({"source": "orders"}, {}, "its data source is `orders`.*`p`"),
+        ({"asset": "s2"}, {}, "`s2` is no stage or sink of `p`"),
+        ({"of": "rows"}, {}, "`rows` is not known.*`values`"),
+        ({"asset": "table", "of": "state"}, {}, "a sink has no state"),
+        ({"suite": "../a"}, {}, "is not a suite's name"),
+        ({"data": None}, {}, "it has no `data`"),
+        ({"data": {"datasource": named("p")}}, {}, "`asset` has no `name`"),
+    ],
+)
+def test_what_tidegate_does_not_do_is_refused_with_the_way_out(
+    tmp_path: Path, changed: dict[str, Any], checkpoint: dict[str, Any], told: str
+) -> None:
+    written = definition(**changed) | {"name": "a of s1"}
+    folder = write(tmp_path, checkpoint, written)
+    with pytest.raises(SettingsInvalid, match=rf"(validation_definitions|checkpoints)/.*\.json.*{told}"):
+        with_checkpoints(pipeline(), folder)
+
+
+def test_one_that_is_not_there_is_told_with_those_that_are_like_it(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"name": "orders"}, definition())
+    with pytest.raises(SettingsInvalid, match=r"checkpoints/order\.json does not exist.*`orders`"):
+        with_checkpoints(pipeline({"checkpoint": "order"}), folder)
+
+
+def test_it_has_no_suite_that_the_pipeline_file_has_on_the_same(tmp_path: Path) -> None:
+    folder = write(tmp_path, {}, definition())
+    with pytest.raises(SettingsInvalid, match="suite a is evaluated twice on the same"):
+        with_checkpoints(pipeline({"checkpoint": "c"}, {"suite": "a", "stage": "s1"}), folder)
+
+
+@pytest.mark.parametrize(
+    ("check", "field", "told"),
+    [
+        ({"suite": "a"}, "suite", "`suite` does not go with `checkpoint: c`"),
+        ({"stage": "s0"}, "stage", "`stage` does not go with `checkpoint: c`"),
+        ({"on_failure": "quarantine"}, "on_failure", "'quarantine' is not known"),
+        ({"checkpoint": "../c"}, "checkpoint", "is not a suite's name"),
+    ],
+)
+def test_it_says_itself_what_it_looks_at(check: dict[str, Any], field: str, told: str) -> None:
+    for quality, at in (({"checkpoint": "c", **check}, ""), ([{"checkpoint": "c", **check}], "0.")):
+        (found,) = refused({}, COUNT, quality=quality, **SINKS)
+        assert (found[0], told in found[1]) == (f"quality.{at}{field}", True), found
+        assert found[2]
+
+
+def test_a_mistake_has_the_line_of_its_field() -> None:
+    text = edited(("quality:\n  suite: availability\n", "quality:\n  checkpoint: c\n  stage: levels\n"))
+    (found,) = problems(text)
+    assert found[:2] == (34, "quality.stage")
