@@ -25,6 +25,7 @@ ELSEWHERE = {
     ("rich", 2, "compute"): {"compute.lookup": 2},
     ("rich", 1, "validate"): dict.fromkeys(("validate.read", "ledger.quality", "ledger.add_quality"), 1),
     ("rich", 2, "validate"): dict.fromkeys(("validate.read", "ledger.quality", "ledger.add_quality"), 1),
+    ("rich", 1, "publish"): {"publish.commit": 7, "ledger.set_sink_identity": 2, "ledger.add_publication": 4},
     ("rich", 2, "publish"): dict.fromkeys(
         ("sql.advance", "sql.write", "sql.commit", "ledger.add_publication"), 1
     ),

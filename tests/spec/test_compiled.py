@@ -110,6 +110,7 @@ def with_everything() -> dict[str, Pipeline]:
         "others": others,
         "good": parse_pipeline(GOOD, "p.yaml"),
         "schemas": with_schemas(),
+        "bounded": parse_pipeline(f"{GOOD}quarantine: {{stop: {{share: 1%}}, topic: dead}}\n", "p.yaml"),
     }
 
 
@@ -135,10 +136,9 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     refusing = parse_pipeline(GOOD.replace("on_failure: stop", "on_failure: quarantine"), "p.yaml")
     refusing = with_suites(refusing, lambda _: SUITE)
     assert len(refusing.quality[0].row_expectations) == 2
-    bounded = parse_pipeline(f"{GOOD}quarantine: {{stop: {{share: 1%}}}}\n", "p.yaml")
     of_csv = made(source={"format": "csv", "columns": "id bigint, at timestamp", "csv": {"delimiter": ";"}})
     partial = made({"unchanged": {"text": "?"}, "emit": {"on": "update"}})
-    of_files = [refusing, of_csv, bounded]
+    of_files = [refusing, of_csv]
     pipelines = [partial, *with_everything().values(), parse_pipeline(on_assets, "p.yaml"), *of_files]
     for pipeline in pipelines:
         assert_same(pipeline)

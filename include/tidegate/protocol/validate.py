@@ -108,6 +108,6 @@ def _reason(verdict: Verdict, docs: str) -> str:
 
 def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
     for sink in app.sinks(plan.stream, pipeline):
-        outbox = app.outbox(plan, sink.stage, attempt)
+        outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
             sink.check_outbox(outbox)

@@ -148,11 +148,22 @@ def _without_aliases(part: Any) -> Any:
 
 
 def _read_5(text: str, body: Any) -> Pipeline:
+    rule = body["of"]["quarantine"]
+    changed = {"quarantine": rule and _without_dead_letters(rule)}
+    return _read_6(text, {**body, "of": {**body["of"], **changed}})
+
+
+def _without_dead_letters(rule: Any) -> Any:
+    """Quarantine was in the lake only."""
+    return {**rule, "of": {"connection": None, "topic": None, **rule["of"]}}
+
+
+def _read_6(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
 
 
-_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5)
+_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5, _read_6)
 """One for each format, from the first."""
 
 

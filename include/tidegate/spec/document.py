@@ -1,6 +1,6 @@
 """The compiled form of a pipeline as a document: its format, and its stages' names, without the grammar.
 
-`{"format": 5, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
+`{"format": 6, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
 `{"is": its class, "of": its fields}`. What the parts are is known to `tidegate.spec.compiled`.
 """
 
@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from tidegate import __version__
 from tidegate.errors import PlanUnreadable
 
-FORMAT = 5
+FORMAT = 6
 """The version of the form that is written. 1 was before `tasks`, 2 before the types of a stage's values, 3
 before the connections of Kafka, 4 before several checks of quality, the schemas of sources and sinks,
-older names of columns, CSV and `unchanged`."""
+older names of columns, CSV and `unchanged`, 5 before dead letters."""
 
 Read = TypeVar("Read")
 

@@ -127,6 +127,8 @@ EXAMPLES = {
     "quarantine.stop": "stop: {share: 20%}",
     "quarantine.stop.share": "share: 1%",
     "quarantine.stop.count": "count: 1000",
+    "quarantine.connection": "connection: shop",
+    "quarantine.topic": "topic: stock-dead",
     "airflow": "airflow: {owner: shop, pool: spark, retries: 5}",
     "airflow.owner": "owner: shop",
     "airflow.tags": "tags: [shop, stock]",

@@ -17,6 +17,7 @@ from tidegate.spec.columns import Column
 from tidegate.spec.compatibility import incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.connection import Connection
+from tidegate.spec.dead_letters import DeadLetterTopic
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.defaults import Defaults, load_defaults
 from tidegate.spec.emit import (
@@ -88,6 +89,7 @@ __all__ = [
     "emitted_schema",
     "Connection",
     "KafkaSink",
+    "DeadLetterTopic",
     "TableSink",
     "SqlSink",
     "QualityCheck",
