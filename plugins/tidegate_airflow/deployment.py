@@ -59,9 +59,12 @@ class Deployment:
         """The user's `module:function` that is called when a run has missed its deadline."""
         return pipeline.airflow.over(self.defaults.airflow).on_missed_deadline
 
-    def on_quality(self, pipeline: Scheduling) -> str | None:
-        """The user's `module:function` that is called with verdicts that are not as they should be."""
-        return pipeline.airflow.over(self.defaults.airflow).on_quality
+    def batch_callbacks(self, pipeline: Scheduling) -> dict[str, str | None]:
+        """The user's `module:function`s that are called with verdicts that are not as they should be, and
+        for batches that put too much into quarantine: arguments of the tasks that validate.
+        """
+        settings = pipeline.airflow.over(self.defaults.airflow)
+        return {name: getattr(settings, name) for name in ("on_quality", "on_quarantine")}
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
         """How long a step may take that computes and sends nothing; `own` is the factory's."""

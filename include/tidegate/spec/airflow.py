@@ -127,6 +127,10 @@ class AirflowSettings(Defaulted):
     on_quality: Function | None = Field(
         default=None, description="Called for each quality suite that finds what is to be told, or stops."
     )
+    on_quarantine: Function | None = Field(
+        default=None,
+        description="Called for a batch that puts more into quarantine than `quarantine` bears with.",
+    )
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )

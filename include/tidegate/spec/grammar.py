@@ -144,6 +144,7 @@ EXAMPLES = {
     "airflow.on_run_success": 'on_run_success: "shop.alerts:note"',
     "airflow.on_missed_deadline": 'on_missed_deadline: "shop.alerts:page"',
     "airflow.on_quality": 'on_quality: "shop.alerts:quality"',
+    "airflow.on_quarantine": 'on_quarantine: "shop.alerts:page"',
     "airflow.approve_promotion": "approve_promotion: true",
     "airflow.spark": "spark: {driver_memory: 2g, executor_memory: 4g, executors: 4}",
     "airflow.spark.connection": "connection: spark_large",
