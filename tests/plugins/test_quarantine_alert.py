@@ -33,7 +33,8 @@ def test_the_function_that_the_file_names_gets_the_context_and_the_cause(calls: 
         task_id="validate", python_callable=validate, on_quarantine="shop.alerts:page", op_args=[]
     )
     task.execute({"run_id": "r"})
-    assert calls == [("shop.alerts:page", {"run_id": "r", "cause": CAUSE})]
+    ((function, context),) = calls
+    assert (function, context["run_id"], context["cause"]) == ("shop.alerts:page", "r", CAUSE)
 
 
 def test_nobody_is_called_where_no_function_is_named(calls: list[Any]) -> None:

@@ -47,7 +47,7 @@ PER_TEN_THOUSAND = {
     "runs of several batches": 700,
     "records replayed": 1000,
     "records discarded": 150,
-    "dead letters": 1000,
+    "dead letters": 500,
     "grammar stricter": 1000,
     "grammar stricter after a plan": 750,
 }

@@ -211,6 +211,16 @@ def test_every_format_that_was_ever_written_is_read(path: Path, trusted: pytest.
             assert callable(compiled(condition.tree))
 
 
+def test_a_rule_of_quarantine_is_read_that_was_planned_before_dead_letters() -> None:
+    rule = "quarantine: {stop: {share: 1%}}"
+    pipeline = parse_pipeline(f"{GOOD}{rule}\n", "p.yaml")
+    body = json.loads(compile_pipeline(pipeline))["pipeline"]
+    for name in ("connection", "topic", "keep_ms"):
+        assert body["of"]["quarantine"]["of"].pop(name) is None
+    form = json.dumps({"format": 5, "tidegate": "0.0.1", "pipeline": body})
+    assert read_compiled(form, pipeline.text, "batch 1") == pipeline
+
+
 def without_types(pipeline: Pipeline) -> Pipeline:
     """As it was planned before the types of values were kept."""
     stages = tuple(stage.model_copy() for stage in pipeline.stages)

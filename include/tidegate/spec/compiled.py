@@ -154,8 +154,8 @@ def _read_5(text: str, body: Any) -> Pipeline:
 
 
 def _without_dead_letters(rule: Any) -> Any:
-    """Quarantine was in the lake only."""
-    return {**rule, "of": {"connection": None, "topic": None, **rule["of"]}}
+    """Quarantine was in the lake only, and for good."""
+    return {**rule, "of": {"connection": None, "topic": None, "keep_ms": None, **rule["of"]}}
 
 
 def _read_6(text: str, body: Any) -> Pipeline:

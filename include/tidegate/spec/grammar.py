@@ -129,6 +129,7 @@ EXAMPLES = {
     "quarantine.stop.count": "count: 1000",
     "quarantine.connection": "connection: shop",
     "quarantine.topic": "topic: stock-dead",
+    "quarantine.keep": "keep: 90d",
     "airflow": "airflow: {owner: shop, pool: spark, retries: 5}",
     "airflow.owner": "owner: shop",
     "airflow.tags": "tags: [shop, stock]",

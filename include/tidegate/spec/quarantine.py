@@ -12,6 +12,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
 from tidegate.spec.dead_letters import DeadLetterTopic
+from tidegate.spec.durations import Duration
 from tidegate.spec.equal import Amount
 from tidegate.spec.mistakes import mistake, shown
 from tidegate.spec.scope import Model, Topic, scope_of
@@ -87,6 +88,12 @@ class QuarantineRule(Model):
     topic: Annotated[Topic | None, AfterValidator(_of_its_own)] = Field(
         default=None,
         description="A topic of dead letters: it gets all that is put into quarantine, exactly once.",
+    )
+
+    keep_ms: Duration | None = Field(
+        alias="keep",
+        default=None,
+        description="How long records in quarantine are kept at least. Null: for good.",
     )
 
     @property

@@ -15,6 +15,7 @@ from kafka.admin import NewTopic
 
 from tests.protocol.committed import Committed
 from tests.quarantines import HEADERS, quarantined
+from tests.sampling import sampled
 from tests.sinks.kafka.sending import Sending
 from tidegate import inspect, protocol
 from tidegate.demo.topics import committed_records
@@ -119,7 +120,7 @@ def test_each_record_is_there_whole_with_what_is_known_of_it(sending: WithDeadLe
     assert [told(letter, "timestamp") for letter in letters[2:4]] == [str(NOW_MS + 10 * DAY_MS), "-5"]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sampled(FAULTS, FAULTS[4:5] + FAULTS[-2:-1]))
 def test_a_publisher_that_dies_anywhere_is_finished_by_the_next_try(
     sending: WithDeadLetters, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

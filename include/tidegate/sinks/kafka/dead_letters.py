@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from tidegate.errors import SinkRefused
+from tidegate.errors import Halted, SinkRefused
 from tidegate.ledger import Attempt, Plan
 from tidegate.sinks.kafka.letters import letters
 from tidegate.sinks.kafka.limits import narrow_size
 from tidegate.sinks.kafka.timestamps import timestamp_bounds
 from tidegate.sinks.kafka.topic import PublishedTopic
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import TimestampBounds
+from tidegate.sinks.port import OpenSink, TimestampBounds
 from tidegate.spec import DeadLetterTopic
 
 
@@ -28,6 +28,19 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
     def outbox(self, plan: Plan, attempt: Attempt) -> Outbox:
         """The quarantine."""
         return self.context.read_quarantine(plan, attempt)
+
+    def published(self, seq: int) -> tuple[OpenSink[DeadLetterTopic], Outbox] | None:
+        """As of any sink, while the batch's quarantine is kept."""
+        ledger, stream = self.context.ledger, self.context.stream
+        if seq > ledger.expired_quarantine(stream).seq:
+            return super().published(seq)
+        if seq <= ledger.last_published(stream, self.name):
+            raise Halted(
+                f"What batch {seq} of {stream} has sent to {self.name} is no longer in quarantine, so it "
+                "cannot be compared with what is in the topic",
+                f"Say which is the newest batch that the topic has as a whole: `--progress {self.name}=…`.",
+            )
+        return None
 
     def check_target(self) -> None:
         """It is the one that was first published to, and takes records without a key."""
