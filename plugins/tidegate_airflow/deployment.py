@@ -63,9 +63,12 @@ class Deployment:
         """What the user wants to be called when a run has missed its deadline."""
         return plain_callback(pipeline.airflow.over(self.defaults.airflow).on_missed_deadline)
 
-    def on_quality(self, pipeline: Scheduling) -> PlainCallback | None:
-        """What the user wants to be called with verdicts that are not as they should be."""
-        return plain_callback(pipeline.airflow.over(self.defaults.airflow).on_quality)
+    def batch_callbacks(self, pipeline: Scheduling) -> dict[str, PlainCallback | None]:
+        """What the user wants to be called with verdicts that are not as they should be, and for batches
+        that put too much into quarantine: arguments of the tasks that validate.
+        """
+        settings = pipeline.airflow.over(self.defaults.airflow)
+        return {name: plain_callback(getattr(settings, name)) for name in ("on_quality", "on_quarantine")}
 
     def step_timeout(self, pipeline: Scheduling, own: timedelta) -> timedelta:
         """How long a step may take that computes and sends nothing; `own` is the factory's."""

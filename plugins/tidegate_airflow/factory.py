@@ -121,7 +121,7 @@ def _dag(
     ) as dag:
         spark_options = deployment.spark_arguments(pipeline, _spark_options(pipeline, settings))
         step_timeout = deployment.step_timeout(pipeline, LONGEST_STEP)
-        _wire(name, pipeline, spark_options, step_timeout, deployment.on_quality(pipeline))
+        _wire(name, pipeline, spark_options, step_timeout, deployment.batch_callbacks(pipeline))
     return dag
 
 
@@ -179,7 +179,7 @@ def _wire(
     pipeline: Scheduling,
     spark_options: dict[str, Any],
     step_timeout: timedelta,
-    on_quality: PlainCallback | None,
+    callbacks: dict[str, PlainCallback | None],
 ) -> None:
     """plan >> compute >> validate >> commit >> publish make the run's first batch, and `cover` makes further
     ones where the run's interval takes them; or all of it is one task, `batch`.
@@ -187,7 +187,7 @@ def _wire(
     stream = (pipeline.pipeline, pipeline.generation)
     outlets = [stream_alias(*stream)]
     if pipeline.tasks == "one":
-        whole = {"outlets": outlets, "on_quality": on_quality, **spark_options}
+        whole = {"outlets": outlets, **callbacks, **spark_options}
         BatchOperator(task_id="batch", pipeline_file=name, **whole)
         return
     batch: dict[str, Any] = {"op_args": (*stream, _RUN_ID)}
@@ -203,14 +203,14 @@ def _wire(
         task_id="validate",
         python_callable=tasks.validate,
         execution_timeout=step_timeout,
-        on_quality=on_quality,
+        **callbacks,
         **batch,
     )
     committed = StepOperator(
         task_id="commit", python_callable=tasks.commit, execution_timeout=step_timeout, **batch
     )
     published = PublishOperator(task_id="publish", python_callable=_publish, outlets=outlets, **batch)
-    again = {"outlets": outlets, "on_quality": on_quality, **spark_options}
+    again = {"outlets": outlets, **callbacks, **spark_options}
     covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **again)
     planned >> computed >> validated >> committed >> published >> covered
 

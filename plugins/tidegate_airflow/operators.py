@@ -43,21 +43,44 @@ class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typ
     first = 1
     last: int | None = 1
 
-    def __init__(self, *, on_quality: PlainCallback | None = None, **options: Any) -> None:
-        """`on_quality`: what the user wants to be called with verdicts that are not as they should be."""
+    def __init__(
+        self,
+        *,
+        on_quality: PlainCallback | None = None,
+        on_quarantine: PlainCallback | None = None,
+        **options: Any,
+    ) -> None:
+        """What the user wants to be called with verdicts that are not as they should be, and for a batch
+        with too much in quarantine.
+        """
         super().__init__(**options)
         self.on_quality = on_quality
+        self.on_quarantine = on_quarantine
         self.verdicts: list[Verdict] = []
 
     def note_verdict(self, verdict: Verdict, context: Any) -> None:
         """Keep it for lineage, and tell who wants to know."""
         self.verdicts.append(verdict)
         if self.on_quality is not None and not verdict.passed:
-            try:
-                call(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
-            except Exception:  # as Airflow does with its callbacks: what tells decides nothing
-                name = callback_name(self.on_quality)
-                self.log.exception("%s failed on the verdict of %s", name, verdict.title)
+            self._tell(self.on_quality, {**context, "verdict": verdict, "cause": verdict.summary})
+
+    def note_alert(self, cause: str, context: Any) -> None:
+        """Tell who wants to know that a batch has put too much into quarantine."""
+        if self.on_quarantine is not None:
+            self._tell(self.on_quarantine, {**context, "cause": cause})
+
+    def reports(self, context: Any) -> dict[str, Any]:
+        """What `tasks.validate` takes to tell with."""
+        return {
+            "report": partial(self.note_verdict, context=context),
+            "alert": partial(self.note_alert, context=context),
+        }
+
+    def _tell(self, callback: PlainCallback, told: Any) -> None:
+        try:
+            call(callback, told)
+        except Exception:  # as Airflow does with its callbacks: what tells decides nothing
+            self.log.exception("%s failed on: %s", callback_name(callback), told["cause"])
 
     @property
     def batch(self) -> Batch:
@@ -87,16 +110,16 @@ class PlanOperator(ShortCircuitOperator):  # type: ignore[misc]  # Airflow is no
 
 
 class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
-    """Step 3. Its function takes a `report` of verdicts."""
+    """Step 3. Its function takes what it tells with."""
 
     lineage = "checking"
 
     def execute(self, context: Any) -> Any:
-        self._report = partial(self.note_verdict, context=context)
+        self._reports = self.reports(context)
         return super().execute(context)
 
     def execute_callable(self) -> Any:
-        self.op_kwargs: Any = {**self.op_kwargs, "report": self._report}
+        self.op_kwargs: Any = {**self.op_kwargs, **self._reports}
         return super().execute_callable()
 
 
@@ -173,7 +196,7 @@ class BatchOperator(ComputeOperator):
 
     def _steps_after_plan(self, context: Any) -> str:
         super().execute(context)
-        tasks.validate(*self.batch, report=partial(self.note_verdict, context=context))
+        tasks.validate(*self.batch, **self.reports(context))
         tasks.commit(*self.batch)
         return tasks.publish(*self.batch)
 

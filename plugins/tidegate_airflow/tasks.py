@@ -209,14 +209,20 @@ def _export_java_options(records: int) -> None:
 
 
 def validate(
-    pipeline: str, generation: int, run: str, report: Callable[[Verdict], object] | None = None
+    pipeline: str,
+    generation: int,
+    run: str,
+    report: Callable[[Verdict], object] | None = None,
+    alert: Callable[[str], object] | None = None,
 ) -> str:
-    """Step 3. `report` gets what the quality suite has found, if there is one."""
+    """Step 3. `report` gets what the quality suite has found, if there is one, and `alert` a sentence on a
+    batch that puts too much into quarantine.
+    """
 
     def work(app: App, plan: Plan) -> str:
         from tidegate import protocol
 
-        return protocol.validate_batch(app, plan, run, report)
+        return protocol.validate_batch(app, plan, run, report, alert=alert)
 
     return _step("validate_batch", pipeline, generation, run, work)
 

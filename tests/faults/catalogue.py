@@ -25,6 +25,7 @@ ELSEWHERE = {
     ("rich", 2, "compute"): {"compute.lookup": 2},
     ("rich", 1, "validate"): dict.fromkeys(("validate.read", "ledger.quality", "ledger.add_quality"), 1),
     ("rich", 2, "validate"): dict.fromkeys(("validate.read", "ledger.quality", "ledger.add_quality"), 1),
+    ("rich", 1, "publish"): {"publish.commit": 6, "ledger.set_sink_identity": 2, "ledger.add_publication": 4},
     ("rich", 2, "publish"): dict.fromkeys(
         ("sql.advance", "sql.write", "sql.commit", "ledger.add_publication"), 1
     ),
@@ -41,7 +42,9 @@ ELSEWHERE = {
     ("replayed", 2, "discard"): dict.fromkeys(
         ("ledger.resolutions", "manifest.write", "ledger.add_resolution", "ledger.acquire"), 1
     ),
-    ("replayed", 2, "plan"): dict.fromkeys(("ledger.resolutions", "manifest.write", "ledger.add_plan"), 1),
+    ("replayed", 2, "plan"): dict.fromkeys(
+        ("ledger.resolutions", "ledger.expired_quarantine", "manifest.write", "ledger.add_plan"), 1
+    ),
     ("replayed", 2, "compute"): dict.fromkeys(("compute.read", "compute.files", "ledger.add_attempt"), 1),
     ("replayed", 2, "commit"): {"ledger.commit": 1},
     ("replayed", 2, "publish"): {"publish.commit": 1, "ledger.add_publication": 1},
@@ -80,7 +83,10 @@ OF_GENERATIONS = {
 }
 """A history has one generation: `tests/protocol/test_promotion.py` meets these, and the simulator."""
 
-NOT_OF_A_BATCH = TOLD_TO_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS
+OF_RETENTION = {"ledger.expire_quarantine"}
+"""A history is too short for it: `tests/maintenance/test_expiry.py` meets it."""
+
+NOT_OF_A_BATCH = TOLD_TO_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION
 
 IN_A_SERVER = {
     CONNECTED: (1, 2, BATCHES),

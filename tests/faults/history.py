@@ -3,12 +3,13 @@
 Two batches of records, cut by `max_records`, a drain, and a run that finds nothing to do. All runs read one
 source topic; what a run writes is its own.
 
-There are other histories: `rich` has a lookup, a suite by which rows are refused, and a SQL table that is
-upserted; in `doctor` retention takes records before they are read, and a plan is dropped; `single` has one
-batch and one stage; in `maintained` the first batch's state is folded, given up and removed before the
-second: nothing that is seen may differ from the plain one; in `replayed` one of two records in quarantine is
-discarded, and the second batch replays the other one, corrected. The `connected` ones are the plain, the rich
-and the single one, computed in a session of a Spark Connect server: again, nothing that is seen may differ.
+There are other histories: `rich` has a lookup, a suite by which rows are refused, dead letters, and
+a SQL table that is upserted; in `doctor` retention takes records before they are read, and a plan is dropped;
+`single` has one batch and one stage; in `maintained` the first batch's state is folded, given up and removed
+before the second: nothing that is seen may differ from the plain one; in `replayed`, which has dead letters,
+too, one of two records in quarantine is discarded, and the second batch replays the other one, corrected. The
+`connected` ones are the plain, the rich and the single one, computed in a session of a Spark Connect server:
+again, nothing that is seen may differ.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ source:
   - {{kind: kafka, topic: {levels}, with_key: true, stage: level}}
   - {{kind: sql, table: levels, mode: {mode}, with_key: true, stage: level}}
   - {{kind: table}}
-{quality}"""
+{quality}{quarantine}"""
 BUNDLE = "  - {name: bundle, reduce: collect, emit: {on: threshold, count: 2, after: 1h}}\n"
 LOOKUP = "lookup: [{{table: {table}, on: [shop], columns: [region]}}]\n"
 QUALITY = "quality: {suite: strict, stage: level, on_failure: quarantine}\n"
+QUARANTINE = "quarantine: {{topic: {dead}}}\n"
 SUITE = {
     "name": "strict",
     "meta": {},
@@ -94,6 +96,7 @@ class Scene:
     def __post_init__(self) -> None:
         (self.folder / "pipelines").mkdir(parents=True)
         self.levels = f"levels-{self.name}"
+        self.dead = f"dead-{self.name}"
         self.progress = f"progress-{self.name}"
         self.log = self.folder / "log"
         if self.history == DOCTOR:
@@ -110,6 +113,7 @@ class Scene:
                 mode="upsert" if self.history == RICH else "append",
                 lookup=LOOKUP.format(table=self.folder / "shops") if self.history == RICH else "",
                 quality=QUALITY if self.history == RICH else "",
+                quarantine=QUARANTINE.format(dead=self.dead) if self.has_dead_letters else "",
             )
         )
         (self.folder / "expectations").mkdir()
@@ -119,6 +123,11 @@ class Scene:
     def stages(self) -> tuple[str, ...]:
         """Their names."""
         return ("level",) if self.history == SINGLE else ("level", "bundle")
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether what is put into quarantine goes to a topic, too."""
+        return self.history in (RICH, REPLAYED)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -153,8 +162,8 @@ class Scene:
         return inspect.iter_open(app, stream_of(app.pipeline(self.name)), where)
 
     def create(self) -> None:
-        """The output topic, and what else this history needs."""
-        create_topics(self.servers, self.levels)
+        """The output topics, and what else this history needs."""
+        create_topics(self.servers, self.levels, *([self.dead] if self.has_dead_letters else []))
         if self.history == DOCTOR:
             send_input(self.servers, self.source)
         if self.history == RICH:
@@ -169,6 +178,7 @@ class Scene:
         admin = KafkaAdminClient(bootstrap_servers=self.servers)
         try:
             own = {self.source} if self.history == DOCTOR else set()
+            own |= {self.dead} if self.has_dead_letters else set()
             admin.delete_topics(list({self.levels, self.progress, *own} - {PROGRESS_TOPIC}))
         finally:
             admin.close()
@@ -193,6 +203,7 @@ class Scene:
             seqs = seqs[-1:]
         seen = {
             "topic": read_topic(self.servers, self.levels),
+            "dead letters": read_topic(self.servers, self.dead) if self.has_dead_letters else {},
             "rows": self.databases.levels(in_order=self.history != RICH),
             "table": self._table(app.lake(stream).table_sink(None)),
             "state": {

@@ -142,6 +142,6 @@ def shorten(progress: str, late_s: float, lease_s: float) -> None:
     if late_s:  # somebody stopped, and may have a database's lock in his hands
         ledger.database._BUSY_TIMEOUT_MS = 500
         sinks.sql.Database.__init__.__defaults__ = (0.5, 1.0)
-    sinks.kafka.sink.KafkaPublisher = partial(broker.publisher.KafkaPublisher, chunk_records=CHUNK)
+    sinks.kafka.topic.KafkaPublisher = partial(broker.publisher.KafkaPublisher, chunk_records=CHUNK)
     opened: Any = Ledger.open
     Ledger.open = lambda url: Ledger(opened(url)._engine, lambda: time.time() + late_s)

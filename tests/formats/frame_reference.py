@@ -48,6 +48,7 @@ def rows(
                 "headers": header_list(records.headers[at]),
                 "reason": reason,
                 "part": part if layout.explode and reason != "malformed" else None,
+                "recorded": records.timestamps[at],
             }
             yield {
                 "__topic": records.topic,

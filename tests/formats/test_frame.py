@@ -95,6 +95,7 @@ def test_a_malformed_record_is_quarantined_whole_with_the_reason_and_its_path() 
         "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
         "reason": row["__reason"],
         "part": None,
+        "recorded": 1000,
     }
     assert row["s"] is None
 

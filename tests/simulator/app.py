@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from tests.simulator import clients, grammar, outputs, replays, sinks
 from tests.simulator.broker import Broker
-from tests.simulator.compute import Lake, compute, outbox_of
+from tests.simulator.compute import Lake, compute, outbox_of, quarantine_of
 from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
 from tidegate.app import App, OpenSession
@@ -96,6 +96,11 @@ class SimApp(App):
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
         places = self.places
         act = partial(outbox_of, places.world, places.lake, plan, stage, attempt)
+        return places.world.effect("lake.outbox", act, LakeUnavailable)
+
+    def quarantined(self, plan: Plan, attempt: Attempt) -> Outbox:
+        places = self.places
+        act = partial(quarantine_of, places.world, places.lake, plan, attempt)
         return places.world.effect("lake.outbox", act, LakeUnavailable)
 
     def compute(self, plan: Plan, before: Any, attempt: str, open_session: OpenSession) -> Any:
@@ -208,7 +213,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.protocol.outputs._outboxes": outputs.outboxes,
     "tidegate.protocol.promotion.catch_up_tables": lambda *_: None,
     "tidegate.protocol.publish.catch_up_tables": lambda *_: None,
-    "tidegate.sinks.kafka.sink.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
+    "tidegate.sinks.kafka.topic.KafkaPublisher": partial(KafkaPublisher, chunk_records=CHUNK_RECORDS),
     "tidegate.sinks.table.sink.table_rows": sinks.table_rows,
     "tidegate.sinks.table.sink.OpenDeltaTable.check_outbox": lambda *_: None,
     "tidegate.sinks.table.sink.append_batch": lambda *told: sinks.append_batch(here().shelf, *told),

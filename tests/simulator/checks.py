@@ -11,7 +11,7 @@ from zlib import crc32
 
 from tests.simulator.app import Places
 from tests.simulator.broker import Log, Record
-from tests.simulator.compute import INPUT, Emission, State, decide, read
+from tests.simulator.compute import INPUT, MALFORMED, Emission, Read, State, decide, read
 from tests.simulator.ledger import SimLedger, Tables
 from tests.simulator.replays import Model
 from tests.simulator.sinks import Table
@@ -22,6 +22,7 @@ from tidegate.ledger import LEASE_SECONDS, Attempt, Clocks, OffsetRange, Plan, R
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol import noted_batches, run_of_batch
 from tidegate.sinks import shard_name
+from tidegate.spec import DeadLetterTopic
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -198,18 +199,18 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
     expected = _expected(watch, plans)
     _check_state(watch, tables, expected)
     _check_quarantine(watch, tables, plans, expected.model, halted)
-    for sink in planned_pipeline(plans[-1]).sinks:
+    pipeline = planned_pipeline(plans[-1])
+    if pipeline.dead_letters is not None:
+        _check_dead_letters(places, tables, pipeline.dead_letters, expected.unusable)
+    for sink in pipeline.sinks:
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
         if sink.messages is not None:
-            _check_topic(places, sink.messages.target, batches)
+            _check_topic(places, sink.messages.target, [_as_record(row) for rows in batches for row in rows])
             _check_progress(places, tables, shard, [len(each) for each in batches])
         else:
             _check_table(places.shelf.table(shard), shard, batches)
-        for seq, batch in enumerate(expected.emissions, 1):
-            noted = tables.publications.get((seq, sink.name))
-            is_noted = noted == len(batch[stage]) or seq not in tables.plans
-            require(is_noted, f"batch {seq}: {noted} of {len(batch[stage])} are noted")
+        _check_noted(tables, sink.name, [len(rows) for rows in batches])
     records = sum(len(batch[expected.last_stage]) for batch in expected.emissions)
     cut = sum(bool(plan.cut_partitions) for plan in plans)
     return Counter({"batches": len(plans), "published": records, "intervals cut": cut})
@@ -221,6 +222,7 @@ class Expected:
 
     state: State = field(default_factory=dict)
     emissions: list[dict[str, list[Emission]]] = field(default_factory=list)
+    unusable: list[list[Read]] = field(default_factory=list)
     last_stage: str = ""
     model: Model = field(default_factory=Model)
 
@@ -242,6 +244,7 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
         watch.places.world.counts["values refused"] += len(decided.refused) > 0
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
+        expected.unusable.append(decided.unusable)
     return expected
 
 
@@ -341,12 +344,40 @@ def _check_quarantine(watch: Watch, tables: Tables, plans: list[Plan], model: Mo
     watch.places.world.counts["records discarded"] += len(model.discarded) > 0
 
 
-def _check_topic(places: Places, topic: str, batches: list[list[Emission]]) -> None:
+def _check_noted(tables: Tables, sink: str, counts: list[int]) -> None:
+    """The ledger has what each batch has sent, as far as it has the batch."""
+    for seq, count in enumerate(counts, 1):
+        noted = tables.publications.get((seq, sink))
+        require(noted == count or seq not in tables.plans, f"batch {seq}: {noted} of {count} are noted")
+
+
+def _check_dead_letters(
+    places: Places, tables: Tables, topic: DeadLetterTopic, batches: list[list[Read]]
+) -> None:
+    """Each record that a batch could not use is there once, with its batch."""
+    stream, counts = places.stream, [len(rows) for rows in batches]
+    records = [
+        record._replace(headers=_told_of(place, f"{stream}/{seq}", record.timestamp_ms))
+        for seq, rows in enumerate(batches, 1)
+        for *place, record in rows
+    ]
+    _check_topic(places, topic.target, records)
+    _check_progress(places, tables, shard_name(stream, topic.name), counts)
+    _check_noted(tables, topic.name, counts)
+    places.world.counts["dead letters"] += len(records)
+
+
+def _told_of(place: Sequence[Any], batch: str, timestamp_ms: int) -> tuple[tuple[str, bytes], ...]:
+    told = {"reason": MALFORMED, "position": "/".join(map(str, place)), "batch": batch}
+    told["timestamp"] = str(timestamp_ms)
+    return tuple((f"tidegate-quarantine-{name}", text.encode()) for name, text in told.items())
+
+
+def _check_topic(places: Places, topic: str, records: list[Record]) -> None:
     """Byte for byte, and partition by partition."""
     logs = places.broker.topics[topic]
     expected: list[list[Record]] = [[] for _ in logs]
-    for emission in (each for batch in batches for each in batch):
-        record = _as_record(emission)
+    for record in records:
         expected[crc32(record.key) % len(logs)].append(record)
     for number, log in enumerate(logs):
         require(not log.open, f"a transaction is open in {topic}[{number}]")

@@ -96,14 +96,14 @@ class SimProducer(Client):
         self,
         topic: str,
         value: bytes | None,
-        key: bytes,
+        key: bytes | None,
         partition: int = -1,
         callback: None = None,
         on_delivery: None = None,
         timestamp: int = 0,
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> None:
-        at = (topic, crc32(key) % len(self._broker.topics[topic]) if partition == -1 else partition)
+        at = (topic, crc32(key or b"") % len(self._broker.topics[topic]) if partition == -1 else partition)
         self._waiting.setdefault(at, []).append(Record(key, value, timestamp, tuple(headers)))
 
     def flush(self, timeout: float) -> int:
@@ -223,9 +223,10 @@ class SimAdmin(Client):
         return self._ask("offsets", act)
 
     def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
-        """Topics have no limits."""
+        """Topics have no limits, and forget nothing."""
         (resource,) = resources
-        return self._ask("configs", lambda: {"topic": {resource.name: {}}})
+        settings = {"cleanup.policy": {"value": "delete"}}
+        return self._ask("configs", lambda: {"topic": {resource.name: settings}})
 
     def epoch_ends(self, epochs: Mapping[Partition, int]) -> dict[Partition, EpochEnd]:
         """In place of the requests to the partitions' leaders."""

@@ -22,11 +22,13 @@ from tidegate.engine.batch import Before, Computed
 from tidegate.errors import BrokerUnavailable, OffsetsLost
 from tidegate.lake import Store
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
+from tidegate.lake.quarantine import QUARANTINE
 from tidegate.ledger import ManifestRef, Plan
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline
 
 INPUT = "input"
+MALFORMED = "malformed"
 FIRST, SECOND = "changes", "every_other"
 
 _START_SECONDS = 2.0
@@ -241,3 +243,28 @@ def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) ->
     if len(rows) < emitted:
         raise Violation(f"the outbox of {attempt.name} has {len(rows)} of {emitted} emissions")
     return SimOutbox(plan, stage, attempt.name, emitted, Store(""), (), world=world, rows=rows)
+
+
+@dataclass(frozen=True)
+class SimQuarantine(Outbox):
+    """What a batch could not use, in memory, as the columns of the real one."""
+
+    world: World = field(kw_only=True)
+    rows: list[Unusable] = field(kw_only=True)
+
+    def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
+        rows = self.world.effect("outbox.read", lambda: self.rows[skip:])
+        if rows:
+            yield pa.RecordBatch.from_pylist([_quarantined(row) for row in rows], QUARANTINE).select(columns)
+
+
+def _quarantined(row: Unusable) -> dict[str, Any]:
+    topic, partition, offset, record = row.read
+    place = {"topic": topic, "partition": partition, "offset": offset, "recorded": record.timestamp_ms}
+    return {**place, "key": record.key, "value": record.value, "reason": MALFORMED, "seq": row.seq}
+
+
+def quarantine_of(world: World, lake: Lake, plan: Plan, attempt: Any) -> SimQuarantine:
+    """As `App.quarantined`."""
+    rows = lake.unusable.get(attempt.name, [])
+    return SimQuarantine(plan, None, attempt.name, len(rows), Store(""), (), world=world, rows=rows)

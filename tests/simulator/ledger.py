@@ -17,6 +17,7 @@ from tidegate.ledger import (
     Attempt,
     Charge,
     Clocks,
+    Expired,
     Failure,
     Head,
     KnownNames,
@@ -80,6 +81,7 @@ class Tables:
     sink_heads: dict[str, int] = field(default_factory=dict)
     resolutions: dict[int, Resolution] = field(default_factory=dict)
     quality: dict[tuple[int, int, int, int], QualityResult] = field(default_factory=dict)
+    expired: Expired = field(default_factory=Expired)
 
 
 class Checks:
@@ -267,13 +269,18 @@ class SimReader:
 
         return self._read("planned_specs", act)
 
+    def expired_quarantine(self, stream: Stream) -> Expired:
+        return self._read("expired_quarantine", lambda: self._store.streams[stream].expired)
+
     def known_names(self, stream: Stream) -> KnownNames:
         def act() -> KnownNames:
             tables = self._store.streams[stream]
             row = tables.head or Row()
             computed = frozenset(name for seq, name in tables.attempts if seq > row.seq)
             snapshots = tuple(self._snapshots(stream))
-            return KnownNames(row.seq, row.epoch, dict(tables.commits), computed, snapshots)
+            resolutions = {made.manifest.name: made for made in tables.resolutions.values()}
+            batches = dict(tables.commits), computed, snapshots
+            return KnownNames(row.seq, row.epoch, *batches, resolutions, tables.expired)
 
         return self._read("known_names", act)
 
@@ -616,6 +623,12 @@ class SimLeased(SimReader):
                 tables.snapshots[seq] = replace(known, given_up_at=self._store.now())
 
         self._fenced("give_up", act)
+
+    def expire_quarantine(self, seq: int) -> None:
+        def act(tables: Tables) -> None:
+            tables.expired = Expired(seq, self._store.now())
+
+        self._fenced("expire_quarantine", act)
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         def act(tables: Tables) -> None:

@@ -162,7 +162,7 @@ def only_offsets_say_what_was_read(log: Any, head: Any, views: Any) -> None:
 def publish_comes_before_commit(self: Any, of: Any, attempt: Any) -> None:
     app = here().app()
     for sink in app.sinks(of.stream, planned_pipeline(of)):
-        _publish_to(app, self, sink, of, attempt)
+        _publish_to(self, sink, of, attempt)
     _commit(self, of, attempt)
 
 
@@ -185,8 +185,8 @@ def a_commit_without_answer_is_taken_for_failed(self: Any, of: Any, attempt: Any
 
 
 @planted((publish, "_publish_to"))
-def a_publication_is_noted_before_it_is_sent(app: Any, held: Any, sink: Any, of: Any, attempt: Any) -> Any:
-    outbox = app.outbox(of, sink.stage, attempt)
+def a_publication_is_noted_before_it_is_sent(held: Any, sink: Any, of: Any, attempt: Any) -> Any:
+    outbox = sink.outbox(of, attempt)
     last = held.last_published(of.stream, sink.name)
     held.add_publication(of.seq, sink.name, outbox.emitted)
     if outbox.emitted:
@@ -233,5 +233,5 @@ def an_undecided_batch_is_published(app: Any, held: Any) -> None:
     attempt = _attempt(held, of.stream, of.seq) if of is not None else None
     if of is not None and attempt is not None:
         for sink in app.sinks(of.stream, planned_pipeline(of)):
-            _publish_to(app, held, sink, of, attempt)
+            _publish_to(held, sink, of, attempt)
     _publish_decided(app, held)

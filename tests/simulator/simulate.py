@@ -52,6 +52,7 @@ _TABLES = (
     "  - {kind: table, path: others, stage: every_other}\n"
 )
 _QUALITY = "quality: {suite: simulated, on_failure: stop}\n"
+_DEAD_LETTERS = "quarantine: {topic: dead}\n"
 
 PIPELINES = (
     _SOURCE.format(limit="") + _ONE_SINK,
@@ -94,6 +95,9 @@ class Scenario:
         self._covers = self._tasks.random() < 0.25
         if self._covers and self._tasks.random() < 0.8:
             text = _LITTLE
+        letters = random.Random(f"dead letters {world.seed}")  # likewise
+        if self._has_bad_records and letters.random() < 0.6:
+            text += _DEAD_LETTERS
         self.pipeline: Pipeline = grammar.parsed(text, "simulated.yaml")
         self.watch = Watch(self.places)
         self.places.store.watch = self.watch
@@ -107,7 +111,7 @@ class Scenario:
         self.airflow.check_covered = self.watch.check_covered
         if in_order:
             self.watch.check_turn = self.airflow.check_turn
-        for topic in (INPUT, "output", "others"):
+        for topic in (INPUT, "output", "others", "dead"):
             self.places.broker.create(topic, 2)
         if self.dice.random() < 0.7:
             self.places.broker.create(PROGRESS_TOPIC, self.dice.randint(1, 2))

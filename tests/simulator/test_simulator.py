@@ -48,6 +48,7 @@ PER_TEN_THOUSAND = {
     "records replayed": 1000,
     "records discarded": 150,
     "values refused": 1000,
+    "dead letters": 500,
     "grammar stricter": 1000,
     "grammar stricter after a plan": 750,
 }

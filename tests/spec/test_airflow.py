@@ -34,6 +34,7 @@ airflow:
   on_run_success: shop.alerts:note
   on_missed_deadline: shop.alerts:page
   on_quality: shop.alerts:quality
+  on_quarantine: shop.alerts:page
   approve_promotion: true
   spark:
     connection: spark_large

@@ -111,6 +111,7 @@ def with_everything() -> dict[str, Pipeline]:
         "others": others,
         "good": parse_pipeline(GOOD, "p.yaml"),
         "schemas": with_schemas(),
+        "bounded": parse_pipeline(f"{GOOD}quarantine: {{stop: {{share: 1%}}, topic: dead}}\n", "p.yaml"),
     }
 
 
@@ -136,11 +137,10 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     refusing = parse_pipeline(GOOD.replace("on_failure: stop", "on_failure: quarantine"), "p.yaml")
     refusing = with_suites(refusing, lambda _: SUITE)
     assert len(refusing.quality[0].row_expectations) == 2
-    bounded = parse_pipeline(f"{GOOD}quarantine: {{stop: {{share: 1%}}}}\n", "p.yaml")
     of_csv = made(source={"format": "csv", "columns": "id bigint, at timestamp", "csv": {"delimiter": ";"}})
     partial = made({"unchanged": {"text": "?"}, "emit": {"on": "update"}})
     of_log = made(source={"sequence": {"columns": ["id"], "keep": "1h"}})
-    of_files = [refusing, of_csv, of_log, bounded]
+    of_files = [refusing, of_csv, of_log]
     pipelines = [partial, *with_everything().values(), parse_pipeline(on_assets, "p.yaml"), *of_files]
     for pipeline in pipelines:
         assert_same(pipeline)
@@ -211,6 +211,16 @@ def test_every_format_that_was_ever_written_is_read(path: Path, trusted: pytest.
         assert loaded == (pipeline if format_ > 2 else without_types(pipeline)), name
         for condition in filter(None, (stage.condition for stage in loaded.stages)):
             assert callable(compiled(condition.tree))
+
+
+def test_a_rule_of_quarantine_is_read_that_was_planned_before_dead_letters() -> None:
+    rule = "quarantine: {stop: {share: 1%}}"
+    pipeline = parse_pipeline(f"{GOOD}{rule}\n", "p.yaml")
+    body = json.loads(compile_pipeline(pipeline))["pipeline"]
+    for name in ("connection", "topic", "keep_ms"):
+        assert body["of"]["quarantine"]["of"].pop(name) is None
+    form = json.dumps({"format": 5, "tidegate": "0.0.1", "pipeline": body})
+    assert read_compiled(form, pipeline.text, "batch 1") == pipeline
 
 
 def without_types(pipeline: Pipeline) -> Pipeline:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.spec.files import GOOD, good
 from tidegate.errors import PipelineInvalid
-from tidegate.spec import parse_pipeline
+from tidegate.spec import Connection, parse_pipeline
 from tidegate.spec.quarantine import QuarantineBound
 
 LAST = "  on_failure: stop\n"
@@ -43,6 +43,41 @@ def test_a_pipeline_says_when_it_alerts_and_when_it_stops() -> None:
 def test_what_is_no_bound_is_refused(bound: str, says: str) -> None:
     with pytest.raises(PipelineInvalid, match=says):
         parse_pipeline(f"{GOOD}quarantine: {{stop: {bound}}}\n", "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "connection"),
+    [
+        ("topic: dead", "dead-letters:dead", Connection("kafka", None)),
+        ("topic: dead, connection: shop", "dead-letters:shop:dead", Connection("kafka", "shop")),
+    ],
+)
+def test_a_topic_of_dead_letters_is_published_to_after_the_sinks(
+    fields: str, name: str, connection: Connection
+) -> None:
+    pipeline = parse_pipeline(f"{GOOD}quarantine: {{{fields}}}\n", "p.yaml")
+    assert [sink.name for sink in pipeline.outputs] == [*(sink.name for sink in pipeline.sinks), name]
+    assert connection in pipeline.connections
+    assert good().outputs == good().sinks
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ("topic: stock", "`stock` is also a source"),
+        ("topic: availability", "`availability` is also a sink"),
+        ("topic: a b", "not a legal Kafka topic name"),
+        ("connection: shop", "`connection` says where a topic is"),
+    ],
+)
+def test_a_topic_of_dead_letters_is_its_own(fields: str, says: str) -> None:
+    with pytest.raises(PipelineInvalid, match=says):
+        parse_pipeline(f"{GOOD}quarantine: {{{fields}}}\n", "p.yaml")
+
+
+def test_the_same_name_in_another_cluster_is_another_topic() -> None:
+    fields = "topic: availability, connection: elsewhere"
+    assert parse_pipeline(f"{GOOD}quarantine: {{{fields}}}\n", "p.yaml").dead_letters is not None
 
 
 @examples(100)

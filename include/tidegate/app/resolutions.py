@@ -32,7 +32,9 @@ class ResolvedRecords:
     def __init__(self, app: App, stream: Stream, ledger: LedgerReader) -> None:
         self._app, self._stream = app, stream
         self.resolutions: dict[int, Resolution] = {r.number: r for r in ledger.resolutions(stream)}
-        self._committed = dict(ledger.committed(stream))
+        self.expired = ledger.expired_quarantine(stream).seq
+        """Up to this batch, quarantine is read no more."""
+        self._committed = dict(ledger.committed(stream, self.expired))
         self._batches: OrderedDict[int, pa.Table] = OrderedDict()
         self._files: OrderedDict[int, pa.Table] = OrderedDict()
 
@@ -83,7 +85,7 @@ class ResolvedRecords:
                 yield _keyed(group.read(_KEY))
 
     def _resolved(self, seq: int) -> Iterator[pa.Table]:
-        for number, resolution in self.resolutions.items():
+        for number, resolution in self.resolutions.items() if seq > self.expired else ():
             if resolution.first_batch <= seq <= resolution.last_batch:
                 records = self._records(resolution)
                 keys = records.filter(pc.equal(records["seq"], seq)).drop_columns(["seq"])

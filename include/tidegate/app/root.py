@@ -98,9 +98,16 @@ class App:
         files = manifest.of("outbox", stage.name) if manifest is not None else ()
         return Outbox(plan, stage, attempt.name, emitted, self.lake(plan.stream).store, files)
 
+    def quarantined(self, plan: Plan, attempt: Attempt) -> Outbox:
+        """What one attempt of a batch has put into quarantine. Raises LakeDamaged, LakeUnavailable."""
+        files = self.manifest(plan.stream, attempt.manifest).of("quarantine")
+        rows = sum(file.rows for file in files)
+        return Outbox(plan, None, attempt.name, rows, self.lake(plan.stream).store, files)
+
     def sinks(self, stream: Stream, pipeline: Pipeline) -> list[OpenSink[Any]]:
-        """The sinks that a pipeline declares, as a stream publishes to them."""
-        context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.log, self.outbox)
+        """All that a pipeline publishes to, as a stream does."""
+        readers = (self.outbox, self.quarantined)
+        context = SinkContext(self.settings, self.ledger, stream, self.lake(stream), self.log, *readers)
         return open_sinks(pipeline, context)
 
     def records(self, plan: Plan, pipeline: Pipeline) -> RecordSource:

@@ -53,7 +53,7 @@ class Unclear(Exception):
 
 def mark_of(message: Message) -> Mark:
     """How a message is known again."""
-    return _mark(message.key, message.value, message.headers, message.size)
+    return _mark(message.key or b"", message.value, message.headers, message.size)
 
 
 def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) -> Traces:
@@ -133,7 +133,9 @@ def _newest(marks: Sequence[Mark]) -> Iterator[Mark]:
     yield from {mark.key: mark for mark in marks}.values()
 
 
-def _mark(key: bytes, value: bytes | None, headers: Iterable[tuple[str, bytes]], size: int = 0) -> Mark:
+def _mark(
+    key: bytes, value: bytes | None, headers: Iterable[tuple[str, bytes | None]], size: int = 0
+) -> Mark:
     digest = blake2b(digest_size=16)
     named = (part for name, content in headers for part in (name.encode(), content))
     for part in (key, value, *named):

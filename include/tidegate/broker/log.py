@@ -212,6 +212,17 @@ class KafkaLog:
         """Whether the broker may drop records of a topic for newer ones with the same key."""
         return "compact" in self._config_of(topic, "cleanup.policy")
 
+    def requires_keys(self, topic: str) -> bool:
+        """Whether a topic takes no record without a key, as compacted ones do; False where the user may not
+        ask.
+        """
+        try:
+            return self.is_compacted(topic)
+        except SettingsInvalid as error:
+            if isinstance(error.__cause__, AuthorizationError):
+                return False
+            raise
+
     def largest_bytes(self, topic: str) -> int | None:
         """How many bytes a batch of records may have that a topic takes; null where the user may not ask."""
         try:

@@ -1,8 +1,8 @@
 """Messages as columns, from the outbox to the client: `key`, `value`, `timestamp_ms`, and headers.
 
-A batch of messages is an Arrow record batch. `key` is binary, `value` binary and null for a deletion,
-`timestamp_ms` int64, epoch ms. Every other column is a header by its own name, binary, and null where a
-message does not have it.
+A batch of messages is an Arrow record batch. `key` and `value` are binary, and may be null, `timestamp_ms` is
+int64, epoch ms. `brought`, where it is there, is a list of headers of any names (`key`, `value`), which come
+first. Every other column is a header by its own name, binary, and null where a message does not have it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ import pyarrow.compute as pc
 CHUNK_RECORDS = 40_000
 CHUNK_BYTES = 8 * 1024 * 1024
 """A transaction has to be through within a minute, and is held in memory: it takes at most so much."""
+BROUGHT = "brought"
 _FIXED = ("key", "value", "timestamp_ms")
 
 
 class Message(NamedTuple):
-    """One message of a batch. `timestamp_ms` is epoch ms; a null value is a deletion."""
+    """One message of a batch. `timestamp_ms` is epoch ms; a null value of an emission is a deletion."""
 
-    key: bytes
+    key: bytes | None
     value: bytes | None
     timestamp_ms: int
-    headers: list[tuple[str, bytes]]
+    headers: list[tuple[str, bytes | None]]
 
     @property
     def size(self) -> int:
         """Bytes of key, value and headers."""
-        beside = sum(len(name) + len(content) for name, content in self.headers)
-        return len(self.key) + len(self.value or b"") + beside
+        beside = sum(len(name.encode()) + len(content or b"") for name, content in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + beside
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
@@ -41,7 +42,7 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
     return map(Message, *(objects_of(batch.column(name)) for name in _FIXED), headers)
 
 
-def message_columns(batch: pa.RecordBatch) -> Iterator[tuple[bytes, bytes | None, int, Any]]:
+def message_columns(batch: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes | None, int, Any]]:
     """The same as plain tuples, for who handles many: key, value, timestamp, headers."""
     return zip(*(objects_of(batch.column(name)) for name in _FIXED), _headers_of(batch), strict=True)
 
@@ -52,8 +53,19 @@ def objects_of(column: pa.Array) -> list[Any]:
     return objects
 
 
-def _headers_of(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes]]]:
-    names = [name for name in batch.schema.names if name not in _FIXED]
+def _headers_of(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes | None]]]:
+    named = _named_headers(batch)
+    if BROUGHT not in batch.schema.names:
+        return named
+    brought = batch.column(BROUGHT).to_pylist()
+    return (
+        [*((header["key"], header["value"]) for header in headers or ()), *more]
+        for headers, more in zip(brought, named, strict=True)
+    )
+
+
+def _named_headers(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes | None]]]:
+    names = [name for name in batch.schema.names if name not in (*_FIXED, BROUGHT)]
     names = [name for name in names if batch.column(name).null_count < batch.num_rows]
     if not names:
         return [[] for _ in range(batch.num_rows)]
@@ -68,13 +80,23 @@ def sizes_of(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Bytes of key, value and headers of each message."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name != "timestamp_ms" and column.null_count < batch.num_rows:
+        if name == BROUGHT:
+            sizes += _brought_sizes(column)
+        elif name != "timestamp_ms" and column.null_count < batch.num_rows:
             lengths = pc.binary_length(column)
             beside = 0 if name in _FIXED else len(name)
             if column.null_count:
                 lengths, beside = pc.fill_null(pc.add(lengths, beside), 0), 0
             sizes += lengths.to_numpy(zero_copy_only=False) + beside
     return sizes
+
+
+def _brought_sizes(headers: pa.ListArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Bytes of the names and contents of each list."""
+    flat = headers.flatten()
+    lengths = [pc.fill_null(pc.binary_length(part), 0).to_numpy() for part in flat.flatten()]
+    parents = pc.list_parent_indices(headers).to_numpy()
+    return np.bincount(parents, sum(lengths), len(headers)).astype(np.int64)
 
 
 def chunks(

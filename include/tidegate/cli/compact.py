@@ -67,7 +67,9 @@ def _removed(cleaned: maintenance.Cleaned) -> str:
 
 
 def _given_up(cleaned: maintenance.Cleaned) -> str:
-    return "" if cleaned.given_up is None else f"state before batch {cleaned.given_up} is given up"
+    state = f"state before batch {cleaned.given_up} is given up" if cleaned.given_up is not None else ""
+    quarantine = f"quarantine up to batch {cleaned.expired} is given up" if cleaned.expired else ""
+    return "; ".join(filter(None, (state, quarantine)))
 
 
 def _object(compaction: maintenance.Compaction, cleaned: maintenance.Cleaned) -> dict[str, Any]:
@@ -80,6 +82,7 @@ def _object(compaction: maintenance.Compaction, cleaned: maintenance.Cleaned) ->
         "before": compaction.before._asdict(),
         "after": compaction.after._asdict(),
         "given_up_before": cleaned.given_up,
+        "quarantine_given_up_to": cleaned.expired,
         "removed": {"names": list(cleaned.names), "files": cleaned.files, "bytes": cleaned.bytes},
         "batches_removed_from_ledger": cleaned.batches,
         "cleaning": cleaned.note,

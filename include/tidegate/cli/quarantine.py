@@ -43,6 +43,7 @@ def show_list(limit: int, as_json: bool, **which: Any) -> None:
         for rows in tables
         for record, decision in zip(rows.to_pylist(), decisions.of(rows), strict=True)
     ]
+    _say_expired(app, stream, where)
     count = len(records)
     show_cut(records, _CUT, f"{count} records" if count < limit else f"The newest {limit} records")
 
@@ -62,6 +63,8 @@ def show_counts(by: Sequence[CountedBy], as_json: bool, **which: Any) -> None:
     app, stream, where = opened(**which)
     by = by or ("reason",)
     counts = [dataclasses.asdict(count) for count in inspect.count_quarantine(app, stream, where, by)]
+    if not as_json:
+        _say_expired(app, stream, where)
     unused = {name for name in ("reason", "topic", "batch") if name not in by}
     show([{name: value for name, value in count.items() if name not in unused} for count in counts], as_json)
 
@@ -86,7 +89,17 @@ def show_history(pipeline: str, generation: int | None, position: str, as_json: 
         events = [
             {**event, "at": None if event["at"] is None else round(event["at"] * 1000)} for event in events
         ]
-    show(events, as_json, empty=f"{position} was never in quarantine of {stream}.")
+    expired = app.ledger.expired_quarantine(stream).seq
+    but = f" since batch {expired + 1}; what was before is no longer kept" if expired else ""
+    show(events, as_json, empty=f"{position} was never in quarantine of {stream}{but}.")
+
+
+def _say_expired(app: App, stream: Stream, where: QuarantineFilter) -> None:
+    """Where batches are asked for of which nothing is kept."""
+    expired = app.ledger.expired_quarantine(stream).seq
+    if (where.first_batch or 1) <= expired:
+        text = f"Of batches up to {expired}, quarantine is no longer kept."
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:

@@ -79,6 +79,7 @@ def _unkeyed(key: Column) -> list[Column]:
         F.lit(None).cast("binary"),
         F.lit(NO_KEY),
         F.lit(EMISSION),
+        F.lit(None).cast("long"),
     )
     return [
         F.when(unkeyed, F.lit(NO_KEY)).alias("__reason"),

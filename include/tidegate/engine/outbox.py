@@ -141,6 +141,7 @@ def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArr
         pa.nulls(rows.num_rows, pa.binary()),
         reasons,
         pa.repeat(pa.scalar(EMISSION, pa.int32()), rows.num_rows),
+        pa.nulls(rows.num_rows, pa.int64()),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(INPUT))
 

@@ -17,6 +17,7 @@ from tidegate.lake.manifest import DataFile
 from tidegate.lake.quarantine import RowCondition, row_groups
 from tidegate.lake.store import Store
 
+_COLUMNS = ("offset", "timestamp", "recorded", "key", "value", "headers", "part")
 _NO_TIMESTAMP = -1
 """What Kafka has for a record without one."""
 
@@ -67,7 +68,7 @@ class ReplaySlice:
         condition = RowCondition(topics=frozenset([self.topic]), partitions=frozenset([self.partition]))
         for group in row_groups(self.store, self.file, condition):
             if group.number in self.groups:
-                rows = group.matching(condition, ("offset", "timestamp", "key", "value", "headers", "part"))
+                rows = group.matching(condition, _COLUMNS)
                 for start in range(0, rows.num_rows, MOST_RECORDS):
                     yield self._records(rows.slice(start, MOST_RECORDS))
 
@@ -76,7 +77,9 @@ class ReplaySlice:
             self.topic,
             self.partition,
             rows["offset"].to_pylist(),
-            pc.fill_null(rows["timestamp"], _NO_TIMESTAMP).to_pylist(),
+            pc.coalesce(
+                rows["recorded"], rows["timestamp"], pa.scalar(_NO_TIMESTAMP, pa.int64())
+            ).to_pylist(),
             rows["key"].to_pylist(),
             rows["value"].to_pylist(),
             [_headers(headers) for headers in rows["headers"].to_pylist()],

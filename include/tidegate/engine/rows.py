@@ -133,6 +133,7 @@ def _input(frame: DataFrame, logic: core.Stage) -> Column:
         F.lit(None).cast("binary"),
         F.lit(None).cast("string"),
         F.lit(formats.EMISSION),
+        F.lit(None).cast("long"),
     )
     return F.coalesce(F.col("__input").cast(INPUT), emitted.cast(INPUT))
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import core
-from tidegate.formats import unpack_headers
+from tidegate.formats import INPUT, unpack_headers
 from tidegate.lake.quarantine import QUARANTINE
 
 _CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
@@ -74,7 +74,7 @@ def forwarded(emissions: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:
     """Unusable input, whole, as quarantine keeps it. `inputs` is its `input`."""
     columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
-    columns |= {name: pc.struct_field(inputs, name) for name in ("key", "value", "headers", "reason", "part")}
+    columns |= {name: pc.struct_field(inputs, name) for name in INPUT.names}
     columns["headers"] = unpack_headers(columns["headers"])
     columns["seq"] = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
     return pa.RecordBatch.from_pydict(columns, schema=QUARANTINE)

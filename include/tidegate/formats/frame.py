@@ -249,7 +249,8 @@ class FrameDecoder:
         ]
         headers = pa.array([pack_headers(records.headers[place]) for place in places], pa.binary())
         parts = self._parts(rows, records).filter(selected)
-        columns = [*fields, headers, reason.filter(selected), parts]
+        recorded = rows.column("__recorded").filter(selected)
+        columns = [*fields, headers, reason.filter(selected), parts, recorded]
         inputs = pa.StructArray.from_arrays(columns, fields=list(INPUT))
         counted = np.cumsum(selected.to_numpy(zero_copy_only=False)) - 1
         return inputs.take(pc.if_else(selected, pa.array(counted), None))

@@ -17,11 +17,13 @@ INPUT = pa.struct(
         pa.field("headers", pa.binary()),
         pa.field("reason", pa.string()),
         pa.field("part", pa.int32()),
+        pa.field("recorded", pa.int64()),
     ]
 )
 """A record whole, and why it cannot be used. Headers are packed (`pack_headers`); null: it has none. `part`:
 the place of the one element of the exploded list that cannot be used; null: none of the record can be;
-EMISSION: it is no record, but what a stage has emitted.
+EMISSION: it is no record, but what a stage has emitted. `recorded`: the record's own timestamp in Kafka,
+epoch ms; null of an emission.
 """
 
 EMISSION = -1

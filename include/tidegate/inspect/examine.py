@@ -114,7 +114,7 @@ def examine_progress_topics(app: App, pipelines: Iterable[Pipeline]) -> Iterator
     """What is not good about the topics of progress records, of which each cluster with a sink has one;
     nothing if all is, or no broker is set.
     """
-    sinks = [sink for pipeline in pipelines for sink in pipeline.sinks]
+    sinks = [sink for pipeline in pipelines for sink in pipeline.outputs]
     for cluster in sorted({cluster for sink in sinks for cluster in sink.connections}, key=str):
         if cluster.kind == "kafka" and app.settings.has(cluster):
             yield from _progress_topic(app, cluster.name)

@@ -59,9 +59,9 @@ def batch_lineage(app: App, stream: Stream, seqs: Sequence[int]) -> Lineage:
         sinks=[
             SinkWritten(
                 dataset=sink.dataset,
-                columns=_columns(app, sink, plans[-1], attempt),
+                columns=_columns(sink, plans[-1], attempt),
                 records=sum(records.get(sink.name, 0) for records in published),
-                of_last_stage=sink.stage == pipeline.stages[-1],
+                of_last_stage=sink.gets_emissions and sink.stage == pipeline.stages[-1],
             )
             for sink in app.sinks(stream, pipeline)
         ],
@@ -77,9 +77,11 @@ def _topics(app: App, plans: Sequence[Plan]) -> list[TopicRead]:
     return [TopicRead(topic_dataset(servers, topic), columns, ranges.get(topic, {})) for topic in topics]
 
 
-def _columns(app: App, sink: OpenSink[Any], plan: Plan, attempt: Attempt | None) -> Mapping[str, str | None]:
-    """The key's columns, if the sink wants them, and the emitted ones."""
-    outbox = app.outbox(plan, sink.stage, attempt) if attempt is not None else None
+def _columns(sink: OpenSink[Any], plan: Plan, attempt: Attempt | None) -> Mapping[str, str | None]:
+    """The key's columns, if the sink wants them, and the emitted ones; none of what is in quarantine."""
+    if not sink.gets_emissions:
+        return {}
+    outbox = sink.outbox(plan, attempt) if attempt is not None else None
     if outbox is None or not outbox.files:
         return dict.fromkeys(sink.stage.emitted)
     structs = [KEY_COLUMNS, VALUE] if sink.declared.with_key else [VALUE]

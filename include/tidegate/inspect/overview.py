@@ -140,9 +140,15 @@ def summary_of(app: App, stream: Stream, entries: Iterable[HistoryEntry]) -> lis
 def _quarantines(
     app: App, stream: Stream, entries: Iterable[HistoryEntry]
 ) -> Iterator[tuple[int, ManifestRef]]:
-    """The manifests of those batches that are committed and have something in quarantine."""
+    """The manifests of those batches that are committed and have something in quarantine still."""
+    expired = app.ledger.expired_quarantine(stream).seq
     for entry in entries:
-        if entry.report and entry.report.quarantined and entry.committed_at_ms is not None:
+        if (
+            entry.seq > expired
+            and entry.report
+            and entry.report.quarantined
+            and entry.committed_at_ms is not None
+        ):
             attempt = app.ledger.attempt(stream, entry.seq)
             if attempt is not None:
                 yield entry.seq, attempt.manifest

@@ -78,8 +78,11 @@ def iter_quarantine(app: App, stream: Stream, where: QuarantineFilter = ALL) -> 
 def quarantine_batches(
     app: App, stream: Stream, where: QuarantineFilter, newest_first: bool = False
 ) -> Iterator[tuple[int, Sequence[DataFile]]]:
-    """The batches that are asked for and have something in quarantine, with its files."""
-    committed = app.ledger.committed(stream, (where.first_batch or 1) - 1)
+    """The batches that are asked for and have something in quarantine, with its files: as far as it is
+    kept.
+    """
+    expired = app.ledger.expired_quarantine(stream).seq
+    committed = app.ledger.committed(stream, max(expired, (where.first_batch or 1) - 1))
     for seq, manifest in reversed(committed) if newest_first else committed:
         if where.has_batch(seq):
             with needed_by(batch_named(stream, seq)):

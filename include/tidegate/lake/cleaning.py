@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 
 from tidegate.failpoints import failpoint
-from tidegate.lake.layout import MANIFEST, Name
+from tidegate.lake.layout import MANIFEST
 from tidegate.lake.manifest import Manifest
 from tidegate.lake.store import Listed, Store
 
 
 class Standing(Enum):
-    """What the ledger knows of an attempt or a snapshot by its name."""
+    """What the ledger knows of an attempt, a snapshot or a resolution by its name."""
 
     DEAD = auto()
     """It does not count, and never will: the ledger would refuse it, or nobody reads through it any more."""
@@ -27,11 +27,13 @@ class Standing(Enum):
     """All that its manifest names is read."""
     SUPERSEDED = auto()
     """A batch whose outbox and quarantine are read, but whose state only through newer snapshots."""
+    KEPT = auto()
+    """All that has its name is read."""
 
 
 def unread_files(
     files: Iterable[Listed],
-    standing: Callable[[str], Standing],
+    standing: Callable[[str], Standing | None],
     manifest: Callable[[str], Manifest],
     snapshots: Sequence[Manifest],
     until: float,
@@ -39,9 +41,9 @@ def unread_files(
     """The files that nobody will ever read, of `files`, a listing of the stream's folder.
 
     Ask the ledger after the listing was made: then it knows all that counts of what is in it. `standing`: of
-    a name; `manifest`: of a committed or superseded batch; `snapshots`: those that are read through. Files
-    that were changed after `until` (epoch seconds) are left alone, and those whose folder has no name of an
-    attempt or snapshot.
+    a name, None where it is none of ours; `manifest`: of a committed or superseded batch, as far as it is
+    read; `snapshots`: those that are read through. Files that were changed after `until` (epoch seconds) are
+    left alone, and those whose folder has no such name.
     """
     needed = {file.path for snapshot in snapshots for file in snapshot.files}
     reading = {snapshot.name for snapshot in snapshots}
@@ -49,7 +51,7 @@ def unread_files(
     for file in files:
         folder, _, base_name = file.path.rpartition("/")
         name = folder.rpartition("/")[-1]
-        if file.path in needed or file.changed_at > until or Name.parse(name) is None:
+        if file.path in needed or file.changed_at > until:
             continue
         status = standing(name)
         if status is Standing.DEAD:

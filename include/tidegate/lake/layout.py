@@ -23,6 +23,7 @@ from tidegate.lake.store import Store
 MANIFEST = "manifest.json"
 """How a manifest is called, in a folder that has its name."""
 
+_RESOLUTION = "resolution-"
 _NAME = re.compile(r"(?P<snapshot>snapshot-)?(?P<seq>\d{10,})(-(?P<epoch>\d{6,}))?-[0-9a-f]{8}")
 
 
@@ -39,9 +40,14 @@ def snapshot_name(seq: int) -> str:
 def resolution_name(number: int) -> str:
     """A name that no other resolution of records in quarantine has.
 
-    It is no `Name`: cleaning leaves its files, which tell what became of the records.
+    It is no `Name`: no batch has it.
     """
-    return f"resolution-{number:010d}-{uuid4().hex[:8]}"
+    return f"{_RESOLUTION}{number:010d}-{uuid4().hex[:8]}"
+
+
+def is_resolution(name: str) -> bool:
+    """Whether a name of files is that of a resolution."""
+    return name.startswith(_RESOLUTION)
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,11 @@ QUARANTINE = pa.schema(
         ("reason", pa.string()),
         ("seq", pa.int64()),
         ("part", pa.int32()),
+        ("recorded", pa.int64()),
     ]
 )
-"""A record that could not be used, whole; `timestamp` is epoch ms, null where it has none. `part`: as in
-`formats.INPUT`.
+"""A record that could not be used, whole; `timestamp` is epoch ms, null where it has none. `part` and
+`recorded`: as in `formats.INPUT`; older files do not have the latter.
 """
 
 POSITION = ("topic", "partition", "offset")

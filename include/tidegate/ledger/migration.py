@@ -14,7 +14,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.failpoints import failpoint
 
 SCRIPTS = Path(__file__).parent / "migrations"
-SCHEMA_REVISION = "0014"
+SCHEMA_REVISION = "0015"
 _OLDEST_REVISION = "0010"
 _LOCK = 745369  # an arbitrary number, tidegate's own among PostgreSQL's advisory locks
 

@@ -20,6 +20,7 @@ from tidegate.ledger.quality import QualityResult, quality_of
 from tidegate.ledger.records import (
     Attempt,
     BatchFacts,
+    Expired,
     Failure,
     Head,
     KnownNames,
@@ -37,6 +38,7 @@ from tidegate.ledger.records import (
 from tidegate.ledger.rows import (
     attempt_in,
     charge_in,
+    expired_in,
     failure_in,
     head_in,
     manifest_in,
@@ -187,10 +189,15 @@ class LedgerReader:
 
     def resolutions(self, stream: Stream) -> list[Resolution]:
         """What was decided of records in quarantine, the oldest first; also by a batch that is planned."""
-        table = schema.resolutions
-        query = select(table).where(of(table, stream)).order_by(table.c.number)
         with self._transaction("resolutions") as connection:
-            return [resolution_in(stream, row) for row in connection.execute(query)]
+            return _resolutions(connection, stream)
+
+    def expired_quarantine(self, stream: Stream) -> Expired:
+        """Of which batches the quarantine is read no more."""
+        with self._transaction("expired_quarantine") as connection:
+            return expired_in(
+                connection.execute(select(schema.heads).where(of(schema.heads, stream))).first()
+            )
 
     def state_manifests(self, stream: Stream, up_to: int | None = None) -> list[ManifestRef]:
         """Whose files are the state after batch `up_to` (default the head), oldest first.
@@ -275,6 +282,8 @@ class LedgerReader:
                 {each.seq: manifest_in(each, "attempt") for each in decided},
                 frozenset(connection.execute(waiting).scalars()),
                 tuple(_snapshots(connection, stream)),
+                {made.manifest.name: made for made in _resolutions(connection, stream)},
+                expired_in(row),
             )
 
     def failure(self, stream: Stream, seq: int) -> Failure | None:
@@ -344,6 +353,12 @@ def _snapshots(connection: Connection, stream: Stream) -> list[Snapshot]:
     table = schema.snapshots
     query = select(table).where(of(table, stream)).order_by(table.c.seq)
     return [snapshot_in(stream, row) for row in connection.execute(query)]
+
+
+def _resolutions(connection: Connection, stream: Stream) -> list[Resolution]:
+    table = schema.resolutions
+    query = select(table).where(of(table, stream)).order_by(table.c.number)
+    return [resolution_in(stream, row) for row in connection.execute(query)]
 
 
 def _newest_snapshot(connection: Connection, stream: Stream, until: int) -> Snapshot | None:

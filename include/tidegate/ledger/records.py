@@ -297,11 +297,19 @@ class Resolution:
 
 
 @dataclass(frozen=True)
+class Expired:
+    """What is in quarantine of batches up to `seq` is read no more, since `at` (epoch seconds); 0: all is."""
+
+    seq: int = 0
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
 class KnownNames:
     """Whose files count, at one instant. An attempt of an older epoch that is not here never will be.
 
     `committed` is seq -> its attempt's manifest, `computed` are the names of those of the batch after the
-    head, `snapshots` oldest first.
+    head, `snapshots` oldest first, `resolutions` name -> resolution of records in quarantine.
     """
 
     head: int
@@ -309,6 +317,8 @@ class KnownNames:
     committed: Mapping[int, ManifestRef]
     computed: frozenset[str]
     snapshots: tuple[Snapshot, ...]
+    resolutions: Mapping[str, Resolution] = field(default_factory=dict)
+    expired: Expired = Expired()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tidegate.ledger import schema
 from tidegate.ledger.promotions import Charge, Promotion
 from tidegate.ledger.records import (
     Attempt,
+    Expired,
     Failure,
     Head,
     ManifestRef,
@@ -50,6 +51,11 @@ def head_in(stream: Stream, row: Row[Any]) -> Head:
     """A head."""
     offsets, epochs, clocks = map(partitions_in, (row.offsets, row.epochs, row.clocks))
     return Head(stream, row.seq, offsets, row.topic_ids, epochs, clocks)
+
+
+def expired_in(row: Row[Any] | None) -> Expired:
+    """Of a head."""
+    return Expired(row.expired_seq, row.expired_at) if row is not None and row.expired_seq else Expired()
 
 
 def plan_in(stream: Stream, row: Row[Any]) -> Plan:

@@ -55,6 +55,8 @@ heads = _table(
     Column("dropped_at", Float),  # since when the generation is given up; its number is never used again
     Column("origin_generation", Integer),  # whose state it began with, after which batch
     Column("origin_seq", BigInteger),
+    Column("expired_seq", BigInteger),  # up to this batch, quarantine is read no more
+    Column("expired_at", Float),  # since when
 )
 # Which generation of a pipeline is in charge: the newest row says. Whoever adds the next number has decided.
 promotions = Table(

@@ -167,7 +167,8 @@ class LeasedLedger(LedgerReader):
 
         Raises Halted where it is in charge.
         """
-        nothing = {"seq": 0, "offsets": {}, "topic_ids": {}, "epochs": {}, "clocks": {}}
+        nothing: dict[str, Any] = {"seq": 0, "offsets": {}, "topic_ids": {}, "epochs": {}, "clocks": {}}
+        nothing |= {"expired_seq": None, "expired_at": None}
         with self._fenced("drop") as connection:
             charge = charge_in(connection.execute(promotions_of(self.stream.pipeline)))
             if charge.generation in (None, self.stream.generation):
@@ -254,6 +255,12 @@ class LeasedLedger(LedgerReader):
         mine = and_(self._row(table, seq), table.c.given_up_at.is_(None))
         with self._fenced("give_up") as connection:
             connection.execute(update(table).where(mine).values(given_up_at=self._now()))
+
+    def expire_quarantine(self, seq: int) -> None:
+        """From now on nobody begins to read what batches up to `seq` have put into quarantine."""
+        with self._fenced("expire_quarantine") as connection:
+            row = {"expired_seq": seq, "expired_at": self._now()}
+            connection.execute(update(schema.heads).where(self._is_current()).values(row))
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         """Note that a sink has the whole of a batch. Noting it twice is harmless."""

@@ -1,13 +1,14 @@
-"""Giving up old state, and removing what nobody reads, so that no reader and no batch is surprised.
+"""Giving up old state and quarantine, and removing what nobody reads, so that no reader and no batch is
+surprised.
 
 First the ledger says that state before a snapshot is given up; from then on nobody begins to read it. What
-was marked so at least a safe age ago is removed: by then, whoever began before has ended.
+was marked so at least a safe age ago is removed: by then whoever began before has ended. Quarantine likewise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from tidegate.app.lease import leased
@@ -17,9 +18,11 @@ from tidegate.app.tables import catch_up_tables
 from tidegate.errors import LeaseHeld
 from tidegate.lake import Manifest, Name
 from tidegate.lake.cleaning import Standing, remove, unread_files
+from tidegate.lake.layout import is_resolution
 from tidegate.lake.store import Listed
 from tidegate.ledger import KnownNames, Stream
 from tidegate.ledger.planned import planned_pipelines
+from tidegate.maintenance.expiry import HOLDER, expire_quarantine
 from tidegate.maintenance.history import oldest_readable, remove_history
 
 SAFE_AGE = timedelta(hours=24)
@@ -28,16 +31,15 @@ SAFE_AGE = timedelta(hours=24)
 _PLANNING = timedelta(hours=1)
 """A plan that is being written may pin a state that was the head's a moment ago."""
 
-HOLDER = "maintenance"
-
 
 @dataclass(frozen=True)
 class Cleaned:
     """What became of a stream's old files.
 
-    `given_up`: the batch before which state is given up, if that is new. `names`: the attempts and snapshots
-    of which files were removed; `files`, `bytes`: how many, and what they took. `batches`: of how many the
-    ledger keeps only commit and run from now on.
+    `given_up`: the batch before which state is given up, if that is new; `expired`: the batch up to which
+    quarantine is, if that is. `names`: the attempts, snapshots and resolutions of which files were removed;
+    `files`, `bytes`: how many, and what they took. `batches`: of how many the ledger keeps only commit and
+    run from now on.
     """
 
     stream: Stream
@@ -47,6 +49,7 @@ class Cleaned:
     bytes: int
     note: str = ""
     batches: int = 0
+    expired: int | None = None
 
 
 def clean(
@@ -63,8 +66,10 @@ def clean(
         catch_up_tables(app, stream, planned_pipelines(app.ledger, stream))
         remove(app.lake(stream).store, unread)
     batches = remove_history(app, stream, now, safe_age, dry_run)
+    expired = expire_quarantine(app, stream, now, safe_age, dry_run)
     names = tuple(sorted({file.path.split("/")[-2] for file in unread}))
-    return Cleaned(stream, given_up, names, len(unread), sum(file.bytes for file in unread), note, batches)
+    size = sum(file.bytes for file in unread)
+    return Cleaned(stream, given_up, names, len(unread), size, note, batches, expired)
 
 
 def _unread(app: App, stream: Stream, until: float) -> list[Listed]:
@@ -74,18 +79,28 @@ def _unread(app: App, stream: Stream, until: float) -> list[Listed]:
     listed = lake.store.listed(lake.base)
     names = app.ledger.known_names(stream)  # after the look: of what was there it knows all that ever counts
     oldest = oldest_readable(names.snapshots, until)
+    expired = names.expired.seq if names.expired.at <= until else 0
     snapshots = [snapshot.manifest for snapshot in names.snapshots if snapshot.seq >= oldest]
     batches = {committed.name: committed for committed in names.committed.values()}
 
     def manifest(name: str) -> Manifest:
-        return app.manifest(stream, batches[name])
+        return _read_of(app.manifest(stream, batches[name]), expired)
 
     reading = read_manifests(app, stream, snapshots)
-    return list(unread_files(listed, standing_in(names, oldest), manifest, reading, until))
+    return list(unread_files(listed, standing_in(names, oldest, expired), manifest, reading, until))
 
 
-def standing_in(names: KnownNames, oldest: int) -> Callable[[str], Standing]:
-    """What becomes of the files of a name, where the state before that of batch `oldest` is read no more."""
+def _read_of(manifest: Manifest, expired: int) -> Manifest:
+    """Without what of a batch's quarantine is read no more."""
+    if manifest.seq > expired:
+        return manifest
+    return replace(manifest, files=tuple(file for file in manifest.files if file.kind != "quarantine"))
+
+
+def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str], Standing | None]:
+    """What becomes of the files of a name, where the state before that of batch `oldest` is read no more, and
+    quarantine of batches up to `expired`.
+    """
     snapshots = {snapshot.name: snapshot.seq for snapshot in names.snapshots}
     newest = max(snapshots.values(), default=0)
 
@@ -103,9 +118,19 @@ def standing_in(names: KnownNames, oldest: int) -> Callable[[str], Standing]:
             return Standing.DEAD
         return Standing.SUPERSEDED if seq <= oldest else Standing.COMMITTED
 
-    def standing(text: str) -> Standing:
+    def of_resolution(text: str) -> Standing:
+        resolution = names.resolutions.get(text)
+        if resolution is None:
+            return Standing.DEAD  # its plan was never noted, or is dropped
+        last = max(resolution.last_batch, resolution.seq or 0)
+        return Standing.DEAD if last <= expired else Standing.KEPT
+
+    def standing(text: str) -> Standing | None:
+        if is_resolution(text):
+            return of_resolution(text)
         name = Name.parse(text)
-        assert name is not None, "only asked of names"
+        if name is None:
+            return None
         return of_snapshot(text, name.seq) if name.epoch is None else of_attempt(text, name.seq, name.epoch)
 
     return standing

@@ -111,6 +111,6 @@ def running_counts(last: Attempt) -> dict[str, dict[str, float]]:
 
 def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
     for sink in app.sinks(plan.stream, pipeline):
-        outbox = app.outbox(plan, sink.stage, attempt)
+        outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
             sink.check_outbox(outbox)

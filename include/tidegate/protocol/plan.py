@@ -163,12 +163,13 @@ def _with_planned_sinks(
 ) -> Pipeline:
     """With what a plan fixes of sinks beside the file: the schemas of their messages."""
     known = {sink.name: sink for sink in planned_pipeline(before).sinks} if before is not None else {}
-    sinks = [sink.planned(known.get(sink.name), may_register) for sink in app.sinks(stream, pipeline)]
+    opened = [sink for sink in app.sinks(stream, pipeline) if sink.gets_emissions]
+    sinks = [sink.planned(known.get(sink.name), may_register) for sink in opened]
     return pipeline.model_copy(update={"sinks": tuple(sinks)})
 
 
 def _timestamp_bounds(app: App, stream: Stream, pipeline: Pipeline) -> dict[str, TimestampBounds]:
-    """By topic the timestamps that it takes now, of those sinks that quarantine others."""
+    """By topic the timestamps that it takes now, of those sinks for which that decides something."""
     bounds: dict[str, TimestampBounds] = {}
     for sink in app.sinks(stream, pipeline):
         bounds |= sink.timestamp_bounds()

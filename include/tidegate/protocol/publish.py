@@ -83,7 +83,7 @@ def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
     done = held.publications(plan.stream, plan.seq)
     for sink in app.sinks(plan.stream, planned_pipeline(plan)):
         if sink.name not in done:
-            records = _publish_to(app, held, sink, plan, attempt)
+            records = _publish_to(held, sink, plan, attempt)
             held.add_publication(plan.seq, sink.name, records)
 
 
@@ -97,11 +97,11 @@ def lacking_sinks(app: App, plan: Plan) -> list[str]:
 def _lacking_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
     """The same of a batch that goes out."""
     done = ledger.publications(plan.stream, plan.seq)
-    return [sink.name for sink in planned_pipeline(plan).sinks if sink.name not in done]
+    return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]
 
 
-def _publish_to(app: App, held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
-    outbox = app.outbox(plan, sink.stage, attempt)
+def _publish_to(held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
+    outbox = sink.outbox(plan, attempt)
     if outbox.emitted:
         sink.publish(held, outbox, held.last_published(plan.stream, sink.name))
     return outbox.emitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 
 import pyarrow.compute as pc
 
@@ -11,22 +12,27 @@ from tidegate.app.root import App
 from tidegate.errors import QuarantineExceeded
 from tidegate.lake.quarantine import RowCondition, reason_codes, row_groups
 from tidegate.ledger import Attempt, LeasedLedger, Plan
-from tidegate.spec import Pipeline
+from tidegate.ledger.planned import planned_pipeline
 
 log = logging.getLogger(__name__)
+Alert = Callable[[str], object]
+"""What is told of a batch that has put too much into quarantine, in a sentence."""
 ALERT = "quarantine.alert"
 """The metric: 1 where the batch is beyond `quarantine.alert`, else 0."""
 
 
 def apply_quarantine_rule(
-    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt
+    app: App, lease: LeasedLedger, plan: Plan, attempt: Attempt, alert: Alert | None = None
 ) -> None:
     """Warn of a batch, or stop it, that puts too much into quarantine. Counts are of records, not emissions.
+
+    `alert` is called once for the batch: again in another try only where this one dies before the ledger has
+    the metric.
 
     Raises QuarantineExceeded, LakeDamaged, LakeUnavailable. A person has just looked at what a replay has:
     its unusable rest is told by the command.
     """
-    rule = pipeline.quarantine
+    rule = planned_pipeline(plan).quarantine
     if rule is None or plan.replay is not None:
         return
     counts = attempt.stage_counts("")
@@ -34,11 +40,13 @@ def apply_quarantine_rule(
     came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
     stops = rule.stop is not None and rule.stop.passed_by(quarantined, came_in)
     alerts = stops or (rule.alert is not None and rule.alert.passed_by(quarantined, came_in))
+    found = f"{quarantined} of {came_in} records of batch {plan.seq} of {plan.stream} cannot be used"
+    why = _reasons(app, plan, attempt) if alerts else ""
+    if alerts and alert is not None and not lease.metrics(plan.stream, plan.seq).get(("", ALERT)):
+        alert(f"{found}: {why}")
     lease.set_metrics(plan.seq, "", {ALERT: float(alerts)})
     if not alerts:
         return
-    found = f"{quarantined} of {came_in} records of batch {plan.seq} of {plan.stream} cannot be used"
-    why = _reasons(app, plan, attempt)
     if stops:
         raise QuarantineExceeded(
             f"{found}, which is more than `quarantine.stop` allows: {why}",

@@ -92,7 +92,7 @@ def _open_rows(
     for rows in request.rows():
         numbers = known.numbers(rows)
         if numbers.null_count and request.is_listed:
-            raise _unknown(rows, numbers)
+            raise _unknown(rows, numbers, known.expired)
         is_open = pc.fill_null(pc.equal(numbers, OPEN), False)
         skipped.resolved += len(numbers) - numbers.null_count - (pc.sum(is_open).as_py() or 0)
         rows = rows.filter(is_open)
@@ -104,9 +104,14 @@ def _open_rows(
             yield rows
 
 
-def _unknown(rows: pa.Table, numbers: pa.Int64Array) -> SettingsInvalid:
+def _unknown(rows: pa.Table, numbers: pa.Int64Array, expired: int) -> SettingsInvalid:
     row = rows.filter(numbers.is_null()).slice(0, 1).to_pylist()[0]
     place = f"{row['topic']}/{row['partition']}/{row['offset']}"
+    if row["seq"] <= expired:
+        return SettingsInvalid(
+            f"{place} is no longer in quarantine: of batches up to {expired} it is not kept",
+            "Take its line out of the file. `quarantine: {keep: …}` says how long records are kept.",
+        )
     part = "" if row["part"] is None else f", element {row['part']},"
     return SettingsInvalid(
         f"{place}{part} was not put into quarantine by batch {row['seq']}",

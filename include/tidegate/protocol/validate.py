@@ -14,7 +14,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.checks import prepared_checks
-from tidegate.protocol.quarantine_rule import apply_quarantine_rule
+from tidegate.protocol.quarantine_rule import Alert, apply_quarantine_rule
 from tidegate.quality.audit import Audit
 from tidegate.quality.suite import Severity
 from tidegate.quality.table import page_place, verdict_table
@@ -28,10 +28,16 @@ Check = Callable[[Audit], Verdict]
 
 
 def validate_batch(
-    app: App, plan: Plan, run_id: str, report: Report | None = None, check: Check | None = None
+    app: App,
+    plan: Plan,
+    run_id: str,
+    report: Report | None = None,
+    check: Check | None = None,
+    alert: Alert | None = None,
 ) -> str:
     """Evaluate the pipeline's checks on the batch. Returns what was found, in a sentence; `report` gets each
-    verdict in detail. `check`: where a suite is evaluated; None: in this process.
+    verdict in detail, and `alert` what is told of a batch with too much in quarantine. `check`: where a suite
+    is evaluated; None: in this process.
 
     Raises QuarantineExceeded where too much cannot be used, QualityFailed when a critical expectation is not
     met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused when a topic would not take
@@ -49,7 +55,7 @@ def validate_batch(
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
     with leased_for(app.ledger, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
-        apply_quarantine_rule(app, held, plan, pipeline, attempt)
+        apply_quarantine_rule(app, held, plan, attempt, alert)
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
@@ -108,6 +114,6 @@ def _reason(verdict: Verdict, docs: str) -> str:
 
 def _check_sinks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
     for sink in app.sinks(plan.stream, pipeline):
-        outbox = app.outbox(plan, sink.stage, attempt)
+        outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
             sink.check_outbox(outbox)

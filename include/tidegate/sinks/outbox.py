@@ -1,4 +1,4 @@
-"""A batch's outbox, read in the one order that every publication of it has."""
+"""A batch's outbox, or its quarantine, read in the one order that every publication of it has."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ CHUNK_ROWS = 10_000
 @dataclass(frozen=True)
 class Outbox:
     """What a stage emitted in one batch for its sinks: how many emissions, and the files that they are in.
+    Where `stage` is None, what the batch has put into quarantine.
 
     `attempt` is the name of the computation that they are of. What reads raises LakeDamaged, LakeUnavailable.
     """
 
     plan: Plan
-    stage: Stage
+    stage: Stage | None
     attempt: str
     emitted: int
     store: Store

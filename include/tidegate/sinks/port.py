@@ -30,7 +30,8 @@ class SinkContext:
     """What the sinks of a stream work with.
 
     `log` gives the logs of a Kafka cluster by its name, and raises SettingsInvalid. `read_outbox` gives what
-    a stage sends out in one attempt of a batch, and raises LakeDamaged, LakeUnavailable.
+    a stage sends out in one attempt of a batch, `read_quarantine` what the attempt has put into quarantine;
+    both raise LakeDamaged, LakeUnavailable.
     """
 
     settings: Settings
@@ -39,6 +40,7 @@ class SinkContext:
     lake: Lake
     log: Callable[[str | None], KafkaLog]
     read_outbox: Callable[[Plan, Stage, Attempt], Outbox]
+    read_quarantine: Callable[[Plan, Attempt], Outbox]
 
 
 class OpenSink(ABC, Generic[Declared]):
@@ -54,6 +56,8 @@ class OpenSink(ABC, Generic[Declared]):
     """Whether progress can be lost alone, and then be told from what the sink holds."""
     takes_statement: ClassVar[bool] = False
     """Whether, where the sink does not tell, a person may state what it holds."""
+    gets_emissions: ClassVar[bool] = True
+    """Whether it gets what a stage emits; else what is put into quarantine."""
 
     def __init__(self, declared: Declared, pipeline: Pipeline, context: SinkContext) -> None:
         self.declared = declared
@@ -74,6 +78,10 @@ class OpenSink(ABC, Generic[Declared]):
     def shard(self) -> str:
         """The stable name of who publishes."""
         return shard_name(self.context.stream, self.name)
+
+    def outbox(self, plan: Plan, attempt: Attempt) -> Outbox:
+        """What one attempt of a batch has for it. Raises LakeDamaged, LakeUnavailable."""
+        return self.context.read_outbox(plan, self.stage, attempt)
 
     @property
     @abstractmethod
@@ -166,10 +174,10 @@ class OpenSink(ABC, Generic[Declared]):
             self._require_nothing_published(seq)
             return None
         pipeline = planned_pipeline(plan)
-        for declared in pipeline.sinks:
+        for declared in pipeline.outputs:
             if declared.name == self.name:  # which begins with the kind
                 sink = type(self)(cast("Declared", declared), pipeline, self.context)
-                outbox = self.context.read_outbox(plan, sink.stage, attempt)
+                outbox = sink.outbox(plan, attempt)
                 return (sink, outbox) if outbox.emitted else None
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.sinks.kafka.dead_letters import OpenDeadLetters
 from tidegate.sinks.kafka.sink import OpenTopic
 from tidegate.sinks.port import OpenSink, SinkContext
 from tidegate.sinks.sql.sink import OpenSqlTable
@@ -15,5 +16,7 @@ KINDS: dict[str, type[OpenSink[Any]]] = {"kafka": OpenTopic, "sql": OpenSqlTable
 
 
 def open_sinks(pipeline: Pipeline, context: SinkContext) -> list[OpenSink[Any]]:
-    """The sinks of a pipeline, in the order of its file."""
-    return [KINDS[sink.kind](sink, pipeline, context) for sink in pipeline.sinks]
+    """The sinks of a pipeline, in the order of its file, and behind them the topic of dead letters."""
+    sinks = [KINDS[sink.kind](sink, pipeline, context) for sink in pipeline.sinks]
+    dead_letters = pipeline.dead_letters
+    return sinks if dead_letters is None else [*sinks, OpenDeadLetters(dead_letters, pipeline, context)]

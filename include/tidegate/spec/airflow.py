@@ -160,6 +160,10 @@ class AirflowSettings(Defaulted):
     on_quality: Callback | None = Field(
         default=None, description="Called for each quality suite that finds what is to be told, or stops."
     )
+    on_quarantine: Callback | None = Field(
+        default=None,
+        description="Called for a batch that puts more into quarantine than `quarantine` bears with.",
+    )
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )

@@ -50,8 +50,8 @@ def incompatible_changes(before: Pipeline, after: Pipeline) -> list[Change]:
 
 def notable_changes(before: Pipeline, after: Pipeline) -> list[str]:
     """Sentences on edits that state survives, and that consumers should know of."""
-    old = {sink.name: before.stage_of(sink).name for sink in before.sinks}
-    new = {sink.name: after.stage_of(sink).name for sink in after.sinks}
+    old = {sink.name: before.stage_of(sink).name for sink in before.outputs}
+    new = {sink.name: after.stage_of(sink).name for sink in after.outputs}
     functions = python_functions(before), python_functions(after)
     return [
         *_elsewhere(before.source, after.source),

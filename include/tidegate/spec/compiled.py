@@ -151,7 +151,9 @@ def _without_aliases(part: Any) -> Any:
 def _read_5(text: str, body: Any) -> Pipeline:
     sinks = [_without_files(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
     source = _without_key_columns(_without_sequence(body["of"]["source"]))
-    return _read_6(text, {**body, "of": {**body["of"], "sinks": sinks, "source": source}})
+    rule = body["of"]["quarantine"]
+    changed = {"sinks": sinks, "source": source, "quarantine": rule and _without_dead_letters(rule)}
+    return _read_6(text, {**body, "of": {**body["of"], **changed}})
 
 
 def _without_sequence(source: Any) -> Any:
@@ -187,6 +189,11 @@ def _without_files(sink: Any) -> Any:
         schema = {"imports": [], "compiled": "", "message": "", **of["_schema"]["of"]}
         of["_schema"] = {**of["_schema"], "of": schema}
     return {**sink, "of": of}
+
+
+def _without_dead_letters(rule: Any) -> Any:
+    """Quarantine was in the lake only, and for good."""
+    return {**rule, "of": {"connection": None, "topic": None, "keep_ms": None, **rule["of"]}}
 
 
 def _read_6(text: str, body: Any) -> Pipeline:

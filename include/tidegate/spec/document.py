@@ -16,8 +16,8 @@ from tidegate.errors import PlanUnreadable
 FORMAT = 6
 """The version of the form that is written. 1 was before `tasks`, 2 before the types of a stage's values, 3
 before the connections of Kafka, 4 before several checks of quality, the schemas of sources and sinks,
-older names of columns, CSV and `unchanged`, 5 before a `sequence`, files of sinks' schemas, and keys that
-are no text."""
+older names of columns, CSV and `unchanged`, 5 before a `sequence`, files of sinks' schemas, keys that are
+no text, dead letters and how long quarantine is kept."""
 
 Read = TypeVar("Read")
 

@@ -12,6 +12,7 @@ from pydantic import ValidationInfo as Info
 from tidegate.spec import names
 from tidegate.spec.airflow import AirflowSettings
 from tidegate.spec.connection import Connection
+from tidegate.spec.dead_letters import DeadLetterTopic
 from tidegate.spec.durations import Duration
 from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
@@ -110,7 +111,8 @@ class Written(Scheduling):
         description="What a batch has to pass before it is committed: a suite, a checkpoint, or a list.",
     )
     quarantine: QuarantineRule | None = Field(
-        default=None, description="How much of a batch may be unusable before it is told of, or stops."
+        default=None,
+        description="How much of a batch may be unusable before it is told of, or stops; where it goes, too.",
     )
 
     @field_validator("stages")
@@ -163,7 +165,7 @@ class Pipeline(Written):
     @property
     def connections(self) -> tuple[Connection, ...]:
         """What has to be set for it, each once, the source's first."""
-        of_sinks = [connection for sink in self.sinks for connection in sink.connections]
+        of_sinks = [connection for sink in self.outputs for connection in sink.connections]
         registries = [registry.cluster for registry in self.source.registries]
         return tuple(dict.fromkeys([self.source.cluster, *registries, *of_sinks]))
 
@@ -171,6 +173,17 @@ class Pipeline(Written):
     def checks(self) -> tuple[QualityCheck, ...]:
         """Its checks. Those of a checkpoint are among them once its files are read, as in a plan."""
         return tuple(check for each in self.quality for check in each.checks)
+
+    @property
+    def dead_letters(self) -> DeadLetterTopic | None:
+        """Where what is put into quarantine goes, too."""
+        return self.quarantine.dead_letters if self.quarantine is not None else None
+
+    @property
+    def outputs(self) -> tuple[SinkModel, ...]:
+        """All that is published to: the sinks in the order of the file, then the topic of dead letters."""
+        dead_letters = self.dead_letters
+        return (*self.sinks, *([dead_letters] if dead_letters is not None else ()))
 
     def stage_of(self, sink: SinkModel) -> Stage:
         """The stage whose emissions a sink gets."""

@@ -18,6 +18,7 @@ from tidegate.spec.columns import Column
 from tidegate.spec.compatibility import incompatible_changes, notable_changes
 from tidegate.spec.compiled import compile_pipeline, read_compiled
 from tidegate.spec.connection import Connection
+from tidegate.spec.dead_letters import DeadLetterTopic
 from tidegate.spec.deduplicate import DeduplicateColumns
 from tidegate.spec.defaults import Defaults, load_defaults
 from tidegate.spec.emit import (
@@ -91,6 +92,7 @@ __all__ = [
     "message_columns",
     "Connection",
     "KafkaSink",
+    "DeadLetterTopic",
     "TableSink",
     "SqlSink",
     "QualityCheck",

@@ -1,4 +1,6 @@
-"""`quarantine`: how much of a batch may be unusable before somebody is told, or the batch stops."""
+"""`quarantine`: how much of a batch may be unusable before somebody is told, or the batch stops; and where
+that goes, beside the lake.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,15 @@ from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictInt, WithJsonSchema
+from pydantic import ValidationInfo as Info
 
+from tidegate.spec import names
+from tidegate.spec.dead_letters import DeadLetterTopic
+from tidegate.spec.durations import Duration
 from tidegate.spec.equal import Amount
 from tidegate.spec.mistakes import mistake, shown
-from tidegate.spec.scope import Model
+from tidegate.spec.scope import Model, Topic, scope_of
+from tidegate.spec.sinks import not_a_source
 
 
 def _read_share(written: Any) -> Amount:
@@ -49,8 +56,24 @@ def _bounded(bound: QuarantineBound | None) -> QuarantineBound | None:
     return bound
 
 
+def _of_its_own(topic: str | None, info: Info) -> str | None:
+    """Neither a source nor a sink: what is read there would be something else than what is meant."""
+    connection = info.data.get("connection")
+    if topic is None:
+        if connection is not None:
+            raise mistake("`connection` says where a topic is, and there is none", "Write `topic:`, too.")
+        return None
+    not_a_source(topic, info)
+    target = f"{connection}:{topic}" if connection else topic
+    if f"kafka:{target}" in scope_of(info).sinks:
+        raise mistake(f"`{topic}` is also a sink: its consumers expect emissions", "Use another topic.")
+    return topic
+
+
 class QuarantineRule(Model):
-    """What comes of a batch that puts much into quarantine. A batch that replays is not asked."""
+    """What comes of a batch that puts much into quarantine, which a batch that replays is not asked; and
+    where all that is put there goes, too.
+    """
 
     alert: Annotated[QuarantineBound | None, AfterValidator(_bounded)] = Field(
         default=None, description="Beyond it, it is told: in the log and as the metric `quarantine.alert`."
@@ -58,3 +81,24 @@ class QuarantineRule(Model):
     stop: Annotated[QuarantineBound | None, AfterValidator(_bounded)] = Field(
         default=None, description="Beyond it the batch halts, and nothing of it is visible."
     )
+    connection: Annotated[str, AfterValidator(names.check_kafka_connection)] | None = Field(
+        default=None,
+        description="The Kafka cluster of `topic`, by its name. Null: TIDEGATE_KAFKA, whatever the source's.",
+    )
+    topic: Annotated[Topic | None, AfterValidator(_of_its_own)] = Field(
+        default=None,
+        description="A topic of dead letters: it gets all that is put into quarantine, exactly once.",
+    )
+
+    keep_ms: Duration | None = Field(
+        alias="keep",
+        default=None,
+        description="How long records in quarantine are kept at least. Null: for good.",
+    )
+
+    @property
+    def dead_letters(self) -> DeadLetterTopic | None:
+        """The topic of dead letters, if there is one."""
+        if self.topic is None:
+            return None
+        return DeadLetterTopic(connection=self.connection, topic=self.topic)

@@ -43,7 +43,7 @@ def _needs_key(with_key: bool, info: Info) -> bool:
     return with_key
 
 
-def _not_a_source(topic: str, info: Info) -> str:
+def not_a_source(topic: str, info: Info) -> str:
     """By names. Whether two connections are one cluster, the topics' ids tell when a batch is planned."""
     scope = scope_of(info)
     if topic in scope.topics and info.data.get("connection", scope.connection) == scope.connection:
@@ -117,7 +117,7 @@ class KafkaSink(SinkModel):
         default=None,
         description="The Kafka cluster, by its name. Null: TIDEGATE_KAFKA, whichever the source's is.",
     )
-    topic: Annotated[Topic, AfterValidator(_not_a_source)] = Field(description="The topic; not the source's.")
+    topic: Annotated[Topic, AfterValidator(not_a_source)] = Field(description="The topic; not the source's.")
     format: Annotated[SinkFormat, AfterValidator(check_format)] = Field(
         default="json",
         description="What values are written as: `json`; `debezium`, an envelope with the value before; "

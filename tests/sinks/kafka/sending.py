@@ -33,7 +33,7 @@ class Sending:
         def in_small_chunks(log: KafkaLog, shard: str, topic: str) -> KafkaPublisher:
             return KafkaPublisher(log, f"{shard}-{self.topic}", topic, chunk_records=2)
 
-        monkeypatch.setattr("tidegate.sinks.kafka.sink.KafkaPublisher", in_small_chunks)
+        monkeypatch.setattr("tidegate.sinks.kafka.topic.KafkaPublisher", in_small_chunks)
 
     def _admin(self, call: str, *arguments: object) -> None:
         admin = KafkaAdminClient(bootstrap_servers=self.servers)

@@ -1,46 +1,28 @@
-"""A topic as a sink. How far it is stands in a progress record, which is in the same transaction as the
-messages.
-"""
+"""A topic as a sink: what its messages are, and what it would not take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
 
-from tidegate.broker.log import KafkaLog
-from tidegate.broker.progress import Progress
-from tidegate.broker.publisher import KafkaPublisher
+import pyarrow as pa
+
 from tidegate.broker.registry import SchemaRegistry
-from tidegate.errors import ProgressLost, SettingsInvalid, SinkRefused, TopicRecreated
-from tidegate.ledger import LeasedLedger, Stream
-from tidegate.sinks.dataset import Dataset, topic_dataset
 from tidegate.sinks.kafka.limits import narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.schema import planned_sink
 from tidegate.sinks.kafka.timestamps import check_timestamps, narrow_timestamps, timestamp_bounds
-from tidegate.sinks.kafka.topic_progress import find_progress
+from tidegate.sinks.kafka.topic import PublishedTopic
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import OpenSink, TimestampBounds
+from tidegate.sinks.port import TimestampBounds
 from tidegate.spec import KafkaSink
 
 
-class OpenTopic(OpenSink[KafkaSink]):
-    """Publishes in transactions of chunks. A lost progress record is found in the topic itself."""
-
-    title = "Kafka"
-    is_reconcilable = True
-    takes_statement = True
-
-    @property
-    def dataset(self) -> Dataset:
-        """The topic."""
-        declared = self.declared
-        return topic_dataset(self.context.settings.kafka(declared.connection).servers, declared.topic)
+class OpenTopic(PublishedTopic[KafkaSink]):
+    """Gets what a stage emits."""
 
     def check_settings(self) -> None:
         """Its cluster is set, and its schema registry."""
-        self.context.settings.kafka(self.declared.connection)
+        super().check_settings()
         if self.declared.registry is not None:
             self.context.settings.registry(self.declared.registry.connection)
 
@@ -51,22 +33,6 @@ class OpenTopic(OpenSink[KafkaSink]):
             return declared
         with SchemaRegistry(self.context.settings.registry(declared.registry.connection)) as registry:
             return planned_sink(self.pipeline, declared, before, registry, may_register)
-
-    def check_source(self, topic_ids: Mapping[str, str]) -> None:
-        """Names may be the same in two clusters, and two connections may go to one. Asks only where the name
-        is the same.
-        """
-        topic = self.declared.topic
-        if topic in topic_ids and self._topic_id() == topic_ids[topic]:
-            raise SinkRefused(
-                f"The topic {topic} of sink {self.name} is the one that the pipeline reads: its source's "
-                "connection goes to the same cluster",
-                "Use another topic, or correct one of the connections.",
-            )
-
-    def check_target(self) -> None:
-        """The topic is the one that was first published to."""
-        self._require_same_topic()
 
     def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
         """Asks the topic only where the sink quarantines what it would refuse."""
@@ -96,106 +62,6 @@ class OpenTopic(OpenSink[KafkaSink]):
             limits = log.timestamp_limits(self.declared.topic)
         check_timestamps(self.declared, outbox, limits)
 
-    def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """Chunk by chunk, from where the progress record says.
-
-        At the first use of a sink: the progress record first, then the ledger's note, and only then
-        something to publish. So where the ledger has the note, a missing record is a lost one.
-        """
-        identity = self._require_same_topic()
-        is_first_use = lease.sink_identity(lease.stream, self.name) is None
-        begun = partial(lease.set_sink_identity, self.name, identity) if is_first_use else None
-        messages = partial(topic_messages, self.declared, outbox)
-        with _reconcilable(self.context.stream):
-            self._publisher().publish(outbox.plan.seq, outbox.attempt, messages, last_published, begun)
-
-    def check_progress(self) -> None:
-        """The topic is the same, and its record has all that the ledger knows, and no more than the head."""
-        ledger, stream = self.context.ledger, self.context.stream
-        if ledger.sink_identity(stream, self.name) is None:
-            return
-        self._require_same_topic()
-        publisher = self._publisher()
-        with _reconcilable(stream):
-            progress = publisher.check(publisher.progress(), ledger.last_published(stream, self.name))
-            publisher.check_known(progress, ledger.head(stream).seq)
-
-    def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
-        """A record that is lost is replaced by what the topic has; then goes what it lacks."""
-        if lease.sink_identity(lease.stream, self.name) is None:
-            return f"{self.name}: nothing was published yet."
-        self._require_same_topic()
-        publisher = self._publisher()
-        last, head = lease.last_published(lease.stream, self.name), lease.head(lease.stream).seq
-        if not _is_lost(publisher.progress(), last):
-            return f"{self.name}: its progress record is there, and was left as it is."
-        progress = publisher.rewrite_progress(partial(self._lost_progress, last, stated, head))
-        partly = "" if progress.done else f", of which {progress.sent} messages of the last"
-        first = progress.seq + 1 if progress.done else progress.seq
-        sent = self.publish_again(lease, range(first, head + 1))
-        return f"{self.name}: the topic has batches up to {progress.seq}{partly}; {sent}."
-
-    def _lost_progress(self, last: int, stated: int | None, head: int, record: Progress | None) -> Progress:
-        """What belongs in the place of a lost record: what somebody else has put there meanwhile stays."""
-        if record is not None and not _is_lost(record, last):
-            return record
-        if stated is None:
-            return find_progress(self)
-        self._check_stated(stated, record, head)
-        return Progress(stated, 0, done=True)
-
-    def _check_stated(self, stated: int, record: Progress | None, head: int) -> None:
-        least = record.seq if record is not None else 0
-        if not least <= stated <= head:
-            raise SettingsInvalid(
-                f"--progress {self.name}={stated} cannot be: the batches in question are {least} to {head}",
-                "A batch that the progress record has is in the topic, and one after the head was never "
-                "sent.",
-            )
-
-    def _require_same_topic(self) -> str:
-        """The topic's id, if it is the one that was first published to.
-
-        Raises TopicMissing, TopicRecreated, BrokerUnavailable.
-        """
-        topic, stream = self.declared.topic, self.context.stream
-        identity = self._topic_id()
-        known = self.context.ledger.sink_identity(stream, self.name)
-        if known is not None and known != identity:
-            raise TopicRecreated(
-                f"The output topic {topic} was deleted and created again (id {known} is now {identity})",
-                f"Raise `generation` of {stream.pipeline}: it fills the new topic from the start. If the "
-                "sink's connection leads to another Kafka than before, correct that instead.",
-            )
-        return identity
-
-    def _topic_id(self) -> str:
-        with self.log() as log:
-            return log.topic_id(self.declared.topic)
-
-    def log(self) -> KafkaLog:
-        """The logs of its cluster. Raises SettingsInvalid."""
-        return self.context.log(self.declared.connection)
-
-    def _publisher(self) -> KafkaPublisher:
-        """What sends to the topic. Makes the topic of progress records if there is none."""
-        with self.log() as log:
-            log.ensure_progress_topic()
-            return KafkaPublisher(log, self.shard, self.declared.topic)
-
-
-@contextmanager
-def _reconcilable(stream: Stream) -> Iterator[None]:
-    """Name the command that resolves a lost progress record."""
-    try:
-        yield
-    except ProgressLost as error:
-        raise ProgressLost(
-            error.what,
-            "Let tidegate find out from the output topic what was sent, and send the rest: "
-            f"tidegate doctor {stream.pipeline} --reconcile",
-        ) from error
-
-
-def _is_lost(record: Progress | None, last: int) -> bool:
-    return record is None or record.lacks(last)
+    def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """The emissions, in the sink's format."""
+        return topic_messages(self.declared, outbox, skip)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
 from tidegate.broker.messages import messages_of
 from tidegate.broker.progress import Progress
 from tidegate.errors import PlanUnreadable, ProgressLost
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.sinks.kafka.messages import topic_messages
-from tidegate.sinks.port import OpenSink
-from tidegate.spec import KafkaSink
+
+if TYPE_CHECKING:
+    from tidegate.sinks.kafka.topic import PublishedTopic
 
 
-def find_progress(sink: OpenSink[KafkaSink]) -> Progress:
+def find_progress(sink: PublishedTopic[Any]) -> Progress:
     """The progress that the topic shows. Raises ProgressLost when it does not tell.
 
     Batches are looked for from the newest on, until one is there as a whole: then all before it are, too.
@@ -33,10 +34,11 @@ def find_progress(sink: OpenSink[KafkaSink]) -> Progress:
         ) from None
 
 
-def _shown_by_topic(sink: OpenSink[KafkaSink]) -> Progress:
+def _shown_by_topic(sink: PublishedTopic[Any]) -> Progress:
     ledger, stream, topic = sink.context.ledger, sink.context.stream, sink.declared.topic
     log = sink.context.log(sink.declared.connection)
-    _check_rivals(sink)
+    if sink.has_rivals:
+        _check_rivals(sink)
     last = ledger.last_published(stream, sink.name)
     with log:
         compacted = log.is_compacted(topic)
@@ -61,13 +63,13 @@ def _shown_by_topic(sink: OpenSink[KafkaSink]) -> Progress:
     return replace(progress, attempt=attempt.name) if attempt else progress
 
 
-def _marks(sink: OpenSink[KafkaSink], seq: int) -> list[Mark] | None:
+def _marks(sink: PublishedTopic[Any], seq: int) -> list[Mark] | None:
     """Of all that a sink has of a batch; None when that is nothing."""
     published = sink.published(seq)
     if published is None:
         return None
     planned, outbox = published
-    batches = topic_messages(planned.declared, outbox)
+    batches = cast("PublishedTopic[Any]", planned).messages(outbox)
     return [mark_of(message) for batch in batches for message in messages_of(batch)]
 
 
@@ -91,7 +93,7 @@ def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
     return progress
 
 
-def _check_rivals(sink: OpenSink[KafkaSink]) -> None:
+def _check_rivals(sink: PublishedTopic[Any]) -> None:
     """Another stream that sends what it makes of the same source to the same topic makes it Unclear."""
     ledger, stream = sink.context.ledger, sink.context.stream
     source, topic = ledger.head(stream).topic_ids, ledger.sink_identity(stream, sink.name)

@@ -41,7 +41,7 @@ def table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
     """What a table gets: key, window if there is one, the emitted columns (null for a deletion), timestamp,
     reason, batch.
     """
-    windows = window_columns(outbox.stage.window is not None)
+    windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
     columns = [KEY, *windows, KEY_COLUMNS, VALUE, TIMESTAMP, REASON, SEQ]
 
     def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:

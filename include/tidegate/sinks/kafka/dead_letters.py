@@ -1,0 +1,84 @@
+"""The topic of dead letters: it is published to as a sink is, and its outbox is a batch's quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from tidegate.errors import Halted, SinkRefused
+from tidegate.ledger import Attempt, Plan
+from tidegate.sinks.kafka.letters import letters
+from tidegate.sinks.kafka.limits import narrow_size
+from tidegate.sinks.kafka.timestamps import timestamp_bounds
+from tidegate.sinks.kafka.topic import PublishedTopic
+from tidegate.sinks.outbox import Outbox
+from tidegate.sinks.port import OpenSink, TimestampBounds
+from tidegate.spec import DeadLetterTopic
+
+
+class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
+    """Gets what is put into quarantine, of all stages. Nothing of it is refused: what the topic would not
+    take of a record is left out, and the record says so.
+    """
+
+    gets_emissions = False
+    has_rivals = False  # each message says whose it is
+
+    def outbox(self, plan: Plan, attempt: Attempt) -> Outbox:
+        """The quarantine."""
+        return self.context.read_quarantine(plan, attempt)
+
+    def published(self, seq: int) -> tuple[OpenSink[DeadLetterTopic], Outbox] | None:
+        """As of any sink, while the batch's quarantine is kept."""
+        ledger, stream = self.context.ledger, self.context.stream
+        if seq > ledger.expired_quarantine(stream).seq:
+            return super().published(seq)
+        if seq <= ledger.last_published(stream, self.name):
+            raise Halted(
+                f"What batch {seq} of {stream} has sent to {self.name} is no longer in quarantine, so it "
+                "cannot be compared with what is in the topic",
+                f"Say which is the newest batch that the topic has as a whole: `--progress {self.name}=…`.",
+            )
+        return None
+
+    def check_target(self) -> None:
+        """It is the one that was first published to, and takes records without a key."""
+        super().check_target()
+        topic = self.declared.topic
+        with self.log() as log:
+            if not log.requires_keys(topic):
+                return
+        raise SinkRefused(
+            f"The topic {topic} of dead letters is compacted: it takes no record without a key, and forgets "
+            "all but the newest of a key",
+            f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy=delete",
+        )
+
+    def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
+        """What the timestamps of dead letters are between. A topic that could not be published to is found
+        here, before a batch is planned: later the batch has no other.
+        """
+        with self.log() as log:
+            self.check_target()
+            limits = log.timestamp_limits(self.declared.topic)
+        return {self.declared.target: timestamp_bounds(limits)}
+
+    def warnings(self) -> Iterator[str]:
+        """Where the topic takes less than a batch may send."""
+        topic = self.declared.topic
+        with self.log() as log:
+            largest = log.largest_bytes(topic)
+        return filter(None, [narrow_size(topic, largest)])
+
+    def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """The records as they came, each with what is known of it in headers."""
+        bounds = outbox.plan.timestamps.get(self.declared.target, (None, None))
+        return letters(outbox, bounds, skip)
+
+    @property
+    def _recreated_fix(self) -> str:
+        return (
+            "Name another topic in `quarantine`: it gets the dead letters from the next batch on. Where that "
+            f"is decided already, raise `generation` of {self.context.stream.pipeline}."
+        )

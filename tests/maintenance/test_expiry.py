@@ -1,0 +1,190 @@
+"""How long quarantine is kept: never shorter than a file says, and never what somebody needs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from tests.protocol.aged import DAY, NOW
+from tests.quarantines import Quarantined, quarantined
+from tidegate import inspect, maintenance, protocol
+from tidegate.cli import cli
+from tidegate.errors import Halted, SettingsInvalid
+from tidegate.lake.quarantine import QUARANTINE
+from tidegate.maintenance.expiry import expire_quarantine
+
+AGE = timedelta(hours=24)
+ALL = inspect.QuarantineFilter()
+
+
+class Kept(Quarantined):
+    """A pipeline that keeps quarantine for ten days, whose ledger's clock a test moves."""
+
+    def __init__(self, folder: Path, rule: str = "keep: 10d") -> None:
+        super().__init__(folder)
+        self.now = NOW
+        self.app.ledger._now = lambda: self.now
+        self.rule(rule)
+
+    def rule(self, rule: str) -> None:
+        text, *_ = self.file.read_text().partition("\nquarantine:")
+        self.file.write_text(f"{text}\nquarantine: {{{rule}}}\n")
+
+    def put(self, seq: int, published: bool = True) -> None:
+        """A batch with a record in quarantine, a day after the one before."""
+        self.batch(seq, [quarantined(seq, seq)])
+        if published:
+            self.held.add_publication(seq, "sql:newest", 1)
+        self.held.release()
+        self.now += DAY
+
+    def clean(self, days: float = 0.0) -> maintenance.Cleaned:
+        """As it would be so many days later."""
+        self.now += days * DAY
+        return maintenance.clean(self.app, self.stream, self.now, AGE)
+
+    def batches(self) -> list[int]:
+        """Of which there is something to read."""
+        return [
+            seq
+            for table in inspect.iter_quarantine(self.app, self.stream)
+            for seq in table["seq"].to_pylist()
+        ]
+
+    def files(self) -> list[str]:
+        lake = self.app.lake(self.stream)
+        found = lake.store.listed(lake.table("quarantine"))
+        return sorted({file.path.split("/")[-2] for file in found})
+
+    def request(self, *seqs: int, is_listed: bool = False) -> protocol.ResolutionRequest:
+        rows = pa.Table.from_pylist([quarantined(seq, seq) for seq in seqs], QUARANTINE)
+        return protocol.ResolutionRequest(lambda: iter([rows]), "ada", "no use", is_listed)
+
+    def replay(self, *seqs: int) -> Any:
+        trigger = protocol.Trigger("test", 9_000, now_ms=9_000, replay=self.request(*seqs))
+        return protocol.plan_batch(self.app, self.pipeline, trigger)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Kept:
+    """Four batches, of which the last was committed a day ago."""
+    made = Kept(tmp_path)
+    for seq in range(1, 5):
+        made.put(seq)
+    return made
+
+
+def test_what_is_older_is_given_up_first_and_removed_a_safe_age_later(world: Kept) -> None:
+    names = [world.attempt_name(seq) for seq in range(1, 5)]
+    assert world.clean(5.9).expired is None, "ten days are not over"
+    assert (world.batches(), world.files()) == ([1, 2, 3, 4], names)
+    cleaned = world.clean(1.2)
+    assert (cleaned.expired, cleaned.files) == (2, 0)
+    assert (world.batches(), world.files()) == ([3, 4], names)
+    assert world.clean(0.9).names == ()
+    cleaned = world.clean(0.2)
+    assert cleaned.names == tuple(names[:2])
+    assert cleaned.expired == 3, "which is noted when what was before it is removed"
+    assert (world.batches(), world.files()) == ([4], names[2:])
+
+
+def test_without_a_word_of_it_all_is_kept(tmp_path: Path) -> None:
+    world = Kept(tmp_path, "stop: {share: 100%}")
+    for seq in (1, 2, 3):
+        world.put(seq)
+    assert world.clean(10_000).expired is None
+    assert world.batches() == [1, 2, 3]
+
+
+def test_it_is_the_newest_batch_whose_word_counts(world: Kept) -> None:
+    world.rule("keep: 1000d")
+    world.put(5)
+    assert world.clean(100).expired is None
+    world.rule("keep: 1d")
+    assert world.clean().expired is None
+    world.put(6)
+    assert world.clean(2).expired == 5
+
+
+def test_what_is_not_published_may_still_have_to_go_to_a_topic(tmp_path: Path) -> None:
+    world = Kept(tmp_path)
+    for seq in (1, 2, 3, 4):
+        world.put(seq, published=seq < 3)
+    assert world.clean(100).expired == 1, "what comes after it may not be out"
+
+
+def test_what_a_planned_batch_replays_would_be_open_if_it_were_dropped(world: Kept) -> None:
+    outcome = world.replay(2, 3)
+    assert outcome.plan is not None
+    world.app.ledger.acquire(world.stream, "test").release()
+    assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
+
+
+def test_the_input_of_a_replay_that_was_never_planned_goes_and_that_of_a_planned_one_stays(
+    world: Kept,
+) -> None:
+    outcome = world.replay(4)
+    assert outcome.plan is not None
+    (planned,) = (made.manifest.name for made in world.app.ledger.resolutions(world.stream))
+    held = world.app.ledger.acquire(world.stream, "test")
+    killed, _ = protocol.resolve.written_resolution(world.app, held, world.request(3), 5)
+    held.release()
+    assert killed is not None
+    cleaned = world.clean(0.5)
+    assert cleaned.names == (killed.manifest.name,)
+    assert cleaned.files == 2, "its records and its manifest"
+    assert planned in world.files()
+    held = world.app.ledger.acquire(world.stream, "test")
+    held.drop_plan()
+    held.release()
+    assert world.clean().names == (planned,)
+
+
+def test_what_was_decided_of_records_goes_with_them(world: Kept) -> None:
+    protocol.discard_records(world.app, world.stream, world.request(1, 2))
+    (discarded,) = (made.manifest.name for made in world.app.ledger.resolutions(world.stream))
+    world.clean(7.2)
+    world.clean(0.5)
+    assert world.app.ledger.expired_quarantine(world.stream).seq == 2
+    assert discarded in world.files()
+    assert discarded in world.clean(0.6).names
+    (decided,) = world.app.ledger.resolutions(world.stream)
+    assert (decided.decided_by, decided.reason) == ("ada", "no use"), "the ledger still tells"
+    assert inspect.count_by_status(world.app, world.stream, ALL)[inspect.Status.OPEN] == len(world.batches())
+
+
+def test_who_asks_for_what_is_kept_no_more_is_told_so(world: Kept) -> None:
+    world.clean(7.9)
+    assert world.app.ledger.expired_quarantine(world.stream).seq == 2
+    run = CliRunner()
+    told = run.invoke(cli, ["quarantine", "history", "visitors", "events/0/1"], env=world.environment).output
+    assert (
+        "was never in quarantine of visitors/1 since batch 3; what was before is no longer kept"
+        in " ".join(told.split())
+    )
+    for command in ("list", "count"):
+        told = run.invoke(cli, ["quarantine", command, "visitors"], env=world.environment).output
+        assert "Of batches up to 2, quarantine is no longer kept." in told
+    with pytest.raises(SettingsInvalid, match="of batches up to 2 it is not kept"):
+        protocol.discard_records(world.app, world.stream, world.request(1, is_listed=True))
+
+
+def test_a_topic_of_dead_letters_cannot_be_compared_with_what_is_kept_no_more(tmp_path: Path) -> None:
+    world = Kept(tmp_path, "keep: 10d, topic: dead")
+    for seq in (1, 2, 3):
+        world.put(seq)
+    held = world.app.ledger.acquire(world.stream, "test")
+    held.add_publication(2, "dead-letters:dead", 1)
+    held.release()
+    *_, sink = world.app.sinks(world.stream, world.pipeline)
+    assert sink.published(2) is not None
+    world.clean(100)
+    assert world.app.ledger.expired_quarantine(world.stream).seq == 2
+    with pytest.raises(Halted, match="--progress dead-letters:dead"):
+        sink.published(2)
+    assert sink.published(3) is not None

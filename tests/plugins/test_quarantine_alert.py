@@ -1,0 +1,67 @@
+"""Who is told of a batch that puts too much into quarantine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spec.files import GOOD
+
+pytestmark = pytest.mark.airflow
+
+CAUSE = "3 of 100 records of batch 1 of visitors/1 cannot be used: malformed 3"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    from tidegate_airflow import operators
+
+    noted: list[Any] = []
+    monkeypatch.setattr(operators, "call_function", lambda name, context: noted.append((name, context)))
+    return noted
+
+
+def test_the_function_that_the_file_names_gets_the_context_and_the_cause(calls: list[Any]) -> None:
+    from tidegate_airflow.operators import ValidateOperator
+
+    def validate(report: Any, alert: Any) -> None:
+        alert(CAUSE)
+
+    task = ValidateOperator(
+        task_id="validate", python_callable=validate, on_quarantine="shop.alerts:page", op_args=[]
+    )
+    task.execute({"run_id": "r"})
+    ((function, context),) = calls
+    assert (function, context["run_id"], context["cause"]) == ("shop.alerts:page", "r", CAUSE)
+
+
+def test_nobody_is_called_where_no_function_is_named(calls: list[Any]) -> None:
+    from tidegate_airflow.operators import ValidateOperator
+
+    ValidateOperator(task_id="validate", python_callable=print).note_alert(CAUSE, {})
+    assert calls == []
+
+
+def test_a_function_that_fails_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate_airflow.operators import BatchOperator
+
+    task = BatchOperator(task_id="batch", pipeline_file="p", on_quarantine="nobody.has:this")
+    task.reports({})["alert"](CAUSE)
+
+
+@pytest.mark.parametrize(("tasks", "ids"), [("five", {"validate", "cover"}), ("one", {"batch"})])
+def test_every_task_that_validates_knows_whom_to_call(
+    tasks: str, ids: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow.factory import pipeline_dags
+
+    text = GOOD.split("quality:")[0] + f"tasks: {tasks}\nairflow: {{on_quarantine: 'shop.alerts:page'}}\n"
+    (tmp_path / "levels.yaml").write_text(text)
+    monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path))
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
+    dag = pipeline_dags()["levels"]
+    told = {task.task_id for task in dag.tasks if getattr(task, "on_quarantine", None) == "shop.alerts:page"}
+    assert ids <= told
