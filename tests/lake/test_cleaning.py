@@ -30,7 +30,7 @@ def unread(
     snapshots: tuple[Manifest, ...] = (),
 ) -> list[str]:
     by_name = {manifest.name: manifest for manifest in manifests}
-    removable = unread_files(files, standings.__getitem__, by_name.__getitem__, snapshots, NOW)
+    removable = unread_files(files, standings.get, by_name.__getitem__, snapshots, NOW)
     return [file.path for file in removable]
 
 

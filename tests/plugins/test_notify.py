@@ -94,7 +94,7 @@ def test_what_a_notifier_raises_stops_no_batch(
 ) -> None:
     broken = {"notifier": "alerts:Pager", "with": {"text": "{{ 1 / 0 }}"}}
     validating(broken).note_verdict(verdict("1"), context)
-    assert "alerts:Pager failed on the verdict of levels" in capsys.readouterr().out
+    assert "alerts:Pager failed on: levels" in capsys.readouterr().out
     assert alerts() == []
 
 

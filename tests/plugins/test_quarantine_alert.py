@@ -19,7 +19,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     from tidegate_airflow import operators
 
     noted: list[Any] = []
-    monkeypatch.setattr(operators, "call_function", lambda name, context: noted.append((name, context)))
+    monkeypatch.setattr(operators, "call", lambda name, context: noted.append((name, context)))
     return noted
 
 
