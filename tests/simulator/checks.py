@@ -201,7 +201,7 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
     _check_quarantine(watch, tables, plans, expected.model, halted)
     pipeline = planned_pipeline(plans[-1])
     if pipeline.dead_letters is not None:
-        _check_dead_letters(places, tables, pipeline.dead_letters, expected.unusable)
+        _check_dead_letters(places, tables, pipeline.dead_letters, expected.quarantined)
     for sink in pipeline.sinks:
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
@@ -222,7 +222,7 @@ class Expected:
 
     state: State = field(default_factory=dict)
     emissions: list[dict[str, list[Emission]]] = field(default_factory=list)
-    unusable: list[list[Read]] = field(default_factory=list)
+    quarantined: list[list[Read]] = field(default_factory=list)
     last_stage: str = ""
     model: Model = field(default_factory=Model)
 
@@ -244,7 +244,7 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
         watch.places.world.counts["values refused"] += len(decided.refused) > 0
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
-        expected.unusable.append(decided.unusable)
+        expected.quarantined.append([*decided.unusable, *decided.refused])
     return expected
 
 
@@ -354,7 +354,7 @@ def _check_noted(tables: Tables, sink: str, counts: list[int]) -> None:
 def _check_dead_letters(
     places: Places, tables: Tables, topic: DeadLetterTopic, batches: list[list[Read]]
 ) -> None:
-    """Each record that a batch could not use is there once, with its batch."""
+    """Each record that a batch has put into quarantine is there once, with its batch."""
     stream, counts = places.stream, [len(rows) for rows in batches]
     records = [
         record._replace(headers=_told_of(place, f"{stream}/{seq}", record.timestamp_ms))
