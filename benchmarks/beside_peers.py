@@ -59,8 +59,8 @@ def measure_kept(load: Load, rounds: int, master: str, say: Say) -> list[Row]:
                 contest, place=place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": server.url})
             )
             say(f"warming the session with {KEPT_BATCHES} batches")
-            for _ in range(KEPT_BATCHES):
-                kept.tidegate_anew(0)
+            for number in range(KEPT_BATCHES):
+                kept.tidegate_anew(-number)  # turns count from 1
             programs: dict[str, Program] = {KEPT: kept.tidegate_anew, contest.rival.name: contest.peer_turn}
             return [take_turns(f"{contest.title}, kept server", programs, rounds, say, contest.check)]
 
