@@ -11,7 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
+import pytest
 from localbucket import S3Handler
+
+from tidegate.lake import store as store_module
 
 BUCKET = "bucket"
 FaultKind = Literal["none", "fail", "stall", "lose", "late", "unconditional"]
@@ -78,6 +81,19 @@ class S3Server:
             "AWS_ACCESS_KEY_ID": "someone",
             "AWS_SECRET_ACCESS_KEY": "canary-secret",
         }
+
+
+@contextmanager
+def s3_of_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, attempts: int) -> Iterator[S3Server]:
+    """A server that this process uses, and gives up soon: after so many attempts of a second each."""
+    monkeypatch.setattr(store_module, "_REQUEST_SECONDS", 1)
+    monkeypatch.setattr(store_module, "_ATTEMPTS", attempts)
+    store_module._file_system.cache_clear()
+    with s3_server(folder) as running:
+        for name, value in running.environment().items():
+            monkeypatch.setenv(name, value)
+        yield running
+    store_module._file_system.cache_clear()
 
 
 @contextmanager

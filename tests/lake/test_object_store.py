@@ -17,12 +17,11 @@ from click.testing import CliRunner
 from deltalake import write_deltalake
 
 from tests.lake.files_for_tests import SCHEMA, row, write
-from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_server
+from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_of_this_process
 from tests.lake.tables_for_tests import APPLICATION, batch, catch_up, number, opened, shared_table
 from tidegate.cli import cli
 from tidegate.engine.lookups import DeltaVersion
 from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
-from tidegate.lake import store as store_module
 from tidegate.lake.compaction import FoldRule, SnapshotTarget, compact
 from tidegate.lake.datafile import open_data
 from tidegate.lake.delta import open_table, storage_options
@@ -44,14 +43,8 @@ LARGE = bytes(range(256)) * 48_000
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(store_module, "_REQUEST_SECONDS", 1)
-    monkeypatch.setattr(store_module, "_ATTEMPTS", 3)
-    store_module._file_system.cache_clear()
-    with s3_server(tmp_path / "s3") as running:
-        for name, value in running.environment().items():
-            monkeypatch.setenv(name, value)
+    with s3_of_this_process(tmp_path / "s3", monkeypatch, attempts=3) as running:
         yield running
-    store_module._file_system.cache_clear()
 
 
 @pytest.fixture

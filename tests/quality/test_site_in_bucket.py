@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake.s3_server import BUCKET, S3Server, s3_server
+from tests.lake.s3_server import BUCKET, S3Server, s3_of_this_process
 from tests.quality.suite_for_tests import NEGATIVE, audit_of, place_of
 from tidegate.errors import LakeUnavailable
-from tidegate.lake import store as store_module
 from tidegate.quality import site
 from tidegate.quality.gate import check
 from tidegate.quality.site import publish_page, read_page
@@ -24,14 +23,8 @@ DAY = date(2026, 1, 31)
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    monkeypatch.setattr(store_module, "_REQUEST_SECONDS", 1)
-    monkeypatch.setattr(store_module, "_ATTEMPTS", 2)
-    store_module._file_system.cache_clear()
-    with s3_server(tmp_path / "s3") as running:
-        for name, value in running.environment().items():
-            monkeypatch.setenv(name, value)
+    with s3_of_this_process(tmp_path / "s3", monkeypatch, attempts=2) as running:
         yield running
-    store_module._file_system.cache_clear()
 
 
 def text(path: str) -> str:

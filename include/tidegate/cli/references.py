@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,9 @@ from tidegate.spec import (
     QualityCheck,
     python_functions,
     suite_text,
-    with_checkpoints,
     with_digests,
 )
-from tidegate.spec.checkpoints import checkpoint_checks
+from tidegate.spec.checkpoints import checkpoint_checks, require_each_once
 from tidegate.spec.mistakes import did_you_mean, listed
 from tidegate.spec.row_expectations import suite_rows
 from tidegate.spec.tree import Route, Tree, read
@@ -59,6 +58,7 @@ def unset_connections(pipeline: Pipeline, settings: Settings) -> list[str]:
 def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
     """Its checkpoints and quality suites that are not in their folders, or are none."""
     is_list = isinstance(read(pipeline.text, "").data.get("quality"), list) if pipeline.quality else False
+    known: list[QualityCheck] = []
     is_readable = True
     for number, written in enumerate(pipeline.quality):
         at: Route = ("quality", number) if is_list else ("quality",)
@@ -69,16 +69,17 @@ def missing_suites(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
             yield at, error.what, error.fix
             is_readable = False
             continue
+        known += checks
         for check in checks:
             yield from ((at, *each) for each in _missing_suite(check, folder))
             yield from ((at, *each) for each in _without_rows(check, folder))
     if is_readable:
-        yield from _repeated_suite(pipeline, folder)
+        yield from _repeated_suite(known)
 
 
-def _repeated_suite(pipeline: Pipeline, folder: Path) -> Iterator[Found]:
+def _repeated_suite(checks: Sequence[QualityCheck]) -> Iterator[Found]:
     try:
-        with_checkpoints(pipeline, folder)
+        require_each_once(checks)
     except SettingsInvalid as error:
         yield ("quality",), error.what, error.fix
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tidegate.core.condition.compiler import KEY
 from tidegate.core.condition.values import Unfit
-from tidegate.core.emit import Change, InSequence, Sameness
-from tidegate.core.emit.in_sequence import mark
+from tidegate.core.emit import Change, Sameness
+from tidegate.core.emit.strategy import Marker
 from tidegate.core.entry import NEVER, Entry
 from tidegate.core.equivalence import digest
 from tidegate.core.expectation import refusal
@@ -27,15 +27,16 @@ class Gate:
     def __init__(self, stage: Stage, values: Values, output: pa.StructType) -> None:
         change = stage.emit if isinstance(stage.emit, Change) else None
         self.hashed = stage.remembers_hashes
-        self._digest: Callable[[Any, int], str] | None = None
-        if self.hashed:
-            self._digest = _marker(stage, values) if change is None else digest(change.equivalence, values)
+        self._emit = stage.emit
+        self._digest: Marker | None = None
         self.same: Sameness | None = None
-        if change is not None:
-            self.same = self._same_hash if change.hashed else change.equivalence.bind(values)
-        elif isinstance(stage.emit, InSequence):
-            self.same = self._not_later
-        self._describe = stage.emit.described
+        if self.hashed:
+            self._digest = (
+                stage.emit.marker(values.field) if change is None else digest(change.equivalence, values)
+            )
+            self.same = self._repeats
+        elif change is not None:
+            self.same = change.equivalence.bind(values)
         self._where = stage.where
         self._expectations = stage.expectations
         self._values = values
@@ -79,7 +80,7 @@ class Gate:
         emitted = entry.emitted
         if emitted is not None and not self.hashed:
             emitted = {name: read(emitted) for name, read in self._readers(self._names)}
-        last = {} if emitted is None else self._describe(emitted)
+        last = {} if emitted is None else self._emit.described(emitted)
         description = {"window": entry.window, **last, "held": entry.pending or None}
         if entry.due != NEVER:
             description["due"] = entry.due
@@ -89,14 +90,9 @@ class Gate:
         """What is kept of an output that went out."""
         return output if self._digest is None or output is None else self._digest(output, timestamp)
 
-    def _same_hash(self, last: Any, now: Any, last_ms: int, now_ms: int) -> bool:
+    def _repeats(self, last: Any, now: Any, last_ms: int, now_ms: int) -> bool:
         assert self._digest is not None
-        return bool(last == self._digest(now, now_ms))
-
-    def _not_later(self, last: Any, now: Any, last_ms: int, now_ms: int) -> bool:
-        """Of two marks; how they begin does not count."""
-        assert self._digest is not None
-        return bool(self._digest(now, now_ms)[1:] <= last[1:])
+        return self._emit.repeats(last, self._digest(now, now_ms))
 
 
 def _row(fields: Sequence[tuple[str, Callable[[Any], Any]]], entry: Entry, output: Any) -> dict[str, Any]:
@@ -106,11 +102,3 @@ def _row(fields: Sequence[tuple[str, Callable[[Any], Any]]], entry: Entry, outpu
     if entry.window is not None:
         row["window_start"], row["window_end"] = entry.window
     return row
-
-
-def _marker(stage: Stage, values: Values) -> Callable[[Any, int], str]:
-    """What a strategy that `marks` remembers of an output: its sequence, or only that something went out."""
-    if not isinstance(stage.emit, InSequence):
-        return lambda output, timestamp: "seen"
-    sequence, deleted = values.field("sequence"), values.field("deleted")
-    return lambda output, timestamp: mark(sequence(output), deleted(output))

@@ -11,19 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from tidegate.app.lease import leased
 from tidegate.app.manifests import read_manifests
 from tidegate.app.root import App
 from tidegate.app.tables import catch_up_tables
-from tidegate.errors import LeaseHeld
 from tidegate.lake import Manifest, Name
 from tidegate.lake.cleaning import Standing, remove, unread_files
 from tidegate.lake.layout import is_resolution
 from tidegate.lake.store import Listed
 from tidegate.ledger import KnownNames, Stream
 from tidegate.ledger.planned import planned_pipelines
-from tidegate.maintenance.expiry import HOLDER, expire_quarantine
+from tidegate.maintenance.expiry import expire_quarantine
 from tidegate.maintenance.history import oldest_readable, remove_history
+from tidegate.maintenance.notes import note_in_ledger
 
 SAFE_AGE = timedelta(hours=24)
 """No reader, batch or compaction takes longer than this."""
@@ -158,11 +157,6 @@ def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int |
     if not usable or usable[-1].given_up_at is not None:
         return None, ""
     seq = usable[-1].seq
-    if not dry_run:
-        try:
-            with leased(app.ledger, stream, HOLDER) as lease:
-                lease.give_up(seq)
-                lease.release()
-        except LeaseHeld:
-            return None, "a run is at work: old state is given up the next time"
-    return seq, ""
+    if dry_run or note_in_ledger(app, stream, lambda lease: lease.give_up(seq)):
+        return seq, ""
+    return None, "a run is at work: old state is given up the next time"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidegate.app.lease import leased
 from tidegate.app.root import App
-from tidegate.errors import LeaseHeld
 from tidegate.ledger import Stream
 from tidegate.ledger.planned import planned_pipeline
-
-HOLDER = "maintenance"
+from tidegate.maintenance.notes import note_in_ledger
 
 
 def expire_quarantine(
@@ -24,14 +21,8 @@ def expire_quarantine(
     expired, last = app.ledger.expired_quarantine(stream), _last_unneeded(app, stream, now)
     if last <= expired.seq or (expired.seq and expired.at > now - safe_age.total_seconds()):
         return None
-    if not dry_run:
-        try:
-            with leased(app.ledger, stream, HOLDER) as lease:
-                lease.expire_quarantine(last)
-                lease.release()
-        except LeaseHeld:
-            return None
-    return last
+    is_noted = dry_run or note_in_ledger(app, stream, lambda lease: lease.expire_quarantine(last))
+    return last if is_noted else None
 
 
 def _last_unneeded(app: App, stream: Stream, now: float) -> int:

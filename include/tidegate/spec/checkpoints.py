@@ -42,12 +42,17 @@ def with_checkpoints(pipeline: Pipeline, folder: Path) -> Pipeline:
         return pipeline
     reader = partial(checkpoint_checks, pipeline, folder)
     checks = tuple(check for each in pipeline.quality for check in each.read(reader))
+    require_each_once(checks)
+    return pipeline.model_copy(update={"quality": checks})
+
+
+def require_each_once(checks: Iterable[QualityCheck]) -> None:
+    """Raises SettingsInvalid where a suite is evaluated twice on the same."""
     if (suite := repeated_suite(checks)) is not None:
         raise SettingsInvalid(
             f"The suite {suite} is evaluated twice on the same, since a checkpoint has it, too",
             "Keep one of the two in `quality`.",
         )
-    return pipeline.model_copy(update={"quality": checks})
 
 
 def checkpoint_checks(

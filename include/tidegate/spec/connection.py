@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 
+def qualified(connection: str | None, name: str) -> str:
+    """What is called `name` there: of no topic and no table does it have a colon.
+
+    >>> qualified("reports", "stock"), qualified(None, "stock")
+    ('reports:stock', 'stock')
+    """
+    return f"{connection}:{name}" if connection else name
+
+
 class Connection(NamedTuple):
     """A Kafka cluster, a SQL sink's database or a schema registry, by its name in the file; None is the one
     without a name.

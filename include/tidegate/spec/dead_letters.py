@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.spec.connection import Connection
+from tidegate.spec.connection import Connection, qualified
 from tidegate.spec.sinks import SinkModel
 
 
@@ -22,7 +22,7 @@ class DeadLetterTopic(SinkModel):
     @property
     def target(self) -> str:
         """The topic, and which cluster's."""
-        return f"{self.connection}:{self.topic}" if self.connection else self.topic
+        return qualified(self.connection, self.topic)
 
     @property
     def connections(self) -> tuple[Connection, ...]:

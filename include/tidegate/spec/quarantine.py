@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictI
 from pydantic import ValidationInfo as Info
 
 from tidegate.spec import names
+from tidegate.spec.connection import qualified
 from tidegate.spec.dead_letters import DeadLetterTopic
 from tidegate.spec.durations import Duration
 from tidegate.spec.equal import Amount
@@ -64,8 +65,7 @@ def _of_its_own(topic: str | None, info: Info) -> str | None:
             raise mistake("`connection` says where a topic is, and there is none", "Write `topic:`, too.")
         return None
     not_a_source(topic, info)
-    target = f"{connection}:{topic}" if connection else topic
-    if f"kafka:{target}" in scope_of(info).sinks:
+    if f"kafka:{qualified(connection, topic)}" in scope_of(info).sinks:
         raise mistake(f"`{topic}` is also a sink: its consumers expect emissions", "Use another topic.")
     return topic
 

@@ -14,7 +14,7 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.formats.payload import KeyFormat, Payload, SinkFormat, SinkSchema
 from tidegate.spec import names
-from tidegate.spec.connection import Connection
+from tidegate.spec.connection import Connection, qualified
 from tidegate.spec.mistakes import did_you_mean, listed, mistake
 from tidegate.spec.payload import BY_REGISTRY, SinkRegistry
 from tidegate.spec.scope import Model, Topic, scope_of
@@ -175,7 +175,7 @@ class KafkaSink(SinkModel):
     @property
     def target(self) -> str:
         """The topic, and which cluster's: no topic has a colon in its name."""
-        return f"{self.connection}:{self.topic}" if self.connection else self.topic
+        return qualified(self.connection, self.topic)
 
     @property
     def messages(self) -> MessageRules:
@@ -263,7 +263,7 @@ class SqlSink(SinkModel):
     @property
     def name(self) -> str:
         """Unique in the pipeline."""
-        return f"sql:{self.connection}:{self.table}" if self.connection else f"sql:{self.table}"
+        return f"sql:{qualified(self.connection, self.table)}"
 
     @property
     def connections(self) -> tuple[Connection, ...]:

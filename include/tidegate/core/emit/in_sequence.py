@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tidegate.core.emit.strategy import Emit, Sameness
+from tidegate.core.emit.strategy import Emit, Marker, Sameness
 from tidegate.core.entry import NEVER, Entry
 
 CHANGE, DELETION = "+", "-"
@@ -72,6 +72,15 @@ class InSequence(Emit):
         if self.keep_ms is None or entry.emitted_timestamp is None or not _is_deleted(entry):
             return NEVER
         return entry.emitted_timestamp + 2 * self.keep_ms
+
+    def marker(self, field: Callable[[str], Callable[[Any], Any]]) -> Marker:
+        """Of a change's columns `sequence` and `deleted`."""
+        sequence, deleted = field("sequence"), field("deleted")
+        return lambda output, timestamp: mark(sequence(output), deleted(output))
+
+    def repeats(self, last: str, now: str) -> bool:
+        """Whether it is not later; how marks begin does not count."""
+        return now[1:] <= last[1:]
 
     def described(self, remembered: Any) -> Mapping[str, Any]:
         """The key's newest sequence, and whether that is of a deletion."""

@@ -17,6 +17,10 @@ Sameness = Callable[[Any, Any, int, int], bool]
 """Whether two outputs are the same to the stage: (last emitted, now, their timestamps)."""
 
 
+Marker = Callable[[Any, int], str]
+"""What is remembered in place of an output, of that and its timestamp."""
+
+
 class Emit:
     """A strategy. Settings only: what it knows of a key is in the `Entry`.
 
@@ -54,6 +58,15 @@ class Emit:
     def may_be_late(self, entry: Entry) -> bool:
         """Whether that counts for a record of the entry, as it is before the record."""
         return True
+
+    def marker(self, field: Callable[[str], Callable[[Any], Any]]) -> Marker:
+        """Of a strategy that `marks`: only that something went out. `field`: a column -> what reads it of an
+        output."""
+        return lambda output, timestamp: "seen"
+
+    def repeats(self, last: str, now: str) -> bool:
+        """Whether an output says nothing new, by what is remembered in place of the last one and of it."""
+        return last == now
 
     def described(self, remembered: Any) -> Mapping[str, Any]:
         """For people: what is remembered of what last went out."""
