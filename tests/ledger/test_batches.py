@@ -28,7 +28,7 @@ def ledger(url: str, clock: Clock) -> Ledger:
 
 
 def plan(seq: int = 1, run_id: str = "r1") -> Plan:
-    compiled = '{"format": 3, "pipeline": {"of": {"stages": [{"of": {"name": "s"}}]}}}'
+    compiled = '{"format": 1, "pipeline": {"of": {"stages": [{"of": {"name": "s"}}]}}}'
     return replace(test_ledger.plan(seq, run_id), spec_compiled=compiled)
 
 

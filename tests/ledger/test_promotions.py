@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, create_engine, text
 
-from tidegate.ledger import Charge, Promotion, database
-from tidegate.ledger.rows import charge_in, promotions_of
+from tidegate.ledger import Charge, Promotion
 
 
 def charge(*rows: tuple[int, int, int] | tuple[int, int, int, bool]) -> Charge:
@@ -63,33 +57,6 @@ def test_a_generation_may_have_had_nothing_that_goes_out() -> None:
     idle = charge((1, 1, 0), (2, 1, 7), (1, 8, 0))
     assert not idle.goes_out(2, 1)
     assert idle.released(2) == 0
-
-
-def test_a_ledger_of_before_keeps_what_it_has(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path / 'ledger.db'}")
-    head = "(pipeline, generation, epoch, seq, offsets, topic_ids, epochs, clocks)"
-    values = "('p', 1, 3, 5, '{}', '{}', '{}', '{}')"
-    with engine.begin() as connection:
-        migrate(connection, "0010")
-        connection.execute(text(f"INSERT INTO tidegate_heads {head} VALUES {values}"))
-    with engine.begin() as connection:
-        migrate(connection, "0011")
-        first = "INSERT INTO tidegate_promotions VALUES ('p', 1, 1, 1, 0, false, 'new', 0.0)"
-        connection.execute(text(first))
-    with engine.begin() as connection:
-        migrate(connection, "0012")
-        row = connection.execute(text("SELECT seq, dropped_at, origin_seq FROM tidegate_heads")).one()
-    assert tuple(row) == (5, None, None)
-    with engine.connect() as connection:
-        (kept,) = charge_in(connection.execute(promotions_of("p"))).promotions
-    assert kept == Promotion("p", 1, 1, 1, 0, False, "new")
-
-
-def migrate(connection: Connection, revision: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
 
 
 @pytest.mark.parametrize("generation", [1, 2, 3])

@@ -14,8 +14,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.failpoints import failpoint
 
 SCRIPTS = Path(__file__).parent / "migrations"
-SCHEMA_REVISION = "0015"
-_OLDEST_REVISION = "0010"
+SCHEMA_REVISION = "0001"
 _LOCK = 745369  # an arbitrary number, tidegate's own among PostgreSQL's advisory locks
 
 
@@ -65,12 +64,6 @@ def require_current(engine: Engine, revision: str) -> None:
 
 def _require_known(engine: Engine, revision: str) -> None:
     """A ledger of an unknown schema is never taken for an empty one. Raises SettingsInvalid."""
-    if revision < _OLDEST_REVISION:
-        raise SettingsInvalid(
-            f"The ledger {_name(engine)} is of a tidegate from before the first release (schema {revision})",
-            "It cannot be converted. Set TIDEGATE_LEDGER and TIDEGATE_LAKE to new places, and raise "
-            "`generation` of pipelines that have published.",
-        )
     if revision > SCHEMA_REVISION:
         raise SettingsInvalid(
             f"The ledger {_name(engine)} has schema {revision}; this tidegate reads {SCHEMA_REVISION}",

@@ -1,4 +1,7 @@
-"""The ledger's tables. `migrations/` creates them; a test holds the two against each other."""
+"""The ledger's tables. The first migration creates them from here.
+
+From the first release on, a change of a table is a migration of its own in `migrations/`.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ A JSON document (see `document`) of the checked pipeline: types are resolved, de
 parsed. Reading one checks nothing against today's grammar, settings or modules. A part is
 `{"is": its class, "of": its fields}`; mappings and other values likewise.
 
-When the classes change, the golden file of the tests differs: then raise `document.FORMAT`, and let the
-reader of the format before give today's classes.
+When the classes change, the golden file of the tests differs. From the first release on, raise
+`document.FORMAT` then, and read the format before, too.
 """
 
 from __future__ import annotations
@@ -76,133 +76,12 @@ def read_compiled(compiled: str, text: str, whose: str) -> Pipeline:
 
     `whose` is what the error calls it, such as `batch 7 of levels/1`.
     """
-    return read_document(
-        compiled, whose, dict(enumerate((partial(read, text) for read in _READERS), start=1))
-    )
+    return read_document(compiled, whose, partial(_read, text))
 
 
-def _read_1(text: str, body: Any) -> Pipeline:
-    return _read_2(text, {**body, "of": {**body["of"], "tasks": "five"}})
-
-
-def _read_2(text: str, body: Any) -> Pipeline:
-    stages = [{**stage, "of": {**stage["of"], "_types": None}} for stage in body["of"]["stages"]]
-    return _read_3(text, {**body, "of": {**body["of"], "stages": stages}})
-
-
-def _read_3(text: str, body: Any) -> Pipeline:
-    sinks = [_with_connection(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
-    changed = {"source": _with_connection(body["of"]["source"]), "sinks": sinks}
-    return _read_4(text, {**body, "of": {**body["of"], **changed}})
-
-
-def _with_connection(part: Any) -> Any:
-    """There was one cluster."""
-    return {**part, "of": {"connection": None, **part["of"]}}
-
-
-def _read_4(text: str, body: Any) -> Pipeline:
-    quality = body["of"]["quality"]
-    checks = [] if quality is None else [_check_of_last_stage(quality["of"])]
-    sinks = [_as_json(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
-    source = _without_aliases(_without_schemas(body["of"]["source"]))
-    stages = [_without_aliases(_without_unchanged(stage)) for stage in body["of"]["stages"]]
-    changed = {"quality": checks, "sinks": sinks, "source": source, "stages": stages, "quarantine": None}
-    return _read_5(text, {**body, "of": {**body["of"], **changed}})
-
-
-def _as_json(sink: Any) -> Any:
-    """There was one format, and no headers but those of positions and windows."""
-    added = {"format": "json", "registry": None, "headers": False, "_schema": None}
-    return {**sink, "of": {**sink["of"], **added}}
-
-
-def _without_unchanged(stage: Any) -> Any:
-    """Each record was whole."""
-    return {**stage, "of": {"unchanged": None, **stage["of"]}}
-
-
-def _check_of_last_stage(quality: Any) -> Any:
-    """There was one check, of what the last stage emits, and its suite was not kept."""
-    fields = {
-        "stage": None,
-        "sink": None,
-        "of": "values",
-        "modules": [],
-        "_suite_text": None,
-        "_row_expectations": [],
-        **quality,
-    }
-    return {"is": QualityCheck.__name__, "of": fields}
-
-
-def _without_schemas(source: Any) -> Any:
-    """No format had any, and there was no CSV."""
-    schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
-    fields = {"schema_file": None, "message": None, "registry": None, "csv": None, "_schemas": schemas}
-    return {**source, "of": {**fields, **source["of"]}}
-
-
-def _without_aliases(part: Any) -> Any:
-    """A column had one name."""
-    return {**part, "of": {"aliases": {"is": "map", "of": {}}, **part["of"]}}
-
-
-def _read_5(text: str, body: Any) -> Pipeline:
-    sinks = [_without_files(sink) if sink["is"] == "KafkaSink" else sink for sink in body["of"]["sinks"]]
-    source = _without_key_columns(_without_sequence(body["of"]["source"]))
-    rule = body["of"]["quarantine"]
-    changed = {"sinks": sinks, "source": source, "quarantine": rule and _without_dead_letters(rule)}
-    return _read_6(text, {**body, "of": {**body["of"], **changed}})
-
-
-def _without_sequence(source: Any) -> Any:
-    """The order of changes was that of the log."""
-    return {**source, "of": {"sequence": None, **source["of"]}}
-
-
-def _without_key_columns(source: Any) -> Any:
-    """Records' own keys were text."""
-    schemas = {"is": SourceSchemas.__name__, "of": {"reader": None, "writers": None}}
-    fields: dict[str, Any] = {
-        "key_format": "text",
-        "key_columns": [],
-        "key_registry": None,
-        "_key_schemas": schemas,
-    }
-    return {**source, "of": {**fields, **source["of"]}}
-
-
-def _without_files(sink: Any) -> Any:
-    """Keys were text, schemas followed from columns, and JSON had the one envelope."""
-    fields = {
-        "enveloped": False,
-        "schema_file": None,
-        "message": None,
-        "key_format": "text",
-        "_key_schema": None,
-    }
-    of = {**fields, **sink["of"]}
-    if of["registry"] is not None:
-        of["registry"] = {**of["registry"], "of": {"key_subject": None, **of["registry"]["of"]}}
-    if of["_schema"] is not None:
-        schema = {"imports": [], "compiled": "", "message": "", **of["_schema"]["of"]}
-        of["_schema"] = {**of["_schema"], "of": schema}
-    return {**sink, "of": of}
-
-
-def _without_dead_letters(rule: Any) -> Any:
-    """Quarantine was in the lake only, and for good."""
-    return {**rule, "of": {"connection": None, "topic": None, "keep_ms": None, **rule["of"]}}
-
-
-def _read_6(text: str, body: Any) -> Pipeline:
+def _read(text: str, body: Any) -> Pipeline:
     written = _loaded(body)
     return Pipeline.model_construct(**{name: getattr(written, name) for name in _names(Written)}, text=text)
-
-
-_READERS = (_read_1, _read_2, _read_3, _read_4, _read_5, _read_6)
-"""One for each format, from the first."""
 
 
 def _dumped(value: Any) -> Any:

@@ -1,23 +1,20 @@
 """The compiled form of a pipeline as a document: its format, and its stages' names, without the grammar.
 
-`{"format": 6, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
+`{"format": 1, "tidegate": "0.1.0", "pipeline": …}`, where a part of the pipeline is
 `{"is": its class, "of": its fields}`. What the parts are is known to `tidegate.spec.compiled`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tidegate import __version__
 from tidegate.errors import PlanUnreadable
 
-FORMAT = 6
-"""The version of the form that is written. 1 was before `tasks`, 2 before the types of a stage's values, 3
-before the connections of Kafka, 4 before several checks of quality, the schemas of sources and sinks,
-older names of columns, CSV and `unchanged`, 5 before a `sequence`, files of sinks' schemas, keys that are
-no text, dead letters and how long quarantine is kept."""
+FORMAT = 1
+"""The version of the stored form."""
 
 Read = TypeVar("Read")
 
@@ -27,16 +24,15 @@ def write_document(body: Any) -> str:
     return json.dumps({"format": FORMAT, "tidegate": __version__, "pipeline": body}, separators=(",", ":"))
 
 
-def read_document(compiled: str, whose: str, readers: Mapping[Any, Callable[[Any], Read]]) -> Read:
-    """What the reader of the document's format makes of its pipeline. Raises PlanUnreadable.
+def read_document(compiled: str, whose: str, read: Callable[[Any], Read]) -> Read:
+    """Return what `read` makes of the document's pipeline. Raises PlanUnreadable.
 
-    `readers`: format -> reader. `whose` is what the error calls it, such as `batch 7 of levels/1`.
+    `whose` is what the error calls it, such as `batch 7 of levels/1`.
     """
     try:
         document = json.loads(compiled)
-        reader = readers.get(document["format"])
-        if reader is not None:
-            return reader(document["pipeline"])
+        if document["format"] == FORMAT:
+            return read(document["pipeline"])
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         raise PlanUnreadable(
             f"The pipeline of {whose} cannot be read from the ledger: {type(error).__name__}: {error}",
@@ -51,12 +47,12 @@ def read_document(compiled: str, whose: str, readers: Mapping[Any, Callable[[Any
 
 def stage_names(compiled: str, whose: str) -> list[str]:
     """The names of a compiled pipeline's stages, in their order. Raises PlanUnreadable."""
-    return read_document(compiled, whose, dict.fromkeys(range(1, FORMAT + 1), _stage_names))
+    return read_document(compiled, whose, _stage_names)
 
 
 def source_connection(compiled: str, whose: str) -> str | None:
     """The name of the Kafka connection of a compiled pipeline's source. Raises PlanUnreadable."""
-    return read_document(compiled, whose, dict.fromkeys(range(1, FORMAT + 1), _source_connection))
+    return read_document(compiled, whose, _source_connection)
 
 
 def _source_connection(body: Any) -> str | None:

@@ -299,10 +299,7 @@ class Stage(Model):
 
     @property
     def types(self) -> Mapping[str, str | None]:
-        """The types of `values`, where they can be told without Spark.
-
-        Of a planned stage those that its day's grammar told; none if it was planned before they were kept.
-        """
+        """The types of `values`, where they are known without Spark."""
         return self._types or {}
 
     @property

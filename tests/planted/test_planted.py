@@ -1,0 +1,40 @@
+"""The tests catch planted bugs. A run plants a sample; `make planted` plants all of them."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.planted.bug import ROOT, Bug, all_bugs, copy_checkout, run_tests
+
+BUGS = all_bugs()
+SEED = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
+SAMPLE = random.Random(SEED).sample(BUGS, min(3, len(BUGS)))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_bug_fits_the_code(bug: Bug) -> None:
+    assert (ROOT / bug.file).read_text().count(bug.replace) == 1
+    assert bug.tests
+    for test in bug.tests:
+        assert (ROOT / test.split("::")[0]).is_file()
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize("bug", SAMPLE, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: Bug, tmp_path: Path) -> None:
+    bug.plant(copy_checkout(tmp_path))
+    assert bug.is_caught(tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_only_a_planted_bug_fails_its_tests(bug: Bug, tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path)
+    sound = run_tests(checkout, bug.tests)
+    assert sound.returncode == 0, sound.stdout
+    bug.plant(checkout)
+    assert bug.is_caught(checkout)
