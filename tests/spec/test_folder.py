@@ -96,3 +96,32 @@ def test_a_lookup_of_a_stage_with_a_bounded_buffer_is_refused(
     if refused:
         assert "an entry for each partition" in errors[0].problems[0].message
         assert "`reduce: latest`" in errors[0].problems[0].fix
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("generation: 2", "generation: 2\nstart_date: 0001-01-01T00:00:00+05:00"),
+        ("generation: 2", "generation: 2\nstart_date: 9999-12-31T23:59:59-05:00"),
+    ],
+)
+def test_an_instant_out_of_range_is_a_mistake(tmp_path: Path, old: str, new: str) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD.replace(old, new))
+    (tmp_path / "b.yaml").write_text(GOOD)
+    pipelines, (error,) = load_pipelines(tmp_path)
+    assert list(pipelines) == ["b"]
+    assert error.problems[0].field == "start_date"
+    assert "years 1 to 9999" in error.problems[0].message
+
+
+def test_a_check_that_fails_spares_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(written: object, _: object) -> None:
+        if written == "2026-01-01":
+            raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("tidegate.spec.pipeline.read_start_date", fail)
+    (tmp_path / "a.yaml").write_text(GOOD.replace("generation: 2", "generation: 2\nstart_date: 2026-01-01"))
+    (tmp_path / "b.yaml").write_text(GOOD)
+    pipelines, (error,) = load_pipelines(tmp_path)
+    assert list(pipelines) == ["b"]
+    assert "ZeroDivisionError: by zero" in error.problems[0].message

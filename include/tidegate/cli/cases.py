@@ -16,7 +16,7 @@ from tidegate.engine.explain import in_words_of_the_file
 from tidegate.engine.replay import Replay
 from tidegate.engine.replay_outcome import Emitted, Fate, Outcome
 from tidegate.engine.session import open_session
-from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
+from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.settings import Settings
 from tidegate.spec import Case, Pipeline, load_cases, load_pipeline, parse_input, suite_text, with_suites
 
@@ -125,8 +125,6 @@ def differences(spark: Any, case: Case, cuts: int, seed: int) -> list[str]:
     places = list(_cut_places(replay, cuts, seed))
     try:
         uncut, *cut = replay.run_all([[], *places])
-    except PipelineInvalid:
-        raise
     except TidegateError as error:
         uncut, cut = Outcome(error=error), []
     if uncut.error is not None or case.expect.error:

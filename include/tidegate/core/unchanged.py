@@ -6,7 +6,11 @@ it what went out or equal to that: `latest` without a window, with `update`, or 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +26,8 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Unchanged:
-    """How a record says that a column is as it was: by a null, or where there is a `text` by that, in columns
-    of text and of bytes.
+    """How a record says that a column is as it was: by a null, or where there is a `text` by that, in the
+    form that the column's type gives it.
     """
 
     text: str | None = None
@@ -51,11 +55,41 @@ class Unchanged:
         """True where a column stands for what was before."""
         if self.text is None:
             return _mask(column.is_null())
-        if pa.types.is_string(column.type):
-            return _mask(pc.equal(column, self.text))
-        if pa.types.is_binary(column.type):
-            return _mask(pc.equal(column, self.text.encode()))
-        return np.zeros(len(column), np.bool_)
+        forms = _placeholders(self.text, column.type)
+        if not forms:
+            return np.zeros(len(column), np.bool_)
+        if not pa.types.is_nested(column.type):
+            return _mask(pc.is_in(column, pa.array(forms, column.type)))
+        # Arrow compares no lists: the rare ones of the placeholder's length are compared in Python.
+        alike = np.isin(np.diff(column.offsets), [len(form) for form in forms]) & ~_mask(column.is_null())
+        mask = np.zeros(len(column), np.bool_)
+        for row in np.flatnonzero(alike):
+            mask[row] = column[row].as_py() in forms
+        return mask
+
+
+def _placeholders(text: str, type_: pa.DataType) -> list[Any]:
+    """Return the values of this type that stand for `text`; none for a type that cannot hold it.
+
+    Debezium fits its placeholder to the column (`UnchangedToastedPlaceholder` of its PostgreSQL connector): a
+    `uuid` gets a UUID made of the text's bytes, an array of numbers has these bytes, an `hstore` is a map or
+    its JSON.
+    """
+    if pa.types.is_string(type_):
+        # Java's nameUUIDFromBytes: version 3, without a namespace
+        uuid = str(UUID(bytes=hashlib.md5(text.encode(), usedforsecurity=False).digest(), version=3))
+        return [text, uuid, json.dumps({text: text}, separators=(",", ":"), ensure_ascii=False)]
+    if pa.types.is_binary(type_):
+        return [text.encode()]
+    if pa.types.is_map(type_):
+        keys, values = _placeholders(text, type_.key_type), _placeholders(text, type_.item_type)
+        return [[(keys[0], values[0])]] if keys and values else []
+    if pa.types.is_list(type_):
+        element = type_.value_type
+        if pa.types.is_integer(element):
+            return [[byte - 256 if byte > 127 else byte for byte in text.encode()]]
+        return [[form] for form in _placeholders(text, element)]
+    return []
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tidegate.engine.emissions import REPORTS_ONLY, emission_frame, forwarded_sc
 from tidegate.engine.errors import translated
 from tidegate.engine.files import AttemptFiles
 from tidegate.engine.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
-from tidegate.engine.key_types import key_types_text, require_same_key_types
+from tidegate.engine.key_types import key_types_text, require_same_key_types, require_usable_key
 from tidegate.engine.lookups import PinnedTables, enrich
 from tidegate.engine.outbox import outbox_format
 from tidegate.engine.reports import Report, TaskReport, end_times, from_text
@@ -279,6 +279,7 @@ class Computation:
     ) -> tuple[DataFrame, KeyTypes]:
         """Emissions as the frame of the next stage, in the order of their partition."""
         frame, keys = emission_frame(decided, keys, following.key, following.takes_deletions)
+        require_usable_key(self._pipeline.pipeline, following.name, keys)
         place = F.xxhash64("__topic", "__partition")
         # reports have nothing in columns that no other row leaves empty
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])

@@ -10,8 +10,11 @@ import json
 from collections.abc import Iterable
 
 from tidegate.engine.canonical import KeyTypes
+from tidegate.errors import PipelineInvalid, Problem
 from tidegate.lake.evolution import column_changed
 from tidegate.lake.manifest import DataFile
+from tidegate.spec.columns import parse_type
+from tidegate.spec.keys import key_fault
 from tidegate.spec.kinds import INTEGERS
 
 
@@ -31,6 +34,18 @@ def require_same_key_types(stage: str, files: Iterable[DataFile], keys: KeyTypes
             now = types.get(name, before)
             if now != before and not {now, before} <= INTEGERS.keys():
                 raise column_changed(f"{name} in the key of {stage}", before, now)
+
+
+def require_usable_key(pipeline: str, stage: str, keys: KeyTypes) -> None:
+    """Raise PipelineInvalid where a key column has a type that cannot be a key.
+
+    The grammar refuses such a column where it knows the type; only Spark knows that of `array(a, b)`.
+    """
+    types = {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
+    faults = [fault for name, type_ in types.items() if (fault := key_fault(name, type_))]
+    if faults:
+        field = f"stages.{stage}.key"
+        raise PipelineInvalid([Problem(pipeline, 1, field, fault.message, fault.fix) for fault in faults])
 
 
 def _names(keys: KeyTypes) -> dict[str, str]:

@@ -23,6 +23,7 @@ from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.emissions import emission_frame, forwarded_schema
 from tidegate.engine.errors import translated
 from tidegate.engine.given import CaseInput, Cut, Span
+from tidegate.engine.key_types import require_usable_key
 from tidegate.engine.lookups import joined
 from tidegate.engine.replay_outcome import Outcome
 from tidegate.engine.rows import Shape, kernel_schema, record_rows
@@ -267,6 +268,7 @@ class Replay:
         ]
         rows = _numbered(pa.Table.from_batches(ordered, schema))
         frame, keys = emission_frame(self._frame(rows), keys, following.key, following.takes_deletions)
+        require_usable_key(self._pipeline.pipeline, following.name, keys)
         frame = frame.withColumn("__turn", F.col("__ordinal"))
         return _Input(
             frame.drop("__at", "__waited", "__ordinal", "__emitter"), keys, _spans(decided.emissions)

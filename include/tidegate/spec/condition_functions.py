@@ -130,7 +130,7 @@ def instant(written: str, kind: str) -> Typed:
     """A constant date, timestamp or timestamp without a zone. Raises Unfitting."""
     parts = _TIME.fullmatch(written)
     day, time, zone = parts.groups() if parts else (None, None, None)
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):  # OverflowError: in UTC the year is not one of 1 to 9999
         if kind == "date" and day and not time:
             return constant(date.fromisoformat(day))
         if kind != "date" and day and (zone is None or kind == "timestamp"):

@@ -37,7 +37,11 @@ def read_start_date(written: Any, zone: str) -> datetime | None:
         raise mistake(f"{shown(written)} is not a day to start on", fix) from None
     if start.tzinfo is None:
         start = start.replace(tzinfo=_zone(zone))
-    return start.astimezone(timezone.utc)
+    try:
+        return start.astimezone(timezone.utc)
+    except OverflowError:  # Python's years are 1 to 9999, in UTC too
+        fix = "Write a day after 0001-01-01, such as `2026-01-31`."
+        raise mistake(f"{shown(written)} is outside of the years 1 to 9999 in UTC", fix) from None
 
 
 def _zone(name: str) -> tzinfo:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tidegate.spec import names
+from tidegate.spec.columns import Type
 from tidegate.spec.constants import Known
-from tidegate.spec.mistakes import mistake
+from tidegate.spec.mistakes import Fault, mistake
 from tidegate.spec.scope import among
 
 _NO_KEYS = {
@@ -25,13 +26,21 @@ def check_key(name: str, known: Known | None) -> str:
 
 
 def check_identity(name: str, known: Known | None) -> str:
-    """A column by which records are the same or not. Types that are not known are left to Spark."""
+    """A column by which records are the same or not. Types that only Spark knows are checked in the batch."""
     if known is None:
         return name
     if name not in known:
         raise mistake(f"the column `{name}` does not exist", among(name, known))
     type_ = known[name]
-    if type_ is not None and type_.kind in _NO_KEYS:
-        fix = "Use columns such as `string` or `bigint`."
-        raise mistake(f"`{name}` is {type_.text}, and {_NO_KEYS[type_.kind]}", fix)
+    if type_ is not None and (fault := key_fault(name, type_)):
+        raise mistake(fault.message, fault.fix)
     return name
+
+
+def key_fault(name: str, type_: Type) -> Fault | None:
+    """Return why a column of this type cannot be a key; None if it can."""
+    if type_.kind not in _NO_KEYS:
+        return None
+    return Fault(
+        f"`{name}` is {type_.text}, and {_NO_KEYS[type_.kind]}", "Use columns such as `string` or `bigint`."
+    )

@@ -14,7 +14,7 @@ from tidegate.spec.scope import Model, scope_of
 
 
 class UnchangedText(Model):
-    """A column of text, or of bytes, that is just this is as it was."""
+    """A column of text, bytes, an array or a map of them that is just this is as it was."""
 
     text: Annotated[str, Field(min_length=1)] = Field(description="What stands in place of the value.")
 
