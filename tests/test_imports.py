@@ -109,7 +109,7 @@ def test_the_core_is_pure() -> None:
         "math",
         "operator",
     }
-    allowed |= {"numpy", "re", "struct", "typing", "xxhash"}
+    allowed |= {"numpy", "re", "struct", "typing", "uuid", "xxhash"}
     for path in modules(PACKAGE / "core"):
         assert {name.split(".")[0] for name in IMPORTS[path]} <= allowed, path
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.spec.files import COLLECT, COUNT, made, refused
+from tidegate.sinks.sql.layout import Target
 from tidegate.spec import SqlSink
+from tidegate.spec.names import SQL_COLUMNS
 
 
 def sink(**written: Any) -> SqlSink:
@@ -56,6 +58,29 @@ def test_a_mistake_in_a_sql_sink_is_told(written: dict[str, Any], field: str, pa
     assert (found, part in message) == (f"sinks.0.{field}", True), (found, message)
     assert fix
     assert "secret" not in message + fix
+
+
+@pytest.mark.parametrize(
+    ("mode", "column", "part"),
+    [
+        ("upsert", "Source", "the column `Source` is emitted, and the SQL table has one of that name"),
+        ("append", "deleted", "whether it is a deletion"),
+        ("append", "Batch", "the batch"),
+    ],
+)
+def test_a_column_of_the_sql_table_is_refused(mode: str, column: str, part: str) -> None:
+    stage = {"select": {column: "cents"}, "emit": {"on": "update"}}
+    sql = {"kind": "sql", "table": "levels", "mode": mode}
+    ((field, message, fix),) = refused(stage, sinks=[sql])
+    assert (field, part in message) == ("sinks.0.mode", True)
+    assert f"event_{column}" in fix
+
+
+@pytest.mark.parametrize(("mode", "windowed"), [("append", True), ("upsert", True), ("upsert", False)])
+def test_names_are_those_of_the_table(mode: str, windowed: bool) -> None:
+    own = set(Target("t", mode, with_key=False, windowed=windowed).own_columns)
+    assert own - {"deleted"} <= set(SQL_COLUMNS)
+    assert not windowed or own - {"deleted"} == set(SQL_COLUMNS)
 
 
 def test_where_the_databases_url_stands_is_told() -> None:

@@ -15,6 +15,18 @@ RESERVED = {
 }
 """Columns that every outbox has beside the emitted ones, and what they hold."""
 
+SQL_COLUMNS = {
+    "key": "the key",
+    "window_start": "the start of the window",
+    "window_end": "the end of the window",
+    "emitted_timestamp": "the time of the emission",
+    "source": "the position of the record",
+    "stream": "the pipeline and its generation",
+    "batch": "the batch",
+    "ordinal": "the place in the batch",
+}
+"""Columns that each table of a SQL sink has beside the emitted ones, and what they hold."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SUITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")

@@ -59,6 +59,19 @@ def _upsertable(mode: str, info: Info) -> str:
     return mode
 
 
+def _no_name_twice(mode: str, info: Info) -> str:
+    """Databases do not tell upper and lower case apart, so neither does this."""
+    taken = names.SQL_COLUMNS | ({"deleted": "whether it is a deletion"} if mode == "append" else {})
+    stage = stage_of(info)
+    columns = {*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}
+    for name in sorted(columns):
+        if (meaning := taken.get(name.lower())) is not None:
+            what = f"the column `{name}` is emitted, and the SQL table has one of that name: {meaning}"
+            raise mistake(what, f"`select` it under another name, such as `event_{name}`.")
+        taken[name.lower()] = f"`{name}`"
+    return mode
+
+
 WithKey = Annotated[StrictBool, AfterValidator(_needs_key)]
 OfStage = Annotated[str | None, AfterValidator(_known_stage)]
 
@@ -256,9 +269,9 @@ class SqlSink(SinkModel):
     connection: Annotated[str, AfterValidator(names.check_connection)] | None = Field(
         default=None, description="The database, by its name. Null: TIDEGATE_SQL."
     )
-    mode: Annotated[Literal["append", "upsert"], AfterValidator(_upsertable)] = Field(
-        default="append", description="A row for each emission, or one for each key (and window)."
-    )
+    mode: Annotated[
+        Literal["append", "upsert"], AfterValidator(_upsertable), AfterValidator(_no_name_twice)
+    ] = Field(default="append", description="A row for each emission, or one for each key (and window).")
 
     @property
     def name(self) -> str:

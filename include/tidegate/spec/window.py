@@ -11,6 +11,8 @@ from tidegate.spec.durations import Duration, Grace, write_duration
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.scope import Model
 
+MAX_WINDOWS = 10_000
+"""The most windows that one record may be in: each is a row of the record, and of the state."""
 KINDS = ("tumbling", "hopping", "session")
 
 
@@ -43,6 +45,10 @@ class HoppingWindow(Model):
             size = write_duration(size_ms)
             what = f"windows of {size} every {write_duration(every_ms)} leave out what is between them"
             raise mistake(what, f"Write at most `every: {size}`.")
+        if size_ms is not None and size_ms > every_ms * MAX_WINDOWS:
+            what = f"each record would be in {-(-size_ms // every_ms):,} windows"
+            least = write_duration(-(-size_ms // MAX_WINDOWS))
+            raise mistake(what, f"Write at least `every: {least}`: {MAX_WINDOWS:,} windows are the most.")
         return every_ms
 
 
