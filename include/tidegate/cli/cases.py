@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tidegate.cli.show import err, out, show, show_lines, steps_shown
+from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.engine.explain import in_words_of_the_file
 from tidegate.engine.replay import Replay
 from tidegate.engine.replay_outcome import Emitted, Fate, Outcome
@@ -19,6 +19,7 @@ from tidegate.engine.session import open_session
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.settings import Settings
 from tidegate.spec import Case, Pipeline, load_cases, load_pipeline, parse_input, suite_text, with_suites
+from tidegate.spec.exact import exact_text
 
 _SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -55,10 +56,10 @@ def simulate(pipeline: Path, input_file: Path, explain: bool) -> None:
         progress("starting Spark")
         spark = open_session(settings.spark_master, settings.spark_memory)
         outcome = Replay(spark, loaded, case_input, trace=explain).run()
-    show_lines([_fate_line(fate) for fate in outcome.fates])
+    _print_lines(map(_fate_line, outcome.fates))
     if outcome.error is not None:
         raise outcome.error
-    show_lines([_line(emission) for emission in outcome.emissions])
+    _print_lines(map(_line, outcome.emissions))
     err.print(json.dumps(outcome.counts, sort_keys=True), markup=False, highlight=False)
 
 
@@ -73,6 +74,12 @@ def _with_suites(pipeline: Pipeline, settings: Settings) -> Pipeline:
     return with_suites(
         pipeline, lambda name: suite_text(settings.expectations, name) if name in missing else None
     )
+
+
+def _print_lines(rows: Iterable[Any]) -> None:
+    """Print one JSON object a line, decimals with all their digits."""
+    for row in rows:
+        print(exact_text(row, ensure_ascii=False))
 
 
 def _line(emission: Emitted) -> dict[str, Any]:
@@ -199,7 +206,7 @@ def _emission_text(emission: Any) -> str:
         return "nothing"
     at = "" if emission.timestamp is None else f" at {emission.timestamp}"
     window = "" if emission.window is None else f" in {list(emission.window)}"
-    return json.dumps(emission.value, ensure_ascii=False) + at + window
+    return exact_text(emission.value, ensure_ascii=False) + at + window
 
 
 def _result(file: Path, case: Case, differences: list[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from tidegate import core
 from tidegate.core.json_columns import json_texts
 from tidegate.engine.stage_run import StageRun
 from tidegate.errors import TidegateError
+from tidegate.spec.exact import read_exactly
 
 Position = tuple[str, int, int]
 
@@ -75,7 +75,7 @@ class Outcome:
         texts = json_texts(rows["value"].combine_chunks()).to_pylist()
         for row, text in zip(rows.drop_columns(["value"]).to_pylist(), texts, strict=True):
             window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
-            value = None if text is None else json.loads(text)
+            value = None if text is None else read_exactly(text)
             emission = Emitted(
                 row["key"], value, row["timestamp"], window, row["reason"], row["at"], _source(row)
             )
@@ -83,7 +83,7 @@ class Outcome:
 
 
 def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:
-    trace = json.loads(row["told"])
+    trace = read_exactly(row["told"])
     return Fate(
         pass_name,
         row["key"],

@@ -14,7 +14,7 @@ def encoded_value(type_: AvroType, value: Any, path: str) -> bytes:
     """The value in Avro's binary form. Raises SchemaFault when it is not of the type."""
     try:
         return _encoded(type_, value)
-    except (TypeError, ValueError, KeyError, AttributeError, struct.error, RecursionError):
+    except (TypeError, ValueError, KeyError, AttributeError, struct.error, OverflowError, RecursionError):
         raise SchemaFault(f"`{path}` is {json.dumps(value)[:60]}, and no `{type_.text}`") from None
 
 
@@ -39,7 +39,10 @@ def _encoded(type_: AvroType, value: Any) -> bytes:
         _require(type(value) is int and -(2**bits) <= value < 2**bits)
         return _long(value)
     if type_.kind in ("float", "double"):
-        _require(type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity"))
+        _require(
+            (isinstance(value, (int, float)) and not isinstance(value, bool))
+            or value in ("NaN", "Infinity", "-Infinity")
+        )
         return struct.pack("<f" if type_.kind == "float" else "<d", float(value))
     data: bytes = value.encode("utf-8" if type_.kind == "string" else "latin-1")
     _require(type_.kind != "fixed" or len(data) == type_.size)
@@ -51,7 +54,7 @@ def _of_union(type_: AvroType, value: Any) -> bytes:
     for number, branch in enumerate(type_.types):
         try:
             return _long(number) + _encoded(branch, value)
-        except (TypeError, ValueError, KeyError, AttributeError, struct.error):
+        except (TypeError, ValueError, KeyError, AttributeError, struct.error, OverflowError):
             continue
     raise ValueError(value)
 

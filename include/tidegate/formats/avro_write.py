@@ -12,6 +12,7 @@ import pyarrow.types as pt
 
 from tidegate.core.widening import widens
 from tidegate.formats.avro_json import encoded_value
+from tidegate.formats.binary_columns import unscaled
 from tidegate.formats.binary_write import (
     Write,
     entry_lists,
@@ -157,7 +158,7 @@ def _fixed(size: int, path: str, values: pa.BinaryArray) -> pa.BinaryArray:
 
 def _decimals(type_: AvroType, target: pa.DataType, path: str, values: pa.Array) -> pa.BinaryArray:
     """Without their points, as two's complement: of `fixed` in its size, else in as few bytes as will do."""
-    numbers = [int(value.scaleb(target.scale)) for value in values.cast(target).to_pylist()]
+    numbers = unscaled(values.cast(target))
     if type_.kind == "bytes":
         return _with_length(
             pa.array([number.to_bytes(_size(number), "big", signed=True) for number in numbers], pa.binary())

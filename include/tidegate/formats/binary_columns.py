@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 
 import numpy as np
 import numpy.typing as npt
@@ -58,10 +57,13 @@ def decimals(
 ) -> pa.Decimal128Array:
     """Big-endian numbers in two's complement, of `scale` digits behind the point, without loss."""
     starts, sizes = spans
-    if sizes.max(initial=0) > _WIDEST or not sizes.all():
+    empty = sizes == 0
+    if empty.any():
+        wire.fault(rows[empty], "A decimal has no bytes", path)
+    if sizes.max(initial=0) > _WIDEST or empty.any():
         texts = wire.binary(starts, sizes).to_pylist()
-        unscaled = [int.from_bytes(text, "big", signed=True) for text in texts]
-        return _exact(wire, rows, [Decimal(number).scaleb(-scale) for number in unscaled], type_, path)
+        numbers = [int.from_bytes(text, "big", signed=True) for text in texts]
+        return _exact(wire, rows, numbers, scale, type_, path)
     ends = starts + sizes
     negative = wire.data[starts] > 0x7F
     digits = np.empty((len(starts), _WIDEST), np.uint8)
@@ -79,25 +81,34 @@ def fitting(
 ) -> pa.Decimal128Array:
     """Decimals as those of another type, without loss."""
     try:
+        values.validate(full=True)  # a cast to the same type lets 39 digits pass
         return values.cast(type_)
     except pa.ArrowInvalid:
-        return _exact(wire, rows, values.to_pylist(), type_, path)
+        return _exact(wire, rows, unscaled(values), values.type.scale, type_, path)
+
+
+def unscaled(values: pa.Decimal128Array) -> list[int]:
+    """Decimals without their points; whatever is there for nulls. Python's decimals round to 28 digits."""
+    buffer = values.buffers()[1] if len(values) else b""
+    content = memoryview(buffer)[_WIDEST * values.offset : _WIDEST * (values.offset + len(values))]
+    places = range(0, len(content), _WIDEST)
+    return [int.from_bytes(content[at : at + _WIDEST], "little", signed=True) for at in places]
 
 
 def _exact(
-    wire: Wire, rows: Ints, values: Sequence[Decimal], type_: pa.Decimal128Type, path: str
+    wire: Wire, rows: Ints, numbers: Sequence[int], scale: int, type_: pa.Decimal128Type, path: str
 ) -> pa.Decimal128Array:
-    """Each value alone; those that do not fit are faults."""
-    exact = Context(prec=type_.precision, traps=[Inexact, InvalidOperation])
-    unit = Decimal(1).scaleb(-type_.scale)
-    fitting: list[Decimal | None] = []
-    for row, value in zip(rows, values, strict=True):
-        try:
-            fitting.append(exact.quantize(value, unit))
-        except DecimalException:
-            fitting.append(None)
+    """Numbers without their points, one by one; those that do not fit are faults, and 0."""
+    more, fewer = 10 ** max(0, type_.scale - scale), 10 ** max(0, scale - type_.scale)
+    limit = 10**type_.precision * fewer
+    fitting = []
+    for row, number in zip(rows, numbers, strict=True):
+        fits = abs(number) * more < limit and number % fewer == 0
+        fitting.append(number * more // fewer if fits else 0)
+        if not fits:
             wire.fault(np.array([row]), f"A value does not fit into `{type_}`", path)
-    return pa.array(fitting, type_)
+    content = b"".join(number.to_bytes(_WIDEST, "little", signed=True) for number in fitting)
+    return pa.Array.from_buffers(type_, len(fitting), [None, pa.py_buffer(content)])
 
 
 def uuids(wire: Wire, starts: Ints) -> pa.StringArray:

@@ -22,6 +22,7 @@ from pydantic import BeforeValidator, Discriminator, Field, StrictInt, Tag, Vali
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.formats.avro_json import encoded_value
 from tidegate.schemas.faults import SchemaFault
+from tidegate.spec.exact import exact, exact_text
 from tidegate.spec.grammar import Grammar
 from tidegate.spec.load import load_pipeline, parse_tree
 from tidegate.spec.mistakes import did_you_mean, listed, mistake, shown
@@ -148,7 +149,7 @@ class Steps(Model):
 class Emission(Model):
     """An expected emission; times that are null are not compared. A null value is a deletion."""
 
-    value: dict[str, Any] | None
+    value: Annotated[dict[str, Any] | None, BeforeValidator(exact)]
     timestamp: StrictInt | None = None
     window: tuple[StrictInt, StrictInt] | None = None
 
@@ -407,7 +408,7 @@ def _payload(record: WrittenRecord, source: Source) -> bytes | None:
     if record.value is None:
         return None
     if format_ in ("json", "debezium"):
-        return json.dumps(record.value).encode()
+        return exact_text(exact(record.value)).encode()
     if format_ in BINARY:
         return _binary(record.value, source)
     if not isinstance(record.value, str):

@@ -78,7 +78,7 @@ def _fits(type_: pa.DataType) -> Callable[[Any], bool] | None:
     """Whether a number, or none, fits into a type; None where every one does."""
     if pa.types.is_decimal(type_):
         limit = decimal.Decimal(1).scaleb(type_.precision - type_.scale)
-        return lambda number: number is None or abs(number) < limit
+        return lambda number: number is None or number.copy_abs() < limit  # abs() rounds to 28 digits
     if pa.types.is_integer(type_):
         return lambda number: number is None or -(2**63) <= number < 2**63
     return None

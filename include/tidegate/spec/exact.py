@@ -1,0 +1,34 @@
+"""Numbers of JSON and YAML with all digits that are written: a double keeps about 16 of them."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from tidegate.spec.tree import Fraction
+
+
+def exact(value: Any) -> Any:
+    """The value, with a Decimal for each number that has a point or an exponent."""
+    if isinstance(value, dict):
+        return {name: exact(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [exact(item) for item in value]
+    return Decimal(value.text) if isinstance(value, Fraction) else value
+
+
+def exact_text(value: Any, ensure_ascii: bool = True) -> str:
+    """The JSON text of a value of which decimals are a part."""
+    if isinstance(value, dict):
+        names = (json.dumps(name, ensure_ascii=ensure_ascii) for name in value)
+        items = (exact_text(item, ensure_ascii) for item in value.values())
+        return "{" + ", ".join(f"{name}: {item}" for name, item in zip(names, items, strict=True)) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(exact_text(item, ensure_ascii) for item in value) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=ensure_ascii)
+
+
+def read_exactly(text: str) -> Any:
+    """The value of a JSON text, with decimals for its fractions."""
+    return json.loads(text, parse_float=Decimal)
