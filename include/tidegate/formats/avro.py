@@ -9,6 +9,7 @@ import pyarrow as pa
 from tidegate.formats import binary_columns
 from tidegate.formats.avro_resolve import resolve_records
 from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.deep import room_on_stack
 from tidegate.formats.wire import Cursor, Wire
 from tidegate.schemas.avro import AvroType
 
@@ -40,7 +41,8 @@ class AvroDecoder:
 
     def read(self, wire: Wire, cursor: Cursor) -> list[pa.Array]:
         """The columns of the values at the cursor's places; faults are noted in the wire."""
-        records = self._records(wire, cursor)
+        with room_on_stack():
+            records = self._records(wire, cursor)
         binary_columns.left_over(wire, cursor)
         columns: list[pa.Array] = records.flatten()
         return columns

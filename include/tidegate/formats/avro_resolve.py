@@ -61,7 +61,7 @@ class _Resolver:
         if writer.kind == "union":
             return self.union(writer, reader, type_, path)
         if reader is not None and reader.kind == "union":
-            reader = self.branch(writer, reader, type_, path)
+            return self.branch(writer, reader, type_, path)
         if writer.kind == "null":
             expected = None if reader is None or reader.kind == "null" else reader.text
             return reads.ReadNull(type_, path, expected and f"Expected `{expected}`, got `null`")
@@ -99,13 +99,12 @@ class _Resolver:
             raise misfit
         return reads.ReadUnion(branches, type_, path)
 
-    def branch(self, writer: AvroType, reader: AvroType, type_: pa.DataType, path: str) -> AvroType:
-        """Of the reader's union the branch of the writer's own kind and name, or the first one that fits."""
+    def branch(self, writer: AvroType, reader: AvroType, type_: pa.DataType, path: str) -> reads.Read:
+        """Read by the reader's branch of the writer's kind and name, or by the first one that fits."""
         for branch in sorted(reader.types, key=lambda branch: not _is_same(writer, branch)):
             try:
                 if (branch.kind == "null") == (writer.kind == "null"):
-                    self.read(writer, branch, type_, path)
-                    return branch
+                    return self.read(writer, branch, type_, path)
             except SchemaFault:
                 continue
         raise SchemaFault(f"`{path}` is `{writer.text}`, which the reader's `{reader.text}` has not")
@@ -114,12 +113,13 @@ class _Resolver:
         self, writer: AvroType, reader: AvroType | None, type_: pa.StructType, path: str
     ) -> reads.ReadRecord:
         written = {field.name: field for field in writer.fields}
+        sources = {} if reader is None else _sources(reader, written)
         places: dict[str, tuple[int, reads.Read]] = {}
         constants: list[tuple[int, pa.Array]] = []
         for place, column in enumerate(type_):
             inner = f"{path}.{column.name}"
             wanted = None if reader is None else _named(reader, column.name, inner)
-            found = written.get(column.name) if wanted is None else _written(wanted, written)
+            found = written.get(column.name) if wanted is None else sources.get(wanted.name)
             if found is None:
                 constants.append((place, self.missing(wanted, column.type, inner)))
             else:
@@ -152,8 +152,18 @@ def _named(reader: AvroType, name: str, path: str) -> AvroField:
     return field
 
 
-def _written(wanted: AvroField, written: dict[str, AvroField]) -> AvroField | None:
-    return next((written[name] for name in (wanted.name, *wanted.aliases) if name in written), None)
+def _sources(reader: AvroType, written: dict[str, AvroField]) -> dict[str, AvroField]:
+    """Name of the reader's field -> the writer's field that it is read from: its own, or one of an alias.
+
+    No field is read twice: an alias takes the field from the reader's field of that name, as in Java.
+    """
+    by_alias: dict[str, str] = {}
+    for field in reader.fields:
+        alias = next((name for name in field.aliases if name in written), None)
+        if field.name not in written and alias is not None:
+            by_alias.setdefault(alias, field.name)
+    own = {field.name for field in reader.fields} & written.keys() - by_alias.keys()
+    return {name: written[name] for name in own} | {name: written[alias] for alias, name in by_alias.items()}
 
 
 def _is_same(writer: AvroType, reader: AvroType) -> bool:
@@ -172,8 +182,15 @@ def _check_match(writer: AvroType, reader: AvroType, path: str) -> None:
         matches = _simple(writer.name) in names and writer.size == reader.size
     if matches and {writer.logical, reader.logical} == {"decimal"}:
         matches = writer.scale == reader.scale and writer.precision <= reader.precision
+    elif matches and writer.logical and reader.logical:
+        matches = _unit(writer.logical) == _unit(reader.logical)
     if not matches:
         raise SchemaFault(f"`{path}` is `{writer.text}`, and the reader's is `{reader.text}`")
+
+
+def _unit(logical: str) -> str:
+    """A logical type, without the unit in which its times are counted."""
+    return logical.rpartition("-")[0] if logical in _FACTORS else logical
 
 
 def _scalar(writer: AvroType, reader: AvroType | None, type_: pa.DataType, path: str) -> reads.Read:
@@ -193,7 +210,8 @@ def _number(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) 
         if logical == "date" and pt.is_date(type_):
             return reads.ReadDate(path)
         if logical in _FACTORS and pt.is_timestamp(type_) and (type_.tz is None) == logical.startswith("l"):
-            return reads.ReadTimestamp(_FACTORS[logical], type_, path)
+            factor = _FACTORS.get(writer.logical or "", _FACTORS[logical])
+            return reads.ReadTimestamp(factor, type_, path)
         if pt.is_integer(type_) and meaning.kind in ("int", "long"):
             return reads.ReadInteger(type_, kind == "int", path)
         if pt.is_floating(type_):

@@ -61,13 +61,14 @@ def _scalars(texts: pa.StringArray, type_: pa.DataType, faults: dict[int, str], 
     fits = pc.match_substring_regex(texts, f"^(?:{_FORMS[kind]})$")
     _note(pc.invert(fits), f"Expected `{kind}` - at {path}", faults)
     texts = pc.if_else(fits, texts, None)
+    written = texts.is_valid()
+    if pt.is_date(type_):  # Arrow has a year 0, Python has none
+        texts = pc.if_else(pc.starts_with(texts, "0000"), None, texts)
     values = _cast(texts, pa.float64() if pt.is_float32(type_) else type_)
-    lost = pc.and_(values.is_null(), texts.is_valid())
+    lost = pc.and_(values.is_null(), written)
     if pt.is_floating(type_):
         beyond = pc.greater(pc.abs(values), _LARGEST_FLOAT if pt.is_float32(type_) else np.finfo(float).max)
         lost = pc.and_not(beyond, pc.is_in(texts, pa.array(_NAMED)))
-    elif pt.is_date(type_):
-        lost = pc.or_(lost, pc.fill_null(pc.starts_with(texts, "0000"), False))
     _note(lost, f"A value does not fit into `{kind}` - at {path}", faults)
     return values.cast(type_)
 

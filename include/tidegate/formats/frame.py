@@ -22,6 +22,7 @@ from tidegate.formats.replayed import meant_rows, with_replayed_root
 from tidegate.formats.schemaful import schemaful_decoder
 from tidegate.formats.sequence import sequence_texts
 from tidegate.formats.text import BytesDecoder, StringDecoder, texts_of
+from tidegate.formats.watched import WatchedDecoder
 from tidegate.formats.whole import INPUT, pack_headers
 
 _INTERNAL = pa.schema(
@@ -63,9 +64,9 @@ class FrameDecoder:
         self._layout = layout
         self._believed_until_ms = believed_until_ms
         self._keeps_input = keeps_input
-        self._values = _decoder(layout)
-        self._key_parts = _key_decoder(layout)
-        self._own_key_columns = _own_key_decoder(layout)
+        self._values = WatchedDecoder(_decoder(layout))
+        self._key_parts = _watched(_key_decoder(layout))
+        self._own_key_columns = _watched(_own_key_decoder(layout))
         sequence = [] if layout.sequence is None else [pa.field(SEQUENCE, pa.string())]
         self.schema = pa.schema([*_INTERNAL, *sequence, *layout.row_columns])
 
@@ -262,6 +263,10 @@ class FrameDecoder:
         if self._layout.explode is None:
             return pa.nulls(rows.num_rows, pa.int32())
         return pc.if_else(rows.column("__malformed").is_null(), rows.column(PART), None)
+
+
+def _watched(decoder: Decoder | None) -> Decoder | None:
+    return None if decoder is None else WatchedDecoder(decoder)
 
 
 def _decoder(layout: RecordLayout) -> Decoder:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidegate.schemas.json_schema import JsonSchema, Resolver
+from tidegate.schemas.json_schema import JsonSchema, Resolver, is_multiple
 
 Check = Callable[[Any], bool]
 
@@ -169,6 +169,10 @@ def _number(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
     )
 
 
+def _multiple(divisor: float) -> Check:
+    return lambda value: (type(value) is not int and type(value) is not float) or is_multiple(value, divisor)
+
+
 def _sized(type_: type[Any], holds: Callable[[int, Any], bool]) -> Callable[[Any], Check]:
     return lambda bound: lambda value: type(value) is not type_ or holds(len(value), bound)
 
@@ -192,6 +196,7 @@ _CONSTRAINTS: Mapping[str, Callable[[Any], Check]] = {
     "maximum": _number(lambda value, bound: value <= bound),
     "exclusiveMinimum": _number(lambda value, bound: value > bound),
     "exclusiveMaximum": _number(lambda value, bound: value < bound),
+    "multipleOf": _multiple,
     "minLength": _sized(str, lambda size, bound: size >= bound),
     "maxLength": _sized(str, lambda size, bound: size <= bound),
     "minItems": _sized(list, lambda size, bound: size >= bound),

@@ -10,6 +10,7 @@ import pyarrow as pa
 from jsonschema.exceptions import ValidationError, best_match
 
 from tidegate.formats.decoded import Decoded, malformed
+from tidegate.formats.deep import room_on_stack
 from tidegate.formats.json import NO_OLDER_NAMES, JsonDecoder, OlderNames, rows_nested_deeper
 from tidegate.formats.json_checks import compiled_check
 from tidegate.formats.text import texts_of
@@ -39,11 +40,12 @@ class JsonSchemaDecoder:
         reasons = dict(decoded.reasons)
         for row in rows_nested_deeper(MOST_NESTED, texts_of(values)[0], values):
             reasons.setdefault(row, _TOO_DEEP)
-        for row, value in enumerate(values):
-            if value is not None and row not in reasons:
-                reason = self._reason(value)
-                if reason is not None:
-                    reasons[row] = reason
+        with room_on_stack():
+            for row, value in enumerate(values):
+                if value is not None and row not in reasons:
+                    reason = self._reason(value)
+                    if reason is not None:
+                        reasons[row] = reason
         if len(reasons) == len(decoded.reasons):
             return decoded
         return Decoded(_without(decoded.columns, reasons), reasons)

@@ -7,15 +7,16 @@ is to the document itself, or to one that is given by name.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 from urllib.parse import urljoin
 
 from jsonschema import Draft3Validator, Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, SchemaResource
@@ -45,7 +46,26 @@ class JsonSchema:
 
     def validator(self) -> Validator:
         """What says of a value whether it satisfies the schema, and why not."""
-        return self.validator_class(self.contents, registry=self.registry)
+        corrected: type[Validator] = extend(  # type: ignore[no-untyped-call]  # of the library
+            self.validator_class, {"multipleOf": _multiple_of}
+        )
+        return corrected(self.contents, registry=self.registry)
+
+
+def is_multiple(value: float, divisor: float) -> bool:
+    """Whether a number is a multiple, by the digits that both are written with: the library divides doubles,
+    of which 19.99 / 0.01 is no whole number.
+    """
+    return _fraction(value) % _fraction(divisor) == 0
+
+
+def _fraction(number: float) -> Fraction:
+    return Fraction(number if isinstance(number, int) else repr(number))
+
+
+def _multiple_of(validator: Any, divisor: float, value: Any, _: Any) -> Iterator[ValidationError]:
+    if validator.is_type(value, "number") and not is_multiple(value, divisor):
+        yield ValidationError(f"{value!r} is not a multiple of {divisor}")
 
 
 def parse_json_schema(text: str, references: Mapping[str, str]) -> JsonSchema:

@@ -1,0 +1,21 @@
+"""Room on Python's stack for values that are nested as deep as formats allow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_FRAMES = 10_000
+"""A value of 100 levels takes up to 30 frames a level; a thread's stack of 8 MB has room for all of them."""
+
+
+@contextmanager
+def room_on_stack() -> Iterator[None]:
+    """Let Python go deeper than its 1,000 frames, which legal values need; what is deeper raises as ever."""
+    frames = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(frames, _FRAMES))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(frames)
