@@ -82,7 +82,8 @@ def test_a_page_has_its_name_and_the_results_stand_beside_it(tmp_path: Path) -> 
     assert "__none__" not in page
     assert "levels/1 batch 7, check 1, try 1: stopped" in page
     assert "<script" not in page
-    assert "http" not in page
+    assert "http:" not in page
+    assert "https:" not in page
     assert "/expectations/" not in page  # there is no page of the suite
     results = json.loads((tmp_path / "docs" / verdict.page).with_suffix(".json").read_text())
     (result,) = results["expectations"]
@@ -102,6 +103,39 @@ def test_markup_in_values_is_text_on_the_page(tmp_path: Path) -> None:
     rows = pa.table({"key": ["<script>alert(1)</script>"], "quantity": [-1]})
     verdict = check(tmp_path, rows)
     assert "<script" not in (tmp_path / "docs" / str(verdict.page)).read_text()
+
+
+MARKUP = "<meta http-equiv=refresh content='0;url=//x'><form action=//x><a href=//x>x</a>"
+
+
+@pytest.mark.parametrize(
+    ("type_", "kwargs"),
+    [
+        ("expect_column_values_to_match_regex", {"column": "name", "regex": "^a"}),
+        ("expect_column_values_to_be_in_set", {"column": "name", "value_set": ["a"]}),
+        ("expect_column_distinct_values_to_be_in_set", {"column": "name", "value_set": ["a"]}),
+        ("expect_column_distinct_values_to_equal_set", {"column": "name", "value_set": ["a"]}),
+        ("expect_column_most_common_value_to_be_in_set", {"column": "name", "value_set": ["a"]}),
+        ("expect_column_max_to_be_between", {"column": "name", "max_value": 1}),
+        ("expect_column_values_to_be_between", {"column": "name", "max_value": 1}),
+    ],
+)
+def test_markup_in_any_value_is_escaped(tmp_path: Path, type_: str, kwargs: dict[str, Any]) -> None:
+    rows = pa.table({"key": ["k"], "name": [MARKUP]})
+    verdict = check(tmp_path, rows, (type_, kwargs))
+    page = (tmp_path / "docs" / str(verdict.page)).read_text()
+    assert not verdict.passed
+    assert "<meta http-equiv=refresh" not in page
+    assert "<form" not in page
+    assert "<a href=//x" not in page
+
+
+def test_each_page_has_a_content_security_policy(tmp_path: Path) -> None:
+    check(tmp_path, NEGATIVE)
+    pages = list((tmp_path / "docs").rglob("*.html"))
+    assert len(pages) > 3
+    for page in pages:
+        assert "default-src 'none'" in page.read_text()
 
 
 def test_what_compares_with_batches_before_is_met_in_the_first_one(tmp_path: Path) -> None:

@@ -107,3 +107,56 @@ def test_a_suite_of_ours_is_read_by_its_api(context: Any, tmp_path: Path) -> Non
         "n",
         "info",
     )
+
+
+def conditioned(condition: Any, **others: Any) -> dict[str, Any]:
+    return {**NOT_NULL, "kwargs": {"column": "n", "row_condition": condition, **others}}
+
+
+COMPARISON = {"type": "comparison", "column": {"name": "n"}, "operator": ">", "parameter": 1}
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        conditioned("@pd.io.common.os.system('id') == 0", condition_parser="pandas"),
+        conditioned("n > 1", condition_parser="python"),
+        conditioned("n > 1", condition_parser="spark"),
+        conditioned("n > 1"),
+        conditioned('col("n` + @pd.x + `n") > 1', condition_parser="great_expectations"),
+        conditioned({"type": "pass_through", "pass_through_filter": "@pd.x"}),
+        conditioned({"type": "other"}),
+        conditioned({**COMPARISON, "column": {"name": "n` == @pd.x #"}}),
+        conditioned({**COMPARISON, "parameter": {"of": 1}}),
+        conditioned({"type": "and", "conditions": [COMPARISON, {"type": "pass_through"}]}),
+        conditioned({"type": "or", "conditions": "@pd.x"}),
+        conditioned(["@pd.x"]),
+    ],
+)
+def test_a_condition_run_as_code_is_refused(expectation: Any) -> None:
+    with pytest.raises(SettingsInvalid, match=r"expectation 1, .* would be run as code"):
+        parsed(expectation)
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        conditioned(None),
+        conditioned('col("n").notnull()', condition_parser="great_expectations"),
+        conditioned(COMPARISON),
+        conditioned({**COMPARISON, "operator": "IN", "parameter": [1, "a"]}),
+        conditioned({"type": "nullity", "column": {"name": "n"}, "is_null": False}),
+        conditioned({"type": "and", "conditions": [COMPARISON, COMPARISON]}),
+    ],
+)
+def test_a_condition_of_comparisons_is_taken(expectation: Any) -> None:
+    assert parsed(expectation).expectations[0].kwargs == expectation["kwargs"]
+
+
+def test_a_json_schema_that_fetches_is_refused() -> None:
+    type_ = "expect_column_values_to_match_json_schema"
+    schema = {"properties": {"a": {"$ref": "file:///etc/passwd"}}}
+    with pytest.raises(SettingsInvalid, match="refers to another document"):
+        parsed({"type": type_, "kwargs": {"column": "n", "json_schema": schema}})
+    schema = {"$defs": {"a": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/a"}}}
+    assert parsed({"type": type_, "kwargs": {"column": "n", "json_schema": schema}})

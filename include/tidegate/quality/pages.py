@@ -1,24 +1,23 @@
 """The page of a check, as Great Expectations renders it, without what it would load from elsewhere.
 
-Its templates are compiled once, and not in each process. Around its sections stands a page of ours: theirs
-has scripts and styles of six other hosts, and a copy of four megabytes beside it.
+Around its sections stands a page of ours: theirs has scripts and styles of six other hosts, and a copy of
+four megabytes beside it. Compiled templates are not kept on disk, where another user could put code.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
-from pathlib import Path
+from html import escape
 from typing import Any
 
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
-from jinja2 import ChoiceLoader, DictLoader, FileSystemBytecodeCache
+from jinja2 import ChoiceLoader, DictLoader
 
 from tidegate.quality.audit import Audit, PagePlace
 from tidegate.quality.evaluate import Evaluation
@@ -27,7 +26,7 @@ from tidegate.quality.expectations import (
     ExpectationValidationResult,
     gx,
 )
-from tidegate.quality.site import STYLE, outcome_of
+from tidegate.quality.site import CSP, STYLE, outcome_of
 from tidegate.quality.verdict import ExpectationResult, Verdict
 
 _SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*"\s*>(.*?)</a>', re.DOTALL)
@@ -35,27 +34,27 @@ _SUITE_LINK = re.compile(r'<a href="[^"]*/expectations/[^"]*"\s*>(.*?)</a>', re.
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><title>{{ page_title }}</title>
+<head><meta charset="utf-8">CSP<title>{{ page_title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="../../../static/STYLE"></head>
 <body>
 <p><a href="index.html">up</a></p>
-<h1>{{ page_title }}</h1>
-{% for result in unreadable %}<p>{{ result.title }}: {{ result.error or result.observed }}</p>{% endfor %}
+<h1>{{ page_title | e }}</h1>
+{% for result in unreadable %}
+<p>{{ result.title | e }}: {{ (result.error or result.observed) | e }}</p>
+{% endfor %}
 {% for section in sections %}{% set section_loop = loop %}{% include 'section.j2' %}{% endfor %}
 </body>
 </html>
-""".replace("STYLE", STYLE)
+""".replace("STYLE", STYLE).replace("CSP", CSP)
 
 
 class Page(DefaultJinjaPageView):  # type: ignore[misc]  # Great Expectations is not typed
     """A page of a validation."""
 
-    def __init__(self, compiled: Path) -> None:
-        """`compiled`: the folder in which compiled templates are kept."""
+    def __init__(self) -> None:
         super().__init__()
         self.env.loader = ChoiceLoader([DictLoader({"page.j2": _PAGE}), self.env.loader])
-        self.env.bytecode_cache = FileSystemBytecodeCache(str(compiled))
 
 
 def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> str:
@@ -95,12 +94,22 @@ def _plain(evaluated: Evaluation, result: ExpectationResult) -> ExpectationValid
     raw = json.loads(json.dumps(dict(evaluated.result.result or {}), default=_plain_value))
     if "unexpected_count" in raw and "element_count" not in raw:
         raw = {"observed_value": result.observed or "as expected"}
+    exceptions = json.loads(json.dumps(evaluated.result.exception_info, default=_plain_value))
     return ExpectationValidationResult(
         success=result.passed,
         expectation_config=evaluated.result.expectation_config,
-        result=raw,
-        exception_info=evaluated.result.exception_info,
+        result=_escaped(raw),
+        exception_info=_escaped(exceptions),
     )
+
+
+def _escaped(value: Any) -> Any:
+    """Return what records hold as HTML text: Great Expectations puts values into its pages as they are."""
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(item) for name, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
 
 
 def _plain_value(value: Any) -> Any:
@@ -120,6 +129,4 @@ def _midnight(place: PagePlace) -> datetime:
 
 @lru_cache
 def _view() -> Page:
-    compiled = Path(tempfile.gettempdir(), f"tidegate-templates-{gx.__version__}")
-    compiled.mkdir(mode=0o700, exist_ok=True)
-    return Page(compiled)
+    return Page()

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate.errors import SettingsInvalid
 from tidegate.formats.explained import Explained
+from tidegate.quality.conditions import check_condition, check_json_schema
 from tidegate.quality.types import CORE_TYPES
 from tidegate.spec.mistakes import did_you_mean
 
@@ -102,6 +103,8 @@ def _expectation(
     kwargs = written.get("kwargs") or {}
     if not isinstance(kwargs, dict):
         raise _not_a_suite(place, "its `kwargs` are no object")
+    check_condition(place, kwargs)
+    check_json_schema(place, kwargs.get("json_schema"))
     severity = written.get("severity")
     levels: dict[Any, Severity] = {level.value: level for level in Severity} | {None: default}
     if severity not in levels:
