@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.registry_config import RegistryConfig
@@ -127,12 +129,14 @@ class Settings:
         return cls(
             home=home,
             ledger=environment.get("TIDEGATE_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
-            lake=environment.get("TIDEGATE_LAKE") or str(home / "lake"),
+            lake=_place("TIDEGATE_LAKE", environment.get("TIDEGATE_LAKE") or str(home / "lake")),
             pipelines=pipelines,
             expectations=Path(
                 environment.get("TIDEGATE_EXPECTATIONS") or pipelines.parent / "expectations"
             ).absolute(),
-            data_docs=environment.get("TIDEGATE_DATA_DOCS") or str(home / "data_docs"),
+            data_docs=_place(
+                "TIDEGATE_DATA_DOCS", environment.get("TIDEGATE_DATA_DOCS") or str(home / "data_docs")
+            ),
             spark_master=environment.get("TIDEGATE_SPARK_MASTER") or "local[*]",
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),
@@ -187,6 +191,18 @@ def _memory(text: str | None) -> str | None:
             f"Write mebibytes or gibibytes, such as 1500m or 4g; at least {_LEAST_MEMORY_MIB}m.",
         )
     return text
+
+
+def _place(variable: str, place: str) -> str:
+    """Return where files lie. It is shown in messages and on pages, so it may not hold a password."""
+    with suppress(ValueError):  # not a URL, such as a path with brackets
+        if urlsplit(place).password is not None:
+            raise SettingsInvalid(
+                f"{variable} holds a password, and its text is shown in messages",
+                "Leave it out: name the store alone, and set its credentials as AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or as those of its cloud.",
+            )
+    return place
 
 
 def _days(text: str | None) -> timedelta:

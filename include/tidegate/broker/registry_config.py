@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from tidegate.broker.config import Secret
 from tidegate.broker.tls import ssl_context
 from tidegate.errors import SettingsInvalid
+from tidegate.redaction import redacted
 
 REGISTRY_VARIABLE = "TIDEGATE_REGISTRY"
 TIMEOUT_SECONDS = 10.0
@@ -86,9 +87,7 @@ class RegistryConfig:
 
     def redacted(self, text: str) -> str:
         """Somebody's words, without what nobody is to see."""
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        return redacted(text, self.secrets)
 
     def for_client(self) -> dict[str, Any]:
         """Options for Confluent's client, which is to give up in less than a minute."""

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, StaticPool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
 from tidegate.ledger.migration import migrate, require_current, schema_revision
 from tidegate.ledger.schema import metadata
 from tidegate.postgres import connect_options
+from tidegate.redaction import redacted, secrets_of, shown_url
 
 _BUSY_TIMEOUT_MS = 30_000
 _AT_LEAST_DURABLE = (
@@ -34,7 +35,7 @@ def open_database(url: str) -> Engine:
     """
     engine = _engine(url)
     _make_folder(engine)
-    with answering(_name(engine)):
+    with answering(engine.url):
         revision = schema_revision(for_reading(engine))
         if revision is None:
             migrate(engine)
@@ -49,7 +50,7 @@ def open_for_reading(url: str) -> Engine:
     Where there is no ledger yet, it is an empty one in memory.
     """
     engine = _engine(url)
-    with answering(_name(engine)):
+    with answering(engine.url):
         revision = None if _is_absent(engine) else schema_revision(for_reading(engine))
         if revision is None:
             return _empty_in_memory()
@@ -64,7 +65,7 @@ def migrate_database(url: str) -> tuple[str | None, str]:
     """
     engine = _engine(url)
     _make_folder(engine)
-    with answering(_name(engine)):
+    with answering(engine.url):
         return migrate(engine)
 
 
@@ -108,30 +109,30 @@ def _empty_in_memory() -> Engine:
     return engine
 
 
-def _name(engine: Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)
-
-
 @contextmanager
-def answering(name: str) -> Iterator[None]:
+def answering(url: URL) -> Iterator[None]:
     """Turn the database's failures into LedgerUnavailable; constraint violations pass."""
     try:
         yield
     except DBAPIError as error:
+        name = shown_url(url)
+        first_line = (str(error.orig).splitlines() or [type(error.orig).__name__])[0]
+        reason = redacted(first_line, secrets_of(url))
+        cause = error if redacted(str(error), secrets_of(url)) == str(error) else None
         state = getattr(error.orig, "sqlstate", None)
         if state == _NO_PRIVILEGE:
             raise SettingsInvalid(
-                f"The user of the ledger {name} may not do that: {str(error.orig).splitlines()[0]}",
+                f"The user of the ledger {name} may not do that: {reason}",
                 "Tables are made by their owner, with `tidegate migrate`. What each user needs stands in "
                 "docs/postgresql.md.",
-            ) from error
+            ) from cause
         is_read_only = state == _READ_ONLY
         if not (isinstance(error, OperationalError) or error.connection_invalidated or is_read_only):
             raise
         raise LedgerUnavailable(
-            f"The ledger {name} does not answer: {str(error.orig).splitlines()[0]}",
+            f"The ledger {name} does not answer: {reason}",
             "Check that the database runs, is writable and not full; then run again, nothing is lost.",
-        ) from error
+        ) from cause
 
 
 def for_reading(engine: Engine) -> Engine:

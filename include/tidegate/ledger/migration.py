@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from tidegate.errors import SettingsInvalid
 from tidegate.failpoints import failpoint
+from tidegate.redaction import shown_url
 
 SCRIPTS = Path(__file__).parent / "migrations"
 SCHEMA_REVISION = "0001"
@@ -56,7 +57,8 @@ def require_current(engine: Engine, revision: str) -> None:
     _require_known(engine, revision)
     if revision != SCHEMA_REVISION:
         raise SettingsInvalid(
-            f"The ledger {_name(engine)} has schema {revision}; this tidegate needs {SCHEMA_REVISION}",
+            f"The ledger {shown_url(engine.url)} has schema {revision}; "
+            f"this tidegate needs {SCHEMA_REVISION}",
             "Let the older tidegate end its work, then run `tidegate migrate`, as the database's owner, or "
             "trigger the DAG tidegate_maintenance, whose first task does the same.",
         )
@@ -66,13 +68,10 @@ def _require_known(engine: Engine, revision: str) -> None:
     """A ledger of an unknown schema is never taken for an empty one. Raises SettingsInvalid."""
     if revision > SCHEMA_REVISION:
         raise SettingsInvalid(
-            f"The ledger {_name(engine)} has schema {revision}; this tidegate reads {SCHEMA_REVISION}",
+            f"The ledger {shown_url(engine.url)} has schema {revision}; "
+            f"this tidegate reads {SCHEMA_REVISION}",
             "Use the version of tidegate that last wrote to it, or a newer one.",
         )
-
-
-def _name(engine: Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)
 
 
 def _revision(connection: Connection) -> str | None:

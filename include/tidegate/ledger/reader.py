@@ -59,7 +59,6 @@ class LedgerReader:
     def __init__(self, engine: Engine, now: Callable[[], float] = time.time) -> None:
         self._engine = engine
         self._reading = for_reading(engine)
-        self._name = engine.url.render_as_string(hide_password=True)
         self._now = now
 
     @contextmanager
@@ -68,13 +67,13 @@ class LedgerReader:
 
         `ledger.<name>` is the failpoint around it.
         """
-        with answering(self._name), failpoint(f"ledger.{name}"), self._reading.begin() as connection:
+        with answering(self._engine.url), failpoint(f"ledger.{name}"), self._reading.begin() as connection:
             yield connection
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[Connection]:
         """The same for what may write: one at a time on SQLite, from its beginning on."""
-        with answering(self._name), failpoint(f"ledger.{name}"), self._engine.begin() as connection:
+        with answering(self._engine.url), failpoint(f"ledger.{name}"), self._engine.begin() as connection:
             yield connection
 
     def streams(self) -> list[Stream]:

@@ -14,6 +14,7 @@ from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUn
 from tidegate.extras import missing_extra
 from tidegate.failpoints import failpoint
 from tidegate.postgres import connect_options
+from tidegate.redaction import redacted, secrets_of
 
 _WAIT_SECONDS = 30.0
 # PostgreSQL's classes of errors that pass: connection, rollback, resources, operator's doing, system; and
@@ -36,7 +37,7 @@ class Database:
         self.variable = variable
         self._limits = {"lock_timeout": wait_s, "idle_in_transaction_session_timeout": idle_s}
         parsed = _parsed(url, variable)
-        self._secrets = [parsed.password or "", *_secret_options(parsed)]
+        self._secrets = secrets_of(parsed)
         self._engine = _engine(parsed, variable, wait_s)
 
     def __enter__(self) -> Database:
@@ -104,9 +105,7 @@ class Database:
         """The first line of what the driver said, which may repeat its options: without secrets."""
         lines = str(error.orig).strip().splitlines()
         message = lines[0] if lines else type(error.orig).__name__
-        for secret in filter(None, self._secrets):
-            message = message.replace(secret, "***")
-        return message[:300]
+        return redacted(message, self._secrets)[:300]
 
 
 def _parsed(url: str, variable: str) -> URL:
@@ -153,12 +152,6 @@ def _not_a_url(variable: str) -> SettingsInvalid:
 
 def _options(url: URL, wait_s: float) -> dict[str, Any]:
     return {"timeout": wait_s} if url.get_backend_name() == "sqlite" else connect_options(url)
-
-
-def _secret_options(url: URL) -> Iterator[str]:
-    for name, value in url.query.items():
-        if "password" in name.lower():
-            yield from (value,) if isinstance(value, str) else value
 
 
 def _make_sqlite_transactional(engine: Engine) -> None:

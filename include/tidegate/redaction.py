@@ -1,0 +1,37 @@
+"""Hides the secrets of a database's URL in messages, logs and pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote_plus
+
+from sqlalchemy import URL
+
+HIDDEN = "***"
+_SECRET_OPTION = re.compile(r"pass|secret|token|credential", re.IGNORECASE)
+
+
+def secrets_of(url: URL) -> list[str]:
+    """Return the password and the values of options like `sslpassword`."""
+    return [secret for secret in (str(url.password or ""), *_secret_options(url)) if secret]
+
+
+def shown_url(url: URL) -> str:
+    """Return the URL as text, with its secrets hidden."""
+    hidden = {name: HIDDEN for name in url.query if _SECRET_OPTION.search(name)}
+    shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
+    return redacted(shown.replace(quote_plus(HIDDEN), HIDDEN), secrets_of(url))
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """Return the text with each of the secrets hidden."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):  # one may be a part of another
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _secret_options(url: URL) -> Iterator[str]:
+    for name, value in url.query.items():
+        if _SECRET_OPTION.search(name):
+            yield from (value,) if isinstance(value, str) else value
