@@ -26,6 +26,7 @@ from tidegate.errors import (
     SettingsInvalid,
     TopicMissing,
     TopicRecreated,
+    TriggerInvalid,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -75,6 +76,15 @@ def test_a_record_from_the_far_future_is_quarantined_and_holds_nothing_back(
     world.run(clock_ms=now_ms, interval_end_ms=now_ms)
     assert world.published() == {key_of(): [False]}
     assert inspect.read_quarantine(world.app, world.stream)["reason"].to_pylist() == ["future_timestamp"]
+
+
+def test_a_clock_of_the_future_plans_nothing(world: World) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    world.stock(1)
+    with pytest.raises(TriggerInvalid, match="later than now"):
+        world.run(clock_ms=now_ms + 86_400_000, now_ms=now_ms)
+    assert world.app.ledger.head(world.stream).seq == 0
+    assert world.app.ledger.open_plan(world.stream) is None
 
 
 def test_a_batch_reads_only_up_to_its_intervals_end(world: World) -> None:

@@ -71,13 +71,14 @@ def run(
     clock: datetime | None,
     until: datetime | None,
     run_id: str | None,
+    force: bool,
     as_json: bool,
     quality: CheckBeside,
 ) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow. `quality`: what evaluates its suite."""
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
-    trigger = trigger_now(run_id or f"cli__{uuid4().hex[:12]}", clock, until)
+    trigger = trigger_now(run_id or f"cli__{uuid4().hex[:12]}", clock, until, force=force)
     outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
     if as_json:
         print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
@@ -87,12 +88,12 @@ def run(
         show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
 
 
-def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
+def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> None:
     """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
     while True:
-        trigger = trigger_now(f"drain__{uuid4().hex[:12]}", clock, None, drain=True)
+        trigger = trigger_now(f"drain__{uuid4().hex[:12]}", clock, None, drain=True, force=force)
         with CheckBeside() as quality:
             outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
         if report is None or report.plan.drain:
@@ -176,10 +177,13 @@ def trigger_now(
     until: datetime | None,
     drain: bool = False,
     replay: protocol.ResolutionRequest | None = None,
+    force: bool = False,
 ) -> protocol.Trigger:
-    """The trigger of a batch that somebody starts by hand."""
+    """Return the trigger of a batch that somebody starts by hand. `force` allows a clock ahead of now."""
     # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
     now_ms = time.time_ns() // 1_000_000
-    clock_ms = epoch_ms(clock) if clock else now_ms
     until_ms = epoch_ms(until) if until else None
-    return protocol.Trigger(run_id, clock_ms, until_ms, now_ms, drain, replay=replay)
+    # As in the DAG: records that the batch leaves to the next one must not be late for it.
+    default_ms = now_ms if until_ms is None else min(until_ms, now_ms)
+    clock_ms = epoch_ms(clock) if clock else default_ms
+    return protocol.Trigger(run_id, clock_ms, until_ms, now_ms, drain, replay=replay, any_clock=force)

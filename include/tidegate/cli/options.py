@@ -19,8 +19,11 @@ def epoch_ms(given: datetime) -> int:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 clock = click.option(
-    "--clock", type=instant, help="The instant that the batch takes as now (UTC); default: now."
+    "--clock",
+    type=instant,
+    help="The instant that the batch takes as now (UTC); default: now, or --until if that is earlier.",
 )
+force = click.option("--force", is_flag=True, help="Allow a --clock that is later than now.")
 until = click.option("--until", type=instant, help="Only records before this instant (UTC).")
 limit = click.option("--limit", default=50, show_default=True, help="Rows to show; 0 for all.")
 generation = click.option("--generation", type=int, help="Default: the one in the pipeline file.")

@@ -15,7 +15,12 @@ _HAS_SUITE = re.compile(rb"^quality:", re.MULTILINE)
 
 
 def run(
-    pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
+    pipeline: str,
+    clock: datetime | None,
+    until: datetime | None,
+    run_id: str | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
     with CheckBeside() as quality:
@@ -26,7 +31,7 @@ def run(
         from tidegate.cli import batches  # late: this takes as long as the rest of a small batch
 
         gc.enable()
-        batches.run(pipeline, clock, until, run_id, as_json, quality)
+        batches.run(pipeline, clock, until, run_id, force, as_json, quality)
 
 
 def _seems_to_have_suite(pipeline: str) -> bool:

@@ -130,6 +130,7 @@ def _draft(
     app: App, pipeline: Pipeline, head: Head, trigger: Trigger, may_register: bool
 ) -> tuple[Plan, _Found | None]:
     """The plan, and what Kafka has (None: not asked)."""
+    trigger.check_clock()
     pipeline = pinned(app, pipeline)
     before = head_plan(app, head)
     require_compatible(before, pipeline)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from tidegate.core import FUTURE_MS
+from tidegate.errors import TriggerInvalid
 from tidegate.protocol.resolve import ResolutionRequest
+
+CLOCK_AHEAD_MS = 10 * 60_000
+"""How far a batch's clock may be ahead: clocks of a scheduler and its workers differ by seconds."""
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset that is not read any more."""
@@ -25,6 +30,7 @@ class Trigger:
     `until_offsets` and `max_records` let a run read less than its interval: as far as these offsets (nothing
     of partitions that it does not name), and at most so many. What it leaves is of the interval, and later
     runs read it: its clock waits there. `replay`: nothing is read, and records in quarantine come in again.
+    `any_clock` allows a clock that is ahead of `now_ms`.
     """
 
     run_id: str
@@ -38,6 +44,21 @@ class Trigger:
     max_records: int | None = None
     interval_start_ms: int | None = None
     replay: ResolutionRequest | None = None
+    any_clock: bool = False
+
+    def check_clock(self) -> None:
+        """Raise TriggerInvalid for a clock ahead of the trigger's own time, which is never lowered again."""
+        if self.any_clock or self.now_ms is None or self.clock_ms <= self.now_ms + CLOCK_AHEAD_MS:
+            return
+        clock, now = (
+            datetime.fromtimestamp(at / 1000, timezone.utc).isoformat(timespec="seconds")
+            for at in (self.clock_ms, self.now_ms)
+        )
+        raise TriggerInvalid(
+            f"The clock {clock} of {self.run_id} is later than now, {now}: every window, threshold and time "
+            "limit before it would be over for good",
+            "Correct the clock, or that of this machine. If you mean it: `tidegate run --clock … --force`.",
+        )
 
     @property
     def believed_until_ms(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.options import as_json, clock, pipeline_argument, pipeline_names, until
+from tidegate.cli.options import as_json, clock, force, pipeline_argument, pipeline_names, until
 
 
 @click.command()
@@ -37,25 +37,32 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
 @clock
 @until
 @click.option("--run-id", help="A name; running it again goes on with the same batch.")
+@force
 @as_json
 def run(
-    pipeline: str, clock: datetime | None, until: datetime | None, run_id: str | None, as_json: bool
+    pipeline: str,
+    clock: datetime | None,
+    until: datetime | None,
+    run_id: str | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
     from tidegate.cli import run as batch
 
-    batch.run(pipeline, clock, until, run_id, as_json)
+    batch.run(pipeline, clock, until, run_id, force, as_json)
 
 
 @click.command()
 @pipeline_argument
 @clock
+@force
 @as_json
-def drain(pipeline: str, clock: datetime | None, as_json: bool) -> None:
+def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> None:
     """Let out all that the stages of PIPELINE hold back, in a batch that reads nothing."""
     from tidegate.cli import batches
 
-    batches.drain(pipeline, clock, as_json)
+    batches.drain(pipeline, clock, force, as_json)
 
 
 @click.command()
