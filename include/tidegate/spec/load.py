@@ -54,10 +54,12 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
 def load_pipeline_of_folder(path: Path) -> Pipeline:
     """The pipeline in a file of a folder, if `load_pipelines` accepts it there. Raises PipelineInvalid.
 
-    Of the others it reads those only that have the pipeline's name, or that of one whose state it looks up.
+    Of the others it reads those only that have the pipeline's name, that of one whose state it looks up, or
+    that of the folder of a sink.
     """
     pipeline = load_pipeline(path)
     names = {pipeline.pipeline, *(lookup.state[0] for lookup in pipeline.lookup if lookup.state)}
+    names |= {sink.lake_folder for sink in pipeline.sinks if sink.lake_folder is not None}
     pipelines = {path: pipeline}
     for other in sorted(path.parent.glob("*.yaml")):
         with suppress(PipelineInvalid):
@@ -81,7 +83,10 @@ def _refused(found: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvali
     for path, pipeline in found.items():
         if owners[_stream(pipeline)] > 1:
             yield path, _shared(path, found)
-        elif problems := list(_lookup_problems(pipeline, path, found.values())):
+        elif problems := [
+            *_lookup_problems(pipeline, path, found.values()),
+            *_sink_problems(pipeline, path, {other.pipeline for other in found.values()}),
+        ]:
             yield path, PipelineInvalid(problems)
 
 
@@ -97,6 +102,15 @@ def _lookup_problems(pipeline: Pipeline, path: Path, others: Iterable[Pipeline])
         refusals = [mistake for mistake in mistakes if mistake is not None]
         if refusals and len(refusals) == len(mistakes):
             yield tree.problem(("lookup", at, "on"), *refusals[0])
+
+
+def _sink_problems(pipeline: Pipeline, path: Path, pipelines: Container[str]) -> Iterator[Problem]:
+    """Table sinks in the lake's folder of another pipeline, whose state a vacuum of the table removes."""
+    for at, sink in enumerate(pipeline.sinks):
+        if sink.lake_folder is not None and sink.lake_folder in pipelines:
+            what = f"it lies in the lake's folder of the pipeline `{sink.lake_folder}`, or is that folder"
+            fix = "Write a name that no pipeline has, such as `out/...`."
+            yield read(pipeline.text, str(path)).problem(("sinks", at, "path"), what, fix)
 
 
 def _stream(pipeline: Pipeline) -> tuple[str, int]:

@@ -15,6 +15,9 @@ RESERVED = {
 }
 """Columns that every outbox has beside the emitted ones, and what they hold."""
 
+STREAM_FOLDERS = ("published", "quarantine", "manifests")
+"""Folders that a stream has in the lake beside those of its stages."""
+
 SQL_COLUMNS = {
     "key": "the key",
     "window_start": "the start of the window",

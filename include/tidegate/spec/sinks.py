@@ -121,6 +121,11 @@ class SinkModel(Model):
         """Whether each generation has another target by the same name."""
         return False
 
+    @property
+    def lake_folder(self) -> str | None:
+        """The folder below the lake that it writes to by name. None: none, or the generation's own."""
+        return None
+
 
 class KafkaSink(SinkModel):
     """Emissions go to a topic."""
@@ -235,11 +240,26 @@ class KafkaSink(SinkModel):
         return (cluster, Connection("registry", self.registry.connection))
 
 
+def _outside_of_streams(path: str, info: Info) -> str:
+    """A vacuum of the sink's table would take the pipeline's state and manifests for rubbish."""
+    if first_folder(path) == scope_of(info).pipeline:
+        what = f"`{path}` lies in the lake's folder of this pipeline, or is that folder"
+        raise mistake(what, f"Write another name, such as `out/{path}`, or leave `path` out.")
+    return path
+
+
+def first_folder(path: str | None) -> str | None:
+    """Return the folder below the lake that a relative path is in; None for an absolute one."""
+    return None if path is None or path.startswith("/") else path.partition("/")[0]
+
+
 class TableSink(SinkModel):
     """Emissions go to a table: a name under the lake, an absolute path, or where the lake puts it."""
 
     kind: Literal["table"] = Field(description="A Delta table.")
-    path: Annotated[str, AfterValidator(names.check_table_path)] | None = Field(
+    path: (
+        Annotated[str, AfterValidator(names.check_table_path), AfterValidator(_outside_of_streams)] | None
+    ) = Field(
         default=None,
         description="A name under the lake, or an absolute path. Null: the lake's place, per generation.",
     )
@@ -253,6 +273,11 @@ class TableSink(SinkModel):
     def is_per_generation(self) -> bool:
         """A table without a path is in the generation's own folder."""
         return self.path is None
+
+    @property
+    def lake_folder(self) -> str | None:
+        """The folder below the lake that its path is in."""
+        return first_folder(self.path)
 
 
 class SqlSink(SinkModel):

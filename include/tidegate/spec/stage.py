@@ -48,6 +48,9 @@ def _note_name(name: str, info: Info) -> str:
     scope = scope_of(info)
     if name in [stage.name for stage in scope.stages]:
         raise mistake(f"there are two stages `{name}`", "Name each stage differently.")
+    if name in names.STREAM_FOLDERS:
+        what = f"`{name}` is a folder of the pipeline itself in the lake, and a stage has one of its name"
+        raise mistake(what, f"Use another name, such as `{name}_stage`.")
     scope.stage.name = name
     return name
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 
+from tidegate.errors import SinkRefused
 from tidegate.lake.outbox import KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
 from tidegate.lake.schema import KEY
 from tidegate.ledger import LeasedLedger
@@ -24,6 +27,20 @@ class OpenDeltaTable(OpenSink[TableSink]):
     def dataset(self) -> Dataset:
         """The table's folder."""
         return folder_dataset(self.context.lake.table_sink(self.declared.path))
+
+    def check_settings(self) -> None:
+        """Refuse a table around or within the folder that holds the pipeline's state and manifests."""
+        lake = self.context.lake
+        if self.declared.path is None or "://" in lake.root:
+            return
+        table = Path(lake.table_sink(self.declared.path)).resolve()
+        folder = Path(lake.root, lake.pipeline).resolve()
+        if folder.is_relative_to(table) or table.is_relative_to(folder):
+            raise SinkRefused(
+                f"The table {table} of the sink {self.name} and the pipeline's own folder {folder} "
+                "overlap: a vacuum of the table would remove the pipeline's state",
+                "Give the sink a `path` outside of that folder and not above it.",
+            )
 
     def check_outbox(self, outbox: Outbox) -> None:
         """No column of the table is narrower than what is emitted since an edit."""
