@@ -96,6 +96,27 @@ def test_events_are_appended_and_never_replaced() -> None:
     assert refused(COLLECT, sinks=[{**upsert, "mode": "append"}]) == []
 
 
+UPSERT = {"kind": "sql", "table": "levels", "mode": "upsert"}
+WINDOWED = {**COUNT, "window": {"tumbling": "1h"}}
+
+
+def test_an_upsert_that_drops_the_window_is_refused() -> None:
+    ((field, message, fix),) = refused(WINDOWED, {"emit": {"on": "change"}}, sinks=[UPSERT])
+    assert (field, "overwrite each other" in message) == ("sinks.0.mode", True)
+    assert "`mode: append`" in fix
+    three = (WINDOWED, {"emit": {"on": "change"}}, {"emit": {"on": "update"}})
+    assert [field for field, _, _ in refused(*three, sinks=[UPSERT])] == ["sinks.0.mode"]
+
+
+@pytest.mark.parametrize("more", [{"key": ["id"]}, {"window": {"tumbling": "1h"}}])
+def test_an_upsert_with_key_or_window_is_taken(more: dict[str, Any]) -> None:
+    assert made(WINDOWED, {"emit": {"on": "change"}, **more}, sinks=[UPSERT])
+
+
+def test_an_append_may_drop_the_window() -> None:
+    assert made(WINDOWED, {"emit": {"on": "change"}}, sinks=[{**UPSERT, "mode": "append"}])
+
+
 def test_it_is_the_sinks_own_stage_that_must_not_collect() -> None:
     upsert = {"kind": "sql", "table": "t", "mode": "upsert"}
     assert refused(COLLECT, COUNT, sinks=[upsert]) == []

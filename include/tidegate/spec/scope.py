@@ -32,12 +32,14 @@ class StageScope:
 
     `columns` are those that its expressions may name, `keys` those that make up its key (none: the key of
     the record), `emitted` those of its value. `forgets`: why its state does not have what it emitted last.
+    `drops_window`: it has the keys of an earlier stage, without that stage's window, and does not name them.
     """
 
     name: str | None = None
     columns: Known | None = None
     keys: Known | None = None
     windowed: bool | None = None
+    drops_window: bool = False
     collects: bool | None = None
     aggregates: bool = False
     emitted: Known | None = None

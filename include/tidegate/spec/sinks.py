@@ -56,6 +56,13 @@ def _upsertable(mode: str, info: Info) -> str:
     if mode == "upsert" and stage_of(info).collects:
         fix = "Use `mode: append`: each flush is a row of its own."
         raise mistake("`upsert` would overwrite the events that `reduce: collect` sent before", fix)
+    if mode == "upsert" and stage_of(info).drops_window:
+        fix = (
+            "Give the stage the window, too; name its `key:`, if you want one row for each key; or write "
+            "`mode: append`."
+        )
+        what = "the stage has no window and an earlier one has: rows of a key's windows overwrite each other"
+        raise mistake(what, fix)
     return mode
 
 

@@ -78,7 +78,11 @@ def _unkeyed(written: Any, info: Info) -> Any:
 
 
 def _note_window(window: Any, info: Info) -> Any:
-    scope_of(info).stage.windowed = window is not None
+    scope = scope_of(info)
+    stage, before = scope.stage, scope.before
+    stage.windowed = window is not None
+    if window is None and before is not None and info.data.get("key") is None:
+        stage.drops_window = bool(before.windowed) or before.drops_window
     return window
 
 
