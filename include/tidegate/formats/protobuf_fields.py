@@ -60,26 +60,37 @@ def wire_type(kind: str) -> int:
 
 @dataclass
 class Numbers:
-    """Of a field of numbers."""
+    """Of a field of numbers. `closed`: those of an enum of proto2; others are as if they were not there."""
 
     kind: str
     path: str
+    closed: tuple[int, ...] | None = None
+    unnamed: list[Ints] = field(default_factory=list)
+    """The messages with numbers that the enum does not have."""
     places: list[Ints] = field(default_factory=list)
     parts: list[npt.NDArray[Any]] = field(default_factory=list)
 
-    def take(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
-        """One number of each of these messages."""
+    def take(self, wire: Wire, cursor: Cursor, places: Ints) -> Ints:
+        """One number of each of these messages. Gives the messages in which it counts."""
         written, values_of = _NUMBERS[self.kind]
+        return self._add(places, values_of(_raw(wire, cursor, written, self.path)))
+
+    def _add(self, places: Ints, values: npt.NDArray[Any]) -> Ints:
+        if self.closed is not None:
+            named = np.isin(values, self.closed)
+            if not named.all():
+                self.unnamed.append(places[~named])
+                places, values = places[named], values[named]
         self.places.append(places)
-        self.parts.append(values_of(_raw(wire, cursor, written, self.path)))
+        self.parts.append(values)
+        return places
 
     def take_packed(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
         """Some numbers of each, one behind the other."""
         written, values_of = _NUMBERS[self.kind]
         starts, sizes = _sized(wire, cursor, self.path)
         owners, items = _packed(wire, Cursor(cursor.rows, starts, starts + sizes), written, self.path)
-        self.places.append(places[owners])
-        self.parts.append(values_of(_raw(wire, items, written, self.path)))
+        self._add(places[owners], values_of(_raw(wire, items, written, self.path)))
 
     def last(self) -> tuple[Ints, npt.NDArray[Any]]:
         """The last number of each message that has one, and which these are."""
@@ -114,11 +125,12 @@ class Spans:
     places: list[Ints] = field(default_factory=list)
     parts: list[tuple[Ints, Ints]] = field(default_factory=list)
 
-    def take(self, wire: Wire, cursor: Cursor, places: Ints) -> None:
-        """One of each of these messages."""
+    def take(self, wire: Wire, cursor: Cursor, places: Ints) -> Ints:
+        """One of each of these messages. Gives the messages in which it counts."""
         starts, sizes = _sized(wire, cursor, self.path)
         self.places.append(places)
         self.parts.append((starts, starts + sizes))
+        return places
 
     def take_all(self, wire: Wire, cursor: Cursor, places: Ints, tag: bytes) -> Ints:
         """All that stand behind one another, each after `tag`, one by one: where few messages have very many,

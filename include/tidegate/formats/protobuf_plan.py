@@ -53,7 +53,7 @@ class _Planner:
             if field.oneof == other.oneof != "" and other is not field
         )
         if place is None:
-            return FieldPlan(field, None, pa.null(), path, rivals=rivals)
+            return FieldPlan(field, None, pa.null(), path, closed=self.closed(field), rivals=rivals)
         wanted = type_.field(place).type
         return self.column(field, place, wanted, path, rivals)
 
@@ -76,9 +76,13 @@ class _Planner:
         elif not _fits(field, value):
             raise _misfit(field, value, path)
         enum = self._schema.enums[field.type] if field.kind == "enum" else None
-        closed = tuple(number for number, _ in enum.names) if enum is not None and enum.is_closed else None
         named = enum if pt.is_string(value) else None
-        return FieldPlan(field, place, type_, path, inner, named, closed, rivals)
+        return FieldPlan(field, place, type_, path, inner, named, self.closed(field), rivals)
+
+    def closed(self, field: ProtoField) -> tuple[int, ...] | None:
+        """The numbers of a closed enum, the default first."""
+        enum = self._schema.enums[field.type] if field.kind == "enum" else None
+        return tuple(number for number, _ in enum.names) if enum is not None and enum.is_closed else None
 
     def entry(self, field: ProtoField, type_: pa.MapType, path: str) -> MessagePlan:
         """Of a map. Its parts are there, whether they are written or not."""

@@ -66,8 +66,12 @@ class MessagePlan:
 
 def read_messages(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> list[pa.Array]:
     """A column for each field that has a place; one row for each place of the cursor."""
-    rows = cursor.rows
-    collected = _collect(wire, cursor, plan, path)
+    return _columns(wire, cursor.rows, plan, _collect(wire, cursor, plan, path))
+
+
+def _columns(
+    wire: Wire, rows: Ints, plan: MessagePlan, collected: dict[int, Numbers | Spans]
+) -> list[pa.Array]:
     columns: dict[int, pa.Array] = {}
     for field in plan.fields:
         _check_required(wire, rows, field, collected[field.field.number])
@@ -86,7 +90,7 @@ def _collect(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> dict[i
     one round is mostly enough.
     """
     found: dict[int, Numbers | Spans] = {
-        field.field.number: Numbers(field.field.kind, field.path)
+        field.field.number: Numbers(field.field.kind, field.path, field.closed)
         if is_number(field.field.kind)
         else Spans(field.path)
         for field in plan.fields
@@ -188,10 +192,9 @@ def _take(
         tags.read(np.setdiff1d(places, refused))
         places = refused
     part = cursor if len(places) == len(cursor) else cursor.part(places)
-    if field.rivals:
-        for rival in field.rivals:
-            found[rival].clear(places)
-    collected.take(wire, part, places)
+    counted = collected.take(wire, part, places)
+    for rival in field.rivals:
+        found[rival].clear(counted)
     if part is not cursor:
         cursor.put(places, part)
     tags.read(places)
@@ -234,16 +237,13 @@ def _column(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans
 def _of_numbers(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers) -> pa.Array:
     type_ = field.type.value_type if field.field.is_repeated else field.type
     places, values = collected.all() if field.field.is_repeated else collected.last()
-    if field.closed is not None:
-        named = np.isin(values, field.closed)
-        places, values = places[named], values[named]
     if field.field.is_repeated:
         items = _numbers(wire, rows[places], field, values, type_)
         return binary_columns.lists(np.bincount(places, minlength=len(rows)), items, field.type)
     if len(places) == len(rows):
         return _numbers(wire, rows, field, values, type_)
     if field.field.presence == "implicit":
-        filled = np.zeros(len(rows), values.dtype)
+        filled = np.full(len(rows), field.closed[0] if field.closed else 0, values.dtype)
         filled[places] = values
         return _numbers(wire, rows, field, filled, type_)
     return binary_columns.placed(
@@ -282,7 +282,13 @@ def _of_spans(
 def _of_entries(wire: Wire, rows: Ints, field: FieldPlan, collected: Spans) -> pa.Array:
     assert field.message is not None, "a map has entries"
     places, starts, ends = collected.all()
-    keys, items = read_messages(wire, Cursor(rows[places], starts.copy(), ends), field.message, field.path)
+    entries = Cursor(rows[places], starts.copy(), ends)
+    parts = _collect(wire, entries, field.message, field.path)
+    keys, items = _columns(wire, entries.rows, field.message, parts)
+    value = parts[field.message.fields[1].field.number]
+    if isinstance(value, Numbers) and value.unnamed:  # an entry without a value that counts is none
+        named = binary_columns.others(len(places), np.concatenate(value.unnamed))
+        places, keys, items = places[named], keys.take(pa.array(named)), items.take(pa.array(named))
     counts = np.bincount(places, minlength=len(rows))
     return binary_columns.maps(counts, pc.fill_null(keys, ""), items, field.type)
 
