@@ -55,6 +55,34 @@ def test_appended_batches_stand_one_after_the_other(url: str) -> None:
     assert sink.progress() == [(sink.shard, 3, 1)]
 
 
+SQLITE_TRIGGER = (
+    "CREATE TRIGGER swallow BEFORE INSERT ON {table} WHEN NEW.key = 'b' BEGIN SELECT RAISE(IGNORE); END"
+)
+POSTGRESQL_TRIGGER = """
+CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN IF NEW.key = 'b' THEN RETURN NULL; END IF; RETURN NEW; END $$;
+CREATE TRIGGER swallow BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION swallow()
+"""
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_row_that_a_trigger_swallows_is_refused(url: str, mode: str) -> None:
+    sink = Sink(url, mode=mode)
+    sink.publish(1, [emission("a", 1)])
+    trigger = SQLITE_TRIGGER if url.startswith("sqlite") else POSTGRESQL_TRIGGER
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(trigger.format(table=sink.table))
+    with pytest.raises(SinkRefused, match="took 1 of 2 rows"):
+        sink.publish(2, [emission("a", 2), emission("b", 2)], 1)
+    assert sink.values() == [("a", 1)]
+    with engine.begin() as connection:
+        on_table = "" if url.startswith("sqlite") else f" ON {sink.table}"
+        connection.exec_driver_sql(f"DROP TRIGGER swallow{on_table}")
+    engine.dispose()
+    assert sink.publish(2, [emission("a", 2), emission("b", 2)], 1) == 2
+
+
 def test_a_batch_that_is_in_is_not_sent_again(url: str) -> None:
     sink = Sink(url)
     sink.publish(1, [emission("a", 1)])

@@ -8,7 +8,11 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, delete, insert
 from sqlalchemy.dialects import postgresql, sqlite
 
+from tidegate.errors import SinkRefused
 from tidegate.sinks.sql.layout import Layout
+
+_UNKNOWN_ROWCOUNT = -1
+"""What DB-API says where a driver does not know how many rows a statement changed."""
 
 Row = Mapping[str, Any]
 _INSERT: Mapping[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
@@ -17,7 +21,7 @@ _INSERT: Mapping[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "s
 def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: Sequence[bool]) -> None:
     """Write emissions in their order. `deleted` says which of them take their key away."""
     if layout.target.mode == "append":
-        _execute(connection, insert(layout.table), rows)
+        _insert(connection, layout, insert(layout.table), rows)
         return
     key = [layout.keys[name] for name in layout.target.key]
     newest = {
@@ -27,10 +31,10 @@ def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: 
     live = [row for row, is_deleted in newest.values() if not is_deleted]
     replaces = connection.dialect.name not in _INSERT
     removed = [row for row, is_deleted in newest.values() if is_deleted or replaces]
-    _execute(
-        connection, _delete(layout, key), [{f"of_{column}": row[column] for column in key} for row in removed]
-    )
-    _execute(connection, insert(layout.table) if replaces else _upsert(connection, layout, key), live)
+    if removed:
+        keys = [{f"of_{column}": row[column] for column in key} for row in removed]
+        connection.execute(_delete(layout, key), keys)
+    _insert(connection, layout, insert(layout.table) if replaces else _upsert(connection, layout, key), live)
 
 
 def _upsert(connection: Connection, layout: Layout, key: Sequence[str]) -> Any:
@@ -48,6 +52,15 @@ def _delete(layout: Layout, key: Sequence[str]) -> Any:
     )
 
 
-def _execute(connection: Connection, statement: Any, rows: Sequence[Row]) -> None:
-    if rows:
-        connection.execute(statement, rows)
+def _insert(connection: Connection, layout: Layout, statement: Any, rows: Sequence[Row]) -> None:
+    """Insert or replace all of the rows. Raises SinkRefused where the database silently takes fewer."""
+    if not rows:
+        return
+    # SQLAlchemy keeps the count of an INSERT only when it is asked to.
+    result = connection.execute(statement, rows, execution_options={"preserve_rowcount": True})
+    if result.rowcount not in (_UNKNOWN_ROWCOUNT, len(rows)):
+        raise SinkRefused(
+            f"The SQL table {layout.target.table} took {result.rowcount} of {len(rows)} rows: a trigger or a "
+            "rule of the database swallows the others",
+            "Remove the trigger or rule, or let it raise an error; nothing was published. Then run again.",
+        )
