@@ -41,6 +41,20 @@ def test_later_batches_start_at_the_head() -> None:
     assert only(plan_ranges(head(4), [view()], {}, None, None)) == (4, 10)
 
 
+def two(first: int) -> TopicView:
+    return TopicView("t", "id", {0: 0, 1: first}, {0: 10, 1: 900}, {0: 10, 1: 900})
+
+
+def test_an_added_partition_starts_at_0() -> None:
+    ranges = plan_ranges(head(4), [two(0)], {("t", 1): 7}, None, None)
+    assert [(each.partition, each.start, each.end) for each in ranges] == [(0, 4, 10), (1, 0, 900)]
+
+
+def test_an_added_partition_that_lost_records_halts() -> None:
+    with pytest.raises(OffsetsLost, match=r"t\[1\] offsets 0 to 499"):
+        plan_ranges(head(4), [two(500)], {}, None, None)
+
+
 def test_the_end_is_the_last_stable_offset_not_the_logs_end() -> None:
     assert only(plan_ranges(head(4), [view(stable=6, end=10)], {}, None, None)) == (4, 6)
 

@@ -148,10 +148,10 @@ def _accept_gap(name: str, generation: int | None = None) -> None:
         with app.log(_source_connection(plan or held.plan(held.stream, head.seq))) as log:
             views = [log.view(topic) for topic in sorted({topic for topic, _ in known})]
         gaps = [
-            OffsetRange(view.topic, partition, known[view.topic, partition], start)
+            OffsetRange(view.topic, partition, known.get((view.topic, partition), 0), start)
             for view in views
             for partition, start in view.starts.items()
-            if known.get((view.topic, partition), start) < start
+            if known.get((view.topic, partition), 0 if head.has_read(view.topic) else start) < start
         ]
         dropped = None
         if gaps:

@@ -187,6 +187,10 @@ class Head:
     epochs: Mapping[tuple[str, int], int] = field(default_factory=dict)
     clocks: Clocks = field(default_factory=dict)
 
+    def has_read(self, topic: str) -> bool:
+        """Return whether batches have read the topic: they know each partition that it had then."""
+        return any(known == topic for known, _ in self.offsets)
+
     def clocks_of(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The clocks of partitions, also of new ones.
 

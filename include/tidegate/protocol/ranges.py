@@ -17,7 +17,7 @@ def plan_ranges(
 ) -> tuple[OffsetRange, ...]:
     """One range per topic-partition, empty ones included, so that the head knows every partition.
 
-    Starts come from the head; `first_starts` counts for partitions that the head does not know yet.
+    Starts come from the head; see `first_start` for partitions that the head does not know yet.
     The interval reaches up to `upper` (absent: the partition has no record past it). Ends are at most that,
     the last stable offset, and what `max_records` leaves; a range that ends before the interval does is cut.
     Raises TopicRecreated, OffsetsLost, LogTruncated.
@@ -27,12 +27,23 @@ def plan_ranges(
         check_same_topic(head, view.topic, view.topic_id)
         for partition in sorted(view.starts):
             at = (view.topic, partition)
-            start = head.offsets.get(at, first_starts.get(at, view.starts[partition]))
+            start = head.offsets.get(at, first_start(head, view, partition, first_starts))
             check_kept(head, view, partition, start)
             interval_end = min((upper or {}).get(at, view.ends[partition]), view.ends[partition])
             interval = OffsetRange(view.topic, partition, start, max(start, interval_end))
             ranges.append(interval.cut(view.stable_ends[partition]))
     return limit_span(ranges, max_records)
+
+
+def first_start(head: Head, view: TopicView, partition: int, first_starts: Ends) -> int:
+    """Return where the first batch that reads a partition begins.
+
+    A partition that was added to a topic begins at 0, although retention may have deleted records since: a
+    batch that began after them would lose them without a word.
+    """
+    if head.has_read(view.topic):
+        return 0
+    return first_starts.get((view.topic, partition), view.starts[partition])
 
 
 def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetRange, ...]:
@@ -49,7 +60,7 @@ def standing_still(head: Head, cut: Container[tuple[str, int]]) -> tuple[OffsetR
 def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
     """All records from `start` on must still be there, and the log must reach up to it."""
     first, end = view.starts[partition], view.ends[partition]
-    if start < first and (view.topic, partition) in head.offsets:
+    if start < first and head.has_read(view.topic):
         lost = f"{view.topic}[{partition}] offsets {start} to {first - 1}"
         raise OffsetsLost(
             f"Retention deleted {lost} before they were read",
