@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
-from sqlalchemy import URL
+if TYPE_CHECKING:  # imported by the settings, which must not wait for SQLAlchemy
+    from sqlalchemy import URL
 
 HIDDEN = "***"
 _SECRET_OPTION = re.compile(r"pass|secret|token|credential", re.IGNORECASE)

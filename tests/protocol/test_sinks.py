@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.protocol.committed import Committed
 from tidegate import protocol
 from tidegate.cli import cli
-from tidegate.errors import Halted, ProgressLost, SettingsInvalid, SinkRefused
+from tidegate.errors import Halted, PipelineInvalid, ProgressLost, SettingsInvalid, SinkRefused
 from tidegate.failpoints import FailpointRaised, ReplyLost
 
 SINKS = """\
@@ -81,7 +81,7 @@ def test_a_sink_whose_database_is_not_set_stops_the_plan(tmp_path: Path) -> None
 def test_a_column_with_the_name_of_one_of_the_tables_own_stops_the_plan(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: sql, table: t}", "sqlite://")
     committed.file.write_text(committed.file.read_text().replace("{m: n}", "{batch: n}"))
-    with pytest.raises(SinkRefused, match="event_batch"):
+    with pytest.raises(PipelineInvalid, match="event_batch"):
         protocol.plan_batch(committed.app, committed.pipeline, protocol.Trigger("test", 0))
     assert committed.app.ledger.open_plan(committed.stream) is None
 
