@@ -7,6 +7,7 @@ import traceback
 import pytest
 from sqlalchemy import make_url
 
+from tidegate.broker.config import KafkaConfig
 from tidegate.errors import LedgerUnavailable, SettingsInvalid, SinkUnavailable, TidegateError
 from tidegate.ledger import Ledger, migrate_database
 from tidegate.redaction import redacted, secrets_of, shown_url
@@ -67,3 +68,8 @@ def test_a_place_with_a_password_is_refused(variable: str) -> None:
 def test_a_secret_within_another_is_hidden() -> None:
     assert redacted("say hunter2-long and hunter2", ["hunter2", "hunter2-long"]) == "say *** and ***"
     assert secrets_of(make_url("sqlite:////x.db")) == []
+
+
+def test_kafka_hides_a_secret_within_another() -> None:
+    config = KafkaConfig({"sasl.password": "hunter2", "ssl.key.password": "hunter2-long"})
+    assert config.redacted("said hunter2-long") == "said ***"

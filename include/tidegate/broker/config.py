@@ -13,6 +13,7 @@ from tidegate.broker.security import checked, uses_login, uses_tls, uses_tokens
 from tidegate.broker.tls import ssl_context
 from tidegate.broker.tokens import TokenSource, token_source
 from tidegate.errors import SettingsInvalid
+from tidegate.redaction import redacted
 
 DEFAULT_VARIABLE = "TIDEGATE_KAFKA"
 PROGRESS_TOPIC = "tidegate-progress"
@@ -94,9 +95,7 @@ class KafkaConfig:
 
     def redacted(self, text: str) -> str:
         """A client's own words, without what nobody is to see."""
-        for secret in filter(None, self.secrets):
-            text = text.replace(secret, "***")
-        return text
+        return redacted(text, self.secrets)
 
     def for_python(self) -> dict[str, Any]:
         """Keyword arguments for kafka-python's clients. Raises SettingsInvalid for certificates and keys that

@@ -35,6 +35,7 @@ from tidegate.lake.probe import puts_if_absent
 from tidegate.ledger import LeasedLedger, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.local.java import find_java
+from tidegate.protocol.ranges import first_start
 from tidegate.settings import Settings
 from tidegate.spec import load_pipelines
 
@@ -148,10 +149,10 @@ def _accept_gap(name: str, generation: int | None = None) -> None:
         with app.log(_source_connection(plan or held.plan(held.stream, head.seq))) as log:
             views = [log.view(topic) for topic in sorted({topic for topic, _ in known})]
         gaps = [
-            OffsetRange(view.topic, partition, known.get((view.topic, partition), 0), start)
+            OffsetRange(view.topic, partition, first, start)
             for view in views
             for partition, start in view.starts.items()
-            if known.get((view.topic, partition), 0 if head.has_read(view.topic) else start) < start
+            if (first := known.get((view.topic, partition), first_start(head, view, partition, {}))) < start
         ]
         dropped = None
         if gaps:

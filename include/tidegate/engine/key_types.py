@@ -13,7 +13,7 @@ from tidegate.engine.canonical import KeyTypes
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.lake.evolution import column_changed
 from tidegate.lake.manifest import DataFile
-from tidegate.spec.columns import parse_type
+from tidegate.spec.columns import Type, parse_type
 from tidegate.spec.keys import key_fault
 from tidegate.spec.kinds import INTEGERS
 
@@ -41,11 +41,15 @@ def require_usable_key(pipeline: str, stage: str, keys: KeyTypes) -> None:
 
     The grammar refuses such a column where it knows the type; only Spark knows that of `array(a, b)`.
     """
-    types = {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
-    faults = [fault for name, type_ in types.items() if (fault := key_fault(name, type_))]
+    faults = [fault for name, type_ in parsed_types(keys).items() if (fault := key_fault(name, type_))]
     if faults:
         field = f"stages.{stage}.key"
         raise PipelineInvalid([Problem(pipeline, 1, field, fault.message, fault.fix) for fault in faults])
+
+
+def parsed_types(keys: KeyTypes) -> dict[str, Type]:
+    """Return the types of a key's columns as the grammar knows them."""
+    return {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
 
 
 def _names(keys: KeyTypes) -> dict[str, str]:

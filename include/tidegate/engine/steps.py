@@ -15,10 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate import core
 from tidegate.engine.canonical import KeyTypes, to_json
+from tidegate.engine.key_types import parsed_types
 from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.lake.aliases import NO_ALIASES, Aliases, state_aliases
 from tidegate.spec import Pipeline, Stage
-from tidegate.spec.columns import parse_type
 from tidegate.spec.kernel import (
     DEDUPLICATION,
     SEQUENCE,
@@ -86,8 +86,8 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
 
 def typed(pass_: KernelPass, value: pa.DataType, keys: KeyTypes) -> KernelPass:
     """The pass over the types that its rows' `value` and its key have. Raises ConditionFailed."""
-    of_key = {name: parse_type(type_.simpleString()) for name, type_ in keys.items()}
-    return replace(pass_, logic=over_types(pass_.logic, pass_.logic.reduce.output_type(value), of_key))
+    emitted = pass_.logic.reduce.output_type(value)
+    return replace(pass_, logic=over_types(pass_.logic, emitted, parsed_types(keys)))
 
 
 def keeps_time(passes: Sequence[KernelPass]) -> bool:

@@ -115,10 +115,10 @@ def answering(url: URL) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        name = shown_url(url)
+        name, secrets = shown_url(url), secrets_of(url)
         first_line = (str(error.orig).splitlines() or [type(error.orig).__name__])[0]
-        reason = redacted(first_line, secrets_of(url))
-        cause = error if redacted(str(error), secrets_of(url)) == str(error) else None
+        reason = redacted(first_line, secrets)
+        cause = None if any(secret in str(error) for secret in secrets) else error
         state = getattr(error.orig, "sqlstate", None)
         if state == _NO_PRIVILEGE:
             raise SettingsInvalid(

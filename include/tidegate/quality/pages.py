@@ -91,16 +91,19 @@ def _plain(evaluated: Evaluation, result: ExpectationResult) -> ExpectationValid
     """A result with values as JSON has them. What counts distinct values, not rows, tells them in words: its
     own renderer takes them for rows.
     """
-    raw = json.loads(json.dumps(dict(evaluated.result.result or {}), default=_plain_value))
+    raw = _as_json(dict(evaluated.result.result or {}))
     if "unexpected_count" in raw and "element_count" not in raw:
         raw = {"observed_value": result.observed or "as expected"}
-    exceptions = json.loads(json.dumps(evaluated.result.exception_info, default=_plain_value))
     return ExpectationValidationResult(
         success=result.passed,
         expectation_config=evaluated.result.expectation_config,
         result=_escaped(raw),
-        exception_info=_escaped(exceptions),
+        exception_info=_escaped(_as_json(evaluated.result.exception_info)),
     )
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=_plain_value))
 
 
 def _escaped(value: Any) -> Any:

@@ -131,7 +131,7 @@ def parse_case_pipeline(data: dict[str, Any], file: str) -> Pipeline:
     return parse_tree(unlocated(data, file), json.dumps(data, sort_keys=True), in_case=True)
 
 
-def unforeseen(tree: Tree, error: Exception) -> Problem:
+def _unforeseen(tree: Tree, error: Exception) -> Problem:
     """Return the problem of a file whose check itself has failed."""
     message = f"tidegate cannot check this file: {type(error).__name__}: {error}"
     return tree.problem((), message, "Undo the last edit of the file, and report the error to tidegate.")
@@ -148,6 +148,6 @@ def parse_tree(tree: Tree, text: str, in_case: bool = False) -> Pipeline:
         raise PipelineInvalid(sorted(problems, key=lambda problem: (problem.line, problem.field))) from None
     except Exception as error:
         # A validator that stumbles over one file must not take the DAGs of all other files down.
-        raise PipelineInvalid([unforeseen(tree, error)]) from error
+        raise PipelineInvalid([_unforeseen(tree, error)]) from error
     fields = {name: getattr(written, name) for name in Written.model_fields}
     return Pipeline.model_construct(**fields, text=text)

@@ -1,7 +1,7 @@
 """The SQL edge: emissions as rows of a table in PostgreSQL, SQLite or another database, exactly once."""
 
 from tidegate.sinks.sql.database import Database, dialect_of
-from tidegate.sinks.sql.layout import COLUMNS, Layout, Target, check_names
+from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
 from tidegate.sinks.sql.publisher import Shard, SqlPublisher
 from tidegate.sinks.sql.schema import check_emissions
 
@@ -13,6 +13,5 @@ __all__ = [
     "SqlPublisher",
     "Target",
     "check_emissions",
-    "check_names",
     "dialect_of",
 ]

@@ -105,7 +105,7 @@ class Layout:
     def __init__(self, target: Target, outbox: pa.Schema) -> None:
         self.target = target
         self.parts = _parts(target, outbox)
-        check_names(target, [part.name for part in self.parts])
+        _check_names(target, [part.name for part in self.parts])
         key, *rest = target.own_columns
         names = [key, *(part.name for part in self.parts), *rest]
         types = {name: make() for name, make in target.own_columns.items()}
@@ -151,7 +151,7 @@ def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
     return list(parts.values())
 
 
-def check_names(target: Target, emitted: Sequence[str]) -> None:
+def _check_names(target: Target, emitted: Sequence[str]) -> None:
     """Raise SinkRefused when an emitted column is called like one that the table has anyway."""
     taken = {name.lower(): name for name in target.own_columns}
     for name in emitted:

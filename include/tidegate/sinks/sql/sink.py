@@ -9,7 +9,7 @@ from tidegate.sinks.dataset import Dataset, table_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.sql.database import Database, dialect_of
-from tidegate.sinks.sql.layout import COLUMNS, Layout, Target, check_names
+from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
 from tidegate.sinks.sql.publisher import Shard, SqlPublisher
 from tidegate.sinks.sql.schema import check_emissions
 from tidegate.spec import Connection, SqlSink
@@ -27,10 +27,8 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return table_dataset(self._url(), self.declared.table)
 
     def check_settings(self) -> None:
-        """Its database is set, and no name has two meanings."""
+        """Its database is set. That no name has two meanings, the file's check has found."""
         self._url()
-        keys = self.pipeline.key_of(self.stage) if self.declared.with_key else ()
-        check_names(self.target, list(dict.fromkeys((*keys, *self.stage.emitted))))
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Find what such a database does not take, without asking it."""
