@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from tidegate.cli.cases import against_expectation
 from tidegate.engine.replay_outcome import Emitted, Outcome
 from tidegate.errors import TidegateError
 from tidegate.spec import Case, CaseRecord, Tick, load_cases
+from tidegate.spec.exact import read_exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +81,7 @@ def _play(played: Played, case: Case) -> None:
 
 def _emitted(key: str, row: Any) -> Emitted:
     window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
-    value = None if row["text"] is None else json.loads(row["text"])
+    value = None if row["text"] is None else read_exactly(row["text"])
     *_, last = row["source"].split(";")
     topic, partition, offset = last.split("/")
     source = (topic, int(partition), int(offset))
