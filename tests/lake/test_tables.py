@@ -80,6 +80,14 @@ def test_changes_that_the_table_has_are_not_applied_again(table: SharedTable) ->
     assert operations(table) == ["CREATE TABLE", "ADD COLUMN", "WRITE", "WRITE", "WRITE"]
 
 
+def test_the_log_entry_of_a_change_is_flushed(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, flushed = [batch(table, seq) for seq in (1, 2)], list[Path]()
+    monkeypatch.setattr("tidegate.lake.store._flush_place", flushed.append)
+    catch_up(table, changes)
+    log = Path(table.store.uri(table.folder), "_delta_log")
+    assert {*log.glob("*.json"), log} <= set(flushed)
+
+
 def test_a_change_without_files_is_a_number(table: SharedTable) -> None:
     catch_up(table, [batch(table, 1), TableChange({APPLICATION: 40})])
     assert (number(table), rows_of(table)) == (40, [(1, 1)])

@@ -379,6 +379,20 @@ def test_which_batch_was_the_head_at_an_instant(ledger: Ledger, clock: Clock) ->
     assert [ledger.head_at(STREAM, at) for at in (1009.0, 1010.0, 1019.0, 5000.0)] == [0, 1, 1, 2]
 
 
+def test_instants_never_go_back_where_a_machines_clock_is_behind(ledger: Ledger, clock: Clock) -> None:
+    lease = ledger.acquire(STREAM, "r1")
+    lease.commit(plan(1), attempt(1, "a1"))
+    before, clock.now = clock.now, clock.now - 40 * 86_400
+    lease.commit(plan(2), attempt(2, "a2"))
+    ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
+    lease.give_up(2)
+    lease.expire_quarantine(1)
+    assert ledger.head_at(STREAM, before - 1) == 0
+    assert ledger.head_at(STREAM, before) == 2
+    assert ledger.snapshots(STREAM)[0].given_up_at == before
+    assert ledger.expired_quarantine(STREAM).at == before
+
+
 def test_the_files_of_a_pipeline_come_each_once_and_the_newest_last(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     for seq, text_ in enumerate(("one", "two", "one"), start=1):

@@ -16,7 +16,9 @@ from tidegate import inspect, maintenance, protocol
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.lake.quarantine import QUARANTINE
+from tidegate.maintenance import expiry
 from tidegate.maintenance.expiry import expire_quarantine
+from tidegate.maintenance.notes import note_in_ledger
 
 AGE = timedelta(hours=24)
 ALL = inspect.QuarantineFilter()
@@ -123,6 +125,19 @@ def test_what_a_planned_batch_replays_would_be_open_if_it_were_dropped(world: Ke
     assert outcome.plan is not None
     world.app.ledger.acquire(world.stream, "test").release()
     assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
+
+
+def test_a_replay_planned_while_quarantine_expires_keeps_its_records(
+    world: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note_after_a_plan(app: Any, stream: Any, note: Any) -> Any:
+        assert world.replay(2, 3).plan is not None
+        app.ledger.acquire(stream, "test").release()
+        return note_in_ledger(app, stream, note)
+
+    monkeypatch.setattr(expiry, "note_in_ledger", note_after_a_plan)
+    assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
+    assert world.app.ledger.expired_quarantine(world.stream).seq == 1
 
 
 def test_the_input_of_a_replay_that_was_never_planned_goes_and_that_of_a_planned_one_stays(

@@ -584,8 +584,11 @@ class SimLeased(SimReader):
         row.offsets = row.offsets | plan.ends
         row.clocks = plan.clocks_after
         tables.commits[plan.seq] = attempt.manifest
-        tables.committed_at[plan.seq] = self._store.now()
+        tables.committed_at[plan.seq] = self._instant(tables)
         self._store.watch("commit", self.stream, self.lease.epoch, plan, attempt)
+
+    def _instant(self, tables: Tables) -> float:
+        return max([self._store.now(), *tables.committed_at.values()])
 
     def drop_plan(self) -> int | None:
         def act(tables: Tables) -> int | None:
@@ -620,13 +623,13 @@ class SimLeased(SimReader):
         def act(tables: Tables) -> None:
             known = tables.snapshots.get(seq)
             if known is not None and known.given_up_at is None:
-                tables.snapshots[seq] = replace(known, given_up_at=self._store.now())
+                tables.snapshots[seq] = replace(known, given_up_at=self._instant(tables))
 
         self._fenced("give_up", act)
 
     def expire_quarantine(self, seq: int) -> None:
         def act(tables: Tables) -> None:
-            tables.expired = Expired(seq, self._store.now())
+            tables.expired = Expired(seq, self._instant(tables))
 
         self._fenced("expire_quarantine", act)
 

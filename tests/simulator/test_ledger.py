@@ -71,7 +71,7 @@ class Both:
         elif self.dice.random() < 0.1:
             self._generations()
         elif self.dice.random() < 0.1:
-            self.clock[0] += self.dice.choice((1.0, 60.0, 120.0, 121.0))
+            self.clock[0] += self.dice.choice((1.0, 60.0, 120.0, 121.0, -90.0))
         else:
             lease = self.dice.choice(self.leases[-3:])
             self.same(self._write(lease), of=lease)

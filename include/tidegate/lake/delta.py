@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import SubTreeFileSystem
 
-from tidegate.errors import LakeUnavailable
+from tidegate.errors import LakeDamaged, LakeUnavailable
 from tidegate.lake.store import Store, unavailable
 
 
@@ -49,6 +52,33 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
 def storage_options(path: str) -> dict[str, str] | None:
     """What delta-rs is told of the store that a table is in."""
     return Store(path).delta_options
+
+
+def flush_commits(path: str, table: DeltaTable, application: str) -> None:
+    """Make the table's newest commits outlive a power cut: log entries, checkpoints and the files they add.
+
+    Those are the last commit of `application` and all since the one before it, which was flushed then.
+    delta-rs flushes nothing; in an object store there is nothing to flush. Raises LakeUnavailable.
+    """
+    store, commits = Store(path), 0
+    if store.is_remote:
+        return
+    for version in range(table.version(), -1, -1):
+        log = f"_delta_log/{version:020}"
+        actions = _log_entry(store, f"{log}.json")
+        added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
+        store.flush([*added, f"{log}.json", f"{log}.checkpoint.parquet", "_delta_log/_last_checkpoint"])
+        commits += any(action.get("txn", {}).get("appId") == application for action in actions)
+        if commits == 2 or not actions:
+            return
+
+
+def _log_entry(store: Store, path: str) -> list[dict[str, Any]]:
+    """Return the actions of an entry of a table's log; none where the log begins later."""
+    try:
+        return [json.loads(line) for line in store.read(path).splitlines() if line.strip()]
+    except LakeDamaged:
+        return []
 
 
 def file_system(path: str) -> SubTreeFileSystem:

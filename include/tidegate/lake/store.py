@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -213,6 +213,27 @@ class Store:
         except (BaseError, OSError) as error:
             raise file_unavailable(path, error) from error
         return True
+
+    def make_root(self) -> None:
+        """Make the folder, if it is on a disk and missing, so that it outlives a machine that loses power.
+
+        Raises LakeUnavailable.
+        """
+        folder = self._folder
+        if folder is not None:
+            with store_errors(self.root):
+                _make_root(folder)
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Make those of the files that exist outlive a machine that loses power. Raises LakeUnavailable."""
+        folder = self._folder
+        if folder is None:
+            return
+        files = [folder / path for path in paths if (folder / path).is_file()]
+        folders = {parent for file in files for parent in file.parents if parent.is_relative_to(folder)}
+        with store_errors(self.root):
+            for place in (*files, *sorted(folders, reverse=True)):
+                _flush_place(place)
 
     def open(self, path: str) -> pa.NativeFile:
         """A file to read, at any place. Raises LakeUnavailable; LakeDamaged when it is not there."""

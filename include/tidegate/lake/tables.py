@@ -30,7 +30,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
 from tidegate.lake.datafile import written_schema
-from tidegate.lake.delta import delta_errors, existing_table, table_unavailable
+from tidegate.lake.delta import delta_errors, existing_table, flush_commits, table_unavailable
 from tidegate.lake.manifest import DataFile
 from tidegate.lake.schema import HASH, LIVE, UPDATED_SEQ, entry_columns
 from tidegate.lake.store import Store
@@ -107,6 +107,7 @@ class SharedTable:
         while change is not None:
             error = self._commit(table, change)
             following = next_change(self._newest(table))
+            flush_commits(self.store.uri(self.folder), table, next(iter(change.numbers)))
             tries = tries + 1 if following == change else 0
             is_conflict = error is None or isinstance(error, CommitFailedError)
             if tries == _TRIES or (tries and not is_conflict):

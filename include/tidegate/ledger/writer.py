@@ -209,7 +209,7 @@ class LeasedLedger(LedgerReader):
         if moved.rowcount != 1:
             raise self._lost()
         files = manifest_out(attempt.manifest, "attempt")
-        decided = self._key(seq=plan.seq, committed_at=self._now(), **files)
+        decided = self._key(seq=plan.seq, committed_at=self._instant(connection), **files)
         with failpoint("ledger.commit.noted"):
             connection.execute(insert(schema.commits).values(decided))
 
@@ -254,12 +254,12 @@ class LeasedLedger(LedgerReader):
         table = schema.snapshots
         mine = and_(self._row(table, seq), table.c.given_up_at.is_(None))
         with self._fenced("give_up") as connection:
-            connection.execute(update(table).where(mine).values(given_up_at=self._now()))
+            connection.execute(update(table).where(mine).values(given_up_at=self._instant(connection)))
 
     def expire_quarantine(self, seq: int) -> None:
         """From now on nobody begins to read what batches up to `seq` have put into quarantine."""
         with self._fenced("expire_quarantine") as connection:
-            row = {"expired_seq": seq, "expired_at": self._now()}
+            row = {"expired_seq": seq, "expired_at": self._instant(connection)}
             connection.execute(update(schema.heads).where(self._is_current()).values(row))
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
@@ -296,6 +296,17 @@ class LeasedLedger(LedgerReader):
         row |= {"what": storable(error.what), "fix": storable(error.fix)}
         with self._fenced("note_failure") as connection:
             _replace(connection, table, self._row(table, seq), [row])
+
+    def _instant(self, connection: Connection) -> float:
+        """Return now, but never an instant before that of the stream's last commit.
+
+        Another machine, whose clock is ahead of this one's, may have made that commit. Time travel and the
+        ages that cleaning waits for rely on instants that do not go back.
+        """
+        table = schema.commits
+        newest = select(table.c.committed_at).where(of(table, self.stream)).order_by(table.c.seq.desc())
+        last: float | None = connection.execute(newest.limit(1)).scalar()
+        return self._now() if last is None else max(last, self._now())
 
     def _keep_spec(self, connection: Connection, spec: PlannedSpec) -> None:
         """Write what a batch is planned with, unless an earlier one was planned with the same."""

@@ -18,7 +18,7 @@ from tidegate.lake import Manifest, Name
 from tidegate.lake.cleaning import Standing, remove, unread_files
 from tidegate.lake.layout import is_resolution
 from tidegate.lake.store import Listed
-from tidegate.ledger import KnownNames, Stream
+from tidegate.ledger import KnownNames, LeasedLedger, Stream
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.maintenance.expiry import expire_quarantine
 from tidegate.maintenance.history import oldest_readable, remove_history
@@ -152,11 +152,25 @@ def _pinned(app: App, stream: Stream) -> Iterator[int]:
 
 def _give_up(app: App, stream: Stream, now: float, dry_run: bool) -> tuple[int | None, str]:
     """Mark the newest snapshot that all that must be kept can be read through."""
+    seq = _to_give_up(app, stream, now)
+    if seq is None or dry_run:
+        return seq, ""
+
+    def note(lease: LeasedLedger) -> tuple[int | None, str]:
+        due = _to_give_up(app, stream, now)  # again: a plan may pin an older state since
+        if due is not None:
+            lease.give_up(due)
+        return due, ""
+
+    return note_in_ledger(app, stream, note) or (
+        None,
+        "a run is at work: old state is given up the next time",
+    )
+
+
+def _to_give_up(app: App, stream: Stream, now: float) -> int | None:
+    """Return the batch of the newest snapshot through which all can be read that must be kept; None if that
+    is given up already, or there is none."""
     oldest = oldest_needed(app, stream, now)
     usable = [snapshot for snapshot in app.ledger.snapshots(stream) if snapshot.seq <= oldest]
-    if not usable or usable[-1].given_up_at is not None:
-        return None, ""
-    seq = usable[-1].seq
-    if dry_run or note_in_ledger(app, stream, lambda lease: lease.give_up(seq)):
-        return seq, ""
-    return None, "a run is at work: old state is given up the next time"
+    return usable[-1].seq if usable and usable[-1].given_up_at is None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tidegate.app.root import App
-from tidegate.ledger import Stream
+from tidegate.ledger import LeasedLedger, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.maintenance.notes import note_in_ledger
 
@@ -18,11 +18,25 @@ def expire_quarantine(
     `now`: epoch seconds. Files go when that was noted a safe age ago; until then it is not noted anew. Where
     a run is at work, it is noted the next time. Raises Fenced, LedgerUnavailable, PlanUnreadable.
     """
+
+    def note(lease: LeasedLedger) -> int | None:
+        last = _newly_expired(app, stream, now, safe_age)  # again: a replay may be planned since
+        if last is not None:
+            lease.expire_quarantine(last)
+        return last
+
+    due = _newly_expired(app, stream, now, safe_age)
+    if due is None or dry_run:
+        return due
+    return note_in_ledger(app, stream, note)
+
+
+def _newly_expired(app: App, stream: Stream, now: float, safe_age: timedelta) -> int | None:
+    """Return the batch up to which quarantine is to expire now; None if nothing changes."""
     expired, last = app.ledger.expired_quarantine(stream), _last_unneeded(app, stream, now)
     if last <= expired.seq or (expired.seq and expired.at > now - safe_age.total_seconds()):
         return None
-    is_noted = dry_run or note_in_ledger(app, stream, lambda lease: lease.expire_quarantine(last))
-    return last if is_noted else None
+    return last
 
 
 def _last_unneeded(app: App, stream: Stream, now: float) -> int:

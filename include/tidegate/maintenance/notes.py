@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from tidegate.app.lease import leased
 from tidegate.app.root import App
@@ -10,17 +11,20 @@ from tidegate.errors import LeaseHeld
 from tidegate.ledger import LeasedLedger, Stream
 
 _HOLDER = "maintenance"
+Noted = TypeVar("Noted")
 
 
-def note_in_ledger(app: App, stream: Stream, note: Callable[[LeasedLedger], None]) -> bool:
-    """Let `note` write. False where a run is at work: maintenance comes again, and does not wait.
+def note_in_ledger(app: App, stream: Stream, note: Callable[[LeasedLedger], Noted]) -> Noted | None:
+    """Return what `note` returns, which writes under the stream's lease. None where a run is at work:
+    maintenance comes again, and does not wait.
 
+    `note` decides what it writes under the lease, since a run may have ended just before.
     Raises Fenced, LedgerUnavailable.
     """
     try:
         with leased(app.ledger, stream, _HOLDER) as lease:
-            note(lease)
+            result = note(lease)
             lease.release()
     except LeaseHeld:
-        return False
-    return True
+        return None
+    return result

@@ -10,11 +10,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable, SinkRefused
+from tidegate.failpoints import FailpointRaised
 from tidegate.sinks.table.append import append_batch
 from tidegate.sinks.table.room import require_room
 
 
-@pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append"])
+@pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append", "table.flush"])
 def test_a_store_that_does_not_answer_is_a_typed_error_and_the_next_try_appends_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -25,6 +26,39 @@ def test_a_store_that_does_not_answer_is_a_typed_error_and_the_next_try_appends_
         append_batch(path, "app", 1, rows.to_reader(), 0)
     append_batch(path, "app", 1, rows.to_reader(), 0)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files and folders that are flushed, in order."""
+    flushed: list[Path] = []
+    monkeypatch.setattr("tidegate.lake.store._flush_place", flushed.append)
+    return flushed
+
+
+def test_a_batch_is_flushed_with_its_log_and_its_folders(tmp_path: Path, flushed: list[Path]) -> None:
+    table = tmp_path / "new" / "table"
+    rows = pa.table({"key": ["k"], "n": [1]})
+    append_batch(str(table), "app", 1, rows.to_reader(), 0)
+    assert {*table.rglob("*"), table, table.parent, tmp_path} == set(flushed)
+    existing = set(flushed)
+    flushed.clear()
+    append_batch(str(table), "app", 2, rows.to_reader(), 1)
+    assert set(table.rglob("*")) - existing <= set(flushed)
+
+
+def test_a_retry_flushes_the_batch_of_a_try_that_died_before_it_did(
+    tmp_path: Path, flushed: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "table.flush=raise")
+    with pytest.raises(FailpointRaised):
+        append_batch(path, "app", 1, rows.to_reader(), 0)
+    write_deltalake(path, rows, mode="append")  # somebody else
+    flushed.clear()
+    append_batch(path, "app", 1, rows.to_reader(), 0)
+    assert set(Path(path).rglob("*")) <= set(flushed)
 
 
 def test_a_table_that_is_not_what_the_ledger_has_published_to_gets_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidegate.errors import SINK_IS_AHEAD, Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
 from tidegate.failpoints import failpoint
-from tidegate.lake.delta import delta_errors, open_table, storage_options
+from tidegate.lake.delta import delta_errors, flush_commits, open_table, storage_options
+from tidegate.lake.store import Store
 
 FORMAT = 1
 """Of what a table's log says of who publishes to it; raised whenever that changes its meaning."""
@@ -29,6 +30,7 @@ def append_batch(
     Raises ProgressLost, ProgressUnreadable; Fenced when another publisher was faster, or the table is further
     than this ledger; LakeUnavailable.
     """
+    Store(path).make_root()
     with delta_errors(path), failpoint("table.create"):
         DeltaTable.create(
             path,
@@ -52,9 +54,14 @@ def append_batch(
             f"{application} is at batch {seq}, but batch {newest} is in {path} already",
             f"{SINK_IS_AHEAD}.",
         )
-    if newest == seq:
-        return
-    mark = CommitProperties(app_transactions=[Transaction(application, seq)])
+    if newest < seq:
+        _append(table, path, rows, Transaction(application, seq))
+    with delta_errors(path), failpoint("table.flush"):
+        flush_commits(path, open_table(path), application)  # also of a try that died before it did so
+
+
+def _append(table: DeltaTable, path: str, rows: pa.RecordBatchReader, batch: Transaction) -> None:
+    mark = CommitProperties(app_transactions=[batch])
     try:
         with failpoint("table.append"):
             write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=mark)
