@@ -86,7 +86,10 @@ OF_GENERATIONS = {
 OF_RETENTION = {"ledger.expire_quarantine"}
 """A history is too short for it: `tests/maintenance/test_expiry.py` meets it."""
 
-NOT_OF_A_BATCH = TOLD_TO_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION
+OF_RECOVERY = {"ledger.publishers"}
+"""No history loses the progress of a topic: `tests/sinks/kafka/test_reconcile.py` meets it."""
+
+NOT_OF_A_BATCH = TOLD_TO_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | OF_RECOVERY
 
 IN_A_SERVER = {
     CONNECTED: (1, 2, BATCHES),

@@ -327,6 +327,14 @@ class SimReader:
     def sink_identity(self, stream: Stream, sink: str) -> str | None:
         return self._read("sink_identity", lambda: self._store.streams[stream].sinks.get(sink))
 
+    def publishers(self, identity: str) -> list[tuple[Stream, str]]:
+        def act() -> list[tuple[Stream, str]]:
+            rows = ((stream, tables.sinks) for stream, tables in self._store.streams.items())
+            found = [(stream, sink) for stream, sinks in rows for sink in sinks if sinks[sink] == identity]
+            return sorted(found, key=lambda row: (row[0].pipeline, row[0].generation, row[1]))
+
+        return self._read("publishers", act)
+
     def quality(self, stream: Stream, seq: int) -> list[QualityResult]:
         def act() -> list[QualityResult]:
             noted = sorted(self._store.streams[stream].quality.items())
@@ -560,8 +568,9 @@ class SimLeased(SimReader):
             store = self._store
             if store.charge(self.stream.pipeline).generation in (None, self.stream.generation):
                 raise Halted(f"{self.stream} publishes")
-            ended = Row(epoch=self._row.epoch + 1, dropped=True, origin=self._row.origin)
-            store.streams[self.stream] = Tables(head=ended)
+            row = self._row
+            ended = Row(epoch=row.epoch + 1, dropped=True, origin=row.origin, topic_ids=row.topic_ids)
+            store.streams[self.stream] = Tables(head=ended, sinks=tables.sinks)
 
         self._fenced("drop", act)
 

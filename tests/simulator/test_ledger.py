@@ -242,6 +242,7 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.last_published(stream, f"sink{seq % 2}{'#1' * (number % 2)}"),
         lambda ledger: ledger.removable_batches(stream, number),
         lambda ledger: ledger.sink_identity(stream, f"sink{seq % 2}"),
+        lambda ledger: ledger.publishers(f"id{number}"),
         lambda ledger: ledger.metrics(stream, seq),
         lambda ledger: stream in ledger.streams(),
         lambda ledger: [(made, made.manifest) for made in ledger.resolutions(stream)],

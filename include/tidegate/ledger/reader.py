@@ -335,6 +335,15 @@ class LedgerReader:
                 select(table.c.identity).where(of(table, stream), table.c.sink == sink)
             ).scalar()
 
+    def publishers(self, identity: str) -> list[tuple[Stream, str]]:
+        """Return every stream, also a dropped one, that has published to the sink of an identity, with its
+        name of that sink.
+        """
+        table = schema.sinks
+        query = select(table).where(table.c.identity == identity).order_by(*table.primary_key)
+        with self._transaction("publishers") as connection:
+            return [(Stream(row.pipeline, row.generation), row.sink) for row in connection.execute(query)]
+
     def quality(self, stream: Stream, seq: int) -> list[QualityResult]:
         """What quality suites have found of a batch, in each try to validate it; the newest try is last."""
         with self._transaction("quality") as connection:

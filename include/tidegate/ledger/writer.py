@@ -46,7 +46,9 @@ LEASE_SECONDS = 120.0
 DecidedBatch: TypeAlias = tuple[Plan, Attempt]
 """A batch that was computed by other means than its plan: what its attempt has is its result."""
 _OF_BATCHES = tuple(
-    table for table in schema.metadata.tables.values() if table not in (schema.heads, schema.promotions)
+    table
+    for table in schema.metadata.tables.values()
+    if table not in (schema.heads, schema.promotions, schema.sinks)
 )
 
 
@@ -162,12 +164,14 @@ class LeasedLedger(LedgerReader):
             self._add_decided(connection, batch)
 
     def drop(self) -> None:
-        """Forget the generation. Only that there was one stays, so that nobody uses its number again. This
-        lease, too, is over.
+        """Remove the generation's rows, and end this lease.
+
+        What stays says that there was one, so that nobody uses its number again, and what it read and where
+        it published: its messages must not count as those of another generation.
 
         Raises Halted where it is in charge.
         """
-        nothing: dict[str, Any] = {"seq": 0, "offsets": {}, "topic_ids": {}, "epochs": {}, "clocks": {}}
+        nothing: dict[str, Any] = {"seq": 0, "offsets": {}, "epochs": {}, "clocks": {}}
         nothing |= {"expired_seq": None, "expired_at": None}
         with self._fenced("drop") as connection:
             charge = charge_in(connection.execute(promotions_of(self.stream.pipeline)))

@@ -16,6 +16,7 @@ from tidegate import protocol
 from tidegate.app import stream_of
 from tidegate.errors import Fenced, ProgressLost
 from tidegate.failpoints import FailpointRaised, ReplyLost
+from tidegate.ledger import Stream
 from tidegate.local.broker import KafkaBroker
 from tidegate.sinks.kafka.topic_progress import find_progress
 
@@ -164,6 +165,30 @@ def test_another_stream_with_the_same_source_and_topic_makes_it_unclear(
     sending.publish(1, *SEVERAL)
     with pytest.raises(ProgressLost, match="visitors/2 sends there too"):
         find_progress(sink)
+
+
+def test_messages_of_a_dropped_generation_do_not_count_as_those_of_the_next_one(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, old, new = sending.batches, sending.batches.stream, Stream("visitors", 2)
+    sending.publish(1, *SEVERAL)
+    batches.file.write_text(batches.file.read_text().replace("source:", "generation: 2\nsource:", 1))
+    batches.app.ledger.open_generation(new, old.generation)
+    batches.stream = new
+    sending.batch(1, *SEVERAL)
+    batches.held.release()
+    monkeypatch.setattr("tidegate.failpoints._hits", Counter())
+    with monkeypatch.context() as patched:
+        patched.setenv("TIDEGATE_FAILPOINTS", "publish.begin=raise@2")  # the first progress record is there
+        with pytest.raises(FailpointRaised):
+            protocol.promote(batches.app, new, "test")
+    protocol.drop_generation(batches.app, old, "test")
+    sending.lose_progress()
+    (sink,) = batches.app.sinks(new, batches.pipeline)
+    with pytest.raises(ProgressLost, match="visitors/1 has sent there too"):
+        find_progress(sink)
+    sending.doctor("--reconcile", "--progress", f"kafka:{sending.topic}=0")
+    assert sending.sent() == once(*SEVERAL, *SEVERAL)
 
 
 def test_what_is_committed_behind_an_open_transaction_of_somebody_else_is_found(sending: Sending) -> None:

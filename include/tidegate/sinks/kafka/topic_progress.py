@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.broker.evidence import Mark, Unclear, check_unsent, look_for, mark_of, sent_of
 from tidegate.broker.messages import messages_of
 from tidegate.broker.progress import Progress
-from tidegate.errors import PlanUnreadable, ProgressLost
-from tidegate.ledger.planned import planned_pipeline
+from tidegate.errors import ProgressLost
 
 if TYPE_CHECKING:
     from tidegate.sinks.kafka.topic import PublishedTopic
@@ -94,17 +94,23 @@ def _progress(batches: list[tuple[int, list[Mark]]], sent: int) -> Progress:
 
 
 def _check_rivals(sink: PublishedTopic[Any]) -> None:
-    """Another stream that sends what it makes of the same source to the same topic makes it Unclear."""
+    """Raise Unclear if another stream has sent what it makes of the same source to the same topic.
+
+    A dropped stream counts, too, and so does one that has another sink by now: its messages are still there.
+    """
     ledger, stream = sink.context.ledger, sink.context.stream
     source, topic = ledger.head(stream).topic_ids, ledger.sink_identity(stream, sink.name)
-    for other in ledger.streams():
-        head = ledger.head(other)
-        plan = ledger.plan(other, head.seq)
-        if other == stream or plan is None or set(source).isdisjoint(head.topic_ids):
-            continue
-        try:
-            rivals = [rival.name for rival in planned_pipeline(plan).sinks if rival.messages is not None]
-        except PlanUnreadable as error:
-            raise Unclear(f"whether {other} sends there too cannot be read from the ledger") from error
-        if any(ledger.sink_identity(other, rival) == topic for rival in rivals):
-            raise Unclear(f"{other} sends there too, and its messages look the same")
+    for rival, rival_sink in ledger.publishers(topic or ""):
+        is_same_kind = _kind(rival_sink) == _kind(sink.name)
+        if rival != stream and is_same_kind and _share_a_topic(source, ledger.head(rival).topic_ids):
+            verb = "has sent" if ledger.is_dropped(rival) else "sends"
+            raise Unclear(f"{rival} {verb} there too, and its messages look the same")
+
+
+def _kind(sink: str) -> str:
+    """Return the kind of a sink, with which its name begins."""
+    return sink.partition(":")[0]
+
+
+def _share_a_topic(source: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return any(other.get(topic) == topic_id for topic, topic_id in source.items())
