@@ -48,12 +48,13 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> b
     from tidegate.app import App, stream_of
     from tidegate.errors import Halted, PipelineInvalid, PlanUnreadable
 
-    app = App.from_environment()
+    request = read_request(context["params"])
+    app = App.for_reading() if request.dry_run else App.from_environment()
     try:
         pipeline = app.pipeline(pipeline_file)
     except PipelineInvalid as error:
         return _planned_before(app, error, trigger.run_id)
-    request, stream = read_request(context["params"]), stream_of(pipeline)
+    stream = stream_of(pipeline)
     if request.replay is not None:
         trigger = replace(trigger, replay=request.replay.request(app, stream, context["dag_run"]))
     if request.dry_run:

@@ -178,6 +178,12 @@ def test_doctor_names_what_is_wrong_and_the_remedy(world: World) -> None:
     assert "Create it" in " ".join(result.stdout.split())
 
 
+def test_doctor_creates_no_folder(folder: Path) -> None:
+    before = {path for path in folder.rglob("*") if path.is_dir()}
+    tidegate(folder, "doctor", TIDEGATE_HOME=str(folder / "new"))
+    assert {path for path in folder.rglob("*") if path.is_dir()} == before
+
+
 def test_a_lake_without_rights_is_found_by_doctor(world: World) -> None:
     blocked = world.folder / "blocked"
     blocked.write_text("")

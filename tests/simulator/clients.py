@@ -236,9 +236,6 @@ class SimAdmin(Client):
 
         return self._ask("epochs", act)
 
-    def list_topics(self) -> list[str]:
-        return self._ask("list_topics", lambda: list(self._broker.topics))
-
     def create_topics(self, topics: list[Any], raise_errors: bool, wait_for_metadata: bool) -> None:
         def act() -> None:
             if topics[0].name in self._broker.topics:

@@ -12,10 +12,15 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import (
     AuthorizationError,
     InvalidConfigurationError,
+    InvalidTopicError,
     KafkaError,
+    NoError,
     PolicyViolationError,
     SaslAuthenticationFailedError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
 )
 from kafka.protocol.consumer import IsolationLevel
 
@@ -24,11 +29,12 @@ from tidegate.broker.epochs import EpochEnd, Partition, epoch_ends, epochs_befor
 from tidegate.broker.limits import TIMESTAMP_SETTINGS, TimestampLimits
 from tidegate.broker.progress_topic import SETTINGS, shortcomings
 from tidegate.broker.transactions import OpenTransaction, open_transactions
-from tidegate.broker.unreachable import login_refused, unreachable
+from tidegate.broker.unreachable import login_refused, right_missing, unreachable
 from tidegate.errors import SettingsInvalid, TopicMissing
 from tidegate.failpoints import failpoint
 
 _API_TIMEOUT_MS = 15_000
+_NO_SUCH_TOPIC = (UnknownTopicOrPartitionError, InvalidTopicError)
 
 
 @dataclass(frozen=True)
@@ -154,14 +160,34 @@ class KafkaLog:
         with self._admin() as admin:
             return str(self._describe(admin, topic)["topic_id"])
 
+    def has_topic(self, topic: str) -> bool:
+        """Return whether a topic exists. Raises SettingsInvalid where the user may not ask, and as `view`."""
+        with self._admin() as admin:
+            return self._description(admin, topic) is not None
+
     def _describe(self, admin: Any, topic: str) -> Mapping[str, Any]:
-        with failpoint("kafka.describe"):
-            described: Mapping[str, Any] = admin.describe_topics([topic])[0]
-        if described["error_code"] != 0 or not described["partitions"]:
+        described = self._description(admin, topic)
+        if described is None:
             raise TopicMissing(
                 f"The topic {topic} does not exist at {self.config.servers}",
                 f"Create it, or correct the name: kafka-topics.sh --create --topic {topic}.",
             )
+        return described
+
+    def _description(self, admin: Any, topic: str) -> Mapping[str, Any] | None:
+        """Return a topic's metadata, None if there is no such topic.
+
+        A broker refuses a user without the right Describe the same way whether the topic exists or not.
+        """
+        with failpoint("kafka.describe"):
+            described: Mapping[str, Any] = admin.describe_topics([topic])[0]
+        error = for_code(described["error_code"])
+        if error is TopicAuthorizationFailedError:
+            raise right_missing(self.config, "Describe", f"--topic {topic}")
+        if error in _NO_SUCH_TOPIC or (error is NoError and not described["partitions"]):
+            return None
+        if error is not NoError:
+            raise error(f"The broker does not describe the topic {topic}")
         return described
 
     def epoch_ends(self, epochs: Mapping[Partition, int]) -> Mapping[Partition, EpochEnd]:
@@ -259,9 +285,8 @@ class KafkaLog:
 
         Nothing where there is no such topic yet, or where the user may not ask.
         """
-        with self._admin() as admin, failpoint("kafka.list_topics"):
-            if PROGRESS_TOPIC not in admin.list_topics():
-                return []
+        if not self.has_topic(PROGRESS_TOPIC):
+            return []
         try:
             settings = self._configs_of(PROGRESS_TOPIC, list(SETTINGS))
         except SettingsInvalid as error:
@@ -275,11 +300,9 @@ class KafkaLog:
 
         Partitions are not to be added later: a shard would look for its record where it is not.
         """
+        if self.has_topic(PROGRESS_TOPIC):
+            return
         with self._admin() as admin:
-            with failpoint("kafka.list_topics"):
-                there = PROGRESS_TOPIC in admin.list_topics()
-            if there:
-                return
             topic = NewTopic(PROGRESS_TOPIC, PROGRESS_PARTITIONS, -1, topic_configs=dict(SETTINGS))
             try:
                 with failpoint("kafka.create_progress_topic"):

@@ -115,6 +115,7 @@ def committed_reader(config: KafkaConfig) -> Iterator[Any]:
     """A consumer of no group that sees what is committed, and leaves no trace."""
     consumer = KafkaConsumer(
         **config.for_python(),
+        allow_auto_create_topics=False,
         auto_offset_reset="none",  # records that go while they are read are an error, and not passed over
         isolation_level="read_committed",
         enable_auto_commit=False,

@@ -192,8 +192,12 @@ class KafkaPublisher:
             return read_progress(self._log, self._shard)
 
     def progress(self) -> Progress | None:
-        """The shard's last committed progress record, or None when there is none. Raises ProgressUnreadable,
-        BrokerUnavailable.
+        """Return the shard's last committed progress record; None if there is none, or no topic of them.
+
+        Raises ProgressUnreadable, BrokerUnavailable.
         """
-        with broker_errors(self._log.config):
-            return read_progress(self._log, self._shard).progress
+        with self._log:
+            if not self._log.has_topic(PROGRESS_TOPIC):
+                return None
+            with broker_errors(self._log.config):
+                return read_progress(self._log, self._shard).progress

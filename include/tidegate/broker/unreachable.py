@@ -12,6 +12,7 @@ from tidegate.broker.security import uses_login, uses_tls
 from tidegate.broker.tls import ssl_context, tls_problem
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TidegateError
 
+RIGHTS_PAGE = "docs/kafka.md"
 _LOOK_SECONDS = 3.0
 
 
@@ -19,7 +20,18 @@ def login_refused(config: KafkaConfig, reason: str) -> SettingsInvalid:
     """The error of a user that a broker does not take."""
     return SettingsInvalid(
         f"Kafka at {config.servers} refuses this login: {reason}",
-        f"Check the user, its rights, and the mechanism in {config.variable}.",
+        f"Check the user and the mechanism in {config.variable}, and the user's rights: {RIGHTS_PAGE} lists "
+        "those that tidegate needs.",
+    )
+
+
+def right_missing(config: KafkaConfig, operation: str, resource: str) -> SettingsInvalid:
+    """Return the error of a user without a right. `resource`: in words of kafka-acls.sh, `--topic stock`."""
+    user = config.properties.get("sasl.username", "NAME")
+    return SettingsInvalid(
+        f"Kafka at {config.servers} does not let this user do {operation} on {resource.removeprefix('--')}",
+        f"Grant it: kafka-acls.sh --add --allow-principal User:{user} --operation {operation} {resource}. "
+        f"{RIGHTS_PAGE} lists all rights that tidegate needs.",
     )
 
 

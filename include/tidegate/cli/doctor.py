@@ -116,9 +116,9 @@ def _writable(lake: str) -> str:
                 "Use an object store with conditional writes: tables for others need them.",
             )
         return f"{lake}, writable, and refuses to overwrite where that is asked for"
+    folder = next(path for path in (Path(lake), *Path(lake).absolute().parents) if path.exists())
     try:
-        Path(lake).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=lake):
+        with tempfile.TemporaryFile(dir=folder):
             return f"{lake}, writable by {os.environ.get('USER', 'this user')}"
     except OSError as error:
         raise SetupFailed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -35,12 +36,16 @@ class Sending:
 
         monkeypatch.setattr("tidegate.sinks.kafka.topic.KafkaPublisher", in_small_chunks)
 
-    def _admin(self, call: str, *arguments: object) -> None:
+    def _admin(self, call: str, *arguments: object) -> Any:
         admin = KafkaAdminClient(bootstrap_servers=self.servers)
         try:
-            getattr(admin, call)(*arguments)
+            return getattr(admin, call)(*arguments)
         finally:
             admin.close()
+
+    def topics(self) -> set[str]:
+        """Those of the broker, without its own."""
+        return {name for name in self._admin("list_topics") if not name.startswith("__")}
 
     def batch(self, seq: int, *values: tuple[str, int | None]) -> None:
         self.batches.commit(seq, {"first": [], "second": values})

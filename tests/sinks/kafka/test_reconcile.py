@@ -11,16 +11,21 @@ import pytest
 from click.testing import Result
 from kafka import KafkaProducer
 
+from tests.protocol.test_source import own_home
 from tests.sinks.kafka.sending import PARTITIONS, SEVERAL, Sending, once
 from tidegate import protocol
-from tidegate.app import stream_of
-from tidegate.errors import Fenced, ProgressLost
+from tidegate.app import App, stream_of
+from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.log import KafkaLog
+from tidegate.errors import Fenced, ProgressLost, TopicMissing
 from tidegate.failpoints import FailpointRaised, ReplyLost
+from tidegate.inspect.examine import examine_progress_topics
 from tidegate.ledger import Stream
 from tidegate.local.broker import KafkaBroker
 from tidegate.sinks.kafka.topic_progress import find_progress
 
 pytestmark = pytest.mark.broker
+NOW = protocol.Trigger("now", clock_ms=0)
 
 
 def told(result: Result) -> str:
@@ -41,6 +46,28 @@ def test_a_lost_progress_record_halts_with_the_command_and_doctor_finds_it_too(s
     assert sending.sent() == once(*SEVERAL)
     with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
         protocol.check_progress(sending.batches.app, sending.batches.stream)
+
+
+def test_a_check_creates_no_topic_and_reconcile_does(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the broker creates each topic that a client asks for, as it does by default."""
+    creates = {"auto.create.topics.enable": "true"}
+    with KafkaBroker(own_home(home, tmp_path), config=creates) as broker:
+        sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
+        sending.publish(1, *SEVERAL)
+        sending.lose_progress()
+        with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+            protocol.check_progress(sending.batches.app, sending.batches.stream)
+        app = App.for_reading(sending.batches.environment)
+        with pytest.raises(TopicMissing):
+            protocol.draft(app, sending.batches.pipeline, app.ledger.head(sending.batches.stream), NOW)
+        assert list(examine_progress_topics(app, [sending.batches.pipeline])) == []
+        assert sending.topics() == {sending.topic}
+        assert "the topic has batches up to 1; nothing was missing." in told(sending.doctor("--reconcile"))
+        assert sending.topics() >= {sending.topic, PROGRESS_TOPIC}
+        with KafkaLog(KafkaConfig.parse(broker.bootstrap_servers)) as log:
+            assert log.is_compacted(PROGRESS_TOPIC)
 
 
 def test_a_batch_that_was_not_sent_is_sent_after_the_progress_is_rebuilt(sending: Sending) -> None:

@@ -298,6 +298,17 @@ def test_what_a_database_has_lost_is_found_without_publishing(url: str) -> None:
             publisher.check(2, head=2)
 
 
+def test_a_check_does_not_create_a_sqlite_file_that_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "gone.db"
+    sink = Sink(f"sqlite:///{file}")
+    with (
+        sink.database() as database,
+        pytest.raises(ProgressLost, match=r"its file does not exist.*--reconcile"),
+    ):
+        sink.publisher(database).check(2, head=2)
+    assert not file.exists()
+
+
 def test_progress_is_rebuilt_from_what_the_table_holds_of_this_stream(url: str) -> None:
     sink = Sink(url)
     sink.publish(4, [emission("a", 1)])

@@ -77,6 +77,8 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         is_first_use = lease.sink_identity(lease.stream, self.name) is None
         begun = partial(lease.set_sink_identity, self.name, identity) if is_first_use else None
         messages = partial(self.messages, outbox)
+        with self.log() as log:
+            log.ensure_progress_topic()
         with _reconcilable(self.context.stream):
             self._publisher().publish(outbox.plan.seq, outbox.attempt, messages, last_published, begun)
 
@@ -100,6 +102,8 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         last, head = lease.last_published(lease.stream, self.name), lease.head(lease.stream).seq
         if not _is_lost(publisher.progress(), last):
             return f"{self.name}: its progress record is there, and was left as it is."
+        with self.log() as log:
+            log.ensure_progress_topic()
         progress = publisher.rewrite_progress(partial(self._lost_progress, last, stated, head))
         partly = "" if progress.done else f", of which {progress.sent} messages of the last"
         first = progress.seq + 1 if progress.done else progress.seq
@@ -153,10 +157,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return self.context.log(self.declared.connection)
 
     def _publisher(self) -> KafkaPublisher:
-        """What sends to the topic. Makes the topic of progress records if there is none."""
-        with self.log() as log:
-            log.ensure_progress_topic()
-            return KafkaPublisher(log, self.shard, self.declared.topic)
+        return KafkaPublisher(self.log(), self.shard, self.declared.topic)
 
 
 @contextmanager

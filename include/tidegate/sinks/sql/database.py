@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -52,6 +53,12 @@ class Database:
     def dialect(self) -> str:
         """`postgresql`, `sqlite`, …"""
         return self._engine.dialect.name
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a SQLite file that does not exist: whoever connects would create it."""
+        name = self._engine.url.database
+        return self.dialect == "sqlite" and bool(name) and not Path(str(name)).exists()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

@@ -104,6 +104,8 @@ class SqlPublisher:
         """Raises ProgressLost where the database does not have all that the ledger knows, Fenced where it has
         batches that come after the ledger's head, and ProgressUnreadable.
         """
+        if self._database.is_missing:
+            raise self._lost("its file does not exist", last_published)
         newest = self.progress()
         if newest < last_published:
             raise self._lost(f"the progress row says batch {newest}", last_published)
