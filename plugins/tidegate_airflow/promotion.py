@@ -64,7 +64,8 @@ def _params() -> dict[str, Param]:
 
 
 def compare(pipeline: str, **context: Any) -> dict[str, Any]:
-    """What the person who approves is shown (`summary`, Markdown), and the generation that is `replaced`.
+    """Return what the person who approves is shown (`summary`, Markdown), the generation that is `replaced`,
+    and the number of the newest promotion (`after`), behind which the approved one may come.
 
     Examples, which quote records, are in the log alone: more people see a required action.
     """
@@ -77,7 +78,8 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
 
         app = App.from_environment()
         new = Stream(pipeline, params["generation"])
-        old = protocol.replaced_stream(app, new)
+        after = len(app.ledger.charge(pipeline).promotions)
+        old = protocol.replaced_stream(app, new, context["dag_run"].run_id)
         comparison = inspect.compare_generations(app, old, new)
         behind = sum(app.ledger.head(new).unread_of(app.ledger.head(old)).values())
         for sink in comparison.sinks:
@@ -85,16 +87,19 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
                 log.info("%s: %s", sink.sink, example)
         summary = _summary(comparison, behind, is_net=params["net"])
         log.info("%s", summary)
-        return {"replaced": old.generation, "summary": summary}
+        return {"replaced": old.generation, "after": after, "summary": summary}
 
     return run_step(work)
 
 
 def promote(pipeline: str, **context: Any) -> str:
-    """Put the approved generation in charge, and publish what it has withheld. Safe to run again."""
+    """Put the approved generation in charge, and publish what it has withheld.
+
+    Safe to run again: a task that is cleared after a later promotion or rollback fails, and changes nothing.
+    """
     params, instance = context["params"], context["ti"]
     answer = instance.xcom_pull(task_ids="approve")
-    replaced = instance.xcom_pull(task_ids="diff")["replaced"]
+    shown = instance.xcom_pull(task_ids="diff")
 
     def work() -> str:
         from tidegate import protocol
@@ -103,13 +108,15 @@ def promote(pipeline: str, **context: Any) -> str:
 
         app = App.from_environment()
         new = Stream(pipeline, params["generation"])
-        for stream in (Stream(pipeline, replaced), new):  # that one publishes first what it has decided
+        for stream in (Stream(pipeline, shown["replaced"]), new):  # the replaced one publishes first
             app = connected(app, stream)
-        approval = protocol.Approval(answer["responded_by_user"]["name"], replaced)
+        approval = protocol.Approval(answer["responded_by_user"]["name"], shown["after"])
         run_id = context["dag_run"].run_id
-        promoted = protocol.promote(app, new, run_id, is_net=params["net"], approval=approval)
-        first = promoted.promotion.first_seq
-        return f"{new} is in charge: its batches from {first} on go out. Approved by {approval.approved_by}."
+        promotion = protocol.promote(app, new, run_id, params["net"], approval).promotion
+        return (
+            f"{new} is in charge: its batches from {promotion.first_seq} on go out. "
+            f"Approved by {promotion.approved_by}."
+        )
 
     result = run_step(work)
     log.info("promote: %s", result)

@@ -53,6 +53,23 @@ def test_what_was_replaced_by_net_differences_never_goes_out() -> None:
     assert net.released(2) == 8
 
 
+def test_a_rollback_goes_back_to_what_was_in_charge_and_another_one_further_back() -> None:
+    def after(*decided: tuple[int, bool]) -> int | None:
+        return Charge(
+            tuple(
+                Promotion("p", number, generation, 1, 0, False, f"r{number}", is_rollback)
+                for number, (generation, is_rollback) in enumerate(decided, 1)
+            )
+        ).previous
+
+    forward = [(1, False), (2, False), (3, False)]
+    assert after(*forward) == 2
+    assert after(*forward, (2, True)) == 1
+    assert after(*forward, (2, True), (1, True)) is None
+    assert after(*forward, (2, True), (4, False)) == 2
+    assert after((1, False), (2, False), (1, False)) == 2
+
+
 def test_a_generation_may_have_had_nothing_that_goes_out() -> None:
     idle = charge((1, 1, 0), (2, 1, 7), (1, 8, 0))
     assert not idle.goes_out(2, 1)

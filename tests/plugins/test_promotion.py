@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.two_generations import Beside
+from tidegate.protocol import Approval
 
 pytestmark = pytest.mark.airflow
 
@@ -114,3 +115,32 @@ def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(b
     assert len(beside.sent()) == len(sent) + 4
     promote("visitors", **context(2, shown))  # a task that is tried again
     assert len(beside.old.app.ledger.charge("visitors").promotions) == 2
+
+
+def test_a_task_that_is_cleared_after_a_rollback_promotes_nothing(beside: Beside) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow.promotion import compare, promote
+
+    shown = compare("visitors", **context(2))
+    promote("visitors", **context(2, shown))
+    beside.rollback()
+    sent = beside.sent()
+    with pytest.raises(AirflowFailException, match="The run manual__1 has put visitors/2 in charge already"):
+        promote("visitors", **context(2, shown))
+    with pytest.raises(AirflowFailException, match="trigger a new run"):
+        compare("visitors", **context(2))  # nobody is asked for what the run would not do
+    assert (beside.in_charge, beside.sent()) == (1, sent)
+
+
+def test_an_approval_from_before_a_rollback_promotes_nothing(beside: Beside) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow.promotion import compare, promote
+
+    waiting = compare("visitors", **context(2))
+    beside.promote(beside.new, approval=Approval("bert"))
+    beside.rollback()
+    with pytest.raises(AirflowFailException, match=r"anna has approved .* after promotion 1"):
+        promote("visitors", **context(2, waiting))
+    assert beside.in_charge == 1

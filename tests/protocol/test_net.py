@@ -82,16 +82,16 @@ def test_where_nothing_differs_the_switch_is_all(tmp_path: Path) -> None:
 def test_going_back_by_net_differences_takes_back_what_had_changed(beside: Beside) -> None:
     beside.promote(beside.new, is_net=True)
     beside.decide(beside.old, 4, [("b", 7)])
-    beside.promote(beside.old, is_rollback=True, is_net=True)
+    beside.rollback(is_net=True)
     back = [row[1:] for row in beside.sent() if row[:2] == ("visitors/1", 5)]
     assert sorted(back) == [(5, "a", 2), (5, "b", 7), (5, "c", None), (5, "gone", 1)]
 
 
 def test_what_a_generation_sent_before_it_was_replaced_is_not_sent_again(beside: Beside) -> None:
     beside.promote(beside.new, is_net=True)
-    beside.promote(beside.old, is_rollback=True, is_net=True)
+    beside.rollback(is_net=True)
     beside.decide(beside.new, 5, [("a", 21)])
-    beside.promote(beside.new, is_rollback=True)  # goes on where it stopped
+    beside.promote(beside.new)  # goes on where it stopped
     assert [row for row in beside.sent() if row[:2] == ("visitors/2", 5)] == [("visitors/2", 5, "a", 21)]
 
 
@@ -157,13 +157,13 @@ def test_wherever_it_breaks_off_each_difference_goes_out_once(
         failpoints._hits.clear()
         monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}")
         with suppress(failpoints.FailpointRaised, failpoints.ReplyLost, TidegateError):
-            beside.promote(beside.new, is_net=True)
+            beside.promote(beside.new, "promoter", is_net=True)
         monkeypatch.delenv("TIDEGATE_FAILPOINTS")
         is_decided = beside.in_charge == 2
         assert beside.old.app.ledger.head(beside.new.stream).seq == (4 if is_decided else 3), (name, action)
         for stream in (beside.old.stream, beside.new.stream):
             beside.old.app.ledger.acquire(stream, "promoter").release()
-        beside.promote(beside.new, is_net=True)
+        beside.promote(beside.new, "promoter", is_net=True)
         assert (beside.in_charge, sent(beside)) == (2, [*NET, GONE]), (name, action)
 
 

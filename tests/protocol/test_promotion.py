@@ -60,9 +60,7 @@ def test_a_rollback_goes_on_where_the_old_stream_stopped_and_so_does_the_next_pr
     beside.fill()
     beside.promote(beside.new)
     beside.decide(beside.old, 3, [("a", 3)])
-    previous = protocol.previous_stream(beside.old.app, "visitors")
-    assert previous == beside.old.stream
-    beside.promote(beside.old, is_rollback=True)
+    beside.rollback()
     assert beside.sent() == [*OLD, *NEW, ("visitors/1", 3, "a", 3)]
     beside.decide(beside.new, 3, [("a", 30)])
     beside.decide(beside.old, 4, [("a", 4)])
@@ -77,7 +75,7 @@ def test_a_rollback_may_go_back_to_one_that_has_stood_still(beside: Beside) -> N
     beside.promote(beside.new)
     with pytest.raises(Halted, match=r"has not read yet what visitors/2 has: 1 offsets"):
         beside.promote(beside.old)
-    beside.promote(beside.old, is_rollback=True)
+    beside.rollback()
     assert beside.in_charge == 1
 
 
@@ -134,10 +132,14 @@ def test_a_promotion_holds_only_on_the_head_that_it_has_seen(beside: Beside) -> 
     ledger = beside.old.app.ledger
     promotion = beside.promote(beside.new).promotion
     with leased(ledger, beside.old.stream, "r") as old, leased(ledger, beside.new.stream, "r") as new:
-        back = {"number": 2, "generation": 1, "replaced_seq": 2, "first_seq": 3}
+        back = {"number": 2, "generation": 1, "replaced_seq": 2, "first_seq": 3, "run_id": "another"}
         stale = type(promotion)(**(vars(promotion) | back))
         with pytest.raises(Fenced):  # its number is taken
             old.promote(stale, new.lease)
+        with pytest.raises(Fenced):  # its run has decided another one
+            old.promote(
+                type(promotion)(**(vars(stale) | {"number": 3, "run_id": promotion.run_id})), new.lease
+            )
         with pytest.raises(Fenced):  # the other generation is at batch 2
             old.promote(type(promotion)(**(vars(stale) | {"number": 3, "replaced_seq": 1})), new.lease)
         ledger.acquire(beside.new.stream, "r")
@@ -160,12 +162,12 @@ def test_wherever_a_promotion_breaks_off_one_is_in_charge_and_the_next_finishes_
         failpoints._hits.clear()
         monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}")
         with suppress(failpoints.FailpointRaised, failpoints.ReplyLost, TidegateError):
-            beside.promote(beside.new)
+            beside.promote(beside.new, "promoter")
         monkeypatch.delenv("TIDEGATE_FAILPOINTS")
         in_charge.add((name, action, beside.in_charge))
         for stream in (beside.old.stream, beside.new.stream):
             beside.old.app.ledger.acquire(stream, "promoter").release()  # a killed one's lease would run out
-        beside.promote(beside.new)
+        beside.promote(beside.new, "promoter")
         assert (beside.in_charge, beside.sent()) == (2, OLD + NEW), (name, action)
     assert {("ledger.promote", "raise", 1), ("ledger.promote", "lose", 2)} <= in_charge
 
@@ -192,7 +194,7 @@ def test_a_lookup_reads_the_generation_in_charge(beside: Beside) -> None:
     beside.fill()
     beside.promote(beside.new)
     assert _readable(ledger, "visitors", 0) == [beside.new.stream]
-    beside.promote(beside.old, is_rollback=True)
+    beside.rollback()
     assert _readable(ledger, "visitors", 2) == [beside.old.stream]
 
 
@@ -244,7 +246,7 @@ def test_a_dropped_generation_leaves_what_it_has_published_and_its_number_is_nev
     with pytest.raises(SettingsInvalid):
         protocol.open_generation(app, old.pipeline)
     with pytest.raises(SettingsInvalid, match="no generation 1"):
-        beside.promote(old, is_rollback=True)
+        beside.rollback()
 
 
 def test_the_one_in_charge_is_not_dropped(beside: Beside) -> None:
@@ -297,7 +299,7 @@ def test_nobody_approves_that_a_generation_goes_back(beside: Beside) -> None:
     beside.fill()
     beside.promote(beside.new)
     (beside.old.file.parent / "defaults.yaml").write_text(ASKS)
-    beside.promote(beside.old, is_rollback=True)
+    beside.rollback()
     assert beside.in_charge == 1
     with pytest.raises(SettingsInvalid, match="have to be approved"):
         beside.promote(beside.new)
@@ -312,10 +314,47 @@ def test_a_file_with_mistakes_asks_for_approval_as_before(beside: Beside, text: 
         beside.promote(beside.new)
 
 
-def test_an_approval_holds_for_the_generation_in_charge_that_was_compared(beside: Beside) -> None:
+def test_an_approval_holds_for_the_next_decision_alone(beside: Beside) -> None:
+    beside.fill()
+    approval = protocol.Approval("anna", after=1)
+    beside.promote(beside.new, approval=approval)
+    beside.rollback()
+    with pytest.raises(
+        Halted, match=r"anna has approved .* after promotion 1 .* promotion 3 has put generation 1"
+    ):
+        beside.promote(beside.new, approval=approval)
+    assert beside.in_charge == 1
+
+
+def test_a_second_rollback_does_not_go_forward_again(beside: Beside) -> None:
+    beside.fill()
+    beside.old.file.write_text(beside.old.file.read_text() + ASKS)
+    beside.promote(beside.new, approval=protocol.Approval("anna"))
+    beside.rollback()
+    with pytest.raises(SettingsInvalid, match="has gone back to the first one already"):
+        beside.rollback()
+    assert beside.in_charge == 1
+
+
+def test_a_run_that_has_promoted_does_not_promote_again_after_a_rollback(beside: Beside) -> None:
+    beside.fill()
+    beside.promote(beside.new, "a run")
+    assert not beside.promote(beside.new, "a run").is_new  # its retry finishes it
+    beside.rollback()
+    with pytest.raises(Halted, match="The run a run has put visitors/2 in charge already, as promotion 2"):
+        beside.promote(beside.new, "a run")
+    with pytest.raises(Halted, match="visitors/1 is in charge, by promotion 3"):
+        protocol.replaced_stream(beside.old.app, beside.new.stream, "a run")
+    assert beside.in_charge == 1
+
+
+def test_a_rollback_that_is_tried_again_goes_back_once(beside: Beside) -> None:
     beside.fill()
     beside.promote(beside.new)
-    beside.promote(beside.old, is_rollback=True)
-    with pytest.raises(Halted, match=r"anna has approved .* generation 2, and 1 is in charge"):
-        beside.promote(beside.new, approval=protocol.Approval("anna", replaced=2))
-    assert beside.in_charge == 1
+    app = beside.old.app
+    assert protocol.rollback(app, "visitors", "back").is_new
+    assert not protocol.rollback(app, "visitors", "back").is_new
+    beside.promote(beside.new)
+    with pytest.raises(Halted, match="visitors/2 is in charge, by promotion 4"):
+        protocol.rollback(app, "visitors", "back")
+    assert beside.in_charge == 2

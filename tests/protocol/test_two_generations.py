@@ -68,7 +68,7 @@ def test_a_change_is_tried_compared_and_promoted_by_net_differences_and_back(wor
     world.run()
     run(world, path)
     assert world.published() == before | {PLENTY: [True, False], FEW: [True, False, True]}
-    protocol.promote(world.app, old, "rollback", is_rollback=True, is_net=True)
+    protocol.rollback(world.app, old.pipeline, "rollback", is_net=True)
     assert world.published() == before | {PLENTY: [True, False, True], FEW: [True, False, True]}
 
 
@@ -83,7 +83,7 @@ def test_a_promotion_sends_the_new_stream_from_its_start_and_back_goes_on_with_t
     assert world.published() == {PLENTY: [True, True], FEW: [True, False], NONE: [False, False]}
     world.stock(0, product=2)
     world.run()
-    protocol.promote(world.app, world.stream, "rollback", is_rollback=True)
+    protocol.rollback(world.app, world.stream.pipeline, "rollback")
     assert world.published()[FEW] == [True, False, False]
     protocol.check_progress(world.app, world.stream)
     protocol.check_progress(world.app, Stream("availability", 2))

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
+from uuid import uuid4
 
 from tests.protocol.committed import Committed, Row
 from tidegate import failpoints, protocol
@@ -57,11 +58,17 @@ class Beside:
     def promote(
         self,
         generation: Committed,
-        is_rollback: bool = False,
+        run_id: str | None = None,
+        *,
         is_net: bool = False,
         approval: protocol.Approval | None = None,
     ) -> protocol.Promoted:
-        return protocol.promote(self.old.app, generation.stream, "promoter", is_rollback, is_net, approval)
+        """Promote a generation, by a run of its own unless `run_id` names one."""
+        run_id = run_id or f"promote__{uuid4()}"
+        return protocol.promote(self.old.app, generation.stream, run_id, is_net, approval)
+
+    def rollback(self, *, is_net: bool = False) -> protocol.Promoted:
+        return protocol.rollback(self.old.app, "visitors", f"rollback__{uuid4()}", is_net)
 
     def met_by_a_promotion(self, is_net: bool = False) -> list[str]:
         """The failpoints of a promotion of the new generation, which must be armed."""

@@ -106,15 +106,17 @@ class Generations:
         def promote() -> Any:
             app = self.places.app()
             charge = app.ledger.charge(PIPELINE)
-            generation = charge.previous if goes_back else 3 - (charge.generation or 1)
-            stream = Stream(PIPELINE, generation or 2)
-            if any(known.run_id == run_id for known in charge.promotions):
-                stream = Stream(PIPELINE, charge.generation or 1)  # it is done: what is left of it goes out
+            stream = Stream(PIPELINE, (charge.previous if goes_back else 3 - (charge.generation or 1)) or 2)
+            decided = charge.promotion_of(run_id)
+            if decided is not None:
+                stream = decided.stream  # what is left of it goes out
             elif catches_up:
                 self._runs += 1
                 now_ms = round(self.world.now * 1000)
                 self._run(stream.generation, Trigger(f"run-{self._runs}", now_ms, None, now_ms))
-            return protocol.promote(app, stream, run_id, is_rollback=goes_back, is_net=is_net)
+            if goes_back:
+                return protocol.rollback(app, PIPELINE, run_id, is_net)
+            return protocol.promote(app, stream, run_id, is_net)
 
         return promote
 

@@ -381,7 +381,7 @@ class SimLedger(SimReader):
             tables.head = Row()
             if not charge.promotions:
                 run_id = f"new__{stream.generation}"
-                first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, store.now())
+                first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, decided_at=store.now())
                 store.promotions[stream.pipeline].append(first)
 
         self._store.write("ledger.open_generation", act)
@@ -542,6 +542,8 @@ class SimLeased(SimReader):
                 raise self._lost()
             promotions = store.promotions[promotion.pipeline]
             if promotion.number in {known.number for known in promotions} and checks.number_at_promotion:
+                raise self._lost()
+            if promotion.run_id in {known.run_id for known in promotions}:
                 raise self._lost()
             if net is not None:
                 self._require_next(net[0])

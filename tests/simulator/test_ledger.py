@@ -114,7 +114,8 @@ class Both:
             plan = replace(self._plan(self.sim.head(stream).seq + 1), stream=stream)
             net = plan, Attempt(stream, plan.seq, manifest_ref(f"net-{number}-{plan.seq}"), {})
         promotion = Promotion(
-            stream.pipeline, number, stream.generation, dice.choice(SEQS) + 1, last, net is not None, "p"
+            *(stream.pipeline, number, stream.generation, dice.choice(SEQS) + 1, last, net is not None),
+            run_id=f"promote-{number if dice.random() < 0.9 else 2}",
         )
         self.same(lambda held: held.promote(promotion, replaced[1].lease, net), of=taking)
 

@@ -82,8 +82,7 @@ def promote(pipeline: str, generation: int, is_net: bool, approved_by: str | Non
 def rollback(pipeline: str, is_net: bool, as_json: bool) -> None:
     """Put the generation of PIPELINE in charge again that was before."""
     app = App.from_environment()
-    stream = protocol.previous_stream(app, name_of(app, pipeline))
-    _tell(protocol.promote(app, stream, _run_id("rollback"), is_rollback=True, is_net=is_net), as_json)
+    _tell(protocol.rollback(app, name_of(app, pipeline), _run_id("rollback"), is_net), as_json)
 
 
 def drop(pipeline: str, generation: int) -> None:

@@ -66,7 +66,7 @@ class Ledger(LedgerReader):
         charge is another by now.
         """
         run_id = f"new__{stream.generation}"
-        first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, self._now())
+        first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, decided_at=self._now())
         refused = SettingsInvalid(
             f"{stream} cannot be made: the ledger has that generation, or another one than {in_charge} is in "
             "charge",

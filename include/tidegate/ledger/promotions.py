@@ -23,8 +23,9 @@ class Promotion:
 
     Its batches go out from `first_seq` on. `replaced_seq` is the last batch of the generation before it that
     does; 0 for the first promotion, which replaces none. `is_net`: its batch `first_seq` has what changes
-    for consumers, and what it decided before never goes out. `run_id`: who promoted it. `decided_at`: epoch
-    seconds, set by the ledger. `approved_by`: the person who has approved it, where somebody was named.
+    for consumers, and what it decided before never goes out. `run_id`: the run that promoted it, which
+    promotes nothing else. `is_rollback`: it takes back the promotion of the generation before it.
+    `decided_at`: epoch seconds, set by the ledger. `approved_by`: who has approved it, where that is known.
     """
 
     pipeline: str
@@ -34,6 +35,7 @@ class Promotion:
     replaced_seq: int
     is_net: bool
     run_id: str
+    is_rollback: bool = False
     decided_at: float = 0.0
     approved_by: str | None = None
 
@@ -69,8 +71,22 @@ class Charge:
 
     @property
     def previous(self) -> int | None:
-        """The one before it, to which `rollback` goes; None where there is none."""
-        return self.promotions[-2].generation if len(self.promotions) > 1 else None
+        """The generation to which `rollback` goes; None where there is none.
+
+        It is the one that the promotion of the generation in charge replaced. A rollback takes a promotion
+        back, so a second one goes further back, and never forward again.
+        """
+        standing: list[int] = []
+        for promotion in self.promotions:
+            if promotion.is_rollback:
+                standing.pop()
+            else:
+                standing.append(promotion.generation)
+        return standing[-2] if len(standing) > 1 else None
+
+    def promotion_of(self, run_id: str) -> Promotion | None:
+        """The promotion that a run has decided; None where it has decided none."""
+        return next((promotion for promotion in self.promotions if promotion.run_id == run_id), None)
 
     def spans(self) -> Iterator[Span]:
         """All that consumers get of this pipeline, in the order in which they get it."""

@@ -16,6 +16,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 metadata = MetaData()
@@ -71,9 +72,11 @@ promotions = Table(
     Column("first_seq", BigInteger, nullable=False),
     Column("replaced_seq", BigInteger, nullable=False),
     Column("is_net", Boolean, nullable=False),
+    Column("is_rollback", Boolean, nullable=False),
     Column("run_id", String(300), nullable=False),
     Column("decided_at", Float, nullable=False),
     Column("approved_by", String(300)),
+    UniqueConstraint("pipeline", "run_id"),  # a run decides once
 )
 plans = _table(
     "plans",

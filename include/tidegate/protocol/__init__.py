@@ -22,10 +22,10 @@ from tidegate.protocol.plan import Outcome, draft, plan_batch
 from tidegate.protocol.promotion import (
     Promoted,
     open_generation,
-    previous_stream,
     promote,
     replaced_stream,
     require_generation,
+    rollback,
 )
 from tidegate.protocol.publish import publish_batch
 from tidegate.protocol.reconcile import check_progress, reconcile
@@ -65,13 +65,13 @@ __all__ = [
     "orphaned_batches",
     "orphaned_streams",
     "plan_batch",
-    "previous_stream",
     "promote",
     "publish_batch",
     "reconcile",
     "replaced_stream",
     "require_compatible",
     "require_generation",
+    "rollback",
     "run_batch",
     "run_of_batch",
     "stalled_transactions",

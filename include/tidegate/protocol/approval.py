@@ -1,7 +1,8 @@
 """A promotion that a person has to approve, where a file of the pipeline asks for it: `approve_promotion`.
 
-The person is shown what would change for consumers, so the approval holds for the generation that was in
-charge then. A generation that `rollback` goes back to was in charge before: nobody is asked.
+The person is shown what would change for consumers, so the approval holds for one decision: the one that
+follows the newest promotion of then. A generation that `rollback` goes back to was in charge before: nobody
+is asked.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _KEY = "approve_promotion"
 
 @dataclass(frozen=True)
 class Approval:
-    """Who has approved a promotion. `replaced`: the generation in charge that the new one was compared with;
-    None: nobody knows.
+    """Who has approved a promotion. `after`: the number of the newest promotion when the person was shown
+    what changes; None: nobody knows.
     """
 
     approved_by: str
-    replaced: int | None = None
+    after: int | None = None
 
 
 def needs_approval(app: App, pipeline: str) -> bool:
@@ -44,8 +45,8 @@ def needs_approval(app: App, pipeline: str) -> bool:
 
 
 def require_approval(app: App, stream: Stream, charge: Charge, approval: Approval | None) -> None:
-    """Raise SettingsInvalid where an approval is needed and there is none, and Halted where it was given for
-    another generation in charge than there is now.
+    """Raise SettingsInvalid where an approval is needed and there is none, and Halted where a promotion or
+    a rollback was decided since it was given.
     """
     if approval is None:
         if needs_approval(app, stream.pipeline):
@@ -55,10 +56,11 @@ def require_approval(app: App, stream: Stream, charge: Charge, approval: Approva
                 f"Trigger the DAG {dag_id} with the generation {stream.generation}, and approve it there; or "
                 "name who has approved it: `--approved-by NAME`.",
             )
-    elif approval.replaced not in (None, charge.generation):
+    elif approval.after not in (None, len(charge.promotions)):
         raise Halted(
-            f"{approval.approved_by} has approved that {stream} takes the place of generation "
-            f"{approval.replaced}, and {charge.generation} is in charge by now",
+            f"{approval.approved_by} has approved that {stream} takes charge after promotion "
+            f"{approval.after} of {stream.pipeline}, and by now promotion {len(charge.promotions)} has put "
+            f"generation {charge.generation} in charge",
             "Trigger the promotion again, and look at what changes now.",
         )
 

@@ -48,33 +48,65 @@ def open_generation(app: App, pipeline: Pipeline) -> int:
     return in_charge
 
 
+@dataclass(frozen=True)
+class _Switch:
+    """The decision that `stream` takes the place of the generation in charge. `charge`: as it is before."""
+
+    stream: Stream
+    charge: Charge
+    run_id: str
+    is_net: bool
+    is_rollback: bool = False
+    approved_by: str | None = None
+
+
 def promote(
-    app: App,
-    stream: Stream,
-    run_id: str,
-    is_rollback: bool = False,
-    is_net: bool = False,
-    approval: Approval | None = None,
+    app: App, stream: Stream, run_id: str, is_net: bool = False, approval: Approval | None = None
 ) -> Promoted:
     """Put a generation in charge of its pipeline: from then on it publishes, first all that it has withheld.
 
-    `is_net`: in place of that only what differs from what consumers have. One that is in charge already
-    publishes what is left. Going back, a generation may be behind the one that it replaces, unless `is_net`:
-    it goes on where it stopped, and nobody has to approve it (see `approval`). Raises LeaseHeld while
-    either generation is worked on; SettingsInvalid, Halted where there is nothing to promote, or no approval;
-    and what publishing raises: before the decision the generation before stays in charge, after it the next
-    run goes on.
+    `is_net`: in place of that only what differs from what consumers have. A generation that is in charge
+    already publishes what is left. A run decides once: where it has promoted the generation, and another
+    promotion came later, it is refused. Raises LeaseHeld while either generation is worked on;
+    SettingsInvalid, Halted where there is nothing to promote, or no approval; and what publishing raises:
+    before the decision the generation before stays in charge, after it the next run goes on.
     """
+    charge = _charge_with(app, stream)
+    _require_undecided(charge, stream, run_id)
+    if charge.generation != stream.generation:
+        require_approval(app, stream, charge, approval)
+    approved_by = approval.approved_by[:300] if approval is not None else None
+    return _put_in_charge(app, _Switch(stream, charge, run_id, is_net, approved_by=approved_by))
+
+
+def rollback(app: App, pipeline: str, run_id: str, is_net: bool = False) -> Promoted:
+    """Put the generation in charge again that the one in charge has replaced.
+
+    It goes on where it stopped, so it may be behind the one that it replaces, unless `is_net`. Nobody has to
+    approve it: it was in charge before. Going forward again is a promotion. Raises SettingsInvalid where no
+    generation was in charge before, and else what `promote` raises.
+    """
+    charge = app.ledger.charge(pipeline)
+    decided = charge.promotion_of(run_id)
+    generation = decided.generation if decided is not None else charge.previous
+    if generation is None:
+        raise SettingsInvalid(
+            f"No generation of {pipeline} was in charge before the one that is, or a rollback has gone back "
+            "to the first one already",
+            "To go forward again, promote a generation: `tidegate generation promote`.",
+        )
+    stream = Stream(pipeline, generation)
     require_generation(app, stream)
-    charge = app.ledger.charge(stream.pipeline)
-    _require_charge(charge, stream)
-    with leased(app.ledger, stream, run_id) as lease, app.clusters:
-        is_new = charge.generation != stream.generation
+    _require_undecided(charge, stream, run_id)
+    return _put_in_charge(app, _Switch(stream, charge, run_id, is_net, is_rollback=True))
+
+
+def _put_in_charge(app: App, switch: _Switch) -> Promoted:
+    stream = switch.stream
+    is_new = switch.charge.generation != stream.generation
+    with leased(app.ledger, stream, switch.run_id) as lease, app.clusters:
         if is_new:
-            if not is_rollback:
-                require_approval(app, stream, charge, approval)
-            may_be_behind = is_rollback and not is_net
-            _decide(app, lease, charge, run_id, approval, may_be_behind=may_be_behind, is_net=is_net)
+            _decide(app, lease, switch)
         publish_decided(app, lease)
         lease.release()
     plan = head_plan(app, app.ledger.head(stream))
@@ -83,63 +115,76 @@ def promote(
     return Promoted(app.ledger.charge(stream.pipeline).promotions[-1], is_new)
 
 
-def replaced_stream(app: App, stream: Stream) -> Stream:
-    """The generation in charge whose place another would take. Raises SettingsInvalid where none is, or where
-    there is no such other, or it is in charge already.
+def replaced_stream(app: App, stream: Stream, run_id: str) -> Stream:
+    """Return the generation in charge whose place another would take by a run.
+
+    Raise SettingsInvalid where none is in charge, or there is no such other, or it is in charge already; and
+    Halted where the run has decided before.
     """
-    require_generation(app, stream)
-    charge = app.ledger.charge(stream.pipeline)
-    _require_charge(charge, stream)
+    charge = _charge_with(app, stream)
+    _require_undecided(charge, stream, run_id)
     if charge.generation == stream.generation:
         raise SettingsInvalid(f"{stream} is in charge already", "There is nothing to promote.")
     assert charge.generation is not None, "it is required"
     return Stream(stream.pipeline, charge.generation)
 
 
-def previous_stream(app: App, pipeline: str) -> Stream:
-    """The generation that was in charge before. Raises SettingsInvalid where there was none."""
-    charge = app.ledger.charge(pipeline)
-    if charge.previous is None:
+def _charge_with(app: App, stream: Stream) -> Charge:
+    """Return which generation is in charge. Raise SettingsInvalid where none is, or there is no `stream`."""
+    require_generation(app, stream)
+    charge = app.ledger.charge(stream.pipeline)
+    if charge.generation is None:
         raise SettingsInvalid(
-            f"No generation of {pipeline} was in charge before", "Nothing was promoted, so nothing goes back."
+            f"Each generation of {stream.pipeline} publishes what it decides: none is in charge",
+            "`tidegate generation new` makes one that withholds it until it is promoted.",
         )
-    return Stream(pipeline, charge.previous)
+    return charge
 
 
-def _decide(
-    app: App,
-    lease: LeasedLedger,
-    charge: Charge,
-    run_id: str,
-    approval: Approval | None,
-    *,
-    may_be_behind: bool,
-    is_net: bool,
-) -> None:
+def _require_undecided(charge: Charge, stream: Stream, run_id: str) -> None:
+    """Raise Halted where a run has decided a promotion that is not the newest one, or of another generation.
+
+    A task that is cleared, or tried again, then repeats a decision that was taken back since.
+    """
+    decided = charge.promotion_of(run_id)
+    if decided is None:
+        return
+    newest = charge.promotions[-1]
+    if (decided.number, decided.stream) == (newest.number, stream):
+        return
+    raise Halted(
+        f"The run {run_id} has put {decided.stream} in charge already, as promotion {decided.number} of "
+        f"{stream.pipeline}; by now {newest.stream} is in charge, by promotion {newest.number}",
+        "Nothing was changed. To promote a generation again, trigger a new run, and have it approved.",
+    )
+
+
+def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
     """The switch. `lease`: of the generation that takes charge."""
+    charge, stream = switch.charge, switch.stream
     assert charge.generation is not None, "there is one to replace"
-    stream = lease.stream
-    with leased(app.ledger, Stream(stream.pipeline, charge.generation), run_id) as replaced:
+    with leased(app.ledger, Stream(stream.pipeline, charge.generation), switch.run_id) as replaced:
         publish_decided(app, replaced)
         last, head = replaced.head(replaced.stream), lease.head(stream)
-        _require_ready(app, head, last, may_be_behind)
-        net = net_batch(app, lease, charge, run_id) if is_net else None
+        _require_ready(app, head, last, may_be_behind=switch.is_rollback and not switch.is_net)
+        net = net_batch(app, lease, charge, switch.run_id) if switch.is_net else None
         promotion = Promotion(
             pipeline=stream.pipeline,
             number=len(charge.promotions) + 1,
             generation=stream.generation,
-            first_seq=(head.seq if is_net else charge.released(stream.generation)) + 1,
+            first_seq=(head.seq if switch.is_net else charge.released(stream.generation)) + 1,
             replaced_seq=last.seq,
-            is_net=is_net,
-            run_id=run_id,
-            approved_by=approval.approved_by[:300] if approval is not None else None,
+            is_net=switch.is_net,
+            run_id=switch.run_id,
+            is_rollback=switch.is_rollback,
+            approved_by=switch.approved_by,
         )
         lease.promote(promotion, replaced.lease, net)
         replaced.release()
     logger.info("%s is in charge, %s no longer", stream, replaced.stream)
 
 
-def _require_ready(app: App, head: Head, replaced: Head, may_be_behind: bool) -> None:
+def _require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) -> None:
     """Find what would make consumers wait for a generation, or keep it from publishing, while nothing is
     decided.
     """
@@ -167,14 +212,6 @@ def require_generation(app: App, stream: Stream) -> None:
         raise SettingsInvalid(
             f"The ledger has no generation {stream.generation} of a pipeline {stream.pipeline}",
             "`tidegate generation list` shows them all.",
-        )
-
-
-def _require_charge(charge: Charge, stream: Stream) -> None:
-    if charge.generation is None:
-        raise SettingsInvalid(
-            f"Each generation of {stream.pipeline} publishes what it decides: none is in charge",
-            "`tidegate generation new` makes one that withholds it until it is promoted.",
         )
 
 
@@ -210,8 +247,8 @@ def _is_unpublished(app: App, stream: Stream) -> bool:
 __all__ = [
     "Promoted",
     "open_generation",
-    "previous_stream",
     "promote",
     "replaced_stream",
     "require_generation",
+    "rollback",
 ]
