@@ -100,16 +100,17 @@ class Generations:
             self._start(f"promote-{number}", self._promotion(f"promote-{number}"), at)
 
     def _promotion(self, run_id: str) -> Callable[[], Any]:
-        is_net, goes_back = self.dice.random() < 0.4, self.dice.random() < 0.5
+        is_net, may_go_back = self.dice.random() < 0.4, self.dice.random() < 0.5
         catches_up = self.dice.random() < 0.8
 
         def promote() -> Any:
             app = self.places.app()
             charge = app.ledger.charge(PIPELINE)
-            stream = Stream(PIPELINE, (charge.previous if goes_back else 3 - (charge.generation or 1)) or 2)
+            goes_back = may_go_back and charge.previous is not None
+            stream = Stream(PIPELINE, 3 - (charge.generation or 1))
             decided = charge.promotion_of(run_id)
             if decided is not None:
-                stream = decided.stream  # what is left of it goes out
+                stream, goes_back = decided.stream, decided.is_rollback  # what is left of it goes out
             elif catches_up:
                 self._runs += 1
                 now_ms = round(self.world.now * 1000)
