@@ -24,7 +24,8 @@ pytestmark = pytest.mark.spark
 # one of each kind of stage; all others are `long`
 ALWAYS = {
     *("availability/quarantine-0", "rate_limited/limit-0", "screw_fastening/counts-0"),
-    *("stages/repetitions-0", "kafka-streams/session-update-001-0"),
+    *("stages/repetitions-0", "stages/expressions-0", "stages/expressions-2"),
+    "kafka-streams/session-update-001-0",
 }
 
 

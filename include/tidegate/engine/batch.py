@@ -23,13 +23,7 @@ from tidegate.engine.key_types import key_types_text, require_same_key_types, re
 from tidegate.engine.lookups import PinnedTables, enrich
 from tidegate.engine.outbox import outbox_format
 from tidegate.engine.reports import Report, TaskReport, end_times, from_text
-from tidegate.engine.rows import (
-    Shape,
-    kernel_schema,
-    key_hash,
-    record_rows,
-    require_deterministic,
-)
+from tidegate.engine.rows import Shape, kernel_schema, key_hash, record_rows
 from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.session import cores_of, prepare
 from tidegate.engine.shuffle import REPORT, Slots, arranged, hash_order
@@ -192,12 +186,10 @@ class Computation:
         else:
             require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), keys)
             self._key_types[pass_.name] = key_types_text(keys)
-        expressions = [*pass_.values.values(), *([pass_.where] if pass_.where else [])]
-        require_deterministic(frame, expressions, self._pipeline.pipeline)
         of_source = self._reads_source(pass_)
         exploded = of_source and self._pipeline.source.explode is not None
         shape = Shape(self._keeps_time, exploded, ranked=not of_source)
-        rows = record_rows(frame, pass_.values, pass_.where, pass_.logic, shape)
+        rows = record_rows(frame, pass_, shape, self._pipeline.pipeline)
         pass_ = typed(pass_, to_arrow_schema(rows.schema).field("value").type, keys)
         task = self._task(pass_, following, rows, keys, attempt)
         if pass_.logic.bound is not None:

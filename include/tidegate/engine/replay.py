@@ -203,9 +203,8 @@ class Replay:
         if pass_.is_filter:
             frame = packed(frame, pass_, self._pipeline)
         exploded = read.arrivals is not None and self._pipeline.source.explode is not None
-        selected = record_rows(
-            frame, pass_.values, pass_.where, pass_.logic, Shape(self._keeps_time, exploded, ranked=True)
-        )
+        shape = Shape(self._keeps_time, exploded, ranked=True)
+        selected = record_rows(frame, pass_, shape, self._pipeline.pipeline)
         schema = kernel_schema(selected, pass_.logic)
         pass_ = typed(pass_, schema.field("value").type, read.keys)
         rows = _one_batch(selected.toArrow())

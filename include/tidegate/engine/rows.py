@@ -6,7 +6,7 @@ Kafka, a later one's from the emissions of the stage before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from tidegate import core, formats
 from tidegate.engine.arrow_source import spark_types
 from tidegate.engine.canonical import to_json
 from tidegate.engine.shuffle import LEAST_HASH, REPORT, SLOT
+from tidegate.engine.steps import KernelPass
 from tidegate.errors import PipelineInvalid, Problem
 
 INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["input"].dataType
@@ -37,31 +38,24 @@ class Shape:
     ranked: bool
 
 
-def record_rows(
-    frame: DataFrame, values: Mapping[str, str], where: str | None, logic: core.Stage, shape: Shape
-) -> DataFrame:
-    """A frame's records as kernel rows, without the columns that all of them have alike (`task_rows.complete`
-    adds them). Spark evaluates the expressions here.
+def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str) -> DataFrame:
+    """Return a frame's records as kernel rows, without the columns that all of them have alike
+    (`task_rows.complete` adds them). Spark evaluates the expressions here.
 
-    `where` is that of a value which is the record's own; the kernel evaluates all others.
+    `where` is that of a value which is the record's own; the kernel evaluates all others. Raises
+    PipelineInvalid if an expression gives another value each time.
     """
-    internals = [name for name in frame.columns if name.startswith("__")]
-    selected_names = {name.lower() for name in values}
-    unselected = [
-        name for name in frame.columns if not name.startswith("__") and name.lower() not in selected_names
-    ]
-    selected = frame.select(
-        *[name for name in internals if name != "__input"],
-        _input(frame, logic).alias("__input"),
-        *[F.expr(sql).alias(name) for name, sql in values.items()],
-        *[F.col(f"`{name}`") for name in unselected],  # the key's columns, which `where` may name
-    )
+    logic, where, internals = pass_.logic, pass_.where, _internals(frame)
     used = F.col("__reason").isNull() & F.col(REPORT).isNull()
     bypasses = "__bypasses" in internals
-    valued = (
-        (used & ~F.col("__tombstone")) | F.col("__bypasses") if bypasses else used & ~F.col("__tombstone")
-    )
-    value = F.struct(*[F.col(f"`{name}`") for name in values])
+    valued = used & ~F.col("__tombstone")
+    if bypasses:
+        valued |= F.col("__bypasses")
+    require_deterministic(frame, pass_.values.values(), pipeline)
+    selected = _selected(frame, pass_, valued)
+    if where:
+        require_deterministic(selected, [where], pipeline)
+    value = F.struct(*[F.col(f"`{name}`") for name in pass_.values])
     rows = selected.select(
         F.when(F.col("__reason").isNull(), core.RECORD)
         .otherwise(core.QUARANTINED)
@@ -75,7 +69,7 @@ def record_rows(
         F.col("__timestamp").alias("timestamp"),
         *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
         F.col("__chain").alias("source"),
-        *([_passes(where)] if where else []),
+        *([_passes(where, valued)] if where else []),
         F.when(valued, value).alias("value"),
         F.col("__input").alias("input"),
         *([F.coalesce("__bypasses", F.lit(False)).alias("bypasses")] if bypasses else []),
@@ -87,8 +81,31 @@ def record_rows(
     return rows.withColumn("value", F.col("value").cast(nullable_type))
 
 
-def _passes(where: str) -> Column:
-    return (F.coalesce(F.expr(where), F.lit(False)) | F.col("__tombstone")).alias("passes")
+def _internals(frame: DataFrame) -> list[str]:
+    return [name for name in frame.columns if name.startswith("__")]
+
+
+def _selected(frame: DataFrame, pass_: KernelPass, valued: Column) -> DataFrame:
+    """Return the frame with the selected values in place of columns of their names.
+
+    Only records that have a value are asked for it: an expression may fail on the nulls of a tombstone, of a
+    record in quarantine or of a report, and Spark computes a column of a projection for each row.
+    """
+    internals = _internals(frame)
+    taken = {name.lower() for name in pass_.values} | {name.lower() for name in internals}
+    unselected = [name for name in frame.columns if name.lower() not in taken]
+    return frame.select(
+        *[name for name in internals if name != "__input"],
+        _input(frame, pass_.logic).alias("__input"),
+        *[F.when(valued, F.expr(sql)).alias(name) for name, sql in pass_.values.items()],
+        *[F.col(f"`{name}`") for name in unselected],  # the key's columns, which `where` may name
+    )
+
+
+def _passes(where: str, valued: Column) -> Column:
+    """`where`, which lets deletions through. It is asked of no record without a value, as `select` is."""
+    passes = F.coalesce(F.when(valued, F.expr(where)), F.lit(False))
+    return (passes | F.col("__tombstone")).alias("passes")
 
 
 def _hash(logic: core.Stage, internals: Sequence[str]) -> Column:
@@ -154,11 +171,10 @@ def require_deterministic(frame: DataFrame, expressions: Iterable[str], pipeline
 
     Spark allows nothing else in the condition of a join; it is only analysed, never run.
     """
+    other = frame.sparkSession.range(0).toDF("__nothing")
     for expression in expressions:
         try:
-            _ = frame.join(
-                frame.sparkSession.range(0).toDF("__nothing"), F.expr(expression).isNotNull()
-            ).schema
+            _ = frame.join(other, F.expr(expression).isNotNull()).schema
         except AnalysisException as error:
             if "NON_DETERMINISTIC" not in (error.getCondition() or ""):
                 raise
