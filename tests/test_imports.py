@@ -29,6 +29,7 @@ LAYERS = [
     {"maintenance"},  # below the protocol: a batch compacts what nobody has compacted for long
     {"protocol"},
     {"inspect"},
+    {"recovery"},
     {"demo"},
     {"cli"},
 ]

@@ -14,11 +14,13 @@ from tidegate.cli.commands.operating import doctor, migrate
 from tidegate.cli.commands.quality import check, quality
 from tidegate.cli.commands.quarantine import quarantine
 from tidegate.cli.commands.reading import emissions, explain, history, state
+from tidegate.cli.commands.recovering import recover
 from tidegate.cli.commands.writing import init, schema
 
 _COMMANDS = (
     *(demo, up, down, init, schema, test, simulate, validate, plan, run, drain, status, history),
-    *(state, emissions, quarantine, explain, check, quality, generation, compact, doctor, migrate),
+    *(state, emissions, quarantine, explain, check, quality, generation, compact, doctor),
+    *(recover, migrate),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -42,6 +43,16 @@ def pipeline_names(_context: Any, _parameter: Any, incomplete: str) -> list[str]
     except TidegateError:
         return []
     return [file.stem for file in pipeline_files(folder) if file.stem.startswith(incomplete)]
+
+
+def login_name() -> str:
+    """Return who you are to the system. Raises SettingsInvalid where it does not know that."""
+    from tidegate.errors import SettingsInvalid
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise SettingsInvalid("The system does not know who you are", "Say it: --by NAME.") from error
 
 
 pipeline_argument = click.argument("pipeline", shell_complete=pipeline_names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ import pyarrow as pa
 from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
 from tidegate.cli.batches import report_object, run_trigger, trigger_now
+from tidegate.cli.options import login_name
 from tidegate.cli.quarantine import opened, record_filter
 from tidegate.cli.show import out
 from tidegate.errors import SettingsInvalid
@@ -44,7 +44,7 @@ def replay(
             "A batch can only be made of the generation that its file has.",
         )
     request = protocol.ResolutionRequest(
-        _requested(app, stream, file, edits, which), by or _user(), reason, file is not None
+        _requested(app, stream, file, edits, which), by or login_name(), reason, file is not None
     )
     run_id = f"replay__{uuid4().hex[:12]}"
     while True:
@@ -81,7 +81,7 @@ def discard(
     app = App.from_environment()
     _, stream, _ = opened(pipeline=pipeline, generation=generation, **which)
     rows = _requested(app, stream, file, (), which)
-    request = protocol.ResolutionRequest(rows, by or _user(), reason, file is not None)
+    request = protocol.ResolutionRequest(rows, by or login_name(), reason, file is not None)
     count, skipped = protocol.discard_records(app, stream, request)
     if as_json:
         print(json.dumps({"discarded": count, "resolved_before": skipped.resolved}))
@@ -106,13 +106,6 @@ def _requested(
         return rows
     edit = inspect.ValueEdit.parse(edits)
     return lambda: map(edit.apply, rows())
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError) as error:
-        raise SettingsInvalid("The system does not know who you are", "Say it: --by NAME.") from error
 
 
 def _say(text: str) -> None:

@@ -6,6 +6,7 @@ what the holder of the lease may write.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, or_, select, update
@@ -17,8 +18,8 @@ from tidegate.ledger.database import open_database, open_for_reading
 from tidegate.ledger.history import remove_batches
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
-from tidegate.ledger.records import Lease, Snapshot, Stream
-from tidegate.ledger.rows import charge_in, manifest_out, of, promotions_of
+from tidegate.ledger.records import Lease, Recovery, Snapshot, Stream
+from tidegate.ledger.rows import charge_in, manifest_out, of, promotions_of, recovery_out, storable
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
 
@@ -101,6 +102,31 @@ class Ledger(LedgerReader):
             mine = {"pipeline": stream.pipeline, "generation": stream.generation}
             connection.execute(insert(table).values(mine | row))
         return True
+
+    def add_recovery(self, recovery: Recovery) -> int:
+        """Record that a remedy is used, and return the number of the record in its stream.
+
+        It takes no lease: the remedy takes those that it needs.
+        """
+        table, heads, stream = schema.recoveries, schema.heads, recovery.stream
+        with self._writing("add_recovery") as connection:
+            connection.execute(update(heads).where(of(heads, stream)).values(seq=heads.c.seq))  # its lock
+            newest = select(func.max(table.c.number)).where(of(table, stream))
+            number = (connection.execute(newest).scalar() or 0) + 1
+            key = {"pipeline": stream.pipeline, "generation": stream.generation, "number": number}
+            row = key | recovery_out(recovery) | {"decided_at": self._now()}
+            connection.execute(insert(table).values(row))
+        return number
+
+    def end_recovery(self, stream: Stream, number: int, outcome: Sequence[str]) -> None:
+        """Record what came of the use of a remedy."""
+        table = schema.recoveries
+        with self._writing("end_recovery") as connection:
+            connection.execute(
+                update(table)
+                .where(of(table, stream), table.c.number == number)
+                .values(outcome=list(map(storable, outcome)))
+            )
 
     def remove_batches(self, stream: Stream, before: int, most: int) -> int:
         """Remove what nothing needs any more of at most `most` batches before `before`; says of how many.

@@ -28,6 +28,7 @@ from tidegate.ledger.records import (
     ManifestRef,
     Plan,
     PlannedSpec,
+    Recovery,
     Resolution,
     Run,
     Snapshot,
@@ -45,6 +46,7 @@ from tidegate.ledger.rows import (
     of,
     plan_in,
     promotions_of,
+    recovery_in,
     resolution_in,
     snapshot_in,
 )
@@ -190,6 +192,13 @@ class LedgerReader:
         """What was decided of records in quarantine, the oldest first; also by a batch that is planned."""
         with self._transaction("resolutions") as connection:
             return _resolutions(connection, stream)
+
+    def recoveries(self, stream: Stream) -> list[Recovery]:
+        """Return each use of `tidegate recover` for the stream, the oldest first."""
+        table = schema.recoveries
+        query = select(table).where(of(table, stream)).order_by(table.c.number)
+        with self._transaction("recoveries") as connection:
+            return [recovery_in(stream, row) for row in connection.execute(query)]
 
     def expired_quarantine(self, stream: Stream) -> Expired:
         """Of which batches the quarantine is read no more."""

@@ -28,6 +28,11 @@ class Stream:
     def __str__(self) -> str:
         return f"{self.pipeline}/{self.generation}"
 
+    def recover_command(self, choice: str | None = None) -> str:
+        """Return the command that shows what can be done for the stream, or that does a choice of it."""
+        chosen = f" --choose {choice}" if choice else ""
+        return f"tidegate recover {self.pipeline}{chosen} --generation {self.generation}"
+
 
 @dataclass(frozen=True)
 class OffsetRange:
@@ -298,6 +303,23 @@ class Resolution:
     decided_by: str
     reason: str
     decided_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """That a remedy of `tidegate recover` was used: why, what it was to do, by whom, and what came of it.
+
+    `outcome` is empty while it is at work, and stays so where its process was killed. Times are epoch
+    seconds, set by the ledger.
+    """
+
+    stream: Stream
+    remedy: str
+    cause: str
+    effects: tuple[str, ...]
+    decided_by: str
+    decided_at: float = 0.0
+    outcome: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tidegate.ledger.records import (
     OffsetRange,
     Plan,
     PlannedSpec,
+    Recovery,
     Resolution,
     Snapshot,
     Stream,
@@ -123,6 +124,23 @@ def manifest_out(manifest: ManifestRef, name: str = "name") -> dict[str, Any]:
 def snapshot_in(stream: Stream, row: Row[Any]) -> Snapshot:
     """A snapshot."""
     return Snapshot(stream, row.seq, manifest_in(row), row.made_at, row.given_up_at)
+
+
+def recovery_in(stream: Stream, row: Row[Any]) -> Recovery:
+    """A use of `tidegate recover`."""
+    texts = (row.remedy, row.cause, tuple(row.effects), row.decided_by)
+    return Recovery(stream, *texts, row.decided_at, tuple(row.outcome))
+
+
+def recovery_out(recovery: Recovery) -> dict[str, Any]:
+    """A use of `tidegate recover` as columns, without the stream's, the number and the instant."""
+    return {
+        "remedy": recovery.remedy,
+        "cause": storable(recovery.cause),
+        "effects": list(map(storable, recovery.effects)),
+        "decided_by": storable(recovery.decided_by)[:300],
+        "outcome": list(map(storable, recovery.outcome)),
+    }
 
 
 def resolution_in(stream: Stream, row: Row[Any]) -> Resolution:

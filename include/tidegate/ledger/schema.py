@@ -106,6 +106,17 @@ resolutions = _table(
     Column("reason", Text, nullable=False),
     Column("decided_at", Float, nullable=False),
 )
+# Each use of `tidegate recover`. It is kept when the generation is dropped.
+recoveries = _table(
+    "recoveries",
+    [Column("number", Integer, primary_key=True, autoincrement=False)],
+    Column("remedy", String(50), nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("effects", JSON, nullable=False),
+    Column("decided_by", String(300), nullable=False),
+    Column("decided_at", Float, nullable=False),
+    Column("outcome", JSON, nullable=False),  # empty until it is done
+)
 # What batches were planned with, each version once: the file's text, and the form in which it is read again.
 pipelines = _table(
     "pipelines",

@@ -1,0 +1,36 @@
+"""Remedy `drop-plan`: forget a planned batch that no retry gets through."""
+
+from __future__ import annotations
+
+from tidegate.recovery.remedy import Proposal
+from tidegate.recovery.situation import Situation
+
+
+class DropPlan:
+    """Forget the batch that is planned and not decided, so that the next run plans it anew."""
+
+    name = "drop-plan"
+
+    def propose(self, situation: Situation) -> Proposal | None:
+        """Where the planned batch has failed; where it is chosen, for any planned batch."""
+        plan = situation.open_plan
+        if plan is None:
+            return None
+        start = f"batch {plan.seq} "
+        problems = [problem for problem in situation.problems if problem.told.startswith(start)]
+        if not problems and not situation.is_chosen(self.name):
+            return None
+        cause = problems[0].told if problems else f"batch {plan.seq} is planned, and no step of it has failed"
+        effects = (
+            f"Batch {plan.seq} of {situation.stream} is forgotten, with what was computed of it.",
+            "The next run plans it anew, with the pipeline file, lookups and offsets as they are then.",
+        )
+
+        def drop() -> tuple[str, ...]:
+            with situation.leased() as lease:
+                seq = lease.drop_plan()
+            return (
+                f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.",
+            )
+
+        return Proposal(self.name, f"{cause[:1].upper()}{cause[1:]}", effects, drop)

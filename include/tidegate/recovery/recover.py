@@ -1,0 +1,84 @@
+"""Find what can be done for a stream, and do what was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tidegate.app import App, stream_of
+from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
+from tidegate.ledger import Recovery, Stream
+from tidegate.recovery.registry import REMEDIES
+from tidegate.recovery.remedy import Proposal, Remedy
+from tidegate.recovery.situation import Situation
+
+
+@dataclass(frozen=True)
+class UnknownCause:
+    """A remedy that cannot tell whether its cause is there, and the error that keeps it from that."""
+
+    remedy: str
+    error: TidegateError
+
+
+def stream_to_recover(app: App, pipeline: str, generation: int | None) -> Stream:
+    """Return the stream that is meant: also one whose pipeline file is gone or has a mistake.
+
+    `pipeline` is the name of a file, or a pipeline's name in the ledger. Without `generation` it is the one
+    of the file, else the one in charge, else the newest. Raises SettingsInvalid, PipelineInvalid.
+    """
+    names = {stream.pipeline for stream in app.ledger.streams()}
+    try:
+        from_file = stream_of(app.pipeline(pipeline))
+    except PipelineInvalid:
+        if pipeline not in names:
+            raise
+        in_ledger = [stream for stream in app.ledger.streams() if stream.pipeline == pipeline]
+        in_charge = app.ledger.charge(pipeline).generation
+        from_file = Stream(pipeline, in_charge) if in_charge is not None else in_ledger[-1]
+    stream = from_file if generation is None else Stream(from_file.pipeline, generation)
+    if generation is not None and stream not in app.ledger.streams():
+        raise SettingsInvalid(
+            f"The ledger has no generation {generation} of a pipeline {stream.pipeline}",
+            "`tidegate generation list` shows them all.",
+        )
+    return stream
+
+
+def find_proposals(
+    situation: Situation, remedies: Sequence[Remedy] = REMEDIES
+) -> Iterator[Proposal | UnknownCause]:
+    """Yield what each remedy proposes whose cause is there. Reads only.
+
+    Where a remedy is chosen, only that is asked, and what it raises is raised. Raises LedgerUnavailable.
+    """
+    for remedy in remedies:
+        if situation.options.choice not in (None, remedy.name):
+            continue
+        try:
+            proposal = remedy.propose(situation)
+        except TidegateError as error:
+            if situation.is_chosen(remedy.name):
+                raise
+            yield UnknownCause(remedy.name, error)
+        else:
+            if proposal is not None:
+                yield proposal
+
+
+def carry_out(situation: Situation, proposal: Proposal, by: str) -> tuple[str, ...]:
+    """Do what was proposed, and return a sentence for each thing that was done.
+
+    The ledger records who has done what and when: the record is written before, so that it is also there if
+    the command is killed, and completed with what came of it.
+    """
+    ledger, stream = situation.app.ledger, situation.stream
+    begun = Recovery(stream, proposal.remedy, proposal.cause, proposal.effects, by)
+    number = ledger.add_recovery(begun)
+    try:
+        done = proposal.carry_out()
+    except TidegateError as error:
+        ledger.end_recovery(stream, number, (f"Failed: {type(error).__name__}: {error}",))
+        raise
+    ledger.end_recovery(stream, number, done)
+    return done

@@ -1,0 +1,86 @@
+"""What remedies read: the stream that cannot continue, and what a person has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from uuid import uuid4
+
+from tidegate.app import App, leased
+from tidegate.inspect import open_problems
+from tidegate.ledger import Head, LeasedLedger, LedgerReader, Plan, Recovery, Stream
+from tidegate.protocol import Unfinished
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person gave on the command line of `tidegate recover`.
+
+    `choice` is the name of a remedy; None: none was chosen yet. `from_batch` is the batch from which on
+    something is sent again. `progress` is sink -> the newest batch that it has as a whole. `topics` are those
+    of `--move`.
+    """
+
+    choice: str | None = None
+    from_batch: int | None = None
+    progress: Mapping[str, int] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A stream that may not be able to continue. What it has read from the ledger stays as it was then."""
+
+    app: App
+    stream: Stream
+    options: Options = Options()
+
+    @property
+    def ledger(self) -> LedgerReader:
+        """The ledger, for reading."""
+        return self.app.ledger
+
+    @cached_property
+    def head(self) -> Head:
+        """The stream's last committed batch."""
+        return self.ledger.head(self.stream)
+
+    @cached_property
+    def open_plan(self) -> Plan | None:
+        """The batch that is planned and not decided, if there is one."""
+        return self.ledger.plan(self.stream, self.head.seq + 1)
+
+    @cached_property
+    def head_plan(self) -> Plan | None:
+        """The plan of the last committed batch, if there is one."""
+        return self.ledger.plan(self.stream, self.head.seq)
+
+    @cached_property
+    def problems(self) -> tuple[Unfinished, ...]:
+        """Why the last committed and the planned batch are not through, as far as the ledger knows it."""
+        return tuple(open_problems(self.app, self.stream))
+
+    @cached_property
+    def uses(self) -> tuple[Recovery, ...]:
+        """Each use of a remedy for the stream, the oldest first."""
+        return tuple(self.ledger.recoveries(self.stream))
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether another generation of the pipeline is in charge, so that this one sends nothing."""
+        return self.ledger.charge(self.stream.pipeline).withholds(self.stream.generation)
+
+    def is_chosen(self, remedy: str) -> bool:
+        """Return whether a person has chosen the remedy. It may then do more than where it only looks for its
+        cause.
+        """
+        return self.options.choice == remedy
+
+    @contextmanager
+    def leased(self) -> Iterator[LeasedLedger]:
+        """Hold the stream's lease, and release it at the end. Raises LeaseHeld while a run is at work."""
+        with leased(self.app.ledger, self.stream, f"recover__{uuid4().hex[:8]}") as lease:
+            yield lease
+            lease.release()
