@@ -28,6 +28,8 @@ PASSWORD = f'{CANARY} "pass;word"'
 KEY_PASSWORD = f"{CANARY}-of-the-key"
 TOKEN_CONFIG = f"user={CANARY}-client"
 USER = "alice"
+RESTRICTED = "bob"
+"""A user who has the rights that a test gives it; all others may do everything."""
 CALLBACK = "tests.secured:token"
 _KAFKA = "org.apache.kafka.common.security"
 _PROTOCOLS = {
@@ -57,7 +59,8 @@ class SecuredBroker(KafkaBroker):
         self.team = Authority("team", above=self.authority)
         self.member = self.team.sign(USER)
         self.ports = {name: free_port() for name in _PROTOCOLS}
-        super().__init__(home, self.ports["PLAINTEXT"], self._listeners() | self._tls() | _logins())
+        config = self._listeners() | self._tls() | _logins() | _rights()
+        super().__init__(home, self.ports["PLAINTEXT"], config)
 
     def start(self) -> None:
         """With its users."""
@@ -114,7 +117,7 @@ class SecuredBroker(KafkaBroker):
 def _logins() -> Mapping[str, str]:
     plain = json.dumps(PASSWORD)
     modules = {
-        "PLAIN": f"{_KAFKA}.plain.PlainLoginModule required user_{USER}={plain};",
+        "PLAIN": f"{_KAFKA}.plain.PlainLoginModule required user_{USER}={plain} user_{RESTRICTED}={plain};",
         "SCRAM-SHA-256": f"{_KAFKA}.scram.ScramLoginModule required;",
         "SCRAM-SHA-512": f"{_KAFKA}.scram.ScramLoginModule required;",
         "OAUTHBEARER": f'{_KAFKA}.oauthbearer.OAuthBearerLoginModule required {_CLAIM}="broker";',
@@ -125,6 +128,14 @@ def _logins() -> Mapping[str, str]:
         text = module.replace("\\", "\\\\")
         settings |= {_of(at, f"{mechanism.lower()}.sasl.jaas.config"): text for at in _LOGINS}
     return settings
+
+
+def _rights() -> Mapping[str, str]:
+    others = ("ANONYMOUS", USER, f"CN={USER}")
+    return {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": ";".join(f"User:{name}" for name in others),
+    }
 
 
 def _of(listener: str, name: str) -> str:

@@ -274,7 +274,7 @@ def test_a_record_that_was_deleted_is_gone_before_compaction_has_come_by(
 
 def test_the_topic_is_created_so_that_its_segments_close_and_compact(config: KafkaConfig) -> None:
     with KafkaLog(config) as log:
-        assert log._configs_of(PROGRESS_TOPIC, list(SETTINGS)) == SETTINGS
+        assert log.settings(PROGRESS_TOPIC, SETTINGS) == SETTINGS
         assert log.progress_topic_shortcomings() == []
 
 

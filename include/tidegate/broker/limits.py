@@ -43,6 +43,15 @@ class TimestampLimits:
         return None if self.after_ms is None else now_ms + self.after_ms
 
 
+def hidden_settings(topic: str) -> str:
+    """Return a sentence on a topic whose settings this user may not see."""
+    return (
+        f"The settings of the topic {topic} are not shown to this user, so what it refuses is found only "
+        "when it is sent. Allow it to see them: kafka-acls.sh --add --allow-principal User:NAME --operation "
+        f"DescribeConfigs --topic {topic}"
+    )
+
+
 def _smallest(settings: Mapping[str, str], *names: str) -> int | None:
     given = [int(settings[name]) for name in names if name in settings]
     return min((limit for limit in given if limit < _UNLIMITED), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import (
     AuthorizationError,
+    ClusterAuthorizationFailedError,
     InvalidConfigurationError,
     InvalidTopicError,
     KafkaError,
@@ -26,10 +27,10 @@ from kafka.protocol.consumer import IsolationLevel
 
 from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.epochs import EpochEnd, Partition, epoch_ends, epochs_before
-from tidegate.broker.limits import TIMESTAMP_SETTINGS, TimestampLimits
+from tidegate.broker.limits import TIMESTAMP_SETTINGS, TimestampLimits, hidden_settings
 from tidegate.broker.progress_topic import SETTINGS, shortcomings
 from tidegate.broker.transactions import OpenTransaction, open_transactions
-from tidegate.broker.unreachable import login_refused, right_missing, unreachable
+from tidegate.broker.unreachable import login_refused, topic_right_missing, unreachable
 from tidegate.errors import SettingsInvalid, TopicMissing
 from tidegate.failpoints import failpoint
 
@@ -183,7 +184,7 @@ class KafkaLog:
             described: Mapping[str, Any] = admin.describe_topics([topic])[0]
         error = for_code(described["error_code"])
         if error is TopicAuthorizationFailedError:
-            raise right_missing(self.config, "Describe", f"--topic {topic}")
+            raise topic_right_missing(self.config, "Describe", topic)
         if error in _NO_SUCH_TOPIC or (error is NoError and not described["partitions"]):
             return None
         if error is not NoError:
@@ -235,65 +236,52 @@ class KafkaLog:
             return open_transactions(admin, view.topic, starts)
 
     def is_compacted(self, topic: str) -> bool:
-        """Whether the broker may drop records of a topic for newer ones with the same key."""
-        return "compact" in self._config_of(topic, "cleanup.policy")
+        """Return whether the broker may drop records of a topic for newer ones with the same key.
+
+        Raises SettingsInvalid where the user may not ask, and as `view`.
+        """
+        policy = self.settings(topic, ["cleanup.policy"]).get("cleanup.policy")
+        if policy is None:
+            raise topic_right_missing(self.config, "DescribeConfigs", topic)
+        return "compact" in policy
 
     def requires_keys(self, topic: str) -> bool:
-        """Whether a topic takes no record without a key, as compacted ones do; False where the user may not
-        ask.
+        """Return whether a topic takes no record without a key, as compacted ones do; False where the user
+        may not ask.
         """
-        try:
-            return self.is_compacted(topic)
-        except SettingsInvalid as error:
-            if isinstance(error.__cause__, AuthorizationError):
-                return False
-            raise
+        return "compact" in self.settings(topic, ["cleanup.policy"]).get("cleanup.policy", "")
 
     def largest_bytes(self, topic: str) -> int | None:
-        """How many bytes a batch of records may have that a topic takes; null where the user may not ask."""
-        try:
-            return int(self._config_of(topic, "max.message.bytes"))
-        except SettingsInvalid as error:
-            if isinstance(error.__cause__, AuthorizationError):
-                return None
-            raise
+        """Return how many bytes a batch of records may have that a topic takes; None where the user may not
+        ask.
+        """
+        largest = self.settings(topic, ["max.message.bytes"]).get("max.message.bytes")
+        return None if largest is None else int(largest)
 
     def timestamp_limits(self, topic: str) -> TimestampLimits:
-        """Which timestamps a topic takes; no limits where the user may not ask. Raises as `view`."""
+        """Return which timestamps a topic takes; no limits where the user may not ask. Raises as `view`."""
+        return TimestampLimits.parse(self.settings(topic, TIMESTAMP_SETTINGS))
+
+    def settings(self, topic: str, names: Collection[str]) -> dict[str, str]:
+        """Return those of a topic's settings that the broker has; none where the user may not ask.
+
+        kafka-python drops the broker's refusal, and gives no settings. Raises as `view`.
+        """
         with self._admin() as admin:
             self._describe(admin, topic)
-        try:
-            return TimestampLimits.parse(self._configs_of(topic, list(TIMESTAMP_SETTINGS)))
-        except SettingsInvalid as error:
-            if isinstance(error.__cause__, AuthorizationError):
-                return TimestampLimits()
-            raise
-
-    def _config_of(self, topic: str, name: str) -> str:
-        return self._configs_of(topic, [name])[name]
-
-    def _configs_of(self, topic: str, names: list[str]) -> dict[str, str]:
-        """Settings of a topic, those of them that the broker has."""
-        with self._admin() as admin:
             with failpoint("kafka.configs"):
-                requested = ConfigResource(ConfigResourceType.TOPIC, topic, names)
+                requested = ConfigResource(ConfigResourceType.TOPIC, topic, list(names))
                 configs = admin.describe_configs([requested], config_filter="all")["topic"][topic]
             return {name: str(configs[name]["value"]) for name in names if name in configs}
 
     def progress_topic_shortcomings(self) -> list[str]:
-        """A sentence for each setting of the topic of progress records that is not good for it.
-
-        Nothing where there is no such topic yet, or where the user may not ask.
+        """Return a sentence for each setting of the topic of progress records that is not good for it, or on
+        the right to see them; nothing where there is no such topic yet.
         """
         if not self.has_topic(PROGRESS_TOPIC):
             return []
-        try:
-            settings = self._configs_of(PROGRESS_TOPIC, list(SETTINGS))
-        except SettingsInvalid as error:
-            if isinstance(error.__cause__, AuthorizationError):
-                return []
-            raise
-        return list(shortcomings(settings, PROGRESS_TOPIC))
+        settings = self.settings(PROGRESS_TOPIC, SETTINGS)
+        return list(shortcomings(settings, PROGRESS_TOPIC)) if settings else [hidden_settings(PROGRESS_TOPIC)]
 
     def ensure_progress_topic(self) -> None:
         """Create the compacted topic of progress records unless it is there, and wait until it can be used.
@@ -309,6 +297,8 @@ class KafkaLog:
                     admin.create_topics([topic], raise_errors=True, wait_for_metadata=True)
             except TopicAlreadyExistsError:
                 return
+            except (ClusterAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+                raise topic_right_missing(self.config, "Create", PROGRESS_TOPIC) from error
             except (InvalidConfigurationError, PolicyViolationError) as error:
                 raise SettingsInvalid(
                     f"Kafka at {self.config.servers} refuses the settings of the topic {PROGRESS_TOPIC}: "

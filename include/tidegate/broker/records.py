@@ -8,7 +8,7 @@ at its ends, too. librdkafka fetches ahead in threads of its own, within `_AHEAD
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from tidegate.broker.config import KafkaConfig
+from tidegate.broker.unreachable import login_refused, topic_right_missing
 from tidegate.errors import BrokerUnavailable, LogTruncated, OffsetsLost, SettingsInvalid, TopicMissing
 
 MOST_RECORDS = 16_384
@@ -32,10 +33,9 @@ SILENT_SECONDS = 60.0
 _REFUSED = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
+"""Not GROUP_AUTHORIZATION_FAILED: the client looks for its group's coordinator, and needs none to read."""
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
@@ -67,7 +67,7 @@ def read_slice(
     consumer = _consumer(config, _ahead(wanted.end - wanted.start) | {"error_cb": errors.append})
     try:
         consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
-        yield from _blocks(consumer, wanted, silent_seconds, errors)
+        yield from _blocks(config, consumer, wanted, silent_seconds, errors)
     finally:
         consumer.close()
 
@@ -108,15 +108,21 @@ def _ahead(records: int) -> dict[str, Any]:
 
 
 def _blocks(
-    consumer: ck.Consumer, wanted: Slice, silent_seconds: float, errors: Sequence[KafkaError]
+    config: KafkaConfig,
+    consumer: ck.Consumer,
+    wanted: Slice,
+    silent_seconds: float,
+    errors: Sequence[KafkaError],
 ) -> Iterator[list[Message]]:
     """`errors`: what brokers have said besides, so far."""
     position, records = wanted.start, _FIRST_RECORDS
     deadline = time.monotonic() + silent_seconds
     while position < wanted.end:
         answers = consumer.consume(records, _WAIT_SECONDS)
-        _require_login(errors)
         events = [message for message in answers if message.error() is not None]
+        for error in (*errors, *(message.error() for message in events)):
+            if error is not None:
+                _require_right(config, wanted, error)
         block = [message for message in answers if message.error() is None] if events else answers
         reached = max(
             [position, *(_reached(consumer, wanted, message) for message in (*events, *block[-1:]))]
@@ -158,18 +164,15 @@ def _reached(consumer: ck.Consumer, wanted: Slice, message: Message) -> int:
         raise _out_of_range(consumer, wanted)
     if error.code() in _MISSING:
         raise _missing(wanted)
-    _require_login([error])
     return wanted.start  # brokers that come and go: librdkafka tries again
 
 
-def _require_login(errors: Iterable[KafkaError]) -> None:
-    """Raises SettingsInvalid where one of them says that this user is not taken."""
-    for error in errors:
-        if error.code() in _REFUSED:
-            raise SettingsInvalid(
-                f"Kafka refuses this login: {error.name()}",
-                "Check the user, its rights, and the mechanism in the Kafka settings.",
-            )
+def _require_right(config: KafkaConfig, wanted: Slice, error: KafkaError) -> None:
+    """Raise SettingsInvalid where an error says that this user is not taken, or may not read the topic."""
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise topic_right_missing(config, "Read", wanted.topic)
+    if error.code() in _REFUSED:
+        raise login_refused(config, error.name())
 
 
 def _missing(wanted: Slice) -> TopicMissing:

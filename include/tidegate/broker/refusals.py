@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
+from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.broker.limits import AFTER, BEFORE
 from tidegate.broker.log import KafkaLog
+from tidegate.broker.unreachable import login_refused, right_missing, topic_right_missing
 from tidegate.errors import (
     BrokerUnavailable,
     Fenced,
@@ -24,9 +26,7 @@ _AGAINST_RULES = {KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION}
 _LOGIN = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _SETTINGS = {KafkaError._INVALID_ARG, KafkaError._SSL}
 _RUN_AGAIN = "then run again: what is decided is sent, once"
@@ -54,12 +54,13 @@ def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) 
             f"The topic {topic} refuses an emission of {shard}: {error.str()}",
             f"Correct the topic's rules (its policies, compaction, or the broker's plug-ins), {_RUN_AGAIN}.",
         )
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        options = "--transactional-id tidegate- --resource-pattern-type prefixed"
+        return right_missing(log.config, "Write", f"the transactional id {shard}", options)
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return topic_right_missing(log.config, "Write", topic, PROGRESS_TOPIC)
     if code in _LOGIN:
-        return SettingsInvalid(
-            f"Kafka at {log.config.servers} refuses this login to publish as {shard}: {error.name()}",
-            "Check the user, its rights (to write to the topic, and to the transactional id), and the "
-            f"mechanism in {log.config.variable}.",
-        )
+        return login_refused(log.config, error.name())
     if code in _SETTINGS:
         return SettingsInvalid(
             f"The client that publishes to Kafka cannot work with these settings: {error.name()}",

@@ -25,12 +25,18 @@ def login_refused(config: KafkaConfig, reason: str) -> SettingsInvalid:
     )
 
 
-def right_missing(config: KafkaConfig, operation: str, resource: str) -> SettingsInvalid:
-    """Return the error of a user without a right. `resource`: in words of kafka-acls.sh, `--topic stock`."""
+def topic_right_missing(config: KafkaConfig, operation: str, *topics: str) -> SettingsInvalid:
+    """Return the error of a user who may not do that with a topic, or with one of several."""
+    what = f"the topic {' or '.join(topics)}"
+    return right_missing(config, operation, what, " ".join(f"--topic {topic}" for topic in topics))
+
+
+def right_missing(config: KafkaConfig, operation: str, what: str, options: str) -> SettingsInvalid:
+    """Return the error of a user without a right. `options`: what kafka-acls.sh calls the resource."""
     user = config.properties.get("sasl.username", "NAME")
     return SettingsInvalid(
-        f"Kafka at {config.servers} does not let this user do {operation} on {resource.removeprefix('--')}",
-        f"Grant it: kafka-acls.sh --add --allow-principal User:{user} --operation {operation} {resource}. "
+        f"Kafka at {config.servers} does not allow this user the operation {operation} on {what}",
+        f"Allow it: kafka-acls.sh --add --allow-principal User:{user} --operation {operation} {options}. "
         f"{RIGHTS_PAGE} lists all rights that tidegate needs.",
     )
 

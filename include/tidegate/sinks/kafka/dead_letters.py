@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from tidegate.broker.limits import hidden_settings
 from tidegate.errors import Halted, SinkRefused
 from tidegate.ledger import Attempt, Plan
 from tidegate.sinks.kafka.letters import letters
@@ -69,7 +70,9 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         topic = self.declared.topic
         with self.log() as log:
             largest = log.largest_bytes(topic)
-        return filter(None, [narrow_size(topic, largest)])
+        return filter(
+            None, [hidden_settings(topic) if largest is None else None, narrow_size(topic, largest)]
+        )
 
     def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """The records as they came, each with what is known of it in headers."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from tidegate.broker.limits import hidden_settings
 from tidegate.broker.registry import SchemaRegistry
 from tidegate.sinks.kafka.limits import narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
@@ -50,6 +51,7 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         with self.log() as log:
             largest, limits = log.largest_bytes(topic), log.timestamp_limits(topic)
         sentences = (
+            hidden_settings(topic) if largest is None else None,
             narrow_timestamps(topic, limits),
             narrow_size(topic, largest),
             wide_threshold(self.stage, topic, largest),
