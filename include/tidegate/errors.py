@@ -29,7 +29,8 @@ TidegateError
     │   ├── ProgressLost
     │   ├── LookupReplaced     a lookup's table is another one than was planned with, by the same name
     │   ├── LakeDamaged       a file of the lake is missing, short or changed; never taken for "no state"
-    │   └── BackwardsRefused
+    │   ├── BackwardsRefused
+    │   └── StartOverRefused  a batch would send again what another stream has sent to the same sink
     ├── CountMismatch
     ├── RecordTooLarge
     ├── TimestampRefused      an emission is too far in the future, or in the past, for its output topic
@@ -235,6 +236,10 @@ class LakeDamaged(Halted):
         named = LakeDamaged(f"{self.what}. {reader} needs it", self.fix)
         named.reader = reader
         return named
+
+
+class StartOverRefused(Halted):
+    """A batch would send again what another generation or pipeline has sent to the same sink."""
 
 
 class BackwardsRefused(Halted):

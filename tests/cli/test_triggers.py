@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tidegate.cli.batches import trigger_now
+from tidegate.cli.options import RunOptions
 from tidegate.errors import TriggerInvalid
 from tidegate.protocol.trigger import CLOCK_AHEAD_MS, Trigger
 
@@ -20,22 +21,22 @@ def naive(at: datetime) -> datetime:
 
 def test_until_is_the_clock() -> None:
     until = naive(datetime(2026, 1, 31, tzinfo=timezone.utc))
-    trigger = trigger_now("r", None, until)
+    trigger = trigger_now("r", RunOptions(until=until))
     assert trigger.clock_ms == trigger.interval_end_ms == 1_769_817_600_000
 
 
 def test_until_in_the_future_leaves_now() -> None:
-    trigger = trigger_now("r", None, naive(datetime.now(timezone.utc) + timedelta(days=3)))
+    trigger = trigger_now("r", RunOptions(until=naive(datetime.now(timezone.utc) + timedelta(days=3))))
     assert trigger.clock_ms == trigger.now_ms
 
 
 def test_a_given_clock_wins_over_until() -> None:
     clock, until = datetime(2026, 1, 31, 1), datetime(2026, 1, 31)
-    assert trigger_now("r", clock, until).clock_ms == 1_769_817_600_000 + 3_600_000
+    assert trigger_now("r", RunOptions(clock, until)).clock_ms == 1_769_817_600_000 + 3_600_000
 
 
 def test_a_drain_without_clock_uses_now() -> None:
-    trigger = trigger_now("r", None, None, drain=True)
+    trigger = trigger_now("r", RunOptions(), drain=True)
     assert trigger.clock_ms == trigger.now_ms
 
 

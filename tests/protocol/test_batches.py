@@ -24,6 +24,7 @@ from tidegate.errors import (
     RecordTooLarge,
     SchemaChanged,
     SettingsInvalid,
+    StartOverRefused,
     TopicMissing,
     TopicRecreated,
     TriggerInvalid,
@@ -259,6 +260,9 @@ def test_another_generation_starts_over_beside_the_first(world: World) -> None:
     world.stock(1)
     world.run()
     world.write_pipeline(generation=2)
+    with pytest.raises(StartOverRefused, match=r"availability/1 has sent to .*\[0\] 0-0"):
+        world.run()
+    world.write_pipeline(generation=2, extra="start_over: true")
     world.run()
     assert world.published() == {key_of(): [True, True]}
     assert [str(each) for each in world.app.ledger.streams()] == ["availability/1", "availability/2"]

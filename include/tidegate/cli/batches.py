@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
-from tidegate.cli.options import epoch_ms
+from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.show import err, out, show, steps_shown
 from tidegate.inspect.estimate import MEASURED_ROWS, StateEstimate, estimate_state
 from tidegate.ledger.report import STEPS
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
+def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> None:
     """Show what the next batch of PIPELINE would read. Nothing is written."""
     app = App.for_reading()
     loaded = app.pipeline(pipeline)
     head = app.ledger.head(stream_of(loaded))
     waiting = app.ledger.open_plan(head.stream)
-    next_plan = waiting or protocol.draft(app, loaded, head, trigger_now("dry run", None, until))
+    next_plan = waiting or protocol.draft(app, loaded, head, trigger_now("dry run", options))
     rows = [
         {
             "topic": each.topic,
@@ -66,19 +66,11 @@ def _estimate_row(each: StateEstimate) -> dict[str, Any]:
     }
 
 
-def run(
-    pipeline: str,
-    clock: datetime | None,
-    until: datetime | None,
-    run_id: str | None,
-    force: bool,
-    as_json: bool,
-    quality: CheckBeside,
-) -> None:
+def run(pipeline: str, options: RunOptions, as_json: bool, quality: CheckBeside) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow. `quality`: what evaluates its suite."""
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
-    trigger = trigger_now(run_id or f"cli__{uuid4().hex[:12]}", clock, until, force=force)
+    trigger = trigger_now(options.run_id or f"cli__{uuid4().hex[:12]}", options)
     outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
     if as_json:
         print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
@@ -93,7 +85,7 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
     app = App.from_environment()
     loaded = app.pipeline(pipeline)
     while True:
-        trigger = trigger_now(f"drain__{uuid4().hex[:12]}", clock, None, drain=True, force=force)
+        trigger = trigger_now(f"drain__{uuid4().hex[:12]}", RunOptions(clock, force=force), drain=True)
         with CheckBeside() as quality:
             outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
         if report is None or report.plan.drain:
@@ -172,18 +164,21 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
 
 
 def trigger_now(
-    run_id: str,
-    clock: datetime | None,
-    until: datetime | None,
-    drain: bool = False,
-    replay: protocol.ResolutionRequest | None = None,
-    force: bool = False,
+    run_id: str, options: RunOptions, drain: bool = False, replay: protocol.ResolutionRequest | None = None
 ) -> protocol.Trigger:
-    """Return the trigger of a batch that somebody starts by hand. `force` allows a clock ahead of now."""
+    """Return the trigger of a batch that somebody starts by hand."""
     # The person at the keyboard is the trigger: "now" is resolved here, once, and kept in the plan.
     now_ms = time.time_ns() // 1_000_000
-    until_ms = epoch_ms(until) if until else None
+    until_ms = epoch_ms(options.until) if options.until else None
     # As in the DAG: records that the batch leaves to the next one must not be late for it.
     default_ms = now_ms if until_ms is None else min(until_ms, now_ms)
-    clock_ms = epoch_ms(clock) if clock else default_ms
-    return protocol.Trigger(run_id, clock_ms, until_ms, now_ms, drain, replay=replay, any_clock=force)
+    return protocol.Trigger(
+        run_id,
+        epoch_ms(options.clock) if options.clock else default_ms,
+        until_ms,
+        now_ms,
+        drain,
+        replay=replay,
+        any_clock=options.force,
+        from_start=options.from_start,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,11 +26,27 @@ clock = click.option(
     help="The instant that the batch takes as now (UTC); default: now, or --until if that is earlier.",
 )
 force = click.option("--force", is_flag=True, help="Allow a --clock that is later than now.")
+from_start = click.option(
+    "--from-start",
+    is_flag=True,
+    help="Send again what another generation or pipeline has sent to the same sink.",
+)
 until = click.option("--until", type=instant, help="Only records before this instant (UTC).")
 limit = click.option("--limit", default=50, show_default=True, help="Rows to show; 0 for all.")
 generation = click.option("--generation", type=int, help="Default: the one in the pipeline file.")
 batch = click.option("--batch", type=int, help="Only this batch.")
 stage = click.option("--stage", help="Default: the last.")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `tidegate run`, as it declares them."""
+
+    clock: datetime | None = None
+    until: datetime | None = None
+    run_id: str | None = None
+    force: bool = False
+    from_start: bool = False
 
 
 def pipeline_names(_context: Any, _parameter: Any, incomplete: str) -> list[str]:

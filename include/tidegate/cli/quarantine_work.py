@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate import inspect, protocol
 from tidegate.app import App, stream_of
 from tidegate.cli.batches import report_object, run_trigger, trigger_now
-from tidegate.cli.options import login_name
+from tidegate.cli.options import RunOptions, login_name
 from tidegate.cli.quarantine import opened, record_filter
 from tidegate.cli.show import out
 from tidegate.errors import SettingsInvalid
@@ -48,7 +48,7 @@ def replay(
     )
     run_id = f"replay__{uuid4().hex[:12]}"
     while True:
-        trigger = trigger_now(run_id, None, None, replay=request)
+        trigger = trigger_now(run_id, RunOptions(), replay=request)
         with CheckBeside() as quality:
             outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
         if report is None or report.plan.run_id == run_id:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import re
-from datetime import datetime
 from pathlib import Path
 
+from tidegate.cli.options import RunOptions
 from tidegate.quality import CheckBeside
 from tidegate.settings import Settings
 from tidegate.spec.folder import DEFAULTS_FILE
@@ -14,14 +14,7 @@ from tidegate.spec.folder import DEFAULTS_FILE
 _HAS_SUITE = re.compile(rb"^quality:", re.MULTILINE)
 
 
-def run(
-    pipeline: str,
-    clock: datetime | None,
-    until: datetime | None,
-    run_id: str | None,
-    force: bool,
-    as_json: bool,
-) -> None:
+def run(pipeline: str, options: RunOptions, as_json: bool) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
     with CheckBeside() as quality:
         if _seems_to_have_suite(pipeline):
@@ -31,7 +24,7 @@ def run(
         from tidegate.cli import batches  # late: this takes as long as the rest of a small batch
 
         gc.enable()
-        batches.run(pipeline, clock, until, run_id, force, as_json, quality)
+        batches.run(pipeline, options, as_json, quality)
 
 
 def _seems_to_have_suite(pipeline: str) -> bool:

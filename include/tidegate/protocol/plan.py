@@ -24,6 +24,7 @@ from tidegate.protocol.replay import with_replay
 from tidegate.protocol.resolve import ResolutionRequest
 from tidegate.protocol.schemas import with_writers
 from tidegate.protocol.stalled import stalled_in
+from tidegate.protocol.start_over import require_start_over
 from tidegate.protocol.suites import pinned
 from tidegate.protocol.trigger import Trigger
 from tidegate.sinks.port import TimestampBounds
@@ -156,6 +157,8 @@ def _draft(
         clocks=head.clocks_of((each.topic, each.partition) for each in ranges),
         timestamps=_timestamp_bounds(app, head.stream, pipeline),
     )
+    if not (pipeline.start_over or trigger.from_start):
+        require_start_over(app, pipeline, head, plan)
     return plan, found
 
 

@@ -30,7 +30,7 @@ class Trigger:
     `until_offsets` and `max_records` let a run read less than its interval: as far as these offsets (nothing
     of partitions that it does not name), and at most so many. What it leaves is of the interval, and later
     runs read it: its clock waits there. `replay`: nothing is read, and records in quarantine come in again.
-    `any_clock` allows a clock that is ahead of `now_ms`.
+    `any_clock` allows a clock that is ahead of `now_ms`, `from_start` to send again what another stream sent.
     """
 
     run_id: str
@@ -45,6 +45,7 @@ class Trigger:
     interval_start_ms: int | None = None
     replay: ResolutionRequest | None = None
     any_clock: bool = False
+    from_start: bool = False
 
     def check_clock(self) -> None:
         """Raise TriggerInvalid for a clock ahead of the trigger's own time, which is never lowered again."""

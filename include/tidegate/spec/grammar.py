@@ -17,6 +17,7 @@ EXAMPLES = {
     "schedule.cron": 'cron: "0 * * * *"',
     "timezone": "timezone: Europe/Berlin",
     "start_date": "start_date: 2026-01-31",
+    "start_over": "start_over: true",
     "catchup": "catchup: true",
     "deadline": "deadline: 30m",
     "tasks": "tasks: one",

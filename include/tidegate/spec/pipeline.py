@@ -63,6 +63,11 @@ class Scheduling(Model):
     generation: Annotated[StrictInt, Field(ge=1, lt=2**31)] = Field(
         default=1, description="Another number has a state, an output and a progress of its own."
     )
+    start_over: StrictBool = Field(
+        default=False,
+        exclude=True,
+        description="Whether it may send again what another generation or pipeline has sent to its sink.",
+    )
     schedule: Schedule | None = Field(
         default=None,
         description="When runs start: cron in `timezone`, a preset, or assets. Null: only when triggered.",

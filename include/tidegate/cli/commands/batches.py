@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tidegate.cli.options import as_json, clock, force, pipeline_argument, pipeline_names, until
+from tidegate.cli.options import (
+    RunOptions,
+    as_json,
+    clock,
+    force,
+    from_start,
+    pipeline_argument,
+    pipeline_names,
+    until,
+)
 
 
 @click.command()
@@ -24,12 +34,13 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
 @pipeline_argument
 @until
 @click.option("--estimate", is_flag=True, help="Also how large each stage's state is, and can become.")
+@from_start
 @as_json
-def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -> None:
+def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
     """Show what the next batch of PIPELINE would read. Nothing is written."""
     from tidegate.cli import batches
 
-    batches.plan(pipeline, until, estimate, as_json)
+    batches.plan(pipeline, RunOptions(**options), estimate, as_json)
 
 
 @click.command()
@@ -38,19 +49,13 @@ def plan(pipeline: str, until: datetime | None, estimate: bool, as_json: bool) -
 @until
 @click.option("--run-id", help="A name; running it again goes on with the same batch.")
 @force
+@from_start
 @as_json
-def run(
-    pipeline: str,
-    clock: datetime | None,
-    until: datetime | None,
-    run_id: str | None,
-    force: bool,
-    as_json: bool,
-) -> None:
+def run(pipeline: str, as_json: bool, **options: Any) -> None:
     """Run one batch of PIPELINE, all five steps, without Airflow."""
     from tidegate.cli import run as batch
 
-    batch.run(pipeline, clock, until, run_id, force, as_json)
+    batch.run(pipeline, RunOptions(**options), as_json)
 
 
 @click.command()
