@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert
 
 from tests.conftest import REPOSITORY
 from tidegate.app import App, stream_of
+from tidegate.app.owner import claim_folder
 from tidegate.errors import TidegateError
 from tidegate.lake import attempt_name
 from tidegate.lake.manifest import DataFile, manifest_of
@@ -54,6 +55,7 @@ class Seeded:
         return load_pipeline(path)
 
     def lease(self, pipeline: Pipeline) -> LeasedLedger:
+        claim_folder(self.app, stream_of(pipeline))
         return self.app.ledger.acquire(stream_of(pipeline), "seed")
 
     def plan(self, pipeline: Pipeline, seq: int) -> Plan:

@@ -28,6 +28,7 @@ TidegateError
     │   ├── LogTruncated
     │   ├── ProgressLost
     │   ├── LookupReplaced     a lookup's table is another one than was planned with, by the same name
+    │   ├── LedgerMismatch     the stream's folder or a sink has batches that this ledger has not committed
     │   ├── LakeDamaged       a file of the lake is missing, short or changed; never taken for "no state"
     │   ├── BackwardsRefused
     │   └── StartOverRefused  a batch would send again what another stream has sent to the same sink
@@ -219,6 +220,10 @@ class ProgressLost(Halted):
 
 class LookupReplaced(Halted):
     """A lookup's Delta table has another id than was planned: its versions mean something else."""
+
+
+class LedgerMismatch(Halted):
+    """A stream's folder or a sink belongs to another ledger, or to this one as it was before a restore."""
 
 
 class LakeDamaged(Halted):

@@ -8,46 +8,47 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.app import App
 from tidegate.app.lease import leased, leased_for
 from tidegate.errors import Fenced, StateGivenUp
-from tidegate.ledger import LeasedLedger, Ledger, OffsetRange, Plan, Stream
+from tidegate.ledger import LeasedLedger, OffsetRange, Plan, Stream
 
 PLAN = Plan(Stream("p", 1), 1, "run", 5, 6, (OffsetRange("t", 0, 0, 1),), {"t": "id"}, "pipeline: p", "{}")
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    opened = Ledger.open(f"sqlite:///{tmp_path}/ledger.db")
-    opened.acquire(PLAN.stream, PLAN.run_id).add_plan(PLAN)
+def app(tmp_path: Path) -> App:
+    opened = App.from_environment({"TIDEGATE_HOME": str(tmp_path)})
+    opened.ledger.acquire(PLAN.stream, PLAN.run_id).add_plan(PLAN)
     return opened
 
 
-def test_what_a_step_fails_of_is_noted_and_told(ledger: Ledger) -> None:
-    with pytest.raises(StateGivenUp), leased_for(ledger, PLAN, "run", "compute"):
+def test_what_a_step_fails_of_is_noted_and_told(app: App) -> None:
+    with pytest.raises(StateGivenUp), leased_for(app, PLAN, "run", "compute"):
         raise StateGivenUp("no longer kept")
-    noted = ledger.failure(PLAN.stream, PLAN.seq)
+    noted = app.ledger.failure(PLAN.stream, PLAN.seq)
     assert noted is not None
     assert (noted.step, noted.error, noted.what) == ("compute", "StateGivenUp", "no longer kept")
 
 
-Step = Callable[[Ledger], AbstractContextManager[LeasedLedger]]
+Step = Callable[[App], AbstractContextManager[LeasedLedger]]
 
 
 @pytest.mark.parametrize(
     "begin",
     [
-        lambda ledger: leased_for(ledger, PLAN, "run", "compute"),
-        lambda ledger: leased(ledger, PLAN.stream, "run"),
+        lambda app: leased_for(app, PLAN, "run", "compute"),
+        lambda app: leased(app, PLAN.stream, "run"),
     ],
     ids=["a step", "maintenance"],
 )
-def test_what_one_misses_after_another_has_taken_over_is_not_the_error(ledger: Ledger, begin: Step) -> None:
+def test_what_one_misses_after_another_has_taken_over_is_not_the_error(app: App, begin: Step) -> None:
     # the other may be through, and maintenance after it: then files of the batch are gone, by right
-    step = begin(ledger)
+    step = begin(app)
     step.__enter__()
-    ledger.acquire(PLAN.stream, "run")
+    app.ledger.acquire(PLAN.stream, "run")
     missed = StateGivenUp("no longer kept")
     with pytest.raises(Fenced) as told:
         step.__exit__(StateGivenUp, missed, None)
     assert told.value.__cause__ is missed
-    assert ledger.failure(PLAN.stream, PLAN.seq) is None
+    assert app.ledger.failure(PLAN.stream, PLAN.seq) is None

@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, text, update
 
 from tidegate import protocol
 from tidegate.app import App
+from tidegate.app.owner import claim_folder
 from tidegate.core.hashing import key_hashes
 from tidegate.lake import writer as lake_writer
 from tidegate.lake.manifest import DataFile, Kind, Manifest, manifest_of
@@ -60,6 +61,7 @@ class Committed:
         self.app = App.from_environment(self.environment)
         self.stream = Stream("visitors", 1)
         self.held: LeasedLedger = self.app.ledger.acquire(self.stream, "test")
+        claim_folder(self.app, self.stream)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -83,6 +85,7 @@ class Committed:
     def compute(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:
         """A planned and computed batch; `counts` are the first stage's, beside what it emitted."""
         self.held = self.app.ledger.acquire(self.stream, "test")  # a step may have raised the epoch
+        claim_folder(self.app, self.stream)
         plan = self.planned(seq)
         self.held.add_plan(plan)
         written = self.written(seq, self.attempt_name(seq), of_stages)

@@ -129,9 +129,9 @@ def test_a_batch_of_the_old_one_that_was_at_work_cannot_commit_into_the_switch(b
 
 def test_a_promotion_holds_only_on_the_head_that_it_has_seen(beside: Beside) -> None:
     beside.fill()
-    ledger = beside.old.app.ledger
+    app = beside.old.app
     promotion = beside.promote(beside.new).promotion
-    with leased(ledger, beside.old.stream, "r") as old, leased(ledger, beside.new.stream, "r") as new:
+    with leased(app, beside.old.stream, "r") as old, leased(app, beside.new.stream, "r") as new:
         back = {"number": 2, "generation": 1, "replaced_seq": 2, "first_seq": 3, "run_id": "another"}
         stale = type(promotion)(**(vars(promotion) | back))
         with pytest.raises(Fenced):  # its number is taken
@@ -142,7 +142,7 @@ def test_a_promotion_holds_only_on_the_head_that_it_has_seen(beside: Beside) -> 
             )
         with pytest.raises(Fenced):  # the other generation is at batch 2
             old.promote(type(promotion)(**(vars(stale) | {"number": 3, "replaced_seq": 1})), new.lease)
-        ledger.acquire(beside.new.stream, "r")
+        app.ledger.acquire(beside.new.stream, "r")
         with pytest.raises(Fenced):  # somebody else works on it
             old.promote(type(promotion)(**(vars(stale) | {"number": 3})), new.lease)
     assert beside.in_charge == 2
@@ -182,7 +182,7 @@ def test_the_next_run_finishes_what_a_promotion_has_left(
         beside.promote(beside.new)
     monkeypatch.delenv("TIDEGATE_FAILPOINTS")
     assert beside.sent() == OLD + NEW[:2]
-    with leased(beside.old.app.ledger, beside.new.stream, "the next run") as lease:
+    with leased(beside.old.app, beside.new.stream, "the next run") as lease:
         protocol.publish.publish_decided(beside.old.app, lease)
         lease.release()
     assert beside.sent() == [*OLD, *NEW, ("visitors/2", 3, "a", 30)]
@@ -220,7 +220,7 @@ def test_reconciling_sends_nothing_that_is_withheld(beside: Beside) -> None:
     beside.decide(beside.old, 3, [("a", 3)])
     beside.old.query("DELETE FROM tidegate_progress")
     beside.old.query("DELETE FROM seconds WHERE batch = 2")
-    with leased(beside.old.app.ledger, beside.old.stream, "doctor") as lease:
+    with leased(beside.old.app, beside.old.stream, "doctor") as lease:
         assert any("sent again: 2" in told for told in protocol.reconcile(beside.old.app, lease))
         lease.release()
     assert [row for row in beside.sent() if row[0] == "visitors/1"] == OLD

@@ -170,7 +170,7 @@ class Airflow:
             name = f"snapshot-{head}-{len(world.trace)}"
             folded = world.effect("lake.write", lambda: self.places.lake.snapshot(name, head, known))
             app.ledger.add_snapshot(Snapshot(stream, head, folded), newest)
-        with leased(app.ledger, stream, "maintenance") as lease:
+        with leased(app, stream, "maintenance") as lease:
             lease.give_up(_newest_snapshot(app, stream))
             lease.release()
         world.counts["batches removed"] += remove_history(app, stream, world.now, timedelta(0))

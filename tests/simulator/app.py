@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from tests.simulator import clients, grammar, outputs, replays, sinks
 from tests.simulator.broker import Broker
-from tests.simulator.compute import Lake, compute, outbox_of, quarantine_of
+from tests.simulator.compute import Lake, SimMarks, compute, outbox_of, quarantine_of
 from tests.simulator.ledger import SimLeased, SimLedger, Store
 from tests.simulator.world import Keeper, World
 from tidegate.app import App, OpenSession
@@ -84,6 +84,9 @@ class SimApp(App):
     """What a step does outside of its process, it does in the world."""
 
     places: Places
+
+    def marks(self, stream: Stream) -> SimMarks:  # type: ignore[override]
+        return SimMarks(self.places.world, self.places.lake.marks[stream])
 
     def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
         read = partial(self.places.lake.manifest, known)

@@ -7,8 +7,10 @@ through. What the first one refuses counts, and is no candidate: it does not go 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,11 +21,11 @@ from tests.simulator.replays import Unusable, is_bad, is_refused, replayed
 from tests.simulator.world import Violation, World
 from tidegate import core
 from tidegate.engine.batch import Before, Computed
-from tidegate.errors import BrokerUnavailable, OffsetsLost
-from tidegate.lake import Store
+from tidegate.errors import BrokerUnavailable, LakeUnavailable, OffsetsLost
+from tidegate.lake import Store, StreamMark
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.lake.quarantine import QUARANTINE
-from tidegate.ledger import ManifestRef, Plan
+from tidegate.ledger import ManifestRef, Plan, Stream
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline
 
@@ -123,7 +125,10 @@ def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Rea
 
 @dataclass
 class Lake:
-    """Rows by attempt: they are there as soon as they are written. State has one file, named after it."""
+    """Rows by attempt: they are there as soon as they are written. State has one file, named after it.
+
+    `marks` is stream -> batch -> its mark.
+    """
 
     state: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
     outbox: dict[tuple[str, str], list[Emission]] = field(default_factory=dict)
@@ -131,6 +136,7 @@ class Lake:
     manifests: dict[str, Manifest] = field(default_factory=dict)
     unusable: dict[str, list[Unusable]] = field(default_factory=dict)
     resolved: dict[str, list[Unusable]] = field(default_factory=dict)
+    marks: dict[Stream, dict[int, StreamMark]] = field(default_factory=lambda: defaultdict(dict))
 
     def came_in(self, logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
         """A batch's input: of the input's logs, or what was in quarantine."""
@@ -160,6 +166,26 @@ class Lake:
         for attempt in attempts:
             found.update(self.state.get(attempt, ()))
         return found
+
+
+@dataclass(frozen=True)
+class SimMarks:
+    """As `lake.Marks`, of one stream."""
+
+    world: World
+    marks: dict[int, StreamMark]
+
+    def newest(self) -> StreamMark | None:
+        def act() -> StreamMark | None:
+            return self.marks[max(self.marks)] if self.marks else None
+
+        return self.world.effect("marks.read", act, LakeUnavailable)
+
+    def put(self, mark: StreamMark) -> None:
+        self.world.effect("marks.put", lambda: self.marks.setdefault(mark.seq, mark), LakeUnavailable)
+        for seq in sorted(self.marks):
+            if 0 < seq < mark.seq - 1:
+                self.world.effect("marks.remove", partial(self.marks.pop, seq, None), LakeUnavailable)
 
 
 def compute(

@@ -17,6 +17,7 @@ from tidegate.ledger import (
     Attempt,
     Charge,
     Clocks,
+    CommittedBatch,
     Expired,
     Failure,
     Head,
@@ -113,6 +114,7 @@ class Store:
     write: Effect = lambda _, act: act()
     watch: Callable[..., None] = lambda *_: None
     checks: type[Checks] = Checks
+    identity: str = "simulated"
     streams: dict[Stream, Tables] = field(default_factory=lambda: defaultdict(Tables))
     promotions: dict[str, list[Promotion]] = field(default_factory=lambda: defaultdict(list))
 
@@ -161,6 +163,16 @@ class SimReader:
             return row.head(stream) if row else Head(stream)
 
         return self._read("head", act)
+
+    def committed_batch(self, stream: Stream, seq: int | None = None) -> CommittedBatch | None:
+        def act() -> CommittedBatch | None:
+            tables = self._store.streams[stream]
+            number = seq if seq is not None else tables.head.seq if tables.head else 0
+            if number and number not in tables.commits:
+                return None
+            return CommittedBatch(self._store.identity, number, tables.commits[number].name if number else "")
+
+        return self._read("committed_batch", act)
 
     def lease_holder(self, stream: Stream) -> str | None:
         def act() -> str | None:

@@ -85,22 +85,20 @@ def tries_share_the_name_of_their_tables(seq: int, epoch: int) -> str:
 
 @planted((compute, "leased_for"))
 @contextmanager
-def compute_does_not_look_again_under_the_lease(
-    ledger: Any, of: Any, run_id: str, step: str
-) -> Iterator[Any]:
+def compute_does_not_look_again_under_the_lease(app: Any, of: Any, run_id: str, step: str) -> Iterator[Any]:
     """Whether somebody computed the batch while it waited for the lease."""
-    with lease.leased_for(ledger, of, run_id, step) as held:
+    with lease.leased_for(app, of, run_id, step) as held:
         held.attempt = lambda stream, seq: None if seq == of.seq else _attempt(held, stream, seq)
         yield held
 
 
-def _on_any_plan(ledger: Any, of: Any, run_id: str) -> Any:
-    return lease.leased(ledger, of.stream, run_id)
+def _on_any_plan(app: Any, of: Any, run_id: str) -> Any:
+    return lease.leased(app, of.stream, run_id)
 
 
 @planted((compute, "leased_for"), (validate, "leased_for"), (commit, "leased_for"))
-def a_dropped_plan_is_worked_on(ledger: Any, of: Any, run_id: str, step: str) -> Any:
-    return _on_any_plan(ledger, of, run_id)
+def a_dropped_plan_is_worked_on(app: Any, of: Any, run_id: str, step: str) -> Any:
+    return _on_any_plan(app, of, run_id)
 
 
 @planted((compute, "left_before"))
@@ -123,7 +121,7 @@ def state_is_read_from_uncommitted_attempts(app: Any, held: Any, of: Any) -> Any
 @planted((protocol, "commit_batch"), (run, "commit_batch"))
 def commit_takes_what_is_not_validated(app: Any, of: Any, run_id: str) -> None:
     if app.ledger.head(of.stream).seq < of.seq:
-        with lease.leased_for(app.ledger, of, run_id, "commit") as held:
+        with lease.leased_for(app, of, run_id, "commit") as held:
             attempt = held.attempt(of.stream, of.seq)
             if attempt is None:
                 raise Halted("not computed")
@@ -136,7 +134,7 @@ def an_attempt_passes_before_the_gate(app: Any, of: Any, run_id: str, **_: Any) 
     if attempt is None:
         raise Halted("not computed")
     if not attempt.validated:
-        with lease.leased_for(app.ledger, of, run_id, "validate") as held:
+        with lease.leased_for(app, of, run_id, "validate") as held:
             held.set_validated(attempt, True)
             verdicts = validate._verdicts(app, held, of, None, attempt, None)  # type: ignore[arg-type]
             if not all(verdict.passed for verdict in verdicts):
@@ -221,7 +219,7 @@ def the_outbox_is_in_another_order_each_time(self: Any, columns: Any, skip: int 
 @planted((protocol, "publish_batch"), (run, "publish_batch"))
 def publish_does_not_look_whether_its_batch_is_committed(app: Any, of: Any, run_id: str) -> None:
     """It may only be marked so. The head's batch goes out, and all seems well."""
-    with lease.leased(app.ledger, of.stream, run_id) as held:
+    with lease.leased(app, of.stream, run_id) as held:
         _publish_decided(app, held)
         held.release()
 

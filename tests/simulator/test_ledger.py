@@ -15,6 +15,7 @@ from tests.simulator.ledger import Checks, SimLeased, SimLedger, Store
 from tidegate.errors import QualityFailed, TidegateError
 from tidegate.ledger import (
     Attempt,
+    CommittedBatch,
     LeasedLedger,
     Ledger,
     OffsetRange,
@@ -224,6 +225,8 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
     """Every question there is, about a batch and a run."""
     return [
         lambda ledger: ledger.head(stream),
+        lambda ledger: _without_identity(ledger.committed_batch(stream)),
+        lambda ledger: _without_identity(ledger.committed_batch(stream, seq)),
         lambda ledger: ledger.lease_holder(stream),
         lambda ledger: ledger.plan(stream, seq),
         lambda ledger: ledger.open_plan(stream),
@@ -250,6 +253,11 @@ def reads(stream: Stream, seq: int, number: int) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.newest_publication(stream),
         lambda ledger: (ledger.charge(stream.pipeline), ledger.is_dropped(stream), ledger.origin(stream)),
     ]
+
+
+def _without_identity(batch: CommittedBatch | None) -> tuple[int, str] | None:
+    """Return what two ledgers must agree on."""
+    return None if batch is None else (batch.seq, batch.attempt)
 
 
 def _outcome(ask: Callable[[Any], Any], ledger: Any) -> tuple[Any, Any]:

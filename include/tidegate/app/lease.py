@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from tidegate.app.damage import batch_named
+from tidegate.app.owner import claim_folder
+from tidegate.app.root import App
 from tidegate.errors import Fenced, LakeDamaged, LedgerUnavailable, Permanent, TidegateError, Transient
-from tidegate.ledger import LEASE_SECONDS, LeasedLedger, Ledger, LedgerReader, Plan, Stream, lease_held
+from tidegate.ledger import LEASE_SECONDS, LeasedLedger, LedgerReader, Plan, Stream, lease_held
 
 
 def check_lease(ledger: LedgerReader, stream: Stream, run_id: str) -> None:
@@ -22,20 +24,22 @@ def check_lease(ledger: LedgerReader, stream: Stream, run_id: str) -> None:
 
 
 @contextmanager
-def leased(ledger: Ledger, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
-    """The lease for one step of a run, renewed while it works.
+def leased(app: App, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
+    """The lease for one step of a run, renewed while it works. The stream's folder is the ledger's own.
 
     It stays with the run after the step, since the next step follows. An error gives it back, so that
     nobody waits for a run that may never be tried again; only a killed process leaves it to run out.
 
-    Raises Fenced in place of an error that comes when the lease is another's: by then files may have been
-    removed that nobody else needs any more, and what this step missed says nothing.
+    Raises LeaseHeld, and what `claim_folder` raises; Fenced in place of an error that comes when the lease is
+    another's: by then files may have been removed that nobody else needs any more, and what this step missed
+    says nothing.
     """
-    held = ledger.acquire(stream, run_id)
+    held = app.ledger.acquire(stream, run_id)
     stop = threading.Event()
     keeper = threading.Thread(target=_keep, args=(held, stop), daemon=True)
     keeper.start()
     try:
+        claim_folder(app, stream)
         yield held
     except BaseException as error:
         if (lost := _give_back(held, error)) is not None:
@@ -60,7 +64,7 @@ def _give_back(held: LeasedLedger, error: BaseException) -> Fenced | None:
 
 
 @contextmanager
-def leased_for(ledger: Ledger, plan: Plan, run_id: str, step: str) -> Iterator[LeasedLedger]:
+def leased_for(app: App, plan: Plan, run_id: str, step: str) -> Iterator[LeasedLedger]:
     """The lease for one step on a planned batch. Raises Fenced when that plan is no longer the ledger's.
 
     What the step fails of is noted.
@@ -68,7 +72,7 @@ def leased_for(ledger: Ledger, plan: Plan, run_id: str, step: str) -> Iterator[L
     A step reads its plan before it has the lease. If somebody drops the plan in between, and the batch is
     planned anew, then what the step would do with the old one must not pass for the new one's.
     """
-    with leased(ledger, plan.stream, run_id) as held:
+    with leased(app, plan.stream, run_id) as held:
         if held.plan(plan.stream, plan.seq) != plan:
             raise Fenced(
                 f"The plan of batch {plan.seq} of {plan.stream} was dropped meanwhile",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tidegate.app.owner import claim_folder
 from tidegate.app.root import App
 from tidegate.errors import SINK_IS_AHEAD, Fenced
 from tidegate.lake import DataFile, Lake, Manifest
@@ -40,8 +41,9 @@ def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> 
     """Bring the tables of all stages of these pipelines, which planned the stream, up to the head.
 
     Raises Fenced when a table is further than the ledger; LakeDamaged when one is none of this tidegate's;
-    SchemaChanged, LakeUnavailable, LedgerUnavailable.
+    LedgerMismatch, SchemaChanged, LakeUnavailable, LedgerUnavailable.
     """
+    claim_folder(app, stream)
     batches = _Batches(app, stream)
     for kind, stage in _tables_of(pipelines):
         table = shared_table(app.lake(stream), kind, stage)

@@ -197,6 +197,6 @@ def _leased(name: str, generation: int | None) -> Iterator[tuple[App, LeasedLedg
     stream = stream_named(app, name, generation)
     if generation is not None and stream not in app.ledger.streams():
         raise click.UsageError(f"The ledger has no generation {generation} of a pipeline {name}.")
-    with leased(app.ledger, stream, f"doctor__{uuid4().hex[:8]}") as held:
+    with leased(app, stream, f"doctor__{uuid4().hex[:8]}") as held:
         yield app, held
         held.release()

@@ -9,6 +9,7 @@ from functools import partial
 
 from tidegate import protocol
 from tidegate.app import App, stream_of
+from tidegate.app.owner import check_owner
 from tidegate.errors import TidegateError, TopicMissing
 from tidegate.inspect.problems import open_problems
 from tidegate.inspect.sinks import check_sinks, sink_warnings
@@ -52,6 +53,10 @@ def error_text(error: TidegateError) -> str:
 def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
     """A pipeline's file, source, sinks and batches. It asks Kafka and the sinks, and writes nothing."""
     stream, title = stream_of(pipeline), f"pipeline {name}"
+    mismatch = _mismatch(app, stream, name)
+    if mismatch is not None:
+        yield mismatch
+        return
     try:
         yield Finding(title, FindingState.OK, _dry_run(app, pipeline))
     except TopicMissing as error:
@@ -80,6 +85,10 @@ def examine_orphan(app: App, stream: Stream) -> Iterator[Finding]:
     head = app.ledger.head(stream).seq
     text = f"batch {head} is the last, and no pipeline file has it any more"
     yield Finding(f"pipeline {name}", FindingState.OK, text)
+    mismatch = _mismatch(app, stream, name)
+    if mismatch is not None:
+        yield mismatch
+        return
     try:
         for batch in protocol.orphaned_batches(app, stream):
             yield _of_batch(name, batch)
@@ -93,6 +102,10 @@ def examine_broken(app: App, stream: Stream, file: str) -> Iterator[Finding]:
     head = app.ledger.head(stream).seq
     text = f"batch {head} is the last, and its file {file} has a mistake: it goes on when that is corrected"
     yield Finding(f"pipeline {name}", FindingState.WAIT, text)
+    mismatch = _mismatch(app, stream, name)
+    if mismatch is not None:
+        yield mismatch
+        return
     yield from _unfinished(app, stream, name)
 
 
@@ -130,6 +143,17 @@ def _progress_topic(app: App, connection: str | None) -> Iterator[Finding]:
         return
     for shortcoming in shortcomings:
         yield Finding(title, FindingState.WAIT, shortcoming)
+
+
+def _mismatch(app: App, stream: Stream, name: str) -> Finding | None:
+    """Return what is wrong if the stream's folder is not this ledger's, or further than it: then what else
+    there is follows from that.
+    """
+    try:
+        check_owner(app, stream)
+    except TidegateError as error:
+        return Finding(f"ledger of {name}", FindingState.WRONG, error_text(error))
+    return None
 
 
 def _unfinished(app: App, stream: Stream, name: str, but: str = "") -> Iterator[Finding]:

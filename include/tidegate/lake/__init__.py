@@ -2,14 +2,17 @@
 
 from tidegate.lake.layout import Lake, Name, attempt_name, snapshot_name
 from tidegate.lake.manifest import DataFile, Manifest, read_manifest, write_manifest
+from tidegate.lake.marks import Marks, StreamMark
 from tidegate.lake.store import Store, Written
 
 __all__ = [
     "DataFile",
     "Lake",
     "Manifest",
+    "Marks",
     "Name",
     "Store",
+    "StreamMark",
     "Written",
     "attempt_name",
     "read_manifest",

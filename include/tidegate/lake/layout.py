@@ -4,6 +4,7 @@
     <lake>/<pipeline>/g<generation>/<stage>/outbox/_files/<name>/*.parquet   what it sends out
     <lake>/<pipeline>/g<generation>/quarantine/_files/<name>/*.parquet       input that could not be used
     <lake>/<pipeline>/g<generation>/manifests/<name>/manifest.json           which of these files there are
+    <lake>/<pipeline>/g<generation>/marks/<batch>.json                       the ledger that committed it
 
 `name` is that of an attempt at computing a batch, or of a snapshot of the state. A file counts when the
 manifest names it, and the manifest when the ledger has its digest and says that the attempt is committed.
@@ -18,6 +19,7 @@ from functools import cached_property
 from uuid import uuid4
 
 from tidegate.lake.manifest import Kind
+from tidegate.lake.marks import Marks
 from tidegate.lake.store import Store
 
 MANIFEST = "manifest.json"
@@ -95,6 +97,11 @@ class Lake:
     def manifest(self, name: str) -> str:
         """The manifest of an attempt or a snapshot."""
         return f"{self.base}/manifests/{name}/{MANIFEST}"
+
+    @property
+    def marks(self) -> Marks:
+        """The marks of the stream's ledger."""
+        return Marks(self.store, f"{self.base}/marks")
 
     def table_sink(self, path: str | None) -> str:
         """Where a `table` sink goes: an absolute path or URI, a name under the lake, or our own folder."""

@@ -20,6 +20,7 @@ from tidegate.ledger.quality import QualityResult, quality_of
 from tidegate.ledger.records import (
     Attempt,
     BatchFacts,
+    CommittedBatch,
     Expired,
     Failure,
     Head,
@@ -119,6 +120,18 @@ class LedgerReader:
         if row is None:
             return Head(stream)
         return head_in(stream, row)
+
+    def committed_batch(self, stream: Stream, seq: int | None = None) -> CommittedBatch | None:
+        """Return what is committed as batch `seq`, by default as the head; None if that batch is not."""
+        heads, commits = schema.heads, schema.commits
+        newest = select(heads.c.seq).where(of(heads, stream))
+        with self._transaction("committed_batch") as connection:
+            ledger = connection.execute(select(schema.identity.c.ledger)).scalar_one()
+            if seq is None:
+                seq = connection.execute(newest).scalar() or 0
+            attempt = select(commits.c.attempt).where(of(commits, stream), commits.c.seq == seq)
+            name = connection.execute(attempt).scalar() if seq else ""
+        return None if name is None else CommittedBatch(ledger, seq, name)
 
     def lease_holder(self, stream: Stream) -> str | None:
         """Who holds a lease that others have to wait for, if anyone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> the next offset to read."""
@@ -217,6 +217,17 @@ class Head:
             if place[0] in shared
         }
         return {place: missing for place, missing in behind.items() if missing > 0}
+
+
+class CommittedBatch(NamedTuple):
+    """The attempt that a ledger, by its identity, has committed as a batch of a stream.
+
+    Batch 0 stands for the stream before its first batch, and its attempt is "".
+    """
+
+    ledger: str
+    seq: int
+    attempt: str
 
 
 @dataclass(frozen=True)

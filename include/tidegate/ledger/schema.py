@@ -5,11 +5,15 @@ From the first release on, a change of a table is a migration of its own in `mig
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import uuid4
+
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Float,
     Integer,
     MetaData,
@@ -17,6 +21,8 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
+    insert,
 )
 
 metadata = MetaData()
@@ -42,6 +48,15 @@ def _manifest(name: str, is_key: bool = False) -> list[Column[object]]:
         Column("file_rows", BigInteger, nullable=False),
         Column("file_bytes", BigInteger, nullable=False),
     ]
+
+
+# One row, which a ledger gets with its tables and keeps: folders in the lake name their ledger by it.
+identity = Table("tidegate_identity", metadata, Column("ledger", String(36), primary_key=True))
+
+
+@event.listens_for(identity, "after_create")
+def _identify(_: Table, connection: Connection, **_more: Any) -> None:
+    connection.execute(insert(identity).values(ledger=str(uuid4())))
 
 
 # One row per stream: the fence (epoch), who holds the lease until when, and the head.

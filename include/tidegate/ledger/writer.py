@@ -45,7 +45,7 @@ from tidegate.ledger.rows import (
 LEASE_SECONDS = 120.0
 DecidedBatch: TypeAlias = tuple[Plan, Attempt]
 """A batch that was computed by other means than its plan: what its attempt has is its result."""
-_KEPT = (schema.heads, schema.promotions, schema.recoveries, schema.sinks)
+_KEPT = (schema.heads, schema.identity, schema.promotions, schema.recoveries, schema.sinks)
 _OF_BATCHES = tuple(table for table in schema.metadata.tables.values() if table not in _KEPT)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from tidegate.app.manifests import read_manifests
+from tidegate.app.owner import check_owner
 from tidegate.app.root import App
 from tidegate.app.tables import catch_up_tables
 from tidegate.lake import Manifest, Name
@@ -57,8 +58,12 @@ def clean(
     """Give up what is older than time travel goes, and remove what was given up or is dead.
 
     `now`: epoch seconds. The tables for others are brought up to the head first, so that they name nothing
-    that is removed. Raises Fenced, LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+    that is removed. Of a stream that was never planned it touches nothing. Raises LedgerMismatch, Fenced,
+    LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
     """
+    if app.ledger.last_planned(stream) is None:
+        return Cleaned(stream, None, (), 0, 0, "no batch was planned yet")
+    check_owner(app, stream)
     given_up, note = _give_up(app, stream, now, dry_run)
     unread = _unread(app, stream, now - safe_age.total_seconds())
     if not dry_run:

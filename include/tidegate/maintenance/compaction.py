@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tidegate.app.damage import needed_by, state_named
 from tidegate.app.manifests import read_manifests
+from tidegate.app.owner import check_owner
 from tidegate.app.root import App
 from tidegate.lake import DataFile, Manifest, snapshot_name
 from tidegate.lake.compaction import MOST_CHANGELOGS, FoldRule, SnapshotTarget, compact, is_due
@@ -44,12 +45,14 @@ class Compaction:
 def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: bool = False) -> Compaction:
     """Fold the state after the head into a snapshot, if it is not one already.
 
-    It takes no lease. Of two at once one is noted; the other's files are dead. Raises LakeDamaged,
-    LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+    It takes no lease. Of two at once one is noted; the other's files are dead. Raises LedgerMismatch,
+    LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
     """
     snapshots = app.ledger.snapshots(stream)
     base = snapshots[-1].seq if snapshots else 0
     head = app.ledger.head(stream).seq
+    if head:
+        check_owner(app, stream)
     with needed_by(state_named(stream, head)):
         manifests = read_manifests(app, stream, app.ledger.state_manifests(stream, head))
     before = _size_of(manifests)

@@ -22,7 +22,7 @@ def note_in_ledger(app: App, stream: Stream, note: Callable[[LeasedLedger], Note
     Raises Fenced, LedgerUnavailable.
     """
     try:
-        with leased(app.ledger, stream, _HOLDER) as lease:
+        with leased(app, stream, _HOLDER) as lease:
             result = note(lease)
             lease.release()
     except LeaseHeld:

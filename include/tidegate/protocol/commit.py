@@ -18,7 +18,7 @@ def commit_batch(app: App, plan: Plan, run_id: str) -> str:
     """
     if app.ledger.head(plan.stream).seq >= plan.seq:
         return f"batch {plan.seq} is committed already"
-    with leased_for(app.ledger, plan, run_id, "commit") as held, timed(held, plan.seq, "commit"):
+    with leased_for(app, plan, run_id, "commit") as held, timed(held, plan.seq, "commit"):
         attempt = held.attempt(plan.stream, plan.seq)
         if attempt is None or not attempt.validated:
             missing, step = ("computed", "compute") if attempt is None else ("validated", "validate")

@@ -31,7 +31,7 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
         return done
-    with leased_for(app.ledger, plan, run_id, "compute") as held, timed(held, plan.seq, "compute"):
+    with leased_for(app, plan, run_id, "compute") as held, timed(held, plan.seq, "compute"):
         done = held.attempt(plan.stream, plan.seq)  # another may have been at it before the lease was ours
         if done is not None:
             return done

@@ -16,7 +16,7 @@ def discard_records(app: App, stream: Stream, request: ResolutionRequest) -> tup
     Nothing is deleted: they stay readable as long as quarantine is kept. Raises LeaseHeld while a run is at
     work, Fenced, and what `written_resolution` raises.
     """
-    with leased(app.ledger, stream, f"discard__{uuid4().hex[:12]}") as lease:
+    with leased(app, stream, f"discard__{uuid4().hex[:12]}") as lease:
         resolution, skipped = written_resolution(app, lease, request, None)
         if resolution is not None:
             lease.add_resolution(resolution)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.app.lease import leased
+from tidegate.app.owner import check_ledger
 from tidegate.app.root import App
 from tidegate.errors import Halted
 from tidegate.failpoints import failpoint
@@ -15,12 +16,14 @@ def drop_generation(app: App, stream: Stream, run_id: str) -> int:
 
     What it has published stays where it is, also in a table of its own. One that dies on the way is done
     again: what the ledger has forgotten, nobody reads. Raises LeaseHeld; Halted where it publishes;
-    SettingsInvalid for one that there never was; LakeUnavailable.
+    LedgerMismatch where its folder is another ledger's; SettingsInvalid for one that there never was;
+    LakeUnavailable.
     """
     if not app.ledger.is_dropped(stream):
         _require_droppable(app, stream)
-        with leased(app.ledger, stream, run_id) as lease:
+        with leased(app, stream, run_id) as lease:
             lease.drop()
+    check_ledger(app, stream)
     return _remove_files(app, stream)
 
 
@@ -40,7 +43,7 @@ def _remove_files(app: App, stream: Stream) -> int:
     lake = app.lake(stream)
     published = f"{lake.base}/published/"
     files = [file for file in lake.store.listed(lake.base) if not file.path.startswith(published)]
-    for file in files:
+    for file in sorted(files, key=lambda file: file.path.startswith(lake.marks.folder)):  # whose it is: last
         with failpoint("drop.delete"):
             lake.store.delete(file.path)
     return len(files)

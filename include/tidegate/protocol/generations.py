@@ -64,7 +64,7 @@ def finish_orphaned_streams(app: App, pipeline: Pipeline, run_id: str) -> None:
     """
     for stream in orphaned_streams(app, pipeline):
         try:
-            with leased(app.ledger, stream, run_id) as lease:
+            with leased(app, stream, run_id) as lease:
                 publish_decided(app, lease)
                 lease.release()
         except LeaseHeld as error:

@@ -40,7 +40,7 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
         raise missing_of_head(app.ledger, origin, seq, "plan")
     pipeline = pinned(app, pipeline)
     _require_fitting(plan, pipeline)
-    with leased(app.ledger, stream_of(pipeline), run_id) as lease:
+    with leased(app, stream_of(pipeline), run_id) as lease:
         if lease.head(lease.stream).seq or lease.open_plan(lease.stream) is not None:
             raise Halted(
                 f"{lease.stream} has begun already, so it cannot begin with a state",

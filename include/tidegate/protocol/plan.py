@@ -58,7 +58,7 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     if known is not None:
         return _found_again(app, pipeline, known)
     finish_orphaned_streams(app, pipeline, trigger.run_id)
-    with leased(app.ledger, stream, trigger.run_id) as held, app.clusters:
+    with leased(app, stream, trigger.run_id) as held, app.clusters:
         publish_decided(app, held)
         waiting = held.open_plan(stream)
         if waiting is not None:

@@ -104,7 +104,7 @@ def rollback(app: App, pipeline: str, run_id: str, is_net: bool = False) -> Prom
 def _put_in_charge(app: App, switch: _Switch) -> Promoted:
     stream = switch.stream
     is_new = switch.charge.generation != stream.generation
-    with leased(app.ledger, stream, switch.run_id) as lease, app.clusters:
+    with leased(app, stream, switch.run_id) as lease, app.clusters:
         if is_new:
             _decide(app, lease, switch)
         publish_decided(app, lease)
@@ -163,7 +163,7 @@ def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
     """The switch. `lease`: of the generation that takes charge."""
     charge, stream = switch.charge, switch.stream
     assert charge.generation is not None, "there is one to replace"
-    with leased(app.ledger, Stream(stream.pipeline, charge.generation), switch.run_id) as replaced:
+    with leased(app, Stream(stream.pipeline, charge.generation), switch.run_id) as replaced:
         publish_decided(app, replaced)
         last, head = replaced.head(replaced.stream), lease.head(stream)
         _require_ready(app, head, last, may_be_behind=switch.is_rollback and not switch.is_net)

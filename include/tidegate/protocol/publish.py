@@ -36,12 +36,12 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
             "the batch.",
         )
     if lacking_sinks(app, plan):
-        with leased(app.ledger, plan.stream, run_id) as held, app.clusters:
+        with leased(app, plan.stream, run_id) as held, app.clusters:
             with timed(held, plan.seq, "publish"):
                 publish_decided(app, held)
             held.release()
     elif app.ledger.lease_holder(plan.stream) == run_id:  # of a batch that is withheld: nobody has to wait
-        with leased(app.ledger, plan.stream, run_id) as held:
+        with leased(app, plan.stream, run_id) as held:
             held.release()
     catch_up_tables(app, plan.stream, [planned_pipeline(plan)])
     return app.ledger.publications(plan.stream, plan.seq)

@@ -54,7 +54,7 @@ def validate_batch(
     if attempt.validated:
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
-    with leased_for(app.ledger, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
+    with leased_for(app, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
         apply_quarantine_rule(app, held, plan, attempt, alert)
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)

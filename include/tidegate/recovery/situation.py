@@ -81,6 +81,6 @@ class Situation:
     @contextmanager
     def leased(self) -> Iterator[LeasedLedger]:
         """Hold the stream's lease, and release it at the end. Raises LeaseHeld while a run is at work."""
-        with leased(self.app.ledger, self.stream, f"recover__{uuid4().hex[:8]}") as lease:
+        with leased(self.app, self.stream, f"recover__{uuid4().hex[:8]}") as lease:
             yield lease
             lease.release()

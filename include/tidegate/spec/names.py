@@ -15,7 +15,7 @@ RESERVED = {
 }
 """Columns that every outbox has beside the emitted ones, and what they hold."""
 
-STREAM_FOLDERS = ("published", "quarantine", "manifests")
+STREAM_FOLDERS = ("published", "quarantine", "manifests", "marks")
 """Folders that a stream has in the lake beside those of its stages."""
 
 SQL_COLUMNS = {
