@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pyarrow as pa
 
@@ -29,18 +31,19 @@ class OpenDeltaTable(OpenSink[TableSink]):
         return folder_dataset(self.context.lake.table_sink(self.declared.path))
 
     def check_settings(self) -> None:
-        """Refuse a table around or within the folder that holds the pipeline's state and manifests."""
-        lake = self.context.lake
-        if self.declared.path is None or "://" in lake.root:
+        """Refuse a table around or within a folder that holds a pipeline's state and manifests."""
+        lake, ledger = self.context.lake, self.context.ledger
+        if self.declared.path is None:
             return
-        table = Path(lake.table_sink(self.declared.path)).resolve()
-        folder = Path(lake.root, lake.pipeline).resolve()
-        if folder.is_relative_to(table) or table.is_relative_to(folder):
-            raise SinkRefused(
-                f"The table {table} of the sink {self.name} and the pipeline's own folder {folder} "
-                "overlap: a vacuum of the table would remove the pipeline's state",
-                "Give the sink a `path` outside of that folder and not above it.",
-            )
+        table = _place(lake.table_sink(self.declared.path))
+        for pipeline in sorted({lake.pipeline, *(stream.pipeline for stream in ledger.streams())}):
+            folder = _place(f"{lake.root.rstrip('/')}/{pipeline}")
+            if folder.is_relative_to(table) or table.is_relative_to(folder):
+                raise SinkRefused(
+                    f"The table {table} of the sink {self.name} and the folder {folder} of the pipeline "
+                    f"{pipeline} overlap: a vacuum of the table would remove the pipeline's state",
+                    "Give the sink a `path` outside of that folder and not above it.",
+                )
 
     def check_outbox(self, outbox: Outbox) -> None:
         """No column of the table is narrower than what is emitted since an edit."""
@@ -52,6 +55,17 @@ class OpenDeltaTable(OpenSink[TableSink]):
         path = self.context.lake.table_sink(self.declared.path)
         rows = table_rows(self.declared, outbox)
         append_batch(path, self.shard, outbox.plan.seq, rows, last_published)
+
+
+def _place(path: str) -> PurePath:
+    """Return where a folder is, without links; of an object store, its URI.
+
+    >>> _place("s3://lake/shop/").is_relative_to(_place("s3://lake"))
+    True
+    """
+    if "://" not in path:
+        return Path(path).resolve()
+    return Path(url2pathname(urlsplit(path).path)).resolve() if path.startswith("file:") else PurePath(path)
 
 
 def table_rows(sink: TableSink, outbox: Outbox) -> pa.RecordBatchReader:
