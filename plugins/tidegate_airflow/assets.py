@@ -19,6 +19,7 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
 
 from tidegate.spec import OWN_ASSETS, asset_uri
+from tidegate_airflow.runs import ledger_run_id
 from tidegate_airflow.tasks import run_step
 from tidegate_airflow.triggers import read_request
 
@@ -67,7 +68,9 @@ def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) ->
         return
     newest = _newest_event(stream)
     emitted = context["outlet_events"][stream_alias(pipeline, generation)]
-    reports = run_step(lambda: _published(stream, context["dag_run"].run_id, newest, before))
+    run = context["dag_run"]
+    run_id = ledger_run_id(run.run_id, run.run_after)
+    reports = run_step(lambda: _published(stream, run_id, newest, before))
     if reports:
         emitted.add(pipeline_asset(pipeline), event_extra(stream, reports))
         seqs = [report.plan.seq for report in reports]

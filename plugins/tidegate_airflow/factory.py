@@ -45,10 +45,11 @@ from tidegate_airflow.operators import (
     StepOperator,
     ValidateOperator,
 )
+from tidegate_airflow.runs import ledger_run_id
 from tidegate_airflow.triggers import run_params
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
-_RUN_ID = "{{ run_id }}"
+_RUN_ID = "{{ ledger_run_id(run_id, dag_run.run_after) }}"
 LONGEST_TASK = timedelta(days=1)
 """No batch may take longer, or the files that it reads may be gone (see `maintenance`)."""
 
@@ -116,6 +117,7 @@ def _dag(
         catchup=pipeline.catchup,
         max_active_runs=1,
         params=run_params(),
+        user_defined_macros={"ledger_run_id": ledger_run_id},
         deadline=_deadline(pipeline, deployment.on_missed_deadline(pipeline)),
         **arguments,
     ) as dag:

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 from tidegate_airflow import metrics
 from tidegate_airflow.connections import export_ledger, own_environment
 from tidegate_airflow.notify import PlainCallback, call
+from tidegate_airflow.runs import ledger_run_id
 from tidegate_airflow.tasks import connected
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ def measure_failure(context: Any, pipeline: str, generation: int) -> None:
     from tidegate.app import App
     from tidegate.ledger import Stream
 
-    stream, run_id = Stream(pipeline, generation), context["dag_run"].run_id
+    stream, run = Stream(pipeline, generation), context["dag_run"]
     error = failure_class(context, pipeline, generation)
     metrics.count_failure(stream, context["task_instance"].task_id, error)
     export_ledger()
     app = App.from_environment()
-    noted = protocol.noted_batches(app.ledger, stream, run_id)
+    noted = protocol.noted_batches(app.ledger, stream, ledger_run_id(run.run_id, run.run_after))
     if noted and noted[-1].seq is not None:
         metrics.gauge(stream, app.ledger.metrics(stream, noted[-1].seq))
     now_ms = round(datetime.now(timezone.utc).timestamp() * 1000)
@@ -87,7 +88,8 @@ def log_missed_deadline(
     """
     run = context["dag_run"]
     try:
-        doing = _progress_in_callback(pipeline, generation, run["dag_run_id"])
+        run_after = datetime.fromisoformat(run["run_after"].replace("Z", "+00:00"))
+        doing = _progress_in_callback(pipeline, generation, ledger_run_id(run["dag_run_id"], run_after))
     except Exception as error:  # whatever keeps the ledger from being asked, the deadline is missed
         doing = f"What it is doing cannot be told: {type(error).__name__}: {error}"
     log.error("%s, run %s has missed its deadline. %s", run["dag_id"], run["dag_run_id"], doing)
@@ -163,7 +165,8 @@ def _failure_if_known(context: Any, pipeline: str, generation: int) -> Failure |
     """What the ledger has noted; None also where it cannot be asked: a failure is to be told."""
     with suppress(Exception), own_environment():
         export_ledger()
-        return _newest_failure(pipeline, generation, context["dag_run"].run_id)
+        run = context["dag_run"]
+        return _newest_failure(pipeline, generation, ledger_run_id(run.run_id, run.run_after))
     return None
 
 

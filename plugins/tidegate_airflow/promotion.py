@@ -14,6 +14,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param
 
+from tidegate_airflow.runs import ledger_run_id
 from tidegate_airflow.tasks import connected, run_step
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
         app = App.from_environment()
         new = Stream(pipeline, params["generation"])
         after = len(app.ledger.charge(pipeline).promotions)
-        old = protocol.replaced_stream(app, new, context["dag_run"].run_id)
+        old = protocol.replaced_stream(app, new, _run_id(context))
         comparison = inspect.compare_generations(app, old, new)
         behind = sum(app.ledger.head(new).unread_of(app.ledger.head(old)).values())
         for sink in comparison.sinks:
@@ -111,8 +112,7 @@ def promote(pipeline: str, **context: Any) -> str:
         for stream in (Stream(pipeline, shown["replaced"]), new):  # the replaced one publishes first
             app = connected(app, stream)
         approval = protocol.Approval(answer["responded_by_user"]["name"], shown["after"])
-        run_id = context["dag_run"].run_id
-        promotion = protocol.promote(app, new, run_id, params["net"], approval).promotion
+        promotion = protocol.promote(app, new, _run_id(context), params["net"], approval).promotion
         return (
             f"{new} is in charge: its batches from {promotion.first_seq} on go out. "
             f"Approved by {promotion.approved_by}."
@@ -121,6 +121,11 @@ def promote(pipeline: str, **context: Any) -> str:
     result = run_step(work)
     log.info("promote: %s", result)
     return result
+
+
+def _run_id(context: Mapping[str, Any]) -> str:
+    run = context["dag_run"]
+    return ledger_run_id(run.run_id, run.run_after)
 
 
 def _summary(comparison: GenerationDifference, behind: int, *, is_net: bool) -> str:

@@ -16,14 +16,14 @@ from tidegate_airflow import metrics
 from tidegate_airflow.connections import export_connections, export_ledger, own_environment
 from tidegate_airflow.last_good import remember_text
 from tidegate_airflow.order import run_ahead
-from tidegate_airflow.triggers import read_request, trigger_of
+from tidegate_airflow.triggers import is_triggered_again, read_request, trigger_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.app import App
     from tidegate.errors import PipelineInvalid
-    from tidegate.ledger import Plan, Stream
+    from tidegate.ledger import Plan, Run, Stream
     from tidegate.protocol import Trigger
     from tidegate.quality.verdict import Verdict
     from tidegate.spec import Pipeline
@@ -34,16 +34,22 @@ _WAIT_FOR_LEASE = timedelta(seconds=15)
 takes for killed, and that is a try.
 """
 
+_DONE_BEFORE = (
+    "The run {run} is done. TriggerDagRunOperator with `reset_dag_run` clears the DagRun of that id and "
+    "makes no new one, so it reads nothing that came in since. Leave `trigger_run_id` out, so that each run "
+    "has an id of its own. Nothing was planned."
+)
+
 Result = TypeVar("Result")
 
 
 def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None = None) -> bool:
     """Step 1 of a task's run, or of a later batch of it. False: there is nothing to do."""
     trigger = batch or trigger_of(context)
-    return bool(run_step(lambda: _plan(pipeline_file, trigger, context)))
+    return bool(run_step(lambda: _plan(pipeline_file, trigger, context, is_first=batch is None)))
 
 
-def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> bool:
+def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, is_first: bool) -> bool:
     from tidegate import protocol
     from tidegate.app import App, stream_of
     from tidegate.errors import Halted, PipelineInvalid, PlanUnreadable
@@ -63,9 +69,11 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> b
             lines.append(f"  replays {request.replay.count_open(app, stream)} open records of quarantine")
         log.info("Dry run, nothing is written: %s", "\n".join(lines))
         return False
-    # who has planned, or has found nothing to do, had its turn
-    if app.ledger.run(stream, context["dag_run"].run_id) is None:
+    noted = protocol.noted_batches(app.ledger, stream, protocol.run_of_batch(trigger.run_id))
+    if not noted:  # who has planned, or has found nothing to do, had its turn
         _wait_for_turn(context["dag_run"])
+    elif is_first and is_triggered_again(context["dag_run"]) and _is_done(app, stream, noted[-1]):
+        raise AirflowFailException(_DONE_BEFORE.format(run=context["dag_run"].run_id))
     for orphan in protocol.orphaned_streams(app, pipeline):  # the plan step publishes what they have decided
         with suppress(Halted, PlanUnreadable):  # which the plan step says, and goes on
             connected(app, orphan)
@@ -74,6 +82,16 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any]) -> b
     metrics.gauge(stream, {("", name): value for name, value in outcome.metrics.items()})
     remember_text(app.settings.home, pipeline_file, pipeline.text)
     return outcome.plan is not None
+
+
+def _is_done(app: App, stream: Stream, newest: Run) -> bool:
+    """Whether the newest batch of a run is through, or the run has found nothing to do."""
+    from tidegate import protocol
+
+    head = app.ledger.head(stream).seq
+    if newest.seq is None or newest.seq < head:
+        return True
+    return newest.seq == head and not list(protocol.unfinished_batches(app, stream))
 
 
 def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tidegate_airflow.order import is_backfill
 from tidegate_airflow.replay import Replay, read_replay, replay_params
+from tidegate_airflow.runs import ledger_run_id
 
 if TYPE_CHECKING:
     from tidegate.protocol import Trigger
@@ -132,7 +133,7 @@ def trigger_of(context: Mapping[str, Any]) -> Trigger:
     if request.until is not None:
         start, end, clock = None, request.until, min(request.until, run.run_after)
     return Trigger(
-        run.run_id,
+        ledger_run_id(run.run_id, run.run_after),
         clock_ms=_epoch_ms(clock),
         interval_end_ms=None if end is None else _epoch_ms(end),
         now_ms=_epoch_ms(datetime.now(timezone.utc)),
@@ -149,6 +150,11 @@ def interval(run: Any, timetable: Any) -> tuple[datetime | None, datetime | None
     if run.run_type in _BY_HAND and run.data_interval_end is not None and _is_inferred(run, timetable):
         return None, None
     return run.data_interval_start, run.data_interval_end
+
+
+def is_triggered_again(run: Any) -> bool:
+    """Return whether TriggerDagRunOperator may have cleared a run, in place of making a new one."""
+    return bool(run.run_type == "operator_triggered" and run.clear_number)
 
 
 def _is_inferred(run: Any, timetable: Any) -> bool:

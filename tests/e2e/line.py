@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,11 @@ class Line:
         return self.airflow.wait_run(dag_id, run_id, timeout_s=300)
 
     def plans(self, dag_id: str) -> list[Plan]:
-        """Of the committed batches, without those that have read nothing."""
+        """Of the committed batches, without those that have read nothing; their runs by Airflow's ids."""
         stream = Stream(dag_id, 1)
         plans = [self.ledger.plan(stream, seq) for seq, _ in self.ledger.committed(stream)]
-        return [plan for plan in plans if plan is not None and plan.span]
+        read = [plan for plan in plans if plan is not None and plan.span]
+        return [replace(plan, run_id=re.sub("@[^#]*", "", plan.run_id)) for plan in read]
 
     def rows(self, dag_id: str) -> list[int]:
         """What went out, in order."""

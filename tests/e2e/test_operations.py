@@ -297,7 +297,8 @@ def _request(line: Line, dag_id: str, run_id: str) -> dict[str, Any] | None:
 
 def promotions(line: Line) -> list[tuple[int, str, str | None]]:
     charge = line.ledger.charge("approved")
-    return [(each.generation, each.run_id, each.approved_by) for each in charge.promotions[1:]]
+    promotions = charge.promotions[1:]
+    return [(each.generation, each.run_id.partition("@")[0], each.approved_by) for each in promotions]
 
 
 def test_a_rejected_promotion_switches_nothing(generations: Line) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.runs import CREATED, SUFFIX
 from tests.protocol.committed import Committed
 from tests.protocol.two_generations import Beside
 
@@ -72,6 +73,7 @@ def use(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     committed = Committed(tmp_path, "  - {kind: sql, table: seconds}", f"sqlite:///{tmp_path}/sink.db")
+    committed.run_suffix = SUFFIX
     use(committed, monkeypatch)
     return committed
 
@@ -80,7 +82,7 @@ def context(run_id: str, **params: Any) -> dict[str, Any]:
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
     return {
-        "dag_run": SimpleNamespace(run_id=run_id),
+        "dag_run": SimpleNamespace(run_id=run_id, run_after=CREATED),
         "params": params,
         "outlet_events": OutletEventAccessors(),
     }
@@ -93,7 +95,7 @@ def publish(seq: int, generation: int = 1) -> dict[str, Any]:
     task = context(f"run-{seq}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidegate_airflow.tasks.has_more_batches", lambda *_: False)
-        factory._publish("visitors", generation, f"run-{seq}", **task)
+        factory._publish("visitors", generation, f"run-{seq}{SUFFIX}", **task)
     return task
 
 
@@ -125,7 +127,7 @@ def test_a_publication_has_an_event_that_says_which_batch_of_what_stream_and_wha
         "batches": [
             {
                 "seq": 1,
-                "run_id": "run-1",
+                "run_id": f"run-1{SUFFIX}",
                 "clock": "1970-01-01T00:00:01+00:00",
                 "offsets": {"events": {"0": [5, 12]}, "old": {"0": [0, 1]}},
                 "counts": {"emitted": 2, "read": 1, "used": 3},
@@ -205,6 +207,7 @@ def test_where_airflow_has_forgotten_its_events_those_before_this_task_do_not_co
 def test_a_withheld_generation_has_no_events_and_from_its_promotion_on_those_of_the_same_asset(
     tmp_path: Path, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Committed, "run_suffix", SUFFIX)
     beside = Beside(tmp_path)
     use(beside.old, monkeypatch)
     beside.fill()

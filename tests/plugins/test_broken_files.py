@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.runs import CREATED
 from tests.protocol.committed import Committed
 from tidegate.protocol import Trigger
 
@@ -45,7 +46,7 @@ def dags() -> dict[str, Any]:
 def plan(run_id: str) -> bool:
     from tidegate_airflow import tasks
 
-    context = {"dag_run": SimpleNamespace(run_id=run_id), "params": {}}
+    context = {"dag_run": SimpleNamespace(run_id=run_id, run_after=CREATED), "params": {}}
     return tasks.plan("visitors", context, Trigger(run_id, clock_ms=10_000))
 
 

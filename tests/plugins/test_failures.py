@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.runs import CREATED, CREATED_JSON, SUFFIX
 from tests.protocol.committed import Committed
 from tidegate.errors import BufferFull, QualityFailed
 
@@ -23,6 +24,7 @@ NOTED = "Batch 1 of visitors/1 failed in compute: BufferFull: The buffer is full
 def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     """A batch of run-1 whose step `compute` the ledger has noted as failed."""
     committed = Committed(tmp_path, "  - {kind: table}")
+    committed.run_suffix = SUFFIX
     committed.compute(1, {"first": [("1", 10)]})
     committed.held.note_failure(1, "compute", BufferFull("The buffer is full.", "Raise the bound."))
     committed.held.release()
@@ -34,7 +36,7 @@ def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
 def context(error: BaseException | None, run_id: str = "run-1") -> dict[str, Any]:
     return {
         "exception": error,
-        "dag_run": SimpleNamespace(run_id=run_id),
+        "dag_run": SimpleNamespace(run_id=run_id, run_after=CREATED),
         "dag": SimpleNamespace(dag_id="visitors_v2"),
     }
 
@@ -116,7 +118,7 @@ def test_a_run_that_misses_its_deadline_is_told_of_with_what_it_is_doing(
     assert (alert.reference, alert.interval) == (DeadlineReference.DAGRUN_QUEUED_AT, timedelta(minutes=30))
     assert alert.callback.path == "tidegate_airflow.failures.log_missed_deadline"
     for run_id, doing in (("run-1", NOTED), ("run-2", "It has planned no batch yet")):
-        run = {"dag_id": "visitors_v2", "dag_run_id": run_id}
+        run = {"dag_id": "visitors_v2", "dag_run_id": run_id, "run_after": CREATED_JSON}
         with caplog.at_level(logging.ERROR):
             failures.log_missed_deadline({"dag_run": run}, **alert.callback.kwargs)
         assert f"visitors_v2, run {run_id} has missed its deadline. {doing}" in caplog.messages[-1]
@@ -133,7 +135,7 @@ def test_a_function_of_the_users_own_hears_of_a_missed_deadline_and_of_what_the_
     text = "deadline: 30m\nairflow: {on_missed_deadline: 'alerts:page'}\nsource:"
     failed.file.write_text(failed.file.read_text().replace("source:", text, 1))
     (alert,) = pipeline_dags()["visitors"].deadline
-    run = {"dag_id": "visitors", "dag_run_id": "run-1"}
+    run = {"dag_id": "visitors", "dag_run_id": "run-1", "run_after": CREATED_JSON}
     failures.log_missed_deadline({"dag_run": run}, **alert.callback.kwargs)
     assert sys.modules["alerts"].heard == [NOTED]
 
@@ -150,7 +152,7 @@ def test_a_deadline_is_told_of_although_airflow_refuses_its_callback_the_ledgers
         raise AirflowSecretsBackendAccessDenied(name)
 
     monkeypatch.setattr(BaseHook, "get_connection", refuse)
-    context = {"dag_run": {"dag_id": "visitors_v2", "dag_run_id": "run-1"}}
+    context = {"dag_run": {"dag_id": "visitors_v2", "dag_run_id": "run-1", "run_after": CREATED_JSON}}
     failures.log_missed_deadline(context, "visitors", 1)
     assert caplog.messages[-1].endswith(f"run-1 has missed its deadline. {NOTED}")
     monkeypatch.delenv("TIDEGATE_LEDGER")

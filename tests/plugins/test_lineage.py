@@ -61,9 +61,7 @@ def task(task_id: str, run_id: str = "run") -> Any:
     task = pipeline_dags()["visitors"].get_task(task_id)
     for field in ("op_args", "application_args"):
         if hasattr(task, field):
-            setattr(
-                task, field, [run_id if part == "{{ run_id }}" else part for part in getattr(task, field)]
-            )
+            setattr(task, field, [run_id if "run_id" in str(part) else part for part in getattr(task, field)])
     return task
 
 

@@ -20,6 +20,7 @@ from kafka import KafkaProducer
 
 from tests.conftest import REPOSITORY
 from tests.faults.history import create_topics
+from tests.plugins.runs import CREATED, SUFFIX
 from tests.plugins.statsd import StatsD, listening
 from tests.protocol.committed import Committed
 from tidegate.errors import BrokerUnavailable, BufferFull, LedgerUnavailable
@@ -50,6 +51,7 @@ def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsD]:
 def committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Committed:
     """A committed batch, whose second stage holds four keys back."""
     committed = Committed(tmp_path, "  - {kind: sql, table: seconds}", f"sqlite:///{tmp_path}/sink.db")
+    committed.run_suffix = SUFFIX
     committed.commit(1, {"first": [], "second": [("1", 11)]})
     committed.held.set_metrics(1, "second", {"emitted": 1.0, "suppression-buffer-records": 4.0})
     committed.held.set_metrics(1, "", {"lag": 7.0})
@@ -67,7 +69,7 @@ def named(metric: str, stage: str = "", **more: str) -> str:
 def test_publishing_sends_all_that_the_ledger_has_of_the_batch(committed: Committed, statsd: StatsD) -> None:
     from tidegate_airflow import tasks
 
-    tasks.publish("visitors", 1, "run-1")
+    tasks.publish("visitors", 1, f"run-1{SUFFIX}")
     sent = statsd.metrics()
     assert sent[named("emitted", "second")] == "1.0|g"
     assert sent[named("suppression-buffer-records", "second")] == "4.0|g"
@@ -81,7 +83,7 @@ def test_a_statsd_without_tags_gets_them_in_the_names(
     from tidegate_airflow import tasks
 
     monkeypatch.delenv("AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED")
-    tasks.publish("visitors", 1, "run-1")
+    tasks.publish("visitors", 1, f"run-1{SUFFIX}")
     sent = statsd.metrics()
     assert sent["airflow.tidegate.visitors.1.second.emitted"] == "1.0|g"
     assert sent["airflow.tidegate.visitors.1.lag"] == "7.0|g"
@@ -93,7 +95,7 @@ def fail(error: BaseException | None, run_id: str, task_id: str = "compute") -> 
 
     context = {
         "exception": error,
-        "dag_run": SimpleNamespace(run_id=run_id),
+        "dag_run": SimpleNamespace(run_id=run_id, run_after=CREATED),
         "task_instance": SimpleNamespace(task_id=task_id),
     }
     measure_failure(context, "visitors", 1)
@@ -130,6 +132,7 @@ def test_a_failed_try_says_how_many_offsets_wait_now(
         producer.send(topic, b"{}", partition=0)
     producer.close()
     committed = Committed(tmp_path, "  - {kind: table}", kafka=broker.bootstrap_servers)
+    committed.run_suffix = SUFFIX
     planned = committed.planned
     read = {"ranges": (OffsetRange(topic, 0, 0, 2),), "topic_ids": {topic: "id"}}
     monkeypatch.setattr(committed, "planned", lambda seq: replace(planned(seq), **read))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.runs import CREATED, CREATED_JSON
 from tests.spec.files import GOOD, problems
 from tidegate.errors import QualityFailed, SettingsInvalid
 from tidegate.quality.suite import Severity
@@ -53,7 +54,11 @@ def context() -> dict[str, Any]:
     """As a task has it, as far as templates ask."""
     from airflow.sdk import DAG
 
-    return {"dag": DAG("orders"), "run_id": "run-1", "dag_run": SimpleNamespace(run_id="run-1")}
+    return {
+        "dag": DAG("orders"),
+        "run_id": "run-1",
+        "dag_run": SimpleNamespace(run_id="run-1", run_after=CREATED),
+    }
 
 
 def verdict(value: str) -> Verdict:
@@ -144,7 +149,10 @@ def test_a_missed_deadline_is_told_by_a_notifier_that_airflow_stores_with_the_da
 
     (alert,) = dag.deadline
     stored = json.loads(json.dumps(alert.callback.serialize()))
-    log_missed_deadline({"dag_run": {"dag_id": "levels", "dag_run_id": "run-1"}}, **stored["kwargs"])
+    log_missed_deadline(
+        {"dag_run": {"dag_id": "levels", "dag_run_id": "run-1", "run_after": CREATED_JSON}},
+        **stored["kwargs"],
+    )
     ((_, text, _),) = alerts()
     assert text.startswith("run-1: ")
     assert len(text) > len("run-1: ")

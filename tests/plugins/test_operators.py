@@ -123,5 +123,5 @@ def test_what_a_pipeline_says_makes_five_tasks_or_one(
     (batch,) = dags["one"].tasks
     assert (batch.task_id, batch.pipeline_file, batch.application_args) == (
         *("batch", "one"),
-        ["availability", "2", "{{ run_id }}"],
+        ["availability", "2", "{{ ledger_run_id(run_id, dag_run.run_after) }}"],
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.runs import CREATED, SUFFIX
 from tests.protocol.two_generations import Beside
 from tidegate.protocol import Approval
 
@@ -31,7 +32,7 @@ def context(generation: int, shown: dict[str, Any] | None = None, *, net: bool =
     pulled = {"diff": shown, "approve": {"responded_by_user": {"id": "7", "name": "anna"}}}
     return {
         "params": {"generation": generation, "net": net},
-        "dag_run": SimpleNamespace(run_id="manual__1"),
+        "dag_run": SimpleNamespace(run_id="manual__1", run_after=CREATED),
         "ti": SimpleNamespace(xcom_pull=lambda task_ids: pulled[task_ids]),
     }
 
@@ -111,7 +112,11 @@ def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(b
     assert (beside.in_charge, beside.sent()) == (1, sent)
     assert "visitors/2 is in charge" in promote("visitors", **context(2, shown))
     promotion = beside.old.app.ledger.charge("visitors").promotions[-1]
-    assert (promotion.generation, promotion.run_id, promotion.approved_by) == (2, "manual__1", "anna")
+    assert (promotion.generation, promotion.run_id, promotion.approved_by) == (
+        2,
+        f"manual__1{SUFFIX}",
+        "anna",
+    )
     assert len(beside.sent()) == len(sent) + 4
     promote("visitors", **context(2, shown))  # a task that is tried again
     assert len(beside.old.app.ledger.charge("visitors").promotions) == 2
@@ -126,7 +131,9 @@ def test_a_task_that_is_cleared_after_a_rollback_promotes_nothing(beside: Beside
     promote("visitors", **context(2, shown))
     beside.rollback()
     sent = beside.sent()
-    with pytest.raises(AirflowFailException, match="The run manual__1 has put visitors/2 in charge already"):
+    with pytest.raises(
+        AirflowFailException, match=r"The run manual__1@.* has put visitors/2 in charge already"
+    ):
         promote("visitors", **context(2, shown))
     with pytest.raises(AirflowFailException, match="trigger a new run"):
         compare("visitors", **context(2))  # nobody is asked for what the run would not do

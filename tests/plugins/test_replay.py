@@ -44,6 +44,7 @@ def context(run_id: str = "manual__1", **params: Any) -> dict[str, Any]:
     run = SimpleNamespace(
         run_id=run_id,
         run_type="manual",
+        clear_number=0,
         run_after=NOW,
         logical_date=None,
         data_interval_start=None,
@@ -52,6 +53,10 @@ def context(run_id: str = "manual__1", **params: Any) -> dict[str, Any]:
     )
     values = {name: param.resolve() for name, param in run_params().items()} | params
     return {"dag_run": run, "dag": DAG("visitors", schedule=None), "params": values}
+
+
+def in_ledger(run_id: str) -> str:
+    return f"{run_id}@{NOW.isoformat()}"
 
 
 def plans(context: dict[str, Any]) -> bool:
@@ -102,12 +107,12 @@ def test_a_replay_is_the_runs_batch_and_a_task_that_is_tried_again_finds_it(worl
     asked = context(replay=True, replay_because="release 4.2")
     assert plans(asked)
     plan = open_plan(world)
-    assert (plan.run_id, plan.span, plan.most_records) == ("manual__1", 0, 4)
+    assert (plan.run_id, plan.span, plan.most_records) == (in_ledger("manual__1"), 0, 4)
     assert plans(asked)
     assert open_plan(world) == plan
     (resolution,) = world.app.ledger.resolutions(world.stream)
     assert (resolution.decided_by, resolution.reason, resolution.seq) == ("ada", "release 4.2", plan.seq)
-    died(world, "manual__1")
+    died(world, in_ledger("manual__1"))
     assert plans(context("manual__2", replay=True)), "what is planned goes first, whoever comes"
     assert open_plan(world) == plan
     assert len(world.app.ledger.resolutions(world.stream)) == 1
@@ -148,7 +153,7 @@ def test_a_dry_run_says_how_many_and_decides_nothing(
         assert not plans(context(replay=True, dry_run=True, replay_reasons=["malformed"]))
     assert "replays 2 open records of quarantine" in caplog.text
     assert world.app.ledger.resolutions(world.stream) == []
-    assert world.app.ledger.run(world.stream, "manual__1") is None
+    assert world.app.ledger.run(world.stream, in_ledger("manual__1")) is None
 
 
 @pytest.mark.parametrize(
@@ -187,19 +192,20 @@ def test_after_a_batch_that_went_first_the_runs_own_is_the_replay(world: Quarant
     from tidegate_airflow import tasks
 
     assert plans(context("manual__0", replay=True, replay_reasons=["null_key"]))
-    died(world, "manual__0")
+    died(world, in_ledger("manual__0"))
     asked = context(replay=True)
     assert plans(asked)
     first = open_plan(world)
-    assert first.run_id == "manual__0"
-    finish(world, first, "manual__1")
+    assert first.run_id == in_ledger("manual__0")
+    finish(world, first, in_ledger("manual__1"))
     assert tasks.has_more_batches("visitors", 1, asked)
     batches = tasks.planned_batches("visitors", "visitors", 1, asked, first=2)
-    assert next(batches) == "manual__1#2"
-    assert (open_plan(world).run_id, offsets_of(world)) == ("manual__1#2", [4, 7])
+    assert next(batches) == in_ledger("manual__1") + "#2"
+    assert (open_plan(world).run_id, offsets_of(world)) == (in_ledger("manual__1") + "#2", [4, 7])
 
-    finish(world, open_plan(world), "manual__1#2")
+    finish(world, open_plan(world), in_ledger("manual__1") + "#2")
     assert list(batches) == []
     assert tasks.has_more_batches("visitors", 1, asked), "what `cover` has made is found again, and done"
-    assert list(tasks.planned_batches("visitors", "visitors", 1, asked, first=2)) == ["manual__1#2"]
+    again = list(tasks.planned_batches("visitors", "visitors", 1, asked, first=2))
+    assert again == [in_ledger("manual__1") + "#2"]
     assert len(world.app.ledger.resolutions(world.stream)) == 2

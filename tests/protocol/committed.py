@@ -42,6 +42,8 @@ Row = tuple[str, int | None]
 class Committed:
     """A pipeline with two stages. `commit` decides a batch whose outboxes are given, stage by stage."""
 
+    run_suffix = ""  # of the runs' ids
+
     def __init__(self, folder: Path, sinks: str, sql: str = "", kafka: str = "", ledger: str = "") -> None:
         self.folder = folder
         self.file = folder / "pipelines" / "visitors.yaml"
@@ -73,7 +75,7 @@ class Committed:
         return Plan(
             self.stream,
             seq,
-            f"run-{seq}",
+            f"run-{seq}{self.run_suffix}",
             clock_ms=seq * 1000,
             believed_until_ms=seq * 1000,
             ranges=(OffsetRange("events", 0, seq, seq),),

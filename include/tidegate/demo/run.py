@@ -87,24 +87,27 @@ def _wave(stack: Stack, app: App, number: int, say: Callable[[str], None]) -> li
         f"{send(servers, sample.topic, sample.events(number))} events in {sample.topic}" for sample in SAMPLES
     ]
     say(f"wave {number + 1}: {', '.join(sent)}; Airflow runs the DAGs")
-    run_id = f"demo_wave_{number + 1}"
     began = time.monotonic()
-    for sample in SAMPLES:
-        _trigger(stack, sample, run_id, number)
+    run_ids = [_trigger(stack, sample, number) for sample in SAMPLES]
     with ThreadPoolExecutor(len(SAMPLES)) as pool:
-        return list(pool.map(lambda sample: _wait(stack, app, sample, run_id, began), SAMPLES))
+        return list(
+            pool.map(lambda sample, run_id: _wait(stack, app, sample, run_id, began), SAMPLES, run_ids)
+        )
 
 
-def _trigger(stack: Stack, sample: Sample, run_id: str, number: int) -> None:
-    """Start a run. Airflow's SQLite refuses a write that meets another one: then it is asked again."""
+def _trigger(stack: Stack, sample: Sample, number: int) -> str:
+    """Start a run, and return its id, which Airflow makes up: under such an id the ledger has it, too.
+
+    Airflow's SQLite refuses a write that meets another one: then it is asked again.
+    """
     interval = sample.interval(number) if sample.interval else None
-    for attempt in range(1, _TRIGGER_ATTEMPTS + 1):
+    for _ in range(_TRIGGER_ATTEMPTS - 1):
         try:
-            stack.airflow.trigger(sample.pipeline, run_id, data_interval=interval)
-            return
+            return stack.airflow.trigger(sample.pipeline, data_interval=interval)
         except SetupFailed as error:
-            if "Database error" not in str(error) or attempt == _TRIGGER_ATTEMPTS:
+            if "Database error" not in str(error):
                 raise
+    return stack.airflow.trigger(sample.pipeline, data_interval=interval)
 
 
 def _wait(stack: Stack, app: App, sample: Sample, run_id: str, began: float) -> DemoRun:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import os
 import secrets
@@ -10,6 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tidegate.errors import SetupFailed
 from tidegate.local.airflow_client import AirflowClient
@@ -114,12 +117,16 @@ class AirflowStack(AirflowClient):
             self._process.stop()
 
     def wait_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """Return when every component has reported since the start."""
+        """Return when every component has reported since the start.
+
+        Raise SetupFailed where that does not come, or where another Airflow answers at the port.
+        """
         if self._process is None:
             raise SetupFailed("Airflow was not started", "Call start() first.")
         try:
             self._process.wait_ready(self._is_healthy, timeout_s)
             self.password = self._read_password()
+            self._require_own()
         except BaseException:
             self.stop()
             raise
@@ -129,12 +136,40 @@ class AirflowStack(AirflowClient):
             raise SetupFailed("Airflow is not running any more", f"See {self.log}.")
         super()._pause_until(deadline, complaint)
 
-    def _is_healthy(self) -> bool:
+    def sick_components(self) -> list[str]:
+        """Return the components that have ended, or hang: those that have shown no life for a while."""
+        health = self._health()
+        if health is None:
+            return ["api-server"]
+        return [name for name in _COMPONENTS if health[name]["status"] != "healthy"]
+
+    def _health(self) -> Mapping[str, Any] | None:
+        """What Airflow says of its components; None where it does not answer."""
         try:
             status, health = self._http("GET", "/api/v2/monitor/health")
         except SetupFailed:
-            return False
-        return status == 200 and all(self._has_reported(name, health[name]) for name in _COMPONENTS)
+            return None
+        return health if status == 200 else None
+
+    def _is_healthy(self) -> bool:
+        health = self._health()
+        return health is not None and all(self._has_reported(name, health[name]) for name in _COMPONENTS)
+
+    def _require_own(self) -> None:
+        """Raise SetupFailed where the Airflow that answers is not this one.
+
+        Another one can take the port between the look at it and the start of the API server. Its health looks
+        the same, but it does not sign with this start's secret, also where both homes have one password.
+        """
+        try:
+            is_own = is_signed(self._log_in(), self._secret)
+        except SetupFailed:
+            is_own = False
+        if not is_own:
+            raise SetupFailed(
+                f"Another Airflow answers at {self.url}",
+                "Another stack took the port. Run it again, or set TIDEGATE_AIRFLOW_PORT to a free port.",
+            )
 
     def _has_reported(self, name: str, report: Mapping[str, str | None]) -> bool:
         """Healthy, and not merely because an earlier stack's last heartbeat is still young."""
@@ -167,3 +202,10 @@ class AirflowStack(AirflowClient):
             "PATH": os.pathsep.join([str(Path(self.python).parent), os.environ.get("PATH", os.defpath)]),
         }
         return {**inherited, **_SETTINGS, **own, **self.env}
+
+
+def is_signed(token: str, secret: str) -> bool:
+    """Return whether a JWT is signed with a secret, as Airflow signs: HMAC with SHA-512."""
+    content, _, signature = token.rpartition(".")
+    expected = hmac.digest(secret.encode(), content.encode(), "sha512")
+    return hmac.compare_digest(base64.urlsafe_b64encode(expected).rstrip(b"="), signature.encode())

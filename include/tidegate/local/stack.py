@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from tidegate.errors import SettingsInvalid, SetupFailed, TidegateError
 from tidegate.local.airflow import AirflowStack
@@ -32,6 +32,8 @@ _UP_TIMEOUT_S = 240.0
 _DOWN_TIMEOUT_S = 30.0
 _USUAL_PORTS = {"TIDEGATE_KAFKA_PORT": 9092, "TIDEGATE_AIRFLOW_PORT": 8080, "TIDEGATE_SPARK_PORT": 15002}
 _LOOKS_PER_MAINTENANCE = 60
+_MOST_SICK_LOOKS = 4
+"""So many looks in a row at a component without a sign of life: a machine that slept is no cause to end."""
 
 
 @dataclass(frozen=True)
@@ -194,14 +196,33 @@ def supervise(home: Path, project: Path) -> None:
         sweep(str(home))
         with Stack(home, project, keeps_spark=True) as stack:
             _write_private(_info_path(home), json.dumps(asdict(stack.info)))
-            for look in count(1):
-                if not stack.running:
-                    break
-                if stack.spark is not None and look % _LOOKS_PER_MAINTENANCE == 0:
-                    stack.spark.maintain()
-                time.sleep(0.5)
-        _info_path(home).unlink(missing_ok=True)
-        raise SetupFailed("A part of the stack ended by itself", f"See {home / 'logs'}.")
+            try:
+                hold(stack, home / "logs")
+            finally:
+                _info_path(home).unlink(missing_ok=True)
+
+
+def hold(stack: Stack, logs: Path, seconds_between: float = 0.5) -> NoReturn:
+    """Maintain a running stack. Raise SetupFailed when a part of it has ended by itself, or hangs.
+
+    A component of Airflow's ends without Airflow, so that DAGs stand still while all looks well.
+    """
+    sick_looks = 0
+    for look in count(1):
+        if not stack.running:
+            raise SetupFailed("A part of the stack ended by itself", f"See {logs}.")
+        if look % _LOOKS_PER_MAINTENANCE == 0:
+            if stack.spark is not None:
+                stack.spark.maintain()
+            sick = stack.airflow.sick_components()
+            sick_looks = sick_looks + 1 if sick else 0
+            if sick_looks == _MOST_SICK_LOOKS:
+                raise SetupFailed(
+                    f"Airflow's {', '.join(sick)} ended by itself, or hangs",
+                    f"See {stack.airflow.log}, and run `tidegate up` again.",
+                )
+        time.sleep(seconds_between)
+    raise AssertionError("it is held until it ends")
 
 
 def _leave(*_: object) -> None:

@@ -21,9 +21,11 @@ from tidegate.app import App
 from tidegate.errors import TidegateError
 from tidegate.inspect import CatalogEntry
 from tidegate.ledger import Ledger
+from tidegate.protocol import run_of_batch
 from tidegate.settings import Settings
 from tidegate.spec import Connection
 from tidegate_airflow.connections import connection_environment, ledger_environment
+from tidegate_airflow.runs import airflow_run_id, ledger_run_id
 
 
 def open_app() -> App:
@@ -73,8 +75,26 @@ def may_read_logs(user: Any, dag_id: str) -> bool:
     )
 
 
-def existing_runs(dag_id: str, run_ids: Collection[str]) -> set[str]:
-    """Those of some runs that Airflow has: a batch may have been run without it."""
-    query = select(DagRun.run_id).where(DagRun.dag_id == dag_id, DagRun.run_id.in_(run_ids))
+def existing_runs(dag_id: str, ledger_ids: Collection[str]) -> dict[str, str]:
+    """Return Airflow's id of each of some runs of the ledger that Airflow has: a batch may have been run
+    without it, and a DagRun that was made anew with an old id is another one.
+    """
+    runs = {ledger_id: airflow_run_id(ledger_id) for ledger_id in ledger_ids}
+    query = select(DagRun.run_id, DagRun.run_after).where(
+        DagRun.dag_id == dag_id, DagRun.run_id.in_(runs.values())
+    )
     with create_session(scoped=False) as session:
-        return set(session.scalars(query))
+        existing = {row.run_id: ledger_run_id(row.run_id, row.run_after) for row in session.execute(query)}
+    return {
+        ledger_id: run_id
+        for ledger_id, run_id in runs.items()
+        if existing.get(run_id) == run_of_batch(ledger_id)
+    }
+
+
+def run_in_ledger(dag_id: str, run_id: str) -> str:
+    """Return the id under which the ledger has a run of Airflow's, or the id itself if Airflow has none."""
+    query = select(DagRun.run_after).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    with create_session(scoped=False) as session:
+        run_after = session.scalars(query).first()
+    return run_id if run_after is None else ledger_run_id(run_id, run_after)

@@ -174,8 +174,9 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
 def quality(request: Request, dag_id: str, run_id: str) -> Response:
     """To the newest page of Data Docs on the batch of a run; without one a page that says so."""
     app = access.open_app()
+    ledger_id = access.run_in_ledger(dag_id, run_id)
     for stream in _entry(app, dag_id).streams:
-        outcome = app.ledger.run(stream, run_id)
+        outcome = app.ledger.run(stream, ledger_id)
         if outcome is None or outcome.seq is None:
             continue
         pages = [result.page for result in app.ledger.quality(stream, outcome.seq) if result.page is not None]
@@ -189,9 +190,9 @@ def quality(request: Request, dag_id: str, run_id: str) -> Response:
 def run(request: Request, dag_id: str, run_id: str) -> Response:
     """To the batch of a run of the DAG; without one a page that says why."""
     app = access.open_app()
-    entry = _entry(app, dag_id)
+    entry, ledger_id = _entry(app, dag_id), access.run_in_ledger(dag_id, run_id)
     for stream in entry.streams:
-        outcome = app.ledger.run(stream, run_id)
+        outcome = app.ledger.run(stream, ledger_id)
         if outcome is None:
             continue
         if outcome.seq is not None:
