@@ -148,7 +148,8 @@ def test_a_run_reads_what_its_parameters_say_and_a_later_one_the_rest(line: Line
     stream = Stream("whole", 1)
     drained = line.ledger.plan(stream, line.ledger.head(stream).seq)
     assert drained is not None
-    assert (drained.drain, drained.span, drained.run_id) == (True, 0, "drained")
+    assert (drained.drain, drained.span) == (True, 0)
+    assert drained.run_id.startswith("drained@")
 
 
 HOURS = [datetime(2026, 11, 1, hour, tzinfo=timezone.utc) for hour in range(4)]
