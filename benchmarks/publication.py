@@ -128,7 +128,7 @@ def _sink(config: KafkaConfig, topic: str, partitions: int, headers: bool) -> Ka
 def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
     """Seconds of the publication, connections and the sink's first progress record included."""
     began = time.perf_counter()
-    publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic)
+    publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic, lambda *_: None)
     messages = partial(topic_messages, sink, outbox)
     publisher.publish(outbox.plan.seq, outbox.attempt, messages, 0, begun=lambda: None)
     return time.perf_counter() - began

@@ -14,6 +14,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
+from tests.attempts import committed
 from tests.broker.batches import batch_of, batches_of, begin, message
 from tidegate.broker import progress as progress_module
 from tidegate.broker.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
@@ -21,7 +22,7 @@ from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import Progress, committed_reader, end_of, place_of, read_until
 from tidegate.broker.progress_topic import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate.broker.publisher import KafkaPublisher
-from tidegate.errors import Fenced, ProgressLost, ProgressUnreadable
+from tidegate.errors import Fenced, LedgerMismatch, ProgressLost, ProgressUnreadable
 from tidegate.local.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -41,7 +42,7 @@ def publisher(broker: KafkaBroker, config: KafkaConfig) -> KafkaPublisher:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     admin.create_topics([NewTopic(topic, 1, 1)])
     admin.close()
-    return KafkaPublisher(KafkaLog(config), f"shard-{topic}", topic)
+    return KafkaPublisher(KafkaLog(config), f"shard-{topic}", topic, committed())
 
 
 def open_transaction(config: KafkaConfig, partition: int, timeout_ms: int = 3000) -> KafkaProducer:
@@ -108,7 +109,7 @@ def test_a_shard_that_is_further_than_the_ledger_is_not_taken_for_done(publisher
         publisher.publish(seq, "first", one_message, last_published=seq - 1)
     with pytest.raises(Fenced, match="at batch 1, but topic tidegate-progress says that it has sent 1 rec"):
         begin(publisher, 1)
-    with pytest.raises(Fenced, match="this ledger is not the one"):
+    with pytest.raises(Fenced, match="at batch 1, but topic"):
         publisher.publish(1, "first", one_message, last_published=0)
     assert publisher.progress() == Progress(2, 1, done=True, attempt="first")
 
@@ -116,7 +117,8 @@ def test_a_shard_that_is_further_than_the_ledger_is_not_taken_for_done(publisher
 def test_another_attempt_of_a_batch_that_was_sent_is_not_taken_for_it(publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
     publisher.publish(1, "first", one_message, last_published=0)
-    with pytest.raises(Fenced, match="attempt first of batch 1"):
+    publisher._require_committed = committed("of another ledger")
+    with pytest.raises(LedgerMismatch):
         publisher.publish(1, "of another ledger", one_message, last_published=0)
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
+from tests.attempts import committed
 from tests.broker.batches import batches_of, begin
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
@@ -44,7 +45,7 @@ class Topic:
         with KafkaLog(self.config) as log:
             log.ensure_progress_topic()
         self.admin("create_topics", [NewTopic(self.name, 2, 1, topic_configs=dict(settings))])
-        self.publisher = KafkaPublisher(KafkaLog(self.config), f"shard-{self.name}", self.name)
+        self.publisher = KafkaPublisher(KafkaLog(self.config), f"shard-{self.name}", self.name, committed())
         begin(self.publisher, 1)
 
     def admin(self, call: str, *arguments: object) -> None:

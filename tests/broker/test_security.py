@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
+from tests.attempts import committed
 from tests.broker.batches import batches_of, begin, message
 from tests.sampling import sampled
 from tests.secured import CALLBACK, CANARY, KINDS, PASSWORD, SecuredBroker, token
@@ -47,7 +48,7 @@ def test_what_one_client_publishes_the_other_reads(secured: SecuredBroker, topic
     config = KafkaConfig.of(KINDS[kind](secured))
     with KafkaLog(config) as log:
         log.ensure_progress_topic()
-        publisher = KafkaPublisher(log, f"shard-{topic}", topic)
+        publisher = KafkaPublisher(log, f"shard-{topic}", topic, committed())
         begin(publisher, 1)
         messages = [message(b"a", b"1"), message(b"b", b"2")]
         assert publisher.publish(1, "attempt", batches_of(messages), 0) == 2

@@ -19,6 +19,7 @@ from deltalake import write_deltalake
 from tests.lake.files_for_tests import SCHEMA, row, write
 from tests.lake.s3_server import BUCKET, FaultKind, S3Server, s3_of_this_process
 from tests.lake.tables_for_tests import APPLICATION, batch, catch_up, number, opened, shared_table
+from tests.sinks.table.appending import append
 from tidegate.cli import cli
 from tidegate.engine.lookups import DeltaVersion
 from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
@@ -33,7 +34,6 @@ from tidegate.lake.store import Store
 from tidegate.lake.tables import SharedTable, TableChange
 from tidegate.lake.verify import verify
 from tidegate.protocol.lookups import _pinned_table, _table_id
-from tidegate.sinks.table.append import append_batch
 
 LARGE = bytes(range(256)) * 48_000
 """More than one part of an upload."""
@@ -196,11 +196,11 @@ def test_a_commit_of_a_table_that_is_done_late_is_there_once(table: SharedTable,
 
 def test_an_append_to_a_table_sink_that_is_done_late_is_there_once(store: Store, server: S3Server) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), store.uri("out")
-    append_batch(path, "app", 1, rows.to_reader(), 0)
+    append(path, "app", 1, rows.to_reader(), 0)
     fault = server.fault("late", "PUT", "out/_delta_log/00000000000000000002.json")
     with pytest.raises(LakeUnavailable):
-        append_batch(path, "app", 2, rows.to_reader(), 1)
-    append_batch(path, "app", 2, rows.to_reader(), 1)
+        append(path, "app", 2, rows.to_reader(), 1)
+    append(path, "app", 2, rows.to_reader(), 1)
     assert fault.wait_answered() == 412
     assert open_table(path).to_pyarrow_table().num_rows == 2
 
@@ -280,11 +280,11 @@ def test_a_table_sink_appends_there_by_the_lakes_own_setting(store: Store, serve
     rows, path = pa.table({"key": ["k"], "n": [1]}), store.uri("out")
     server.fault("fail", "PUT", "out/_delta_log/00000000000000000001.json")
     for seq in (1, 2, 2):
-        append_batch(path, "app", seq, rows.to_reader(), seq - 1)
+        append(path, "app", seq, rows.to_reader(), seq - 1)
     assert open_table(path).to_pyarrow_table().num_rows == 2
     fault = server.fault("fail", "PUT", "out/", times=100)
     with pytest.raises(LakeUnavailable, match="out cannot be"):
-        append_batch(path, "app", 3, rows.to_reader(), 2)
+        append(path, "app", 3, rows.to_reader(), 2)
     assert 1 < fault.met < 20
 
 

@@ -193,12 +193,12 @@ def test_each_step_of_a_finished_batch_is_a_no_op(world: World) -> None:
 
 
 def test_publishing_a_table_batch_again_adds_nothing(world: World) -> None:
-    from tidegate.sinks.table.append import append_batch
+    from tests.sinks.table.appending import append
 
     rows = pa.table({"key": ["k"], "n": [1]})
     path = str(world.folder / "sink")
     for seq in (1, 1, 2, 2):
-        append_batch(path, "app", seq, rows.to_reader(), 0)
+        append(path, "app", seq, rows.to_reader(), 0)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 2
 
 

@@ -14,7 +14,7 @@ from tests.simulator.app import here
 from tests.simulator.compute import Batch
 from tests.simulator.ledger import SimLeased, SimLedger, SimReader
 from tests.simulator.planted import planted
-from tests.simulator.sinks import Shelf, SimSqlPublisher
+from tests.simulator.sinks import Claim, Shelf, SimSqlPublisher
 from tidegate.errors import ConditionFailed
 from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.maintenance import history
@@ -43,7 +43,7 @@ def rows_and_progress_are_two_transactions(
     if effect("sql.progress", lambda: table.progress) < seq:
         rows = [row for batch in emissions for row in batch.rows]
         effect("sql.commit", lambda: table.rows.extend(rows))
-        effect("sql.commit", partial(self.shelf.write, self.shard, seq, []))
+        effect("sql.commit", partial(self.shelf.write, self.shard, Claim(seq, attempt), []))
 
 
 @planted((SimSqlPublisher, "publish"))
@@ -52,20 +52,22 @@ def only_the_ledger_says_what_a_database_has(
 ) -> None:
     if last < seq:
         rows = [row for batch in emissions for row in batch.rows]
-        self.shelf.world.effect("sql.commit", partial(self.shelf.write, self.shard, seq, rows))
+        act = partial(self.shelf.write, self.shard, Claim(seq, attempt), rows)
+        self.shelf.world.effect("sql.commit", act)
 
 
 @planted((Shelf, "append"))
-def progress_moves_from_wherever_it_is(self: Any, shard: str, found: int, seq: int, rows: Any) -> None:
+def progress_moves_from_wherever_it_is(self: Any, shard: str, found: int, batch: Any, rows: Any) -> None:
     """Whoever read it first may still write after somebody else."""
-    self.write(shard, seq, rows)
+    self.write(shard, batch, rows)
 
 
 @planted((sinks, "append_batch"))
 def a_table_is_not_asked_for_its_version(
-    shelf: Shelf, path: str, application: str, seq: int, rows: Any, last_published: int
+    shelf: Shelf, appender: Any, seq: int, attempt: str, rows: Any, last_published: int
 ) -> None:
-    shelf.world.effect("table.append", partial(shelf.write, application, seq, rows))
+    act = partial(shelf.write, appender.application, Claim(seq, attempt), rows)
+    shelf.world.effect("table.append", act)
 
 
 # the grammar

@@ -10,20 +10,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulator.compute import Batch, Emission, SimOutbox
 from tests.simulator.world import World
 from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkUnavailable
 from tidegate.sinks.sql.sink import OpenSqlTable
+from tidegate.sinks.table.append import Appender
+
+
+class Claim(NamedTuple):
+    """What a table says that it has: a batch, and the attempt that it is of."""
+
+    seq: int
+    attempt: str
 
 
 @dataclass
 class Table:
-    """Rows in the order in which they came, and the newest batch."""
+    """Rows in the order in which they came, the newest batch, and the attempt that it is of."""
 
     rows: list[Emission] = field(default_factory=list)
     progress: int = 0
+    attempt: str = ""
 
 
 @dataclass
@@ -37,32 +46,34 @@ class Shelf:
     def table(self, shard: str) -> Table:
         return self.tables.setdefault(shard, Table())
 
-    def append(self, shard: str, found: int, seq: int, rows: Sequence[Emission]) -> None:
+    def append(self, shard: str, found: int, batch: Claim, rows: Sequence[Emission]) -> None:
         """One transaction: rows and progress, or nothing if somebody was faster."""
         if self.table(shard).progress != found:
             self.world.counts["append fenced"] += 1
-            raise Fenced(f"another publisher of {shard} was faster with batch {seq}")
-        self.write(shard, seq, rows)
+            raise Fenced(f"another publisher of {shard} was faster with batch {batch.seq}")
+        self.write(shard, batch, rows)
 
-    def write(self, shard: str, seq: int, rows: Sequence[Emission]) -> None:
+    def write(self, shard: str, batch: Claim, rows: Sequence[Emission]) -> None:
         table = self.table(shard)
-        self.watch(shard, seq)
+        self.watch(shard, batch.seq)
         table.rows += rows
-        table.progress = seq
+        table.progress, table.attempt = batch
 
 
 def append_batch(
-    shelf: Shelf, path: str, application: str, seq: int, rows: Sequence[Emission], last_published: int
+    shelf: Shelf, appender: Appender, seq: int, attempt: str, rows: Sequence[Emission], last_published: int
 ) -> None:
     """As `sinks.table.append.append_batch`: a version that moved meanwhile is a conflict."""
-    effect, table = shelf.world.effect, shelf.table(application)
-    found = effect("table.version", lambda: table.progress, LakeUnavailable)
-    if found < last_published:
-        raise ProgressLost(f"the table says batch {found}, the ledger {last_published}", "Restore")
-    if found > seq:
-        raise Fenced(f"{application} is at batch {seq}, but batch {found} is in already")
-    if found < seq:
-        act = partial(shelf.append, application, found, seq, rows)
+    effect, table = shelf.world.effect, shelf.table(appender.application)
+    found = effect("table.version", lambda: Claim(table.progress, table.attempt), LakeUnavailable)
+    if found.seq < last_published:
+        raise ProgressLost(f"the table says batch {found.seq}, the ledger {last_published}", "Restore")
+    if found.seq:
+        appender.require_committed(found.seq, found.attempt.__eq__)
+    if found.seq > seq:
+        raise Fenced(f"{appender.application} is at batch {seq}, but batch {found.seq} is in already")
+    if found.seq < seq:
+        act = partial(shelf.append, appender.application, found.seq, Claim(seq, attempt), rows)
         effect("table.append", act, LakeUnavailable)
 
 
@@ -88,7 +99,8 @@ class SimSqlPublisher:
         if found == seq:
             return 0
         rows = [row for batch in emissions for row in batch.rows]
-        effect("sql.commit", partial(self.shelf.append, self.shard, found, seq, rows), OutcomeUnknown)
+        act = partial(self.shelf.append, self.shard, found, Claim(seq, attempt), rows)
+        effect("sql.commit", act, OutcomeUnknown)
         return len(rows)
 
 

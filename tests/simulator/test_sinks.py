@@ -9,13 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.attempts import FIRST, committed
 from tests.simulator import sinks
 from tests.simulator.compute import Batch, Emission
 from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tests.simulator.world import World
 from tests.sinks.sql.sink import Sink, emission
+from tests.sinks.table.appending import append
 from tidegate.errors import TidegateError
-from tidegate.sinks.table.append import append_batch
+from tidegate.sinks.table.append import Appender
 
 PUBLICATIONS = 60
 
@@ -50,9 +52,11 @@ def test_a_delta_table_takes_and_passes_over_the_same_batches(tmp_path: Path) ->
         last = max(0, min(shelf.table("me").progress + dice.choice((-1, 0, 0, 1)), seq))
         batch = pa.RecordBatch.from_pydict({"key": [f"{number}"]})
         rows = pa.RecordBatchReader.from_batches(batch.schema, [batch])
-        outcome = _outcome(lambda: append_batch(path, "me", seq, rows, last))  # noqa: B023
-        row = Emission(f"{number}", "", 1, "")
-        assert _outcome(lambda: sinks.append_batch(shelf, path, "me", seq, [row], last)) == outcome  # noqa: B023
+        attempt = dice.choice((FIRST, FIRST, FIRST, "of another ledger"))
+        outcome = _outcome(lambda: append(path, "me", seq, rows, last, attempt))  # noqa: B023
+        row, appender = Emission(f"{number}", "", 1, ""), Appender(path, "me", committed(attempt))
+        told = _outcome(lambda: sinks.append_batch(shelf, appender, seq, attempt, [row], last))  # noqa: B023
+        assert told == outcome
     assert _keys(path) == sorted(row.key for row in shelf.table("me").rows)
 
 

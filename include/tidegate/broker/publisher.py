@@ -27,22 +27,33 @@ from tidegate.broker.messages import CHUNK_RECORDS, chunks
 from tidegate.broker.producer import BATCH_BYTES, TransactionalProducer, error_of
 from tidegate.broker.progress import Progress, ProgressRecord, read_progress
 from tidegate.broker.refusals import publication_error
-from tidegate.errors import SINK_IS_AHEAD, Fenced, ProgressLost, RecordTooLarge
+from tidegate.errors import Fenced, ProgressLost, RecordTooLarge
 from tidegate.failpoints import failpoint
 
 _OVERHEAD_BYTES = 1_000
 """What a batch of records has beside them, and more."""
 Messages = Callable[[int], Iterator[pa.RecordBatch]]
 """A batch's messages from the n-th on, always in the same order, as `broker.messages` describes them."""
+RequireCommitted = Callable[[int, Callable[[str], bool]], None]
+"""Raises LedgerMismatch unless the ledger has committed a batch as an attempt of which this is true."""
 
 
 class KafkaPublisher:
     """Publishes a stream's batches to one topic under one transactional id, a shard's.
 
-    `log` is what it asks Kafka through, beside the producer that it opens for each publication.
+    `log` is what it asks Kafka through, beside the producer that it opens for each publication. What the
+    progress record says must be what `require_committed` takes.
     """
 
-    def __init__(self, log: KafkaLog, shard: str, topic: str, chunk_records: int = CHUNK_RECORDS) -> None:
+    def __init__(
+        self,
+        log: KafkaLog,
+        shard: str,
+        topic: str,
+        require_committed: RequireCommitted,
+        chunk_records: int = CHUNK_RECORDS,
+    ) -> None:
+        self._require_committed = require_committed
         self._log = log
         self._shard = shard
         self._topic = topic
@@ -61,9 +72,9 @@ class KafkaPublisher:
         `last_published` is the newest batch that the ledger says this shard has sent some of, 0 if none.
         `begun` is given for a shard that the ledger does not know yet, hence one that has sent nothing: it is
         to tell the ledger, and is called when the shard has its first progress record.
-        Raises ProgressLost, ProgressUnreadable; Fenced also where the shard is further than this ledger, or
-        has sent another attempt of the batch; OutcomeUnknown, BrokerUnavailable; TimestampRefused,
-        RecordTooLarge, SinkRefused for a record that the topic will not have.
+        Raises ProgressLost, ProgressUnreadable; LedgerMismatch where the shard has sent what this ledger has
+        not committed; Fenced also where a newer publisher went ahead; OutcomeUnknown, BrokerUnavailable;
+        TimestampRefused, RecordTooLarge, SinkRefused for a record that the topic will not have.
         """
         unsent = Progress(seq, 0, False, attempt)
         try:
@@ -83,6 +94,7 @@ class KafkaPublisher:
         if record.progress is None:
             self._send(producer, [], first, record.place)
         elif record.progress != first:
+            self.check_committed(record.progress)
             raise self._ahead(seq, record.progress)
         return replace(record, progress=first)
 
@@ -131,9 +143,8 @@ class KafkaPublisher:
         progress = record.progress
         if progress is None or last_published < unsent.seq:
             progress = self.check(progress, last_published)
-        if progress.seq > unsent.seq or (
-            progress.seq == unsent.seq and progress.attempt not in ("", unsent.attempt)
-        ):
+        self.check_committed(progress)
+        if progress.seq > unsent.seq:
             raise self._ahead(unsent.seq, progress)
         if not progress.lacks(unsent.seq):
             return 0
@@ -144,16 +155,16 @@ class KafkaPublisher:
             self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), record.place)
         return sent - already
 
-    def check_known(self, progress: Progress, head: int) -> None:
-        """Raises Fenced where a shard has sent batches that come after the ledger's head."""
-        if progress.seq > head:
-            raise self._ahead(head, progress)
+    def check_committed(self, progress: Progress) -> None:
+        """Raise LedgerMismatch where a shard has sent what the ledger has not committed."""
+        # without an attempt nothing was sent yet, or somebody has stated the progress
+        self._require_committed(progress.seq, lambda name: progress.attempt in ("", name))
 
     def _ahead(self, seq: int, progress: Progress) -> Fenced:
         return Fenced(
             f"{self._shard} is at batch {seq}, but topic {PROGRESS_TOPIC} says that it has sent "
             f"{progress.sent} records of attempt {progress.attempt or '(none)'} of batch {progress.seq}",
-            f"{SINK_IS_AHEAD}.",
+            "A newer publisher went ahead; nothing was sent by this one.",
         )
 
     def check(self, progress: Progress | None, last_published: int) -> Progress:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from tidegate.broker.log import KafkaLog
-from tidegate.errors import Halted
+from tidegate.errors import Halted, LedgerMismatch
 from tidegate.lake import Lake
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
@@ -139,14 +139,15 @@ class OpenSink(ABC, Generic[Declared]):
         it is called, the sink has each of them once, and in order.
 
         `last_published`: the newest batch that the sink must have something of, as the ledger knows it; 0 if
-        none. Raises ProgressLost where it has less, Fenced where it has more than this ledger, or another is
-        faster; ProgressUnreadable, OutcomeUnknown, TopicRecreated, SinkRefused, …Unavailable.
+        none. Raises ProgressLost where it has less, LedgerMismatch where it has what this ledger has not
+        committed, Fenced where another is faster; ProgressUnreadable, OutcomeUnknown, TopicRecreated,
+        SinkRefused, …Unavailable.
         """
 
     def check_progress(self) -> None:
         """Find out whether the sink still knows what was published to it. Sends nothing.
 
-        Raises TopicMissing, TopicRecreated, ProgressLost, ProgressUnreadable, Fenced, …Unavailable.
+        Raises TopicMissing, TopicRecreated, ProgressLost, ProgressUnreadable, LedgerMismatch, …Unavailable.
         """
 
     def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
@@ -158,6 +159,20 @@ class OpenSink(ABC, Generic[Declared]):
         `publish` raises.
         """
         return f"{self.name}: what it holds and how far it is cannot be lost apart from one another."
+
+    def require_committed(self, seq: int, is_of: Callable[[str], bool]) -> None:
+        """Raise LedgerMismatch unless this ledger has committed batch `seq` as the attempt that the sink has.
+
+        A sink calls it with its record of progress before it takes anything. `is_of`: whether the record is
+        of the attempt of that name.
+        """
+        batch = self.context.ledger.committed_batch(self.context.stream, seq)
+        if batch is None or not is_of(batch.attempt):
+            raise LedgerMismatch(
+                f"{self.name} has batch {seq} of {self.context.stream} as an attempt that this ledger has "
+                "not committed: another ledger has published to it, or this one was restored from a backup",
+                "Use the newest copy of the ledger, or restore a newer backup; nothing was sent.",
+            )
 
     def published(self, seq: int) -> tuple[OpenSink[Declared], Outbox] | None:
         """What a committed batch had for it, and the sink as it was declared then; None if that was nothing,

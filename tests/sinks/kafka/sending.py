@@ -16,7 +16,7 @@ from tests.protocol.committed import Committed
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress import read_until
-from tidegate.broker.publisher import KafkaPublisher
+from tidegate.broker.publisher import KafkaPublisher, RequireCommitted
 from tidegate.cli import cli
 
 PARTITIONS = 2
@@ -31,8 +31,10 @@ class Sending:
         self._admin("create_topics", [NewTopic(self.topic, PARTITIONS, 1, topic_configs=config)])
         self.batches = Committed(folder, f"  - {{kind: kafka, topic: {self.topic}}}", kafka=servers)
 
-        def in_small_chunks(log: KafkaLog, shard: str, topic: str) -> KafkaPublisher:
-            return KafkaPublisher(log, f"{shard}-{self.topic}", topic, chunk_records=2)
+        def in_small_chunks(
+            log: KafkaLog, shard: str, topic: str, require_committed: RequireCommitted
+        ) -> KafkaPublisher:
+            return KafkaPublisher(log, f"{shard}-{self.topic}", topic, require_committed, chunk_records=2)
 
         monkeypatch.setattr("tidegate.sinks.kafka.topic.KafkaPublisher", in_small_chunks)
 

@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 from click.testing import Result
@@ -17,7 +18,7 @@ from tidegate import protocol
 from tidegate.app import App, stream_of
 from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.log import KafkaLog
-from tidegate.errors import Fenced, ProgressLost, TopicMissing
+from tidegate.errors import LedgerMismatch, ProgressLost, TopicMissing
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.inspect.examine import examine_progress_topics
 from tidegate.ledger import Stream
@@ -238,15 +239,24 @@ def copy(from_file: str, to_file: str) -> None:
         source.backup(target)
 
 
-def test_a_ledger_that_is_older_than_its_topic_publishes_nothing(sending: Sending) -> None:
+@pytest.mark.parametrize("silent", [0, 1], ids=["at once", "after a batch that emits nothing"])
+def test_a_ledger_that_is_older_than_its_topic_publishes_nothing(sending: Sending, silent: int) -> None:
+    """It was restored together with the lake, so only the topic tells."""
+    folder = sending.batches.folder
     sending.publish(1, *SEVERAL)
-    ledger = sending.batches.environment["TIDEGATE_LEDGER"].removeprefix("sqlite:///")
-    copy(ledger, f"{ledger}.backup")
+    copy(str(folder / "l.db"), str(folder / "l.backup"))
+    copytree(folder / "lake", folder / "lake.backup")
     sending.publish(2, ("5", 2))
     sending.batches.app.ledger._engine.dispose()
-    copy(f"{ledger}.backup", ledger)
+    copy(str(folder / "l.backup"), str(folder / "l.db"))
+    rmtree(folder / "lake")
+    copytree(folder / "lake.backup", folder / "lake")
     sending.batches.suffix = "0000000b"
-    sending.batch(2, ("5", 3), ("6", 3))
-    with pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
-        sending.batches.publish(2)
+    for seq in range(2, 2 + silent):
+        sending.publish(seq)
+    sending.batch(2 + silent, ("5", 3), ("6", 3))
+    with pytest.raises(LedgerMismatch, match="batch 2 of visitors/1"):
+        sending.batches.publish(2 + silent)
+    with pytest.raises(LedgerMismatch, match="batch 2 of visitors/1"):
+        protocol.check_progress(sending.batches.app, sending.batches.stream)
     assert sending.sent() == once(*SEVERAL, ("5", 2))

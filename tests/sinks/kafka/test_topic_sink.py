@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient
 
+from tests.attempts import committed
 from tests.broker.batches import batch_of, batches_of, begin, message
 from tests.protocol.test_source import own_home
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
@@ -85,7 +86,7 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
 
     def publish() -> None:
         try:
-            first = KafkaPublisher(KafkaLog(config), shard, sending.topic, 1)
+            first = KafkaPublisher(KafkaLog(config), shard, sending.topic, committed(), 1)
             begin(first, 1)
             first.publish(1, "first", slowly, 0)
         except TidegateError as error:
@@ -94,7 +95,7 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
     zombie = threading.Thread(target=publish)
     zombie.start()
     assert begun.wait(60)
-    newer = KafkaPublisher(KafkaLog(config), shard, sending.topic, 1)
+    newer = KafkaPublisher(KafkaLog(config), shard, sending.topic, committed(), 1)
     assert newer.publish(1, "first", batches_of(messages("1", "2", "3", "4")), 0) == 3
     go_on.set()
     zombie.join()

@@ -9,9 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable, SinkRefused
+from tests.sinks.table.appending import append, check
+from tidegate.errors import (
+    Fenced,
+    LakeUnavailable,
+    LedgerMismatch,
+    ProgressLost,
+    ProgressUnreadable,
+    SinkRefused,
+)
 from tidegate.failpoints import FailpointRaised
-from tidegate.sinks.table.append import append_batch
 from tidegate.sinks.table.room import require_room
 
 
@@ -23,8 +30,8 @@ def test_a_store_that_does_not_answer_is_a_typed_error_and_the_next_try_appends_
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{point}=lose")
     with pytest.raises(LakeUnavailable, match=f"answer of {point} was lost"):
-        append_batch(path, "app", 1, rows.to_reader(), 0)
-    append_batch(path, "app", 1, rows.to_reader(), 0)
+        append(path, "app", 1, rows.to_reader(), 0)
+    append(path, "app", 1, rows.to_reader(), 0)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
 
 
@@ -39,11 +46,11 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_batch_is_flushed_with_its_log_and_its_folders(tmp_path: Path, flushed: list[Path]) -> None:
     table = tmp_path / "new" / "table"
     rows = pa.table({"key": ["k"], "n": [1]})
-    append_batch(str(table), "app", 1, rows.to_reader(), 0)
+    append(str(table), "app", 1, rows.to_reader(), 0)
     assert {*table.rglob("*"), table, table.parent, tmp_path} == set(flushed)
     existing = set(flushed)
     flushed.clear()
-    append_batch(str(table), "app", 2, rows.to_reader(), 1)
+    append(str(table), "app", 2, rows.to_reader(), 1)
     assert set(table.rglob("*")) - existing <= set(flushed)
 
 
@@ -54,30 +61,55 @@ def test_a_retry_flushes_the_batch_of_a_try_that_died_before_it_did(
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", "table.flush=raise")
     with pytest.raises(FailpointRaised):
-        append_batch(path, "app", 1, rows.to_reader(), 0)
+        append(path, "app", 1, rows.to_reader(), 0)
     write_deltalake(path, rows, mode="append")  # somebody else
     flushed.clear()
-    append_batch(path, "app", 1, rows.to_reader(), 0)
+    append(path, "app", 1, rows.to_reader(), 0)
     assert set(Path(path).rglob("*")) <= set(flushed)
 
 
 def test_a_table_that_is_not_what_the_ledger_has_published_to_gets_nothing(tmp_path: Path) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
     with pytest.raises(ProgressLost, match="batch 4 of app"):
-        append_batch(path, "app", 5, rows.to_reader(), 4)
-    append_batch(path, "app", 5, rows.to_reader(), 0)
-    with pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
-        append_batch(path, "app", 3, rows.to_reader(), 2)
+        append(path, "app", 5, rows.to_reader(), 4)
+    append(path, "app", 5, rows.to_reader(), 0)
+    with pytest.raises(Fenced, match=r"batch 5 is in .* already"):
+        append(path, "app", 3, rows.to_reader(), 2)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
+
+
+@pytest.mark.parametrize("seq", [3, 4, 5, 6])
+def test_a_table_with_an_attempt_that_the_ledger_has_not_committed_gets_nothing(
+    tmp_path: Path, seq: int
+) -> None:
+    """A restored ledger may be behind the table, beside it, or past it by batches that emit nothing."""
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    append(path, "app", 4, rows.to_reader(), 0)
+    with pytest.raises(LedgerMismatch):
+        append(path, "app", seq, rows.to_reader(), 0, attempt="of another ledger")
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 1
+
+
+def test_doctor_finds_that_a_table_is_not_the_ledgers(tmp_path: Path) -> None:
+    rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
+    check(path, "app", 0)
+    with pytest.raises(ProgressLost, match="it says batch 0"):
+        check(path, "app", 1)
+    append(path, "app", 4, rows.to_reader(), 0)
+    check(path, "app", 4)
+    with pytest.raises(ProgressLost, match="it says batch 4"):
+        check(path, "app", 5)
+    with pytest.raises(LedgerMismatch):
+        check(path, "app", 1, attempt="of another ledger")
 
 
 def test_a_table_of_an_unknown_format_gets_nothing(tmp_path: Path) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
-    append_batch(path, "app", 1, rows.to_reader(), 0)
+    append(path, "app", 1, rows.to_reader(), 0)
     DeltaTable(path).alter.set_table_properties({"tidegate.sink.format": "99"}, raise_if_not_exists=False)
     for application in ("app", "another"):
         with pytest.raises(ProgressUnreadable, match=r"has format 99; this tidegate reads 1.*a newer one"):
-            append_batch(path, application, 2, rows.to_reader(), 0)
+            append(path, application, 2, rows.to_reader(), 0)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
 
 
@@ -86,14 +118,14 @@ def test_a_table_from_before_formats_is_not_taken_for_one_that_has_no_batch(tmp_
     mark = CommitProperties(app_transactions=[Transaction("app", 1)])
     write_deltalake(path, rows, commit_properties=mark)
     with pytest.raises(ProgressUnreadable, match=r"no format.*before the first release.*another path"):
-        append_batch(path, "app", 2, rows.to_reader(), 1)
+        append(path, "app", 2, rows.to_reader(), 1)
 
 
 def test_a_table_that_somebody_else_has_made_gets_the_format(tmp_path: Path) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
     write_deltalake(path, rows)
-    append_batch(path, "app", 1, rows.to_reader(), 0)
-    append_batch(path, "app", 2, rows.to_reader(), 1)
+    append(path, "app", 1, rows.to_reader(), 0)
+    append(path, "app", 2, rows.to_reader(), 1)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 3
     assert DeltaTable(path).metadata().configuration == {"tidegate.sink.format": "1"}
 

@@ -91,7 +91,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         publisher = self._publisher()
         with _reconcilable(stream):
             progress = publisher.check(publisher.progress(), ledger.last_published(stream, self.name))
-            publisher.check_known(progress, ledger.head(stream).seq)
+            publisher.check_committed(progress)
 
     def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
         """A record that is lost is replaced by what the topic has; then goes what it lacks."""
@@ -157,7 +157,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         return self.context.log(self.declared.connection)
 
     def _publisher(self) -> KafkaPublisher:
-        return KafkaPublisher(self.log(), self.shard, self.declared.topic)
+        return KafkaPublisher(self.log(), self.shard, self.declared.topic, self.require_committed)
 
 
 @contextmanager

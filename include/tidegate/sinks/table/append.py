@@ -1,18 +1,23 @@
 """The `table` sink: emissions appended to a Delta table, each batch exactly once.
 
-The batch's number goes into the same Delta commit, as the version of an application transaction. Two
-publishers at once conflict there, so the commit itself is the fence.
+The batch's number goes into the same Delta commit, as the version of an application transaction, and with it
+a number for the attempt that computed it. Two publishers at once conflict there, so the commit itself is the
+fence.
 """
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tidegate.errors import SINK_IS_AHEAD, Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
+from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
 from tidegate.failpoints import failpoint
-from tidegate.lake.delta import delta_errors, flush_commits, open_table, storage_options
+from tidegate.lake.delta import delta_errors, existing_table, flush_commits, open_table, storage_options
 from tidegate.lake.store import Store
 
 FORMAT = 1
@@ -22,14 +27,34 @@ _FORMAT = "tidegate.sink.format"
 _PROPERTIES = {_FORMAT: str(FORMAT)}
 
 
-def append_batch(
-    path: str, application: str, seq: int, rows: pa.RecordBatchReader, last_published: int
-) -> None:
-    """Append a batch, unless the table has it. `last_published` is the newest batch that it must have.
+@dataclass(frozen=True)
+class Appender:
+    """Who appends to which table: `application` is the name in its log.
 
-    Raises ProgressLost, ProgressUnreadable; Fenced when another publisher was faster, or the table is further
-    than this ledger; LakeUnavailable.
+    `require_committed` raises LedgerMismatch unless the ledger has committed a batch as an attempt whose name
+    fits: see `OpenSink.require_committed`.
     """
+
+    path: str
+    application: str
+    require_committed: Callable[[int, Callable[[str], bool]], None]
+
+    @property
+    def attempts(self) -> str:
+        """The application whose number in the log is that of the newest batch's attempt."""
+        return f"{self.application}/attempt"
+
+
+def append_batch(
+    appender: Appender, seq: int, attempt: str, rows: pa.RecordBatchReader, last_published: int
+) -> None:
+    """Append a batch as an attempt computed it, unless the table has it. `last_published` is the newest batch
+    that the table must have.
+
+    Raises ProgressLost, ProgressUnreadable; LedgerMismatch when the table has what this ledger has not
+    committed; Fenced when another publisher was faster; LakeUnavailable.
+    """
+    path, application = appender.path, appender.application
     Store(path).make_root()
     with delta_errors(path), failpoint("table.create"):
         DeltaTable.create(
@@ -43,28 +68,59 @@ def append_batch(
     with delta_errors(path), failpoint("table.read_progress"):
         table = open_table(path)
         newest = _progress(table, path, application)
-    if newest < last_published:
-        raise ProgressLost(
-            f"The table {path} is not what batch {last_published} of {application} was published to: "
-            f"it says batch {newest}",
-            "Restore it; or raise `generation`: it fills the table from the start.",
-        )
+    _check(appender, table, newest, last_published)
     if newest > seq:
         raise Fenced(
             f"{application} is at batch {seq}, but batch {newest} is in {path} already",
-            f"{SINK_IS_AHEAD}.",
+            "A newer publisher went ahead; nothing was written by this one.",
         )
     if newest < seq:
-        _append(table, path, rows, Transaction(application, seq))
+        numbers = [Transaction(application, seq), Transaction(appender.attempts, number_of(attempt))]
+        _append(table, path, rows, CommitProperties(app_transactions=numbers))
     with delta_errors(path), failpoint("table.flush"):
         flush_commits(path, open_table(path), application)  # also of a try that died before it did so
 
 
-def _append(table: DeltaTable, path: str, rows: pa.RecordBatchReader, batch: Transaction) -> None:
-    mark = CommitProperties(app_transactions=[batch])
+def check_table(appender: Appender, last_published: int) -> None:
+    """Find out whether a table is what the ledger has published to. Writes nothing.
+
+    Raises ProgressLost, ProgressUnreadable, LedgerMismatch, LakeUnavailable.
+    """
+    with delta_errors(appender.path):
+        table = existing_table(appender.path)
+    newest = None if table is None else table.transaction_version(appender.application)
+    if table is not None and newest:
+        _require_format(table, appender.path)
+        _check(appender, table, newest, last_published)
+    elif last_published:
+        raise _lost(appender, 0, last_published)
+
+
+def _check(appender: Appender, table: DeltaTable, newest: int, last_published: int) -> None:
+    if newest < last_published:
+        raise _lost(appender, newest, last_published)
+    if newest:
+        number = table.transaction_version(appender.attempts)
+        appender.require_committed(newest, lambda name: number_of(name) == number)
+
+
+def _lost(appender: Appender, newest: int, last_published: int) -> ProgressLost:
+    return ProgressLost(
+        f"The table {appender.path} is not what batch {last_published} of {appender.application} was "
+        f"published to: it says batch {newest}",
+        "Restore it; or raise `generation`: it fills the table from the start.",
+    )
+
+
+def number_of(attempt: str) -> int:
+    """Return a number that stands for an attempt's name: a table's log has no room for text."""
+    return int.from_bytes(hashlib.sha256(attempt.encode()).digest()[:6], "big")
+
+
+def _append(table: DeltaTable, path: str, rows: pa.RecordBatchReader, batch: CommitProperties) -> None:
     try:
         with failpoint("table.append"):
-            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=mark)
+            write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=batch)
     except CommitFailedError as error:
         raise Fenced(f"Another publisher wrote to {path} at the same time", "Run again.") from error
     except (DeltaError, OSError) as error:
@@ -78,15 +134,20 @@ def _progress(table: DeltaTable, path: str, application: str) -> int:
     """The newest batch that a table has; 0 if none. A table that somebody else has made gets the property
     first. Raises ProgressUnreadable.
     """
-    format_ = table.metadata().configuration.get(_FORMAT)
     newest = table.transaction_version(application)
-    if format_ is None and newest is None:
+    if table.metadata().configuration.get(_FORMAT) is None and newest is None:
         table.alter.set_table_properties(_PROPERTIES, raise_if_not_exists=False)
-    elif format_ != str(FORMAT):
+    else:
+        _require_format(table, path)
+    return newest or 0
+
+
+def _require_format(table: DeltaTable, path: str) -> None:
+    format_ = table.metadata().configuration.get(_FORMAT)
+    if format_ != str(FORMAT):
         raise ProgressUnreadable.of_format(
             f"The table {path}",
             format_,
             FORMAT,
             "Name another path, and raise `generation`: it fills the table from the start.",
         )
-    return newest or 0

@@ -15,7 +15,7 @@ from tidegate.ledger import LeasedLedger
 from tidegate.sinks.dataset import Dataset, folder_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
-from tidegate.sinks.table.append import append_batch
+from tidegate.sinks.table.append import Appender, append_batch, check_table
 from tidegate.sinks.table.room import require_room
 from tidegate.spec import TableSink
 
@@ -52,9 +52,18 @@ class OpenDeltaTable(OpenSink[TableSink]):
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """All of it, or nothing."""
-        path = self.context.lake.table_sink(self.declared.path)
         rows = table_rows(self.declared, outbox)
-        append_batch(path, self.shard, outbox.plan.seq, rows, last_published)
+        append_batch(self._appender, outbox.plan.seq, outbox.attempt, rows, last_published)
+
+    def check_progress(self) -> None:
+        """The table has what was published to it, and nothing that this ledger has not committed."""
+        ledger, stream = self.context.ledger, self.context.stream
+        check_table(self._appender, ledger.last_published(stream, self.name))
+
+    @property
+    def _appender(self) -> Appender:
+        path = self.context.lake.table_sink(self.declared.path)
+        return Appender(path, self.shard, self.require_committed)
 
 
 def _place(path: str) -> PurePath:
