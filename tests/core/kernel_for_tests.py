@@ -77,6 +77,8 @@ class Kernel:
     clock: int = -1
     clocks: dict[Partition, int] = field(default_factory=dict)
     seq: int = 0
+    decided: list[pa.RecordBatch] = field(default_factory=list)
+    """What the last batch let out, as the kernel gave it."""
 
     def __post_init__(self) -> None:
         self.settings = self.case.model().settings
@@ -169,7 +171,10 @@ class Kernel:
         self.seq += 1
         rows = self._sorted([*self._looked_up(records, batch), *records])
         emitted, changed = [], []
+        self.decided = []
         for found in core.decide(self.stage, rows, batch):
+            if found.num_rows and found.column("kind")[0].as_py() == core.EMISSION:
+                self.decided.append(found)
             for row in found.to_pylist():
                 if row["kind"] == core.EMISSION:
                     emitted.append(row)

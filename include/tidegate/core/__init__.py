@@ -22,6 +22,7 @@ from tidegate.core.expectation import RowExpectation
 from tidegate.core.gone import live_rows_suffice
 from tidegate.core.kernel import decide, order
 from tidegate.core.metrics import metrics, running_totals
+from tidegate.core.ordering import ranked
 from tidegate.core.prior_state import PriorState
 from tidegate.core.reduce import Aggregate, Aggregates, Collect, Latest, Reduce
 from tidegate.core.rows import (
@@ -31,6 +32,7 @@ from tidegate.core.rows import (
     EMISSION,
     FUTURE_MS,
     QUARANTINED,
+    RANK,
     RECORD,
     REFUSED,
     STATE,
@@ -49,6 +51,7 @@ __all__ = [
     "EMISSION",
     "FUTURE_MS",
     "QUARANTINED",
+    "RANK",
     "RECORD",
     "REFUSED",
     "STATE",
@@ -96,5 +99,6 @@ __all__ = [
     "order",
     "outgoing",
     "output_schema",
+    "ranked",
     "running_totals",
 ]

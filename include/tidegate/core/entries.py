@@ -94,7 +94,6 @@ class Entries:
         entry.pending = entry.stored_pending = stored["pending"][row] or 0
         entry.bytes = entry.stored_bytes = stored["bytes"][row] or 0
         entry.since = stored["since"][row]
-        entry.waited = bool(stored["waited"][row])
         entry.emitted_timestamp = stored["emitted_timestamp"][row]
         if entry.emitted_timestamp is None and entry.emitted is not None:
             entry.emitted_timestamp = entry.timestamp  # of `columnar`: its rows are those of emissions

@@ -43,7 +43,6 @@ class Entry:
         "stored_live",
         "stored_pending",
         "timestamp",
-        "waited",
         "window",
     )
 
@@ -63,8 +62,6 @@ class Entry:
         self.since = -1
         self.bytes = 0
         self.due = NEVER
-        self.waited = False
-        """Whether its timer was still to come when it was set."""
         self.fence: Position | None = None
         """The position at or before which records are repetitions; None: there is none."""
         self.group: Position | None = None

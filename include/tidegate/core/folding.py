@@ -24,7 +24,7 @@ from tidegate.core.gate import Gate
 from tidegate.core.outcome import Outcome
 from tidegate.core.quarantine import RECORD_ERRORS, at_record, reason_of
 from tidegate.core.reduce import Collect, Latest
-from tidegate.core.rows import STATE
+from tidegate.core.rows import FIRST, LAST, STATE, TIMER
 from tidegate.core.serialize import serialize
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.timers import Timers
@@ -52,6 +52,8 @@ class Folding:
         self._timers = Timers(stage.emit, stage.window)
         self._buffer = Buffer(stage.bound, self._values, counts) if stage.bound else None
         self._entries = Entries(stage, self._columns, self._values, self._timers, self._buffer, batch.replay)
+        self._cause = TIMER
+        """What lets out what goes out now: the row of a record, or as in `Outcome.emit`."""
         self._tally: dict[str, int] = defaultdict(int)
         latest, collect = isinstance(stage.reduce, Latest), isinstance(stage.reduce, Collect)
         # `latest` is one record's value; in a window it is made of all of the window's
@@ -101,16 +103,21 @@ class Folding:
     def _record(self, row: int) -> None:
         before, timestamp = self._columns.before[row], self._columns.timestamp[row]
         if self._timers.next_due <= before:
+            self._cause = TIMER
             self._fire(before)
-        now = timestamp if timestamp > before else before
+        advances = timestamp > before
+        now = timestamp if advances else before
+        self._cause = FIRST if advances else row
         description = self._description(row) if self._batch.trace else ""
         try:
             fates = self._usable(row, timestamp, now) if self._sets_aside else self._used(row, timestamp, now)
         except _FlushFailed as failed:
             raise failed.error from None
         if self._timers.next_due <= now:
+            self._cause = TIMER if advances else row
             self._fire(now)
         if self._buffer is not None and self._buffer.is_full:
+            self._cause = row
             self._relieve(self._buffer, now)
         self._count(row, fates)
         for fate in fates if self._batch.trace else ():
@@ -217,7 +224,7 @@ class Folding:
         self._entries.note_pending(entry)
         reason = self._emit.on_record(entry, None, timestamp, None)
         if reason is not None:
-            self._flush(entry, reason, now, waited=False)
+            self._flush(entry, reason, now)
         if reason is not None or entry.pending == 1:
             self._timers.set(entry, now)
         return reason or "held"
@@ -235,7 +242,7 @@ class Folding:
         if reason is not None or not self._forgets_suppressed:
             self._advance(entry, row, accumulator, timestamp)
         if reason is not None:
-            self._send(entry, output, now, waited=False, reason=reason)
+            self._send(entry, output, now, reason)
         elif not passes:
             self._counts["filtered"] += 1
         elif refusal is not None:
@@ -304,7 +311,7 @@ class Folding:
             entry.row = row
             if entry.emitted is not None and self._retracts:
                 newest = max(entry.timestamp, entry.emitted_timestamp or 0)
-                self._outcome.emit(entry, None, newest, now, False, "merged")
+                self._outcome.emit(entry, None, newest, now, self._cause, "merged")
         accumulator = joined[0].accumulator
         for entry in joined[1:]:
             accumulator = self._values.merge(accumulator, entry.accumulator)
@@ -323,12 +330,12 @@ class Folding:
 
     # going out
 
-    def _flush(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
+    def _flush(self, entry: Entry, reason: str, at: int) -> None:
         """Emit what is held back, if it is anything to consumers, passes `where` and is as expected, and
         empty the buffer.
 
-        `at`: the epoch ms at which this counts as having happened; `waited`: a timer did it that was still to
-        come when it was set. Raises what values can cause (`RECORD_ERRORS`).
+        `at`: the epoch ms at which this counts as having happened. Raises what values can cause
+        (`RECORD_ERRORS`).
         """
         output = self._values.output(entry.accumulator)
         if not self._gate.passes(entry, output):
@@ -336,7 +343,7 @@ class Folding:
         elif (refusal := self._gate.refusal(entry, output)) is not None:
             self._outcome.refuse(entry, entry.row, output, entry.timestamp, refusal)
         elif output is not None or entry.emitted is not None:
-            self._send(entry, output, at, waited, reason)
+            self._send(entry, output, at, reason)
         if self._empties:
             self._empty(entry)
         if self._emit.remembers_flush:
@@ -344,10 +351,10 @@ class Folding:
         self._entries.empty(entry)
         self._entries.touch(entry)
 
-    def _flush_apart(self, entry: Entry, reason: str, at: int, waited: bool) -> None:
+    def _flush_apart(self, entry: Entry, reason: str, at: int) -> None:
         """Flush where no record at hand is the cause: an error names the entry and the reason instead."""
         try:
-            self._flush(entry, reason, at, waited)
+            self._flush(entry, reason, at)
         except RECORD_ERRORS as error:
             window = "" if entry.window is None else f" in the window {list(entry.window)}"
             what = f"{error.what} (when the key {entry.key!r}{window} goes out, by {reason})"
@@ -356,12 +363,12 @@ class Folding:
     def _make_room(self, entry: Entry, now: int) -> None:
         """Let out what has no room beside a record. If that fails, it is not for the record's sake."""
         try:
-            self._flush_apart(entry, "bytes", now, waited=False)
+            self._flush_apart(entry, "bytes", now)
         except RECORD_ERRORS as error:
             raise _FlushFailed(error) from error
 
-    def _send(self, entry: Entry, output: Any, at: int, waited: bool, reason: str) -> None:
-        self._outcome.emit(entry, output, entry.timestamp, at, waited, reason)
+    def _send(self, entry: Entry, output: Any, at: int, reason: str) -> None:
+        self._outcome.emit(entry, output, entry.timestamp, at, self._cause, reason)
         entry.emitted_timestamp = entry.timestamp
         if self._retracts:
             hashed = self._gate.hashed
@@ -393,7 +400,7 @@ class Folding:
             self._counts["suppression-overtime-count"] += 1
             self._counts["suppression-overtime-sum"] += overtime
             self._counts.include({"suppression-overtime-min": overtime})
-            self._flush_apart(entry, reason, due, entry.waited)
+            self._flush_apart(entry, reason, due)
         if reason is None or entry.close <= due:
             self._entries.remove(entry)
         else:
@@ -407,7 +414,7 @@ class Folding:
             self._flush_early(self._timers.first_pending(), "emit_early", now)
 
     def _flush_early(self, entry: Entry, reason: str, now: int) -> None:
-        self._flush_apart(entry, reason, now, waited=False)
+        self._flush_apart(entry, reason, now)
         if entry.close <= now:
             self._entries.remove(entry)
         else:
@@ -417,6 +424,7 @@ class Folding:
 
     def _finish_group(self) -> None:
         """Fire what the end of the batch reaches, and keep what has changed."""
+        self._cause = TIMER
         while (fired := self._timers.pop(NEVER)) is not None:
             due, entry = fired
             end = self._columns.end(entry.row)
@@ -432,6 +440,7 @@ class Folding:
             self._buffer.clear()
 
     def _drain(self) -> None:
+        self._cause = LAST
         for entry in self._entries.pending():
             self._flush_early(entry, "drained", self._columns.end(entry.row))
 

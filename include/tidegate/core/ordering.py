@@ -1,20 +1,32 @@
-"""The order in which the records of one key are taken (DESIGN, "Order").
+"""The order in which the records of one key are taken (DESIGN, "Order"), and that of emissions.
 
-It is that of (topic, partition, turn). Where a key's records sit in several partitions it is
-(timestamp, topic, partition, turn) instead, and only those keys are sorted once more. Under a `sequence` the
+Records are taken in the order (topic, partition, turn). Where a key's records sit in several partitions the
+order is (timestamp, topic, partition, turn), and only those keys are sorted once more. Under a `sequence` the
 time of its partition stands in for a record's timestamp: it never goes back, so that the records of a
-partition stay in their order, whichever of them are left out between two passes.
+partition stay in their order, whichever of them are left out between two passes. In a later stage a record is
+an emission of the stage before, and its rank stands in for its timestamp.
+
+Emissions have the order of their ranks: (instant, turn, part, key, ordinal). One process that takes a
+partition record by record, and after each record fires all timers that are due by (due, key, window), emits
+in that order, once its emissions are sorted by when they happened. Of one instant come first the emissions of
+the record with which its partition's time reaches the instant, then those of the timers that waited for it,
+then those of each later record. So a task can rank the emissions of its keys without those of other keys, and
+the ranks of a batch do not depend on where the batch begins and ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.grouping import changes, starts
-from tidegate.core.rows import RECORD
+from tidegate.core.rows import LAST, RANK, RECORD
+
+Ints = npt.NDArray[np.int64]
 
 
 def in_order(rows: pa.RecordBatch, by: Sequence[str]) -> pa.RecordBatch:
@@ -39,7 +51,10 @@ def _is_sorted(rows: pa.RecordBatch, by: Sequence[str]) -> bool:
 
 
 def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.RecordBatch, int]:
-    """The rows in their order of application, and how many keys had records in several partitions."""
+    """The rows in their order of application, and how many keys had records in several partitions.
+
+    `by_time`: the time of its partition stands in for a record's timestamp.
+    """
     start = starts(rows.column("key"))
     moved = _leaves_partition(rows, start)
     if not pc.any(moved).as_py():
@@ -47,15 +62,13 @@ def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.Re
     key_number = pc.cumulative_sum(start.cast(pa.int64()))
     several = pc.unique(key_number.filter(moved))
     merged = pc.is_in(key_number, value_set=several)
-    timestamp = rows.column("timestamp")
-    if by_time:
-        timestamp = pc.max_element_wise(rows.column("time"), timestamp)
+    across = _across_partitions(rows, by_time)
     order = pa.table(
         {
             "key": key_number,
             "kind": rows.column("kind"),
             "seq": rows.column("updated_seq"),
-            "timestamp": pc.if_else(merged, timestamp, 0),
+            **{name: pc.if_else(merged, column, None) for name, column in across.items()},
             "topic": rows.column("topic"),
             "partition": rows.column("partition"),
             "turn": rows.column("turn"),
@@ -64,6 +77,14 @@ def merge_partitions(rows: pa.RecordBatch, by_time: bool = False) -> tuple[pa.Re
     )
     by = [(name, "ascending") for name in order.column_names]
     return rows.take(pc.sort_indices(order, sort_keys=by)), len(several)
+
+
+def _across_partitions(rows: pa.RecordBatch, by_time: bool) -> dict[str, pa.Array]:
+    """The columns that order the records of a key across partitions."""
+    if "rank" in rows.schema.names:
+        return {f"rank.{field.name}": pc.struct_field(rows.column("rank"), field.name) for field in RANK}
+    timestamp = rows.column("timestamp")
+    return {"timestamp": pc.max_element_wise(rows.column("time"), timestamp) if by_time else timestamp}
 
 
 def _leaves_partition(rows: pa.RecordBatch, start: pa.BooleanArray) -> pa.BooleanArray:
@@ -86,3 +107,76 @@ def already_applied(rows: pa.RecordBatch, state: pa.Int64Array) -> pa.BooleanArr
     )
     not_after = pc.less_equal(rows.column("offset"), rows.column("offset").take(state))
     return pc.fill_null(pc.and_(same_partition, not_after), False)
+
+
+def turns_of(values: Callable[[str, Ints], pa.Array], cause: Ints) -> dict[str, pa.Array]:
+    """Return the columns `turn` and `part` of emissions.
+
+    `cause`: per emission the row of the record that lets it out, or FIRST, TIMER or LAST, which stand in for
+    the record's turn. `values(column, rows)` reads rows.
+    """
+    of_record = (cause >= 0) & (cause < LAST)
+    if not of_record.any():
+        return {"turn": pa.array(cause), "part": pa.repeat(pa.scalar(0, pa.int32()), len(cause))}
+    row = np.where(of_record, cause, 0)
+    turn, part = (_ints(values(name, row)) for name in ("turn", "part"))
+    return {
+        "turn": pa.array(np.where(of_record, turn, cause)),
+        "part": pa.array(np.where(of_record, part, 0)),
+    }
+
+
+def ranked(emissions: pa.RecordBatch, by_partition: bool) -> pa.RecordBatch:
+    """Return emissions of whole keys, in their order, with `instant`, `turn` and `part`.
+
+    Within a key (`by_partition`: a key and topic-partition) these never fall: an emission that would rank
+    below an earlier one gets that one's rank. A timer can be due before the record that its key emits first,
+    if time has come to the timer with that record.
+    """
+    columns = [_ints(emissions.column(name)) for name in ("at", "turn", "part")]
+    group = _group_numbers(emissions, ("key", "topic", "partition") if by_partition else ("key",))
+    order = np.argsort(group, kind="stable")
+    if _falls([group[order], *(column[order] for column in columns)]):
+        source = _highest_before(group, columns, order)
+        columns = [column[source] for column in columns]
+    for name, column in zip(("instant", "turn", "part"), columns, strict=True):
+        place = emissions.schema.get_field_index(name)
+        field = emissions.schema.field(place)
+        emissions = emissions.set_column(place, field, pa.array(column, field.type))
+    return emissions
+
+
+def _falls(columns: Sequence[Ints]) -> bool:
+    """Return whether a row is below the one before it. The first column numbers groups, and never falls; in
+    a group the second column decides, then the third, and so on."""
+    same = np.equal(columns[0][1:], columns[0][:-1])
+    for column in columns[1:]:
+        before, now = column[:-1], column[1:]
+        if (same & (now < before)).any():
+            return True
+        same &= now == before
+    return False
+
+
+def _highest_before(group: Ints, columns: Sequence[Ints], order: Ints) -> Ints:
+    """Return, per row, a row with the highest values in its group so far. `order`: rows, group by group."""
+    by_value = np.lexsort(columns[::-1])
+    height = np.empty(len(order), np.int64)
+    height[by_value] = np.arange(len(order))
+    base = group[order] * len(order)
+    reached = np.empty(len(order), np.int64)
+    reached[order] = np.maximum.accumulate(height[order] + base) - base
+    return by_value[reached]
+
+
+def _group_numbers(rows: pa.RecordBatch, by: Sequence[str]) -> Ints:
+    """Return the number of each row's group."""
+    group = np.zeros(rows.num_rows, np.int64)
+    for name in by:
+        encoded = rows.column(name).dictionary_encode()
+        group = group * len(encoded.dictionary) + _ints(encoded.indices)
+    return group
+
+
+def _ints(column: pa.Array) -> Ints:
+    return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER, Entry
+from tidegate.core.ordering import Ints, turns_of
 from tidegate.core.quarantine import pass_through, with_reasons
 from tidegate.core.reduce import Values
 from tidegate.core.rows import EMISSION, REFUSED, STATE, TRACE, fill
@@ -17,8 +19,9 @@ from tidegate.core.rows import EMISSION, REFUSED, STATE, TRACE, fill
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 # a plain tuple each: there may be one per record
 _EMISSION = (
-    "row", "value", "timestamp", "at", "waited", "reason", "ordinal", "window_start", "window_end",
+    "row", "value", "timestamp", "at", "cause", "reason", "ordinal", "window_start", "window_end",
 )  # fmt: skip
+_NO_ARRAYS: Mapping[str, pa.Array] = {}
 
 
 class _State(NamedTuple):
@@ -34,7 +37,6 @@ class _State(NamedTuple):
     since: int | None = None
     bytes: int = 0
     due_at: int | None = None
-    waited: bool = False
     emitted_timestamp: int | None = None
     flushed_at: int | None = None
 
@@ -69,12 +71,15 @@ class Outcome:
         self._refused: list[_Refused] = []
         self._quarantined: list[tuple[int, str]] = []
 
-    def emit(self, entry: Entry, value: Any, timestamp: int, at: int, waited: bool, reason: str) -> None:
-        """Emit a value, None for a deletion; `at`: epoch ms, when it happened. Numbered within its key."""
+    def emit(self, entry: Entry, value: Any, timestamp: int, at: int, cause: int, reason: str) -> None:
+        """Emit a value, None for a deletion; `at`: epoch ms, when it happened. Numbered within its key.
+
+        `cause`: the row of the record that lets it out; or FIRST, TIMER or LAST.
+        """
         ordinal = self._ordinals.get(entry.key, 0)
         self._ordinals[entry.key] = ordinal + 1
         start, end = entry.window or (None, None)
-        self._emissions.append((entry.row, value, timestamp, at, waited, reason, ordinal, start, end))
+        self._emissions.append((entry.row, value, timestamp, at, cause, reason, ordinal, start, end))
 
     def refuse(self, entry: Entry, row: int, value: Any, timestamp: int, reason: str) -> None:
         """Keep a value in that would have gone out: it has come to this with the record in `row`."""
@@ -114,7 +119,6 @@ class Outcome:
                 since=entry.since if entry.pending else None,
                 bytes=entry.bytes,
                 due_at=None if entry.due == NEVER else entry.due,
-                waited=entry.waited,
                 emitted_timestamp=entry.emitted_timestamp,
                 flushed_at=entry.flushed_at,
             )
@@ -134,9 +138,10 @@ class Outcome:
         if self._emissions:
             counts["emitted"] += len(self._emissions)
             columns = self._columns(_EMISSION, self._emissions)
+            turns = turns_of(self._row_values, np.array(columns.pop("cause"), np.int64))
             counts["emitted-tombstones"] += columns["value"].count(None)
             counts.include({"emitted." + reason: n for reason, n in Counter(columns["reason"]).items()})
-            yield self._as_rows(EMISSION, columns)
+            yield self._as_rows(EMISSION, columns, turns)
         if self._states:
             counts["state-rows-changed"] += len(self._states)
             yield self._as_rows(STATE, self._columns(_State._fields, self._states))
@@ -150,14 +155,19 @@ class Outcome:
         if self._traces:
             yield self._as_rows(TRACE, self._columns(_Trace._fields, self._traces))
 
+    def _row_values(self, name: str, rows: Ints) -> pa.Array:
+        return self._rows.column(name).take(pa.array(rows))
+
     @staticmethod
     def _columns(names: tuple[str, ...], gathered: list[Any]) -> dict[str, Sequence[Any]]:
         return dict(zip(names, zip(*gathered, strict=True), strict=True))
 
-    def _as_rows(self, kind: int, columns: dict[str, Sequence[Any]]) -> pa.RecordBatch:
+    def _as_rows(
+        self, kind: int, columns: dict[str, Sequence[Any]], arrays: Mapping[str, pa.Array] = _NO_ARRAYS
+    ) -> pa.RecordBatch:
         rows = len(columns["row"])
         places = pa.array(columns.pop("row"), pa.int64())
-        arrays = {name: self._array(name, values) for name, values in columns.items()}
+        arrays = {name: self._array(name, values) for name, values in columns.items()} | dict(arrays)
         row_columns = {name: self._rows.column(name).take(places) for name in _FROM_ROW}
         if kind == TRACE:
             row_columns["timestamp"] = self._rows.column("timestamp").take(places)

@@ -17,6 +17,7 @@ part               int32           its index in the record that it was exploded 
 timestamp          int64           epoch ms; of a state row: the largest that is folded into it
 time               int64           stream time of the partition before the record; null where no time is kept
 source             string          the chain of hops before this one, or null
+rank               struct | null   in a later stage only: the rank of the emission that it is, `RANK`
 passes             bool            the stage's `where` on this record, of `latest` without a window that holds
                                    nothing back; null: not tested
 value              struct | null   records: the columns that the stage's `reduce` takes; null: a tombstone
@@ -32,7 +33,6 @@ pending            int64           how many records are held back, not gone out 
 since              int64           timestamp of the first of them
 bytes              int64           size of what is held back, where it is counted
 due_at             int64           when its timer fires; null: none, or a window that is over
-waited             bool            whether that was still to come when it was set
 emitted_timestamp  int64           timestamp of what last went out
 flushed_at         int64           when it was last flushed, where the next flush depends on it
 =================  ==============  ================================================================
@@ -54,6 +54,11 @@ if TYPE_CHECKING:
 
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED = range(7)
 
+FIRST, TIMER, LAST = -2, -1, 2**63 - 1
+"""What stands in for the turn of the record that lets an emission out. FIRST: with the record, the time of
+its partition reaches the instant. TIMER: a timer that waited for the instant lets the emission out. LAST: the
+emission is drained at the end of the batch."""
+
 FUTURE_MS = 24 * 60 * 60 * 1000
 """A record whose timestamp is more than this in the future is not believed (quarantined)."""
 
@@ -67,20 +72,35 @@ ENTRY = [
     pa.field("since", pa.int64()),
     pa.field("bytes", pa.int64()),
     pa.field("due_at", pa.int64()),
-    pa.field("waited", pa.bool_()),
     pa.field("emitted_timestamp", pa.int64()),
     pa.field("flushed_at", pa.int64()),
 ]
 """What a state row tells of its entry, besides its values."""
+
+RANK = pa.struct(
+    [
+        pa.field("instant", pa.int64()),
+        pa.field("turn", pa.int64()),
+        pa.field("part", pa.int32()),
+        pa.field("key", pa.string()),
+        pa.field("ordinal", pa.int64()),
+    ]
+)
+"""Where an emission stands among all of its stage and batch (`ordering`)."""
 
 BY_KEY = ("hash", "key", "kind", "updated_seq", "topic", "partition", "turn", "part")
 BY_PARTITION = ("hash", "topic", "partition", "kind", "updated_seq", "turn", "part")
 
 
 def input_schema(
-    value: pa.DataType, accumulator: pa.DataType, output: pa.DataType, input_type: pa.DataType
+    value: pa.DataType,
+    accumulator: pa.DataType,
+    output: pa.DataType,
+    input_type: pa.DataType,
+    later: bool = False,
 ) -> pa.Schema:
-    """The schema of what goes in. `value`, `accumulator`, `output`: types of the reduce."""
+    """The schema of what goes in. `value`, `accumulator`, `output`: types of the reduce. `later`: the stage
+    reads emissions of another one."""
     return pa.schema(
         [
             pa.field("kind", pa.int8()),
@@ -93,6 +113,7 @@ def input_schema(
             pa.field("timestamp", pa.int64()),
             pa.field("time", pa.int64()),
             pa.field("source", pa.string()),
+            *([pa.field("rank", RANK)] if later else []),
             pa.field("passes", pa.bool_()),
             pa.field("value", value),
             pa.field("input", input_type),
@@ -106,8 +127,10 @@ def input_schema(
 def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
     """The schema of what comes out of a stage; `rows` is that of what goes in, state columns or not.
 
-    Emissions have `value`, `at` (when they happened, epoch ms) and `reason`. A trace has what became of a
-    record in `reason`, and in `told` a JSON object: what came, what was known.
+    Emissions have `value`, `at` (when they happened, epoch ms), `reason`, and `turn` and `part` of the record
+    that let them out, or in place of its turn FIRST, TIMER or LAST.
+    `instant` is for `ordering.ranked` to set. A trace has what became of a record in
+    `reason`, and in `told` a JSON object: what came, what was known.
     """
     value, input_type = rows.field("value").type, rows.field("input").type
     accumulator, output = stage.reduce.held_type(value), stage.reduce.output_type(value)
@@ -120,6 +143,9 @@ def output_schema(stage: Stage, rows: pa.Schema) -> pa.Schema:
             *POSITION,
             pa.field("timestamp", pa.int64()),
             pa.field("at", pa.int64()),
+            pa.field("instant", pa.int64()),
+            pa.field("turn", pa.int64()),
+            pa.field("part", pa.int32()),
             pa.field("source", pa.string()),
             pa.field("reason", pa.string()),
             pa.field("counts", pa.string()),

@@ -27,7 +27,6 @@ class Timers:
         A session that waits for longer than it is open fires at its end, too: from then on nothing joins it.
         """
         due = self._emit.due(entry)
-        entry.waited = due > now
         if self._sessions and now < entry.close < due:
             due = entry.close
         self.restore(entry, due if due > now else now)

@@ -40,8 +40,8 @@ from tidegate.engine.steps import (
     typed,
     unpacked,
 )
-from tidegate.engine.task_rows import BY_KEY_AND_TIME
-from tidegate.engine.time_task import TimeTask, emission_order
+from tidegate.engine.task_rows import BY_KEY_AND_RANK
+from tidegate.engine.time_task import ORDER, TimeTask
 from tidegate.engine.written import WrittenOutput
 from tidegate.lake.layout import Lake
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
@@ -258,7 +258,7 @@ class Computation:
         decided = self._decided(rows, replace(task, output=first), schema)
         by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
         rows = decided.withColumn("hash", by_key)
-        placed = arranged(rows, self._slots, F.col("hash"), ["hash", *BY_KEY_AND_TIME])
+        placed = arranged(rows, self._slots, F.col("hash"), ["hash", *BY_KEY_AND_RANK])
         return placed.mapInArrow(MergeTask(task.output), spark_types(task.output.forwarding.schema))
 
     def _decided(self, rows: DataFrame, task: KernelTask, schema: pa.Schema) -> DataFrame:
@@ -277,8 +277,8 @@ class Computation:
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
         times = self._before.times.get(following.name, {})
         task = TimeTask(following.name, times, schema, self._slots.number)
-        timed = arranged(frame, self._slots, place, emission_order()).mapInArrow(task, spark_types(schema))
-        return timed.drop("__at", "__waited", "__ordinal", "__emitter"), keys
+        timed = arranged(frame, self._slots, place, ORDER).mapInArrow(task, spark_types(schema))
+        return timed, keys
 
 
 def _largest_state_bytes(before: Before) -> int:

@@ -19,8 +19,8 @@ NO_KEY = "null_key_column"
 """The reason of an emission one of whose key's columns is null."""
 
 _FORWARDED = (
-    *("hash", "key", "ordinal", "topic", "partition", "offset", "timestamp", "at", "waited", "source"),
-    *("reason", "value", "window_start", "window_end"),
+    *("hash", "key", "ordinal", "topic", "partition", "offset", "timestamp", "at", "instant", "turn", "part"),
+    *("source", "reason", "value", "window_start", "window_end"),
 )
 _REPORTS = [pa.field(REPORT, pa.string()), pa.field(SLOT, pa.int32())]
 REPORTS_ONLY = pa.schema(_REPORTS)
@@ -34,9 +34,14 @@ def forwarded_schema(logic: core.Stage, rows: pa.Schema) -> pa.Schema:
 
 
 def emission_frame(
-    emissions: DataFrame, keys: KeyTypes, regrouped: Sequence[str] | None, takes_deletions: bool
+    emissions: DataFrame,
+    keys: KeyTypes,
+    regrouped: Sequence[str] | None,
+    takes_deletions: bool,
+    turn: Column | None = None,
 ) -> tuple[DataFrame, KeyTypes]:
-    """Emissions as a frame, and the columns of its key. `__turn` and `__time` are for a `TimeTask` to set.
+    """Emissions as a frame, and the columns of its key. `__time` is for a `TimeTask` to set; so is `__turn`,
+    unless `turn` gives it.
 
     Its columns are the emitted ones, the key's, `window_start` and `window_end`.
     """
@@ -56,10 +61,9 @@ def emission_frame(
     window = {name: F.col(name) for name in ("window_start", "window_end") if name not in columns}
     return emissions.select(
         *[F.col(name).alias(f"__{name}") for name in ("topic", "partition", "offset", "timestamp")],
-        F.lit(None).cast("long").alias("__turn"),
+        (F.lit(None).cast("long") if turn is None else turn).alias("__turn"),
         F.lit(None).cast("long").alias("__time"),
-        *[F.col(name).alias(f"__{name}") for name in ("at", "waited", "ordinal")],
-        F.col("key").alias("__emitter"),
+        _rank().alias("__rank"),
         key.alias("__key"),
         F.col("value").isNull().alias("__tombstone"),
         F.col("source").alias("__chain"),
@@ -68,6 +72,12 @@ def emission_frame(
         SLOT,
         *[column.alias(name) for name, column in (window | columns).items()],
     ), new_keys
+
+
+def _rank() -> Column:
+    """`core.RANK` of an emission; null of reports."""
+    rank = F.struct(*[F.col(field.name) for field in core.RANK])
+    return F.when(F.col(REPORT).isNull(), rank)
 
 
 def _unkeyed(key: Column) -> list[Column]:

@@ -88,15 +88,19 @@ class KernelTask:
             decidable = (complete(part, self.rows) for part in bypass.without(rows))
             for decided in core.decide(self.logic, decidable, batch, prior):
                 if decided.num_rows:
-                    yield from output.put(decided)
+                    yield from output.put(self._ranked(decided) if forwarding.emissions else decided)
                 yield from bypass.taken()
         yield from forwarded_reports(reports, output.report(), slot, forwarding)
+
+    def _ranked(self, decided: pa.RecordBatch) -> pa.RecordBatch:
+        is_emitted = decided.column("kind")[0].as_py() == core.EMISSION
+        return core.ranked(decided, self.logic.bound is not None) if is_emitted else decided
 
 
 @dataclass(frozen=True)
 class MergeTask:
     """A function for `mapInArrow` after a bounded stage, whose tasks have whole topic-partitions: emissions
-    sorted by key and time, numbered as one sequence of their key."""
+    sorted by key and rank, numbered as one sequence of their key."""
 
     output: StageOutput
 

@@ -42,20 +42,15 @@ from tidegate.engine.steps import (
 )
 from tidegate.engine.stream_time import StreamTimes
 from tidegate.engine.task_rows import complete, forwarded
-from tidegate.engine.time_task import LATER_FIRST, ORDER
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.lookup import Lookup
 
 Rows = Sequence[Mapping[str, Any]]
-_EMISSION_ORDER = [
-    (
-        "key" if name == "__emitter" else name.removeprefix("__"),
-        "descending" if name in LATER_FIRST else "ascending",
-    )
-    for name in ORDER
-]
+_EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *core.RANK.names)]
 """`time_task.ORDER`, by the names that emissions have before they are a frame."""
+_NUMBER = "__number"
+"""The column with an emission's place among those of all batches and runs."""
 
 
 _FOR_FEW_ROWS = {
@@ -265,13 +260,13 @@ class Replay:
             for table in decided.emitted
             for part in table.sort_by(_EMISSION_ORDER).to_batches()
         ]
-        rows = _numbered(pa.Table.from_batches(ordered, schema))
-        frame, keys = emission_frame(self._frame(rows), keys, following.key, following.takes_deletions)
-        require_usable_key(self._pipeline.pipeline, following.name, keys)
-        frame = frame.withColumn("__turn", F.col("__ordinal"))
-        return _Input(
-            frame.drop("__at", "__waited", "__ordinal", "__emitter"), keys, _spans(decided.emissions)
+        rows = pa.Table.from_batches(ordered, schema)
+        rows = rows.append_column(_NUMBER, pa.arange(0, rows.num_rows))
+        frame, keys = emission_frame(
+            self._frame(rows), keys, following.key, following.takes_deletions, turn=F.col(_NUMBER)
         )
+        require_usable_key(self._pipeline.pipeline, following.name, keys)
+        return _Input(frame, keys, _spans(decided.emissions))
 
 
 def _finish(runs: Sequence[_Run], decided: _Decided) -> None:
@@ -309,12 +304,6 @@ def _within(rows: pa.RecordBatch, span: Span) -> pa.RecordBatch:
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:
     return pa.concat_batches([pa.RecordBatch.from_pylist([], rows.schema), *rows.to_batches()])
-
-
-def _numbered(rows: pa.Table) -> pa.Table:
-    """Emissions with their number among all in place of that among their key's."""
-    place = rows.schema.get_field_index("ordinal")
-    return rows.set_column(place, rows.schema.field(place), pa.arange(0, rows.num_rows))
 
 
 def _spans(emissions: Sequence[Sequence[pa.Table]]) -> list[list[Span]]:

@@ -69,6 +69,7 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
         F.col("__timestamp").alias("timestamp"),
         *([F.col("__time").cast("long").alias("time")] if shape.timed else []),
         F.col("__chain").alias("source"),
+        *([F.col("__rank").alias("rank")] if "__rank" in frame.columns else []),
         *([_passes(where, valued)] if where else []),
         F.when(valued, value).alias("value"),
         F.col("__input").alias("input"),
@@ -135,7 +136,11 @@ def kernel_schema(rows: DataFrame, logic: core.Stage) -> pa.Schema:
     schema = to_arrow_schema(rows.schema)
     value, input_type = schema.field("value").type, schema.field("input").type
     return core.input_schema(
-        value, logic.reduce.held_type(value), logic.reduce.output_type(value), input_type
+        value,
+        logic.reduce.held_type(value),
+        logic.reduce.output_type(value),
+        input_type,
+        later="rank" in schema.names,
     )
 
 

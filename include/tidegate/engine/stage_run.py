@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate import core
 from tidegate.engine.source import Times
 from tidegate.engine.state import stored_schema, to_kernel, to_stored
-from tidegate.engine.task_rows import BY_KEY_AND_TIME, numbered_by_key
+from tidegate.engine.task_rows import BY_KEY_AND_RANK, numbered_by_key
 from tidegate.lake.schema import entry_columns, newest_rows
 
 _TRACE = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "told")
@@ -48,7 +48,7 @@ class StageRun:
         for decided in core.decide(self._logic, [self._with_state(rows)], self._batch(times, clock)):
             kind = decided.column("kind")[0].as_py() if decided.num_rows else None
             if kind == core.EMISSION:
-                emitted.append(pa.Table.from_batches([decided]))
+                emitted.append(pa.Table.from_batches([core.ranked(decided, self._logic.bound is not None)]))
             elif kind == core.STATE:
                 states.append(pa.Table.from_batches([to_stored(decided, self._stored, self._seq)]))
             elif kind == core.COUNTS:
@@ -73,5 +73,5 @@ class StageRun:
         """One sequence for each key: in a bounded stage each topic-partition has one of its own."""
         if self._logic.bound is None:
             return emitted
-        by_time = emitted.sort_by([(name, "ascending") for name in BY_KEY_AND_TIME])
-        return pa.Table.from_batches(numbered_by_key(by_time.to_batches()), self._emitted)
+        by_rank = emitted.sort_by([(name, "ascending") for name in BY_KEY_AND_RANK])
+        return pa.Table.from_batches(numbered_by_key(by_rank.to_batches()), self._emitted)

@@ -14,7 +14,7 @@ from tidegate.lake.quarantine import QUARANTINE
 
 _CONSTANTS = {"kind": core.RECORD, "updated_seq": 0, "part": 0, "passes": True}
 """What records have in columns that did not travel."""
-BY_KEY_AND_TIME = ("key", "at", "topic", "partition", "ordinal")
+BY_KEY_AND_RANK = ("key", "instant", "turn", "part", "topic", "partition", "ordinal")
 """The order of a key's emissions that tasks of several topic-partitions have made."""
 
 
@@ -81,7 +81,7 @@ def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> p
 
 
 def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows sorted by `BY_KEY_AND_TIME`, with `ordinal` 0, 1, 2 … in each key."""
+    """Rows sorted by `BY_KEY_AND_RANK`, with `ordinal` 0, 1, 2 … in each key."""
     last, before = None, 0
     for rows in batches:
         if not rows.num_rows:

@@ -1,7 +1,6 @@
 """The time of a later stage: the emissions of the stage before it, in one order for each topic-partition.
 
-The order depends on nothing but the emissions themselves, so that it is the same wherever the log is cut:
-when an emission happened; at one time, those of timers first.
+The order is that of their ranks (`core.ordering`), which is the same wherever the log is cut.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.engine.errors import report_worker_errors
 from tidegate.engine.kernel_task import slot_of_task
@@ -22,19 +19,14 @@ from tidegate.engine.reports import TimeReport, rows_of, split_reports
 from tidegate.engine.stream_time import times_before
 from tidegate.engine.task_rows import forwarded
 
-ORDER = ("__topic", "__partition", "__at", "__waited", "__offset", "__emitter", "__ordinal")
-LATER_FIRST = ("__waited",)
+ORDER = ("__topic", "__partition", "__rank")
+"""The columns by which a `TimeTask` takes its rows: reports first, since nulls are."""
 Place = tuple[str, int]
-
-
-def emission_order() -> list[Column]:
-    """`ORDER` for Spark, reports first."""
-    return [F.col(name).desc_nulls_first() if name in LATER_FIRST else F.col(name).asc() for name in ORDER]
 
 
 @dataclass(frozen=True)
 class TimeTask:
-    """A function for `mapInArrow`: a frame in `emission_order`, whole topic-partitions in one task.
+    """A function for `mapInArrow`: a frame in `ORDER`, whole topic-partitions in one task.
 
     Sets `__turn`, the place in the partition, and `__time`, the largest timestamp before the row; quarantined
     rows advance no time. `times` is that of the partitions before the batch; `schema` is that of what comes

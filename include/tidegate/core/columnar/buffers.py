@@ -8,9 +8,10 @@ import pyarrow.compute as pc
 
 from tidegate.core.columnar import bounded
 from tidegate.core.columnar.bounded import Holdings, Natural
-from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, mask, view
+from tidegate.core.columnar.keys import Ints, Keys, Mask, ints, view
 from tidegate.core.counts import Counts
 from tidegate.core.entry import NEVER
+from tidegate.core.rows import FIRST, TIMER
 from tidegate.core.stage import Batch, Stage
 
 
@@ -38,9 +39,8 @@ class Buffers:
         """Whether it goes out; of each key only the last may not."""
         record = np.where(evicted, chain.evictor, self.end - 1)
         self.at: Ints = np.where(by_record, keys.times.at[2 * keys.place[record] + 1], self.due)
-        self.waits: Mask = timer.waits[place]
-        """Whether its timer was still to come when it was set."""
-        self.waited: Mask = self.waits & ~by_record
+        self.cause: Ints = self._causes(by_count, np.where(evicted, chain.evictor, -1), timer.waits[place])
+        """See `EmittedRows`."""
         self.reason: pa.StringArray = pc.if_else(pa.array(by_count), "count", stage.emit.timer_reason)
         self.reason = pc.if_else(pa.array(evicted), "emit_early", self.reason)
         self.evicted = int(evicted.sum())
@@ -50,6 +50,15 @@ class Buffers:
         """How long after its due time each timer fired."""
         stored = np.where(keys.is_state[self.first], ints(keys.values("pending", self.first)), 1)
         self.records: Ints = stored + self.end - self.first - 1
+
+    def _causes(self, by_count: Mask, evictor: Ints, waits: Mask) -> Ints:
+        """A record that fills a buffer, or has no room in it; or the timer, also one that is due when the
+        first record sets it: that is the record's doing, unless time has come to it with the record."""
+        caused = np.where(by_count, self._keys.causes(self.end - 1), TIMER)
+        if not waits.all():
+            begun = self._keys.causes(self.first)
+            caused = np.where(~by_count & ~waits & (begun != FIRST), begun, caused)
+        return np.where(evictor >= 0, evictor, caused)
 
     def waiting(self) -> Ints:
         """Per key, the buffer that is left; -1 if none is."""
@@ -62,8 +71,9 @@ class Buffers:
 class _Timers:
     """The timer of a buffer that begins at a row.
 
-    Per place its time, `due`, and whether that is still to come, `waits`. Per row the `step` in which it
-    fires, after all others if no record's time makes it fire, and `end`, the row after the buffer's last.
+    Per place its time, `due`, and whether that is still to come when it is set, `waits`. Per row the `step`
+    in which it fires, after all others if no record's time makes it fire, and `end`, the row after the
+    buffer's last.
     """
 
     def __init__(self, stage: Stage, keys: Keys) -> None:
@@ -72,7 +82,7 @@ class _Timers:
         self.due = np.maximum(natural, now)
         self.due[state] = ints(pc.fill_null(keys.values("due_at", keys.state), NEVER))
         self.waits = natural > now
-        self.waits[state] = mask(pc.fill_null(keys.values("waited", keys.state), False))
+        self.waits[state] = True  # otherwise it would have fired
         self.step = keys.by_row(keys.times.reached(self.due))
         self.end = keys.times.row_at(self.step)
 

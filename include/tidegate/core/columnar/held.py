@@ -93,8 +93,8 @@ def _emitted(keys: Keys, buffers: Buffers, contents: Contents) -> EmittedRows:
         values,
         contents.timestamps(first, end),
         buffers.at[over],
+        buffers.cause[over],
         buffers.reason.take(pa.array(over)),
-        buffers.waited[over],
     )
 
 
@@ -145,7 +145,6 @@ def _states(
         "since": pa.array(_since(keys, first), mask=~waits),
         "bytes": size,
         "due_at": pa.array(due, mask=due == NEVER),
-        "waited": np.where(waits, buffers.waits[left], live),
         **{name: only(column, live) for name, column in last_emitted.items()},
     }
     count_states(keys, row, live, counts)

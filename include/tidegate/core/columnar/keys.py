@@ -16,7 +16,7 @@ from tidegate.core.columnar.times import Times
 from tidegate.core.columns import least_times
 from tidegate.core.grouping import last_where, starts
 from tidegate.core.ordering import already_applied
-from tidegate.core.rows import STATE
+from tidegate.core.rows import FIRST, STATE
 from tidegate.core.stage import Batch, Stage
 
 Ints = npt.NDArray[np.int64]
@@ -134,6 +134,11 @@ class Keys:
         """The time of each record's partition with it."""
         return self.by_row(np.maximum(self.placed.before, self.placed.timestamp))
 
+    def causes(self, rows: Ints) -> Ints:
+        """Of records, what lets out what goes out with them: FIRST, or the row itself."""
+        place = self.place[rows]
+        return np.where(self.placed.timestamp[place] > self.placed.before[place], FIRST, rows)
+
     @cached_property
     def times(self) -> Times:
         """The times of their lines."""
@@ -155,9 +160,7 @@ class Keys:
 
     def at_rest(self) -> Mask:
         """The rows that are no state of an entry that holds something back, or has been in windows."""
-        busy = mask(pc.fill_null(self.values("waited", self.state), False))
-        for name in _AT_REST:
-            busy = busy | (self.stored(name) != 0)
+        busy = np.logical_or.reduce([self.stored(name) != 0 for name in _AT_REST])
         return ~self.states(busy)
 
     def begun(self) -> Mask:

@@ -17,7 +17,7 @@ from tidegate.core.equivalence import Exact, Within
 from tidegate.core.grouping import after_first, ends, last_where, row_numbers, starts
 from tidegate.core.ordering import already_applied
 from tidegate.core.reduce import Latest
-from tidegate.core.rows import EMISSION, RECORD, STATE, fill
+from tidegate.core.rows import EMISSION, FIRST, RECORD, STATE, fill
 from tidegate.core.stage import Batch, Stage
 
 
@@ -142,14 +142,16 @@ def _emissions(
     counts["emitted-tombstones"] += rows.column("value").null_count
     start = starts(rows.column("key"))
     first = last_where(start, start)
+    before = pc.max_element_wise(rows.column("time"), least_times(rows, batch))
     columns = {
         name: rows.column(name)
         for name in ("hash", "key", "topic", "partition", "offset", "timestamp", "source")
     }
     columns |= {
         "value": rows.column("value"),
-        "at": pc.max_element_wise(rows.column("time"), rows.column("timestamp"), least_times(rows, batch)),
-        "waited": pa.repeat(False, rows.num_rows),
+        "at": pc.max_element_wise(before, rows.column("timestamp")),
+        "turn": pc.if_else(pc.greater(rows.column("timestamp"), before), FIRST, rows.column("turn")),
+        "part": rows.column("part"),
         "ordinal": pc.subtract(row_numbers(rows.num_rows), first),
         "reason": reason,
     }
@@ -180,8 +182,7 @@ def _flushed(rows: pa.RecordBatch, live: pa.BooleanArray) -> dict[str, pa.Array]
     """What an entry's row tells when nothing is held back. After an exact `change` nobody asks."""
     zeros = pa.repeat(0, rows.num_rows)
     emitted_ms = pc.if_else(live, rows.column("timestamp"), None)
-    waited = pa.repeat(False, rows.num_rows)
-    return {"pending": zeros, "bytes": zeros, "waited": waited, "emitted_timestamp": emitted_ms}
+    return {"pending": zeros, "bytes": zeros, "emitted_timestamp": emitted_ms}
 
 
 def _states(

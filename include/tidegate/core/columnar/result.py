@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tidegate.core.columnar.keys import Ints, Keys, Mask
 from tidegate.core.counts import Counts
 from tidegate.core.grouping import last_where, row_numbers, starts
+from tidegate.core.ordering import turns_of
 from tidegate.core.rows import EMISSION, STATE, fill
 
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
@@ -21,15 +22,16 @@ _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 class EmittedRows:
     """Emissions in their order. `row`: the record that each tells of last; `timestamp`, `at`: epoch ms.
 
-    `window`: where each's window starts and ends, epoch ms.
+    `cause`: the row of the record that lets each out; or FIRST, TIMER or LAST. `window`: where each's window
+    starts and ends, epoch ms.
     """
 
     row: Ints
     value: pa.Array
     timestamp: Ints
     at: Ints
+    cause: Ints
     reason: pa.StringArray | str
-    waited: Mask | None = None
     window: tuple[Ints, Ints] | None = None
 
 
@@ -49,7 +51,7 @@ def emission_rows(
     counts.include(
         {"emitted." + tally["values"]: tally["counts"] for tally in pc.value_counts(reason).to_pylist()}
     )
-    columns = _of_rows(keys, emitted.row)
+    columns = _of_rows(keys, emitted.row) | turns_of(keys.values, emitted.cause)
     if emitted.window is not None:
         columns |= {"window_start": pa.array(emitted.window[0]), "window_end": pa.array(emitted.window[1])}
     start = starts(columns["key"])
@@ -61,7 +63,6 @@ def emission_rows(
             "value": emitted.value,
             "timestamp": pa.array(emitted.timestamp),
             "at": pa.array(emitted.at),
-            "waited": pa.repeat(False, number) if emitted.waited is None else pa.array(emitted.waited),
             "reason": reason,
             "ordinal": pc.subtract(row_numbers(number), last_where(start, start)),
         },
@@ -75,13 +76,13 @@ def state_rows(
     """State of entries as one batch of `schema`, none where there are no entries.
 
     `row`: of each entry the row that changed it last, which has its key and position. What `columns` do not
-    give is null; without them the entry is live, holds nothing back, and `waited` is false.
+    give is null; without them the entry is live, and holds nothing back.
     """
     number = len(row)
     if not number:
         return
     zeros = pa.repeat(pa.scalar(0, pa.int64()), number)
-    defaults = {"live": pa.repeat(True, number), "waited": pa.repeat(False, number)}
+    defaults = {"live": pa.repeat(True, number)}
     arrays = {
         name: column if isinstance(column, pa.Array) else pa.array(column) for name, column in columns.items()
     }

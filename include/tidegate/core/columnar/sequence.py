@@ -58,6 +58,7 @@ def decide(
         keys.values("value", out),
         keys.timestamp[out],
         keys.now[out],
+        keys.causes(out),
         pc.if_else(pa.array(before[out] > 0), "later", "new"),
     )
     yield from emission_rows(schema, keys, emitted, counts)
@@ -79,7 +80,6 @@ def _state(emit: InSequence, keys: Keys, last: Ints) -> dict[str, pa.Array]:
         "timestamp": timestamp,
         "emitted_timestamp": timestamp,
         "due_at": due,
-        "waited": pa.repeat(True, len(last)),
     }
 
 

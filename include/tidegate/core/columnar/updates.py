@@ -50,6 +50,7 @@ def decide(
         results.take(pa.array(records)),
         timestamps[records],
         keys.now[records],
+        keys.causes(records),
         pc.if_else(pa.array(new), "new", "changed"),
     )
     yield from emission_rows(schema, keys, emitted, counts)

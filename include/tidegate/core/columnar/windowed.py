@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.core.columnar import bounded, running
 from tidegate.core.columnar.buffers import batch_ends
@@ -21,6 +20,7 @@ from tidegate.core.columnar.result import EmittedRows, count_overtime, count_sta
 from tidegate.core.counts import Counts
 from tidegate.core.emit import WindowClose
 from tidegate.core.reduce import Aggregates
+from tidegate.core.rows import TIMER
 from tidegate.core.stage import Batch, Stage
 from tidegate.core.windows import Tumbling
 
@@ -95,8 +95,8 @@ def decide(
         results.take(pa.array(windows.last[over])),
         windows.timestamp[over],
         windows.close[over],
+        np.full(len(over), TIMER),  # a record that is not late leaves its window's end still to come
         "window_close",
-        windows.waited[over],
         (windows.start[over], windows.end[over]),
     )
     yield from emission_rows(schema, entries, emitted, counts)
@@ -177,12 +177,6 @@ class _Windows:
         return self.entries.end - self.entries.first - self.is_stored
 
     @cached_property
-    def waited(self) -> Mask:
-        """Whether its timer was still to come when it was set: a record that is not late sets such a one."""
-        waited = mask(pc.fill_null(self.entries.column("waited"), True))[self.entries.first]
-        return np.where(self.is_stored, waited, True)
-
-    @cached_property
     def _in_time(self) -> Mask:
         """Whether its key's records have reached its end."""
         in_time: Mask = self.due_step < self._times.last(self.first)
@@ -246,7 +240,6 @@ def _states(
         "since": pa.array(since, mask=~waits),
         "bytes": size,
         "due_at": pa.array(windows.close[changed], mask=~waits),
-        "waited": windows.waited[changed] & waits,
         "window_start": windows.start[changed],
         "window_end": windows.end[changed],
     }
