@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.engine.errors import grpc_status
 from tidegate.errors import SetupFailed, SparkLost
+from tidegate.spark_token import HOST, read_token
 
 Answer = TypeVar("Answer")
 
@@ -103,17 +104,27 @@ def _is_closed_session(error: BaseException | None) -> bool:
 
 def _session(url: str) -> SparkSession:
     """A session that has answered."""
-    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as `SparkSession.builder` does, which takes no channel
-    session: Any = _connect_session().builder.channelBuilder(DefaultChannelBuilder(url, _KEEPALIVE)).create()
+    session: Any = _connect_session().builder.channelBuilder(_channel(url)).create()
     session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
     # At exit PySpark asks the server to forget models, which nobody made. One that hangs would hold it up.
     atexit.unregister(session.client._cleanup_ml_cache)
     _require_same_spark(_answer(url, lambda: str(session.version)), url)
     opened: SparkSession = session
     return opened
+
+
+def _channel(url: str) -> Any:
+    """The way to a server. One of this user's on this machine is sent its token, if the URL has none."""
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    channel = DefaultChannelBuilder(url, _KEEPALIVE)
+    token = read_token(urlsplit(url).port or _PORT) if channel.host == HOST else None
+    if token is not None and channel.token is None:
+        channel.set(channel.PARAM_TOKEN, token)
+    return channel
 
 
 def _connect_session() -> Any:
@@ -156,7 +167,8 @@ def _typed(url: str, error: Exception) -> Exception:
     if status.name in _NOT_LET_IN:
         return SetupFailed(
             f"The Spark Connect server at {_place(url)} does not let tidegate in: {reason}",
-            "Correct the token in its address.",
+            "Give its token: `;token=…` in its address, or SPARK_CONNECT_AUTHENTICATE_TOKEN. Without TLS it "
+            "is sent to the host `localhost` only.",
         )
     return _no_answer(url, f"it took a connection, and gave no answer but {reason}")
 

@@ -1,8 +1,9 @@
-"""A real Spark Connect server on this machine, for this machine only: its sessions outlive a batch."""
+"""A real Spark Connect server on this machine, for this user only: its sessions outlive a batch."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from tidegate.local.driver import FIRST_COMPILER
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import LocalServer, Supervised, claim_port, free_port, own_share_bytes
 from tidegate.local.warden import living_below
+from tidegate.spark_token import HOST, VARIABLE, remove_token, write_token
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _START_TIMEOUT_S = 120.0
@@ -56,7 +58,8 @@ class SparkServer(LocalServer):
     """A server with its log in `home/logs/spark.log`. A context manager.
 
     `memory` is its heap, such as `2g`; `conf` adds to or replaces Spark's properties, `environment` that of
-    the process. The port stays the same over `stop` or `kill` and another `start`.
+    the process. The port stays the same over `stop` or `kill` and another `start`, and so does the token that
+    the server asks for: see `spark_token`.
     """
 
     def __init__(
@@ -73,10 +76,11 @@ class SparkServer(LocalServer):
         self._environment = dict(environment)
         self._wanted_port = port
         self.port = port or 0
+        self._token = secrets.token_urlsafe(32)
 
     @property
     def url(self) -> str:
-        return f"sc://127.0.0.1:{self.port}"
+        return f"sc://{HOST}:{self.port}"
 
     def start(self) -> None:
         self.launch()
@@ -86,7 +90,18 @@ class SparkServer(LocalServer):
         """Start; `wait_ready` says when clients can connect."""
         if self._process is None:
             self._process = self._prepare()
+        try:
+            write_token(self.port, self._token)
+        except OSError as error:
+            raise SetupFailed(
+                f"The token of the Spark Connect server cannot be kept: {error}",
+                "Correct the rights of your home directory, or set HOME to one that can be written to.",
+            ) from error
         self._process.start()
+
+    def stop(self) -> None:
+        super().stop()
+        remove_token(self.port)
 
     def wait_ready(self) -> None:
         if self._process is None:
@@ -94,7 +109,7 @@ class SparkServer(LocalServer):
         try:
             self._process.wait_ready(self._listens, _START_TIMEOUT_S)
         except BaseException:
-            self._process.stop()
+            self.stop()
             raise
 
     def processes(self) -> list[int]:
@@ -132,7 +147,7 @@ class SparkServer(LocalServer):
             "spark-internal",
         ]
         environment = {"PYSPARK_PYTHON": sys.executable, "MALLOC_ARENA_MAX": "2", **self._environment}
-        environment |= {"JAVA_HOME": str(java_home(java))}
+        environment |= {"JAVA_HOME": str(java_home(java)), VARIABLE: self._token}
         log = self._home / "logs" / "spark.log"
         return Supervised("The Spark Connect server", command, log, environment, _GRACE_S)
 

@@ -27,6 +27,7 @@ from tidegate.local.broker import KafkaBroker
 from tidegate.local.java import find_java, java_home
 from tidegate.local.processes import MARKER, is_free, sweep
 from tidegate.local.spark_server import SparkServer
+from tidegate.spark_token import HOST
 
 _UP_TIMEOUT_S = 240.0
 _DOWN_TIMEOUT_S = 30.0
@@ -125,7 +126,7 @@ def environment(
 def _spark_connection(spark: SparkServer | None) -> dict[str, Any]:
     if spark is None:
         return {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
-    return {"conn_type": "spark_connect", "host": "127.0.0.1", "port": spark.port}
+    return {"conn_type": "spark_connect", "host": HOST, "port": spark.port}
 
 
 def _spark_server(home: Path) -> SparkServer:
