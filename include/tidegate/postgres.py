@@ -5,15 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import URL
+from sqlalchemy.exc import DBAPIError
+
+_NO_SUCH_STATEMENT = "26000"
+_STATEMENT_EXISTS = "42P05"
 
 
 def connect_options(url: URL) -> dict[str, Any]:
-    """Options by which a server that is gone without a word is noticed within a minute: what the URL does not
-    say itself. Nothing for other drivers.
+    """Return options of PostgreSQL's driver; nothing for other drivers.
+
+    A server that is gone without a word is noticed within a minute, as far as the URL does not say it itself.
+    The driver prepares no statements: behind a pooler that gives each transaction another session (PgBouncer
+    in transaction mode, RDS Proxy), a statement that one session has prepared is not there in the next.
     """
     if url.drivername != "postgresql+psycopg":
         return {}
     options: dict[str, Any] = {"connect_timeout": 15, "tcp_user_timeout": 60_000}
     options |= {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
     options["application_name"] = "tidegate"
-    return {name: value for name, value in options.items() if name not in url.query}
+    missing = {name: value for name, value in options.items() if name not in url.query}
+    return missing | {"prepare_threshold": None}
+
+
+def is_lost_statement(error: DBAPIError) -> bool:
+    """Return whether a prepared statement is gone, or there already: a pooler has changed the session."""
+    return getattr(error.orig, "sqlstate", None) in (_NO_SUCH_STATEMENT, _STATEMENT_EXISTS)
+
+
+LOST_STATEMENT_FIX = (
+    "A pooler between here and PostgreSQL changes sessions within a transaction, or prepares statements by "
+    "itself. Set it to the mode `transaction` or `session`: see docs/postgresql.md."
+)
+
+__all__ = ["LOST_STATEMENT_FIX", "connect_options", "is_lost_statement"]

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
 from tidegate.ledger.migration import migrate, require_current, schema_revision
 from tidegate.ledger.schema import metadata
-from tidegate.postgres import connect_options
+from tidegate.postgres import LOST_STATEMENT_FIX, connect_options, is_lost_statement
 from tidegate.redaction import redacted, secrets_of, shown_url
 
 _BUSY_TIMEOUT_MS = 30_000
@@ -125,6 +125,10 @@ def answering(url: URL) -> Iterator[None]:
                 f"The user of the ledger {name} may not do that: {reason}",
                 "Tables are made by their owner, with `tidegate migrate`. What each user needs stands in "
                 "docs/postgresql.md.",
+            ) from cause
+        if is_lost_statement(error):
+            raise SettingsInvalid(
+                f"The ledger {name} lost a statement: {reason}", LOST_STATEMENT_FIX
             ) from cause
         is_read_only = state == _READ_ONLY
         if not (isinstance(error, OperationalError) or error.connection_invalidated or is_read_only):

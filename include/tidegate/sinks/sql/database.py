@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchMod
 from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
 from tidegate.extras import missing_extra
 from tidegate.failpoints import failpoint
-from tidegate.postgres import connect_options
+from tidegate.postgres import LOST_STATEMENT_FIX, connect_options, is_lost_statement
 from tidegate.redaction import redacted, secrets_of
 
 _WAIT_SECONDS = 30.0
@@ -71,6 +71,12 @@ class Database:
             with self._commit_errors(), failpoint("sql.commit"):
                 transaction.commit()
 
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection of who only looks. Raises SinkUnavailable, SinkRefused."""
+        with self._errors(), self._engine.connect() as connection:
+            yield connection
+
     def _connection(self) -> Connection:
         with failpoint("sql.connect"):
             return self._engine.connect()
@@ -86,6 +92,10 @@ class Database:
             message = self._message(error)
             if _passes(error):
                 raise SinkUnavailable(f"The database in {self.variable} fails: {message}", _FIX) from None
+            if is_lost_statement(error):
+                raise SettingsInvalid(
+                    f"The database in {self.variable} lost a statement: {message}", LOST_STATEMENT_FIX
+                ) from None
             raise SinkRefused(
                 f"The database in {self.variable} refuses the emissions: {message}",
                 "Correct its tables, rules or rights, then run again: nothing of the batch is in it yet.",
