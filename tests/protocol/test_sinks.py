@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -12,8 +13,18 @@ from deltalake import DeltaTable
 from tests.protocol.committed import Committed
 from tidegate import protocol
 from tidegate.cli import cli
-from tidegate.errors import Halted, PipelineInvalid, ProgressLost, SettingsInvalid, SinkRefused
+from tidegate.errors import (
+    Halted,
+    PipelineInvalid,
+    ProgressLost,
+    SettingsInvalid,
+    SinkRefused,
+    SinkUnavailable,
+)
 from tidegate.failpoints import FailpointRaised, ReplyLost
+from tidegate.ledger import schema
+from tidegate.sinks.port import OpenSink
+from tidegate.spec import KafkaSink, SqlSink, TableSink
 
 SINKS = """\
   - {kind: sql, table: firsts, stage: first, with_key: true}
@@ -22,6 +33,10 @@ SINKS = """\
 """
 BATCH = {"first": [("1", 10), ("2", 20), ("2", None)], "second": [("1", 11)]}
 FIRSTS = 'SELECT key, "customerId", n, deleted, batch FROM firsts ORDER BY batch, ordinal'
+
+
+def sinks_of(committed: Committed) -> list[OpenSink[Any]]:
+    return list(committed.app.sinks(committed.stream, committed.pipeline))
 
 
 @pytest.fixture
@@ -93,6 +108,48 @@ def test_what_the_database_cannot_hold_is_found_before_the_commit(tmp_path: Path
         protocol.validate_batch(committed.app, plan, "test")
     with pytest.raises(Halted, match="not validated"):
         protocol.commit_batch(committed.app, plan, "test")
+
+
+def test_a_table_with_another_key_is_found_before_a_batch_is_planned(committed: Committed) -> None:
+    committed.query("CREATE TABLE seconds (key TEXT, batch BIGINT, PRIMARY KEY (key, batch))")
+    (sink,) = (sink for sink in sinks_of(committed) if sink.name == "sql:seconds")
+    with pytest.raises(SinkRefused, match="seconds exists, but not with the key that `mode: upsert` needs"):
+        sink.check_settings()
+
+
+def test_a_table_with_another_key_is_found_before_the_commit(committed: Committed) -> None:
+    plan = committed.compute(1, BATCH)
+    committed.query("CREATE TABLE seconds (key TEXT, batch BIGINT, PRIMARY KEY (key, batch))")
+    with pytest.raises(SinkRefused, match="seconds exists, but not with the key that `mode: upsert` needs"):
+        protocol.validate_batch(committed.app, plan, "test")
+    assert committed.app.ledger.head(committed.stream).seq == 0
+
+
+def test_a_database_that_does_not_answer_keeps_no_batch_from_being_decided(
+    committed: Committed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (Path(committed.folder) / "sink.db").mkdir()
+    for sink in sinks_of(committed):
+        sink.check_settings()
+    plan = committed.compute(1, BATCH)
+    protocol.validate_batch(committed.app, plan, "test")
+    protocol.commit_batch(committed.app, plan, "test")
+    with pytest.raises(SinkUnavailable):
+        committed.publish(1)
+
+
+def test_a_look_at_a_table_makes_no_database(committed: Committed) -> None:
+    for sink in sinks_of(committed):
+        sink.check_settings()
+    assert not (committed.folder / "sink.db").exists()
+
+
+def test_a_sinks_longest_name_fits_into_the_ledger() -> None:
+    topic = KafkaSink(kind="kafka", topic="t" * 249, connection="c" * 63)
+    names = [topic.name, TableSink(kind="table", path="x" * 300).name, f"dead-letters:{topic.target}"]
+    names.append(SqlSink(kind="sql", table=f"{'s' * 63}.{'t' * 63}", connection="c" * 63).name)
+    for table in (schema.publications, schema.sinks, schema.sink_heads):
+        assert max(map(len, names)) <= table.c.sink.type.length
 
 
 LOSSES = {

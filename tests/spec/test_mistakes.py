@@ -106,6 +106,7 @@ BAD: list[tuple[Edit, int, str, str]] = [
     (("topic: availability", "path: x"), 27, "sinks.0.path", "does not go with `kind: kafka`"),
     (("with_key: true", "with_key: yes"), 28, "sinks.0.with_key", "true or false, not 'yes'"),
     (("path: out/levels", "path: ../levels"), 30, "sinks.1.path", "not a path that can be used"),
+    (("path: out/levels", f"path: {'x' * 301}"), 30, "sinks.1.path", "has 301 characters"),
     (("path: out/levels", "path: s3://user:secret@host"), 30, "sinks.1.path", "not a path that can be"),
     (("stage: levels", "stage: level"), 31, "sinks.1.stage", "there is no stage `level`"),
     (("kind: table\n    path: out/levels", "kind: sql\n    table: a b"), 30, "sinks.1.table", "table's name"),

@@ -39,6 +39,11 @@ def _seq() -> Column[object]:
     return Column("seq", BigInteger, primary_key=True, autoincrement=False)
 
 
+def _sink() -> Column[object]:
+    """A sink's name; the longest that the grammar allows is shorter."""
+    return Column("sink", String(400), primary_key=True)
+
+
 def _manifest(name: str, is_key: bool = False) -> list[Column[object]]:
     """A manifest: the column of its name, and what it is known again by."""
     return [
@@ -180,7 +185,7 @@ failures = _table(
 )
 publications = _table(
     "publications",
-    [_seq(), Column("sink", String(300), primary_key=True)],
+    [_seq(), _sink()],
     Column("records", BigInteger, nullable=False),
     Column("published_at", Float, nullable=False),
 )
@@ -218,12 +223,12 @@ quality = _table(
 )
 sinks = _table(
     "sinks",
-    [Column("sink", String(300), primary_key=True)],
+    [_sink()],
     Column("identity", String(300), nullable=False),  # of the topic that was first published to
 )
 # The newest batch of which a sink, or a part of one, got something: each batch asks for it.
 sink_heads = _table(
     "sink_heads",
-    [Column("sink", String(300), primary_key=True)],
+    [_sink()],
     Column("seq", BigInteger, nullable=False),
 )

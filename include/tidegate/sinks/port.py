@@ -89,9 +89,9 @@ class OpenSink(ABC, Generic[Declared]):
         """What it goes to, as catalogs of lineage call it. Raises SettingsInvalid."""
 
     def check_settings(self) -> None:
-        """Find what would keep a batch from being published, before one is planned, without asking the sink.
+        """Find what would keep a batch from being published, before one is planned.
 
-        Raises SettingsInvalid, SinkRefused.
+        That a sink does not answer now is no reason. Raises SettingsInvalid, SinkRefused.
         """
 
     def planned(self, before: Declared | None, may_register: bool) -> Declared:

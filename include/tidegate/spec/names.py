@@ -34,6 +34,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SUITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*")
+_LONGEST_TABLE_PATH = 300  # the ledger has to hold it, as part of the sink's name
 _CONNECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
 # what PostgreSQL keeps whole, with or without a schema
 _SQL_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
@@ -72,6 +73,9 @@ def check_suite(name: str) -> str:
 
 def check_table_path(path: str) -> str:
     """A relative name under the lake, or an absolute path; without steps up."""
+    if len(path) > _LONGEST_TABLE_PATH:
+        fix = f"Use at most {_LONGEST_TABLE_PATH}."
+        raise mistake(f"the path of a table has {len(path)} characters: {path[:40]}…", fix)
     if _TABLE.fullmatch(path.removeprefix("/")):
         return path
     fix = "Write a name under the lake such as `out/availability`, or an absolute path, without `..`."

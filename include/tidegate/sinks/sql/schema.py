@@ -63,6 +63,21 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
     if not exists(connection, layout):
         layout.table.create(connection)
         return
+    missing = _missing_columns(connection, layout)
+    if missing:
+        from tidegate.sinks.sql.extend import add_columns  # late: Alembic, which few batches need
+
+        add_columns(connection, layout.target, missing)
+
+
+def check_table(connection: Connection, layout: Layout) -> None:
+    """Find whether a table that exists can take the emissions. Raises SinkRefused."""
+    if exists(connection, layout):
+        _missing_columns(connection, layout)
+
+
+def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]]:
+    """Return the columns that a table lacks. Raise SinkRefused where it has another key, or no room."""
     target = layout.target
     existing = {
         column["name"]: column["type"]
@@ -71,10 +86,7 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
     missing = [column for column in layout.table.columns if column.name not in existing]
     _check_key(connection, layout, missing)
     require_room(connection.dialect, layout, existing)
-    if missing:
-        from tidegate.sinks.sql.extend import add_columns  # late: Alembic, which few batches need
-
-        add_columns(connection, target, missing)
+    return missing
 
 
 def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[Any]]) -> None:

@@ -4,6 +4,12 @@ transaction as the rows.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import pyarrow as pa
+
+from tidegate.errors import SinkUnavailable
+from tidegate.lake.outbox import KEY_COLUMNS, VALUE
 from tidegate.ledger import LeasedLedger
 from tidegate.sinks.dataset import Dataset, table_dataset
 from tidegate.sinks.outbox import Outbox
@@ -11,7 +17,7 @@ from tidegate.sinks.port import OpenSink
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
 from tidegate.sinks.sql.publisher import Shard, SqlPublisher
-from tidegate.sinks.sql.schema import check_emissions
+from tidegate.sinks.sql.schema import check_emissions, check_table
 from tidegate.spec import Connection, SqlSink
 
 
@@ -27,13 +33,24 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return table_dataset(self._url(), self.declared.table)
 
     def check_settings(self) -> None:
-        """Its database is set. That no name has two meanings, the file's check has found."""
-        self._url()
+        """Its database is set, and a table that exists has the key. The file's check has found the rest."""
+        nothing_emitted = pa.schema([(KEY_COLUMNS, pa.struct([])), (VALUE, pa.struct([]))])
+        self._check_table(Layout(self.target, nothing_emitted))
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """Find what such a database does not take, without asking it."""
-        dialect = dialect_of(self._url(), self._variable)
-        check_emissions(dialect, self.layout(outbox), outbox.batches(COLUMNS))
+        """Find what such a database does not take, and whether the table is another one."""
+        dialect, layout = dialect_of(self._url(), self._variable), self.layout(outbox)
+        check_emissions(dialect, layout, outbox.batches(COLUMNS))
+        self._check_table(layout)
+
+    def _check_table(self, layout: Layout) -> None:
+        """Raise SinkRefused where the table cannot take the emissions. Of a database that does not answer
+        nothing is known: the batch is decided without it, and goes out when it is there again.
+        """
+        with self.database() as database, suppress(SinkUnavailable):
+            if not database.is_missing:
+                with database.reading() as connection:
+                    check_table(connection, layout)
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """All of it, or nothing."""
