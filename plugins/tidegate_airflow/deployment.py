@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spec import AirflowSettings, Defaults, Scheduling, SparkPlacement
-from tidegate_airflow.failures import failure_message
+from tidegate_airflow.failures import condition_label, failure_message
 from tidegate_airflow.notify import PlainCallback, call, plain_callback
 
 if TYPE_CHECKING:
@@ -139,13 +139,16 @@ def _callback(written: Callback | None) -> Any:
 
 
 def _failure_callback(written: Callback | None, pipeline: Scheduling) -> Any:
-    """The same, with the failure's `cause` in its context: one sentence, and what to do."""
+    """The same, with the failure's `cause` in its context: one sentence, and what to do; and the stream's
+    `condition`.
+    """
     callback, stream = plain_callback(written), (pipeline.pipeline, pipeline.generation)
     return None if callback is None else partial(_call_with_cause, callback, *stream)
 
 
 def _call_with_cause(callback: PlainCallback, pipeline: str, generation: int, context: Any) -> Any:
-    return call(callback, {**context, "cause": failure_message(context, pipeline, generation)})
+    cause = failure_message(context, pipeline, generation)
+    return call(callback, {**context, "cause": cause, "condition": condition_label(pipeline, generation)})
 
 
 def _use_pipelines(folder: str, context: Any) -> None:

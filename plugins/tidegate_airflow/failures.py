@@ -84,7 +84,7 @@ def log_missed_deadline(
 ) -> None:
     """The callback of a pipeline's `deadline`: what a run is doing that is not through in time.
 
-    `notify`: the user's, which then gets the context, with that as its `cause`.
+    `notify`: the user's, which then gets the context, with that as its `cause`, and the stream's `condition`.
     """
     run = context["dag_run"]
     try:
@@ -94,7 +94,7 @@ def log_missed_deadline(
         doing = f"What it is doing cannot be told: {type(error).__name__}: {error}"
     log.error("%s, run %s has missed its deadline. %s", run["dag_id"], run["dag_run_id"], doing)
     if notify is not None:
-        call(notify, {**context, "cause": doing})
+        call(notify, {**context, "cause": doing, "condition": condition_label(pipeline, generation)})
 
 
 @own_environment()
@@ -159,6 +159,22 @@ def failure_class(context: Any, pipeline: str, generation: int) -> str:
     if failure is not None:
         return failure.error
     return type(error).__name__ if isinstance(error, BaseException) else "unknown"
+
+
+def condition_label(pipeline: str, generation: int) -> str:
+    """Return the condition of a stream in a word, such as "halted"; "unknown" where the ledger cannot be
+    asked: a failure is to be told all the same.
+    """
+    from tidegate import inspect
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+
+    with suppress(Exception), own_environment():
+        with suppress(AirflowSecretsBackendAccessDenied):  # as for callbacks of deadlines
+            export_ledger()
+        app = App.for_reading()
+        return inspect.stream_condition(app, Stream(pipeline, generation)).condition.label
+    return "unknown"
 
 
 def _failure_if_known(context: Any, pipeline: str, generation: int) -> Failure | None:

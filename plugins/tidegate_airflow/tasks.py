@@ -255,11 +255,14 @@ def publish(pipeline: str, generation: int, run: str) -> str:
     """Step 5, and the batch's metrics as gauges."""
 
     def work(app: App, plan: Plan) -> str:
-        from tidegate import protocol
+        from tidegate import inspect, protocol
 
         before = app.ledger.publications(plan.stream, plan.seq)
         published = protocol.publish_batch(app, plan, run)
         metrics.gauge(plan.stream, app.ledger.metrics(plan.stream, plan.seq))
+        if metrics.are_on():
+            condition = inspect.stream_condition(app, plan.stream)
+            metrics.gauge(plan.stream, inspect.condition_metric(condition))
         if published == before:
             return _not_again(plan, "published", published)
         return f"batch {plan.seq} is published: {published}"

@@ -234,7 +234,7 @@ def test_doctor_reports_another_ledger(stream: Restorable) -> None:
         stream.environment | {"TIDEGATE_LEDGER": f"sqlite:///{stream.folder / 'none.db'}"}
     )
     (told,) = _wrong(examine_pipeline(reader, "visitors", stream.pipeline))
-    assert told.startswith("ledger of visitors: LedgerMismatch: The folder of visitors/1")
+    assert told.startswith("pipeline visitors: fenced: LedgerMismatch: The folder of visitors/1")
     assert not (stream.folder / "none.db").exists()
 
 

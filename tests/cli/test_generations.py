@@ -112,9 +112,10 @@ def test_nothing_goes_back_where_nothing_was_promoted(beside: Beside) -> None:
 
 def test_status_and_doctor_tell_that_a_generation_withholds(beside: Beside) -> None:
     status = CliRunner().invoke(cli, ["status", "--json"], env=beside.old.environment)
-    told = {row["generation"]: row["published"] for row in json.loads(status.stdout)}
-    assert told[2] == "withheld"
-    assert "sql:seconds" in told[1]
+    rows = {row["generation"]: row for row in json.loads(status.stdout)}
+    assert (rows[2]["condition"], rows[2]["published"]) == ("withheld", "")
+    assert rows[1]["condition"] != "withheld"
+    assert "sql:seconds" in rows[1]["published"]
 
 
 def test_a_promotion_that_has_to_be_approved_says_how_and_notes_who_has(beside: Beside) -> None:

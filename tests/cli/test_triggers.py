@@ -9,7 +9,8 @@ import pytest
 from tidegate.cli.batches import trigger_now
 from tidegate.cli.options import RunOptions
 from tidegate.errors import TriggerInvalid
-from tidegate.protocol.trigger import CLOCK_AHEAD_MS, Trigger
+from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
+from tidegate.protocol.trigger import Trigger
 
 NOW_MS = 1_767_225_600_000
 

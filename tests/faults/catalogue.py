@@ -59,6 +59,7 @@ TOLD_TO_PEOPLE = {
     "ledger.failure",
     "ledger.note_failure",
     "ledger.published_after",
+    "ledger.remove_failure",
     "ledger.removable_batches",
     "ledger.stream_statuses",
 }

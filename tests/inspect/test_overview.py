@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.seeded import MINUTE, Seeded, unusable
+from tests.seeded import Seeded, unusable
 from tests.world import World
 from tidegate import inspect
-from tidegate.app import App
+from tidegate.app import App, stream_of
 from tidegate.errors import BrokerUnavailable, QualityFailed, SettingsInvalid, SinkUnavailable
 from tidegate.inspect import catalog as catalog_module
 from tidegate.inspect.lag import current_lags
-from tidegate.inspect.problems import STALLED_AFTER, stalled_batch
 from tidegate.inspect.samples import MAX_CHARACTERS
-from tidegate.ledger import Stream
+from tidegate.ledger import Run, Stream
+from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.local.processes import free_port
 from tidegate.settings import Settings
 
@@ -99,7 +99,7 @@ def test_an_overview_has_the_last_batch_and_no_lag_where_no_broker_is_set(seeded
     assert second.last.report is not None
     assert (second.last.seq, second.last.report.counts["read"]) == (3, 1000)
     assert second.last.report.suppressed == 1000 - second.last.report.counts["emitted"]
-    assert (second.lag, second.problems) == (None, [])
+    assert (second.lag, second.condition.condition) == (None, ConditionKind.OK)
     assert isinstance(lags.error, SettingsInvalid)
 
 
@@ -114,39 +114,52 @@ def test_details_have_a_page_of_batches_and_say_whether_more_follow(seeded: Seed
     assert first.metrics["availability"]["state-bytes"] == 24_000 + 300 * 7
 
 
-def test_a_failed_batch_is_a_problem_with_its_remedy_and_its_stream_is_failing(seeded: Seeded) -> None:
+def test_a_failed_batch_halts_its_stream_with_the_remedy(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.day(pipeline, 1)
-    assert inspect.failing(seeded.app) == set()
+    assert inspect.troubled_streams(seeded.app) == set()
     seeded.fail(pipeline, 2, "validate", QualityFailed("Too many nulls", "Correct the data."))
-    (problem,) = inspect.open_problems(seeded.app, AVAILABILITY)
-    assert problem.halts
-    assert "QualityFailed: Too many nulls. Correct the data." in problem.told
-    assert inspect.failing(seeded.app) == {AVAILABILITY}
+    condition = inspect.stream_condition(seeded.app, AVAILABILITY)
+    assert condition.condition is ConditionKind.HALTED
+    assert "QualityFailed: Too many nulls. Correct the data." in condition.causes[0].text
+    assert inspect.troubled_streams(seeded.app) == {AVAILABILITY}
 
 
-def test_a_failure_that_is_past_is_none(seeded: Seeded) -> None:
+def test_a_failure_that_is_past_is_no_trouble(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.day(pipeline, 1)
     held = seeded.lease(pipeline)
     held.note_failure(1, "publish", SinkUnavailable("It was away", "Start it."))
     held.release()
-    assert inspect.failing(seeded.app) == set()
+    assert inspect.troubled_streams(seeded.app) == set()
 
 
-def test_a_planned_batch_that_nobody_works_on_is_told_after_ten_minutes(seeded: Seeded) -> None:
+def test_a_batch_that_nobody_works_on_and_a_clock_that_is_ahead_are_troubles(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     held = seeded.lease(pipeline)
     held.add_plan(seeded.plan(pipeline, 1))
-    began, late = seeded.now, seeded.now + STALLED_AFTER.total_seconds()
-    (at_work,) = seeded.app.ledger.stream_statuses([AVAILABILITY])
-    assert list(stalled_batch(at_work, [], late)) == []
     held.release()
-    (left,) = seeded.app.ledger.stream_statuses([AVAILABILITY])
-    assert list(stalled_batch(left, [], began + MINUTE)) == []
-    (problem,) = stalled_batch(left, [], late)
-    assert problem.told.startswith("batch 1 was planned at 2026-01-01 00:00:00")
-    assert not problem.halts
+    assert inspect.stream_condition(seeded.app, AVAILABILITY).condition is ConditionKind.BEHIND
+    assert inspect.troubled_streams(seeded.app) == {AVAILABILITY}
+    ahead = seeded.add_sample("quiet_users")
+    seeded.now = 4_000_000_000.0
+    held = seeded.lease(ahead)
+    held.add_run(Run("run-0", None, "nothing to read"), {("clicks", 0): 4_000_000_000_000})
+    held.release()
+    assert inspect.stream_condition(seeded.app, stream_of(ahead)).condition is ConditionKind.CLOCK_AHEAD
+    assert inspect.troubled_streams(seeded.app) == {AVAILABILITY, stream_of(ahead)}
+
+
+def test_the_file_of_a_stream_is_one_of_the_facts(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    seeded.day(pipeline, 1)
+    path = seeded.home / "pipelines" / "availability.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("reduce: latest", "reduce: lastest"))
+    condition = inspect.stream_condition(seeded.app, AVAILABILITY)
+    assert (condition.condition, condition.causes[0].error) == (ConditionKind.HALTED, "PipelineInvalid")
+    path.write_text(text.replace("generation: 1", "generation: 2"))
+    assert inspect.stream_condition(seeded.app, AVAILABILITY).condition is ConditionKind.RETIRED
 
 
 def test_samples_are_cut_whatever_bytes_they_are(seeded: Seeded) -> None:

@@ -139,6 +139,7 @@ STALE_WRITES: dict[str, Callable[[LeasedLedger], object]] = {
     "set_sink_identity": lambda held: held.set_sink_identity("kafka:t", "id"),
     "set_metrics": lambda held: held.set_metrics(1, "", {"x": 1.0}),
     "note_failure": lambda held: held.note_failure(1, "compute", QualityFailed("what")),
+    "remove_failure": lambda held: held.remove_failure("plan"),
     "drop_plan": lambda held: held.drop_plan(),
     "give_up": lambda held: held.give_up(1),
     "accept_gap": lambda held: held.accept_gap([OffsetRange("t", 0, 0, 5)]),

@@ -15,11 +15,11 @@ from tidegate.app import LONG_DONE, planned_for
 from tidegate.errors import Fenced, Halted, SettingsInvalid, StateGivenUp
 from tidegate.inspect.explain import explain
 from tidegate.ledger import Failure, Run, Stream, schema
+from tidegate.ledger.condition_facts import read_facts
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.maintenance import history
 from tidegate.protocol import publish
 from tidegate.protocol.edits import head_plan
-from tidegate.protocol.unfinished import unfinished_batches
 
 SINK = "table:out"
 PER_BATCH = (schema.plans, schema.attempts, schema.metrics, schema.publications, schema.failures)
@@ -188,9 +188,9 @@ def test_a_batch_that_was_removed_cannot_be_explained(aged: Aged) -> None:
 
 
 def test_what_the_head_lacks_is_told_as_before(aged: Aged) -> None:
-    before = list(unfinished_batches(aged.app, aged.stream))
+    before = read_facts(aged.app.ledger, aged.stream)
     removed(aged)
-    assert list(unfinished_batches(aged.app, aged.stream)) == before
+    assert read_facts(aged.app.ledger, aged.stream) == before
     assert isinstance(aged.app.ledger.failure(aged.stream, 8), Failure)
 
 

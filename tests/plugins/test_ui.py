@@ -16,7 +16,7 @@ import pytest
 from tests.plugins.ui import Airflow, add_dag, airflow_server
 from tests.seeded import Seeded, unusable
 from tidegate.app import stream_of
-from tidegate.errors import QualityFailed
+from tidegate.errors import QualityFailed, TopicRecreated
 from tidegate.ledger import QualityResult
 from tidegate.quality.audit import PagePlace
 from tidegate.quality.site import publish_page
@@ -253,6 +253,29 @@ def test_a_batch_that_failed_is_told_with_its_remedy(airflow: Airflow, history: 
     assert "failed in validate" in shown
 
 
+def test_a_stream_that_cannot_be_planned_or_whose_clock_is_ahead_is_not_ok_on_the_page(
+    airflow: Airflow, history: Seeded
+) -> None:
+    from tidegate.ledger import Run
+
+    token, pipeline = airflow.token(), history.add_sample("availability")
+    assert "availability ok" in text_of(airflow.get("/", token).text)
+    held = history.lease(pipeline)
+    held.note_failure(4, "plan", TopicRecreated("The topic is another one", "Restore it."))
+    held.release()
+    assert "availability halted" in text_of(airflow.get("/?only=failing", token).text)
+    shown = text_of(airflow.get("/dags/availability", token).text)
+    assert "Why it is halted" in shown
+    assert "TopicRecreated: The topic is another one. Restore it." in shown
+    held = history.lease(pipeline)
+    held.add_run(Run("late", None, "nothing to read"), {("stock", 0): 4_000_000_000_000})
+    held.release()
+    assert "availability clock ahead" in text_of(airflow.get("/?only=failing", token).text)
+    assert "The clock of availability/1 is 2096-10-02" in text_of(
+        airflow.get("/dags/availability", token).text
+    )
+
+
 def test_doctors_findings_take_the_right_to_read_logs(
     airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +284,7 @@ def test_doctors_findings_take_the_right_to_read_logs(
     history.fail(pipeline, 4, "validate", QualityFailed("Too many nulls", "Correct the data."))
     page = airflow.get("/dags/availability/check", airflow.token())
     assert page.status_code == 200
-    assert "pipeline availability WRONG BrokerUnavailable" in text_of(page.text)
+    assert "pipeline availability WRONG halted: BrokerUnavailable" in text_of(page.text)
     assert "batches of availability WRONG batch 4 failed in validate" in text_of(page.text)
     assert airflow.get("/dags/availability/check", airflow.token(role=None)).status_code == 403
 

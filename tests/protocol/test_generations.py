@@ -93,10 +93,9 @@ def test_a_generation_whose_own_file_has_a_mistake_is_left_to_that_file(
     assert protocol.streams_without_file(old.app) == []
     for arguments in ((), ("visitors",)):
         found = findings(old, *arguments)
-        assert found["pipeline visitors, generation 1"] == (
-            "wait",
-            f"batch 1 is the last, and its file {broken} has a mistake: it goes on when that is corrected",
-        )
+        state, told = found["pipeline visitors, generation 1"]
+        assert (state, told.startswith("halted: batch 1 is the last")) == ("WRONG", True)
+        assert told.endswith(f"its file {broken} has a mistake: it goes on when that is corrected")
         assert "batch 1 is committed and not published" in found["batches of visitors, generation 1"][1]
         assert "--drop-plan" not in str(found)
 
@@ -177,8 +176,8 @@ def test_doctor_lists_every_stream_of_the_ledger_and_what_is_open_there(old: Com
     for arguments in ((), ("visitors",)):
         found = findings(old, *arguments)
         assert found["pipeline visitors, generation 1"] == (
-            "ok",
-            "batch 1 is the last, and no pipeline file has it any more",
+            "wait",
+            "behind: batch 1 is the last, and no pipeline file has it any more",
         )
         waits, told = found["batches of visitors, generation 1"]
         assert waits == "wait"

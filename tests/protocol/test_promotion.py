@@ -11,11 +11,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.protocol.two_generations import Beside
-from tidegate import failpoints, protocol
+from tidegate import failpoints, inspect, protocol
 from tidegate.app import leased
 from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid, TidegateError
 from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Snapshot, Stream
+from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.maintenance.history import remove_history
 from tidegate.protocol.lookups import _readable
 
@@ -38,7 +39,8 @@ def test_what_a_generation_decides_that_is_not_in_charge_goes_nowhere(beside: Be
     assert beside.sent() == OLD
     ledger = beside.old.app.ledger
     assert ledger.publications(beside.new.stream, 2) == {}
-    assert [batch.told for batch in protocol.unfinished_batches(beside.old.app, beside.new.stream)] == []
+    condition = inspect.stream_condition(beside.old.app, beside.new.stream)
+    assert (condition.condition, condition.causes) == (ConditionKind.WITHHELD, ())
     beside.decide(beside.old, 3, [("a", 3)])
     assert beside.sent()[len(OLD) :] == [("visitors/1", 3, "a", 3)]
 

@@ -9,22 +9,29 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from kafka.admin import NewTopic
 
 from tests.manifests import manifest_ref
 from tests.protocol.test_source import Source
 from tests.world import World, stock_event
+from tidegate import inspect
 from tidegate.cli import cli
 from tidegate.errors import (
+    SINK_IS_AHEAD,
     BufferFull,
+    Fenced,
     LakeDamaged,
     LakeUnavailable,
     Permanent,
     QualityFailed,
     RecordTooLarge,
     SchemaChanged,
+    TopicRecreated,
 )
-from tidegate.ledger import Attempt
+from tidegate.ledger import Attempt, Run
+from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.local.broker import KafkaBroker
+from tidegate.protocol import publish
 
 pytestmark = pytest.mark.broker
 
@@ -101,8 +108,8 @@ def test_a_failure_that_a_retry_cures_is_a_note_until_the_batch_went_through(wor
     with pytest.raises(LakeUnavailable):
         world.run("r")
     lake.unlink()
-    code, [(waits, told)] = of_batches(world.environment)
-    assert (code, waits) == (0, "wait")
+    code, [(state, told)] = of_batches(world.environment)
+    assert (code, state) == (1, "retry")
     assert "LakeUnavailable" in told
     world.run("r")
     assert of_batches(world.environment) == (0, [])
@@ -141,10 +148,11 @@ def test_a_step_that_went_through_since_it_failed_is_not_told_though_the_batch_i
 
 def test_a_committed_batch_that_is_not_published_is_a_note(source: Source) -> None:
     source.decide()
-    told = "batch 1 is committed and not published to table; the next run publishes it"
-    assert of_batches(source.batches.environment) == (0, [("wait", told)])
-    failing(source, "commit")  # it went through
-    assert of_batches(source.batches.environment) == (0, [("wait", told)])
+    told = "batch 1 is committed and not published to table, no try has failed"
+    for _ in range(2):
+        code, [(state, found)] = of_batches(source.batches.environment)
+        assert (code, state, found.startswith(told)) == (0, "wait", True)
+        failing(source, "commit")  # it went through
     source.batches.publish(1)
     assert of_batches(source.batches.environment) == (0, [])
 
@@ -171,3 +179,63 @@ def test_a_decided_batch_that_cannot_be_published_is_wrong_whoever_tried(
     held.add_publication(1, "table", 1)
     held.release()
     assert of_batches(source.batches.environment) == (0, [])
+
+
+def row_of(command: str, source: Source) -> dict[str, Any]:
+    """The pipeline's row of `status` or `doctor`."""
+    result = CliRunner().invoke(cli, [command, "--json"], env=source.batches.environment)
+    rows: list[dict[str, Any]] = json.loads(result.output)
+    return next(
+        row for row in rows if "pipeline visitors" in (row.get("check"), f"pipeline {row.get('pipeline')}")
+    )
+
+
+def test_a_plan_that_fails_halts_the_stream_until_one_goes_through(source: Source) -> None:
+    source.send(1000)
+    source.decide()
+    source.batches.publish(1)
+    app, stream = source.batches.app, source.batches.stream
+    assert row_of("status", source)["condition"] == "ok"
+    source.admin("delete_topics", [source.topic])
+    source.admin("create_topics", [NewTopic(source.topic, 1, 1)])
+    with pytest.raises(TopicRecreated):
+        source.plan()
+    (failed,) = inspect.stream_condition(app, stream).causes
+    assert (failed.condition, failed.error) == (ConditionKind.HALTED, "TopicRecreated")
+    assert failed.what.startswith("batch 2 failed in plan at 20")
+    row = row_of("status", source)
+    assert (row["condition"], row["causes"]) == ("halted", [failed.text])
+    assert row_of("doctor", source)["ok"] == "WRONG"
+    assert of_batches(source.batches.environment)[0] == 2
+    held = app.ledger.acquire(stream, "test")
+    held.add_run(Run("later", None, "nothing to read"))
+    held.release()
+    assert inspect.stream_condition(app, stream).condition is ConditionKind.OK
+
+
+@pytest.mark.parametrize("step", ["publish", "tables"])
+def test_a_stream_that_a_newer_publisher_has_fenced_is_wrong_though_fenced_is_transient(
+    source: Source, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    source.send(1000)
+    source.decide()
+    app, stream = source.batches.app, source.batches.stream
+
+    def fenced(*_: object) -> None:
+        raise Fenced("The sink has batch 7 already", SINK_IS_AHEAD)
+
+    where = "_publish_to" if step == "publish" else "catch_up_tables"
+    with monkeypatch.context() as patched:
+        patched.setattr(publish, where, fenced)
+        with pytest.raises(Fenced):
+            source.batches.publish(1)
+    assert inspect.stream_condition(app, stream).condition is ConditionKind.FENCED
+    row = row_of("doctor", source)
+    assert (row["ok"], row["found"].startswith("fenced: batch 1 is the last")) == ("WRONG", True)
+    code, [(state, told)] = of_batches(source.batches.environment)
+    assert (code, state) == (2, "WRONG")
+    assert f"batch 1 failed in {step} at 20" in told
+    assert SINK_IS_AHEAD in told
+    assert row_of("status", source)["condition"] == "fenced"
+    source.batches.publish(1)
+    assert inspect.stream_condition(app, stream).condition is ConditionKind.OK

@@ -453,6 +453,7 @@ class SimLeased(SimReader):
             is_current = row.epoch == self.lease.epoch
             if not is_current and store.checks.epoch_at_writes:
                 raise self._lost()
+            _went_through(store.streams[self.stream], "start")
             result = act(store.streams[self.stream])
             if is_current:
                 row.lease_until = store.now() + LEASE_SECONDS
@@ -492,6 +493,7 @@ class SimLeased(SimReader):
             if not self._store.checks.one_plan_per_batch:
                 tables.plans.pop(plan.seq, None)
             self._insert(tables.plans, plan.seq, plan)
+            _went_through(tables, "plan")
             tables.planned_at[plan.seq] = self._store.now()
             tables.runs[plan.run_id] = Run(plan.run_id, plan.seq)
             if resolution is not None:
@@ -509,6 +511,7 @@ class SimLeased(SimReader):
     def add_run(self, run: Run, clocks: Clocks | None = None) -> None:
         def act(tables: Tables) -> None:
             self._insert(tables.runs, run.run_id, run)
+            _went_through(tables, "plan")
             if clocks is not None:
                 self._row.clocks = dict(clocks)
 
@@ -639,6 +642,7 @@ class SimLeased(SimReader):
             row = self._row
             row.offsets = row.offsets | ends
             row.epochs = {at: epoch for at, epoch in row.epochs.items() if at not in ends}
+            _went_through(tables, "plan")
 
         self._fenced("accept_gap", act, skipped)
 
@@ -691,3 +695,11 @@ class SimLeased(SimReader):
             tables.failures[seq] = Failure(self.stream, seq, step, name, error.what, error.fix, at_ms)
 
         self._fenced("note_failure", act)
+
+    def remove_failure(self, step: str) -> None:
+        self._fenced("remove_failure", lambda tables: _went_through(tables, step))
+
+
+def _went_through(tables: Tables, step: str) -> None:
+    for seq in [seq for seq, failure in tables.failures.items() if failure.step == step]:
+        del tables.failures[seq]

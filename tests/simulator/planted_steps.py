@@ -29,7 +29,7 @@ _attempt = SimLeased.attempt
 _shard_name = port.shard_name
 _batches = SimOutbox.batches
 _outbox = SimApp.outbox
-_lacking_sinks = publish._lacking_sinks
+_unpublished_sinks = publish.unpublished_sinks
 _publish_to = publish._publish_to
 _publish_decided = publish.publish_decided
 
@@ -200,9 +200,9 @@ def the_first_outbox_is_published(self: Any, of: Any, stage: Any, attempt: Any) 
     return _outbox(self, of, stage, replace(attempt, manifest=first))
 
 
-@planted((publish, "_lacking_sinks"))
+@planted((publish, "unpublished_sinks"))
 def one_sink_is_enough(ledger: Any, of: Any) -> list[str]:
-    return [] if ledger.publications(of.stream, of.seq) else _lacking_sinks(ledger, of)
+    return [] if ledger.publications(of.stream, of.seq) else _unpublished_sinks(ledger, of)
 
 
 @planted((port, "shard_name"))

@@ -157,9 +157,11 @@ class Both:
             lambda held: held.accept_gap([OffsetRange("t", seq % 2, 0, seq)]),
             published,
             lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
-            lambda held: held.note_failure(seq, "compute", QualityFailed(f"what {seq}", "fix")),
+            lambda held: held.note_failure(seq, step, QualityFailed(f"what {seq}", "fix")),
+            lambda held: held.remove_failure(step),
             lambda held: held.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
         ]
+        step = ("start", "plan", "compute", "tables")[seq % 4]
         dice_run, passed = f"r{dice.randint(1, 6)}", dice.random() < 0.7
         clocks = {("t", 0): seq, ("u", seq % 2): 100} if dice.random() < 0.5 else None
         plan = self._plan(seq)

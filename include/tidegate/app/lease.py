@@ -39,7 +39,8 @@ def leased(app: App, stream: Stream, run_id: str) -> Iterator[LeasedLedger]:
     keeper = threading.Thread(target=_keep, args=(held, stop), daemon=True)
     keeper.start()
     try:
-        claim_folder(app, stream)
+        with failures_noted(held, held.head(stream).seq + 1, "start"):
+            claim_folder(app, stream)
         yield held
     except BaseException as error:
         if (lost := _give_back(held, error)) is not None:
@@ -94,10 +95,14 @@ def _keep(held: LeasedLedger, stop: threading.Event) -> None:
 
 @contextmanager
 def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
-    """Let the ledger remember what a step of a batch failed of, so that `doctor` can tell without a run."""
+    """Record in the ledger what a step of a batch failed of: the condition of a stream is derived from that.
+
+    Fenced is recorded where it comes from a sink. Where it comes from the ledger, a newer try holds the
+    lease, and the ledger refuses the record.
+    """
     try:
         yield
-    except (Fenced, LedgerUnavailable):
+    except LedgerUnavailable:
         raise  # the ledger would not take the note either
     except TidegateError as raised:
         error = raised

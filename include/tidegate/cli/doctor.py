@@ -18,7 +18,7 @@ from tidegate.app import App, leased
 from tidegate.cli.reading import stream_named
 from tidegate.cli.references import missing_suites
 from tidegate.cli.show import out, show, steps_shown
-from tidegate.errors import Halted, SetupFailed
+from tidegate.errors import Halted, Permanent, SetupFailed, Transient
 from tidegate.extras import check_spark_packages
 from tidegate.inspect.examine import (
     Finding,
@@ -61,8 +61,11 @@ def doctor(
     if deep:
         findings += _examine_files(pipeline, quiet=as_json)
     show([_row(finding) for finding in findings], as_json)
-    if any(finding.state is FindingState.WRONG for finding in findings):
-        sys.exit(2)
+    states = {finding.state for finding in findings}
+    if FindingState.WRONG in states:
+        sys.exit(Permanent.exit_code)
+    if FindingState.RETRY in states:
+        sys.exit(Transient.exit_code)
 
 
 def _row(finding: Finding) -> dict[str, Any]:

@@ -1,24 +1,72 @@
-"""status. It asks the ledger, and Kafka for the lag; of tidegate it needs no more than that."""
+"""status. It asks the ledger, and Kafka for the lag; of tidegate it needs no more than that, unless a
+pipeline file was edited since the last batch was planned with it.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from tidegate.cli.show import show
-from tidegate.errors import BrokerUnavailable, SettingsInvalid, TopicMissing
-from tidegate.ledger import Head, Ledger, Plan, Stream
+from tidegate.cli.show import out, show
+from tidegate.errors import BrokerUnavailable, Halted, PlanUnreadable, SettingsInvalid, TopicMissing
+from tidegate.ledger import Ledger, Stream
+from tidegate.ledger.condition_facts import read_facts
 from tidegate.ledger.report import BatchReport, batch_report, lag
+from tidegate.ledger.stream_condition import StreamCondition, derive_condition
 from tidegate.settings import Settings
 from tidegate.spec.document import source_connection
-from tidegate.spec.folder import HOW_TO_BEGIN, pipeline_files
+from tidegate.spec.folder import DEFAULTS_FILE, HOW_TO_BEGIN, pipeline_files
 
 
 def status(as_json: bool) -> None:
-    """Show every pipeline's head: last batch, offsets, lag, what is planned, who is at work."""
+    """Show every pipeline's condition and head: last batch, offsets, lag, what is planned, who is at work."""
     settings = Settings.from_environment()
     ledger = Ledger.open_for_reading(settings.ledger)
-    rows = [_status_row(settings, ledger, stream) for stream in ledger.streams()]
+    streams = ledger.streams()
+    lags = {stream: _lag(settings, ledger, stream) for stream in streams}
+    conditions = _conditions(settings, ledger, lags)
+    rows = [_status_row(ledger, stream, conditions[stream], lags[stream]) for stream in streams]
+    if as_json:
+        for row, stream in zip(rows, streams, strict=True):
+            row["causes"] = [cause.text for cause in conditions[stream].causes]
     show(rows, as_json, empty=_nothing_planned(settings))
+    for stream in streams if not as_json else ():
+        for cause in conditions[stream].causes:
+            out.print(
+                f"{stream} is {cause.condition.label}: {cause.text}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+def _conditions(
+    settings: Settings, ledger: Ledger, lags: dict[Stream, int | str]
+) -> dict[Stream, StreamCondition]:
+    """Where files were not edited, they need not be read by the grammar."""
+    offsets = {stream: value if isinstance(value, int) else None for stream, value in lags.items()}
+    if not _are_as_planned(settings, ledger, list(lags)):
+        from tidegate import inspect  # late: with what reads pipeline files
+        from tidegate.app import App
+
+        app = App(settings, ledger)
+        return {stream: inspect.stream_condition(app, stream, value) for stream, value in offsets.items()}
+    now_ms = time.time_ns() // 1_000_000
+    facts = {stream: replace(read_facts(ledger, stream), lag=value) for stream, value in offsets.items()}
+    return {stream: derive_condition(facts[stream], now_ms) for stream in facts}
+
+
+def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream]) -> bool:
+    """Return whether each stream's newest batch was planned with a file that is there, unchanged."""
+    files = pipeline_files(settings.pipelines)
+    texts = {file.read_text(encoding="utf-8", errors="replace") for file in files}
+    planned = [ledger.last_planned(stream) for stream in streams]
+    return not (settings.pipelines / DEFAULTS_FILE).exists() and all(
+        plan is not None and plan.text in texts for plan in planned
+    )
 
 
 def _nothing_planned(settings: Settings) -> str:
@@ -29,37 +77,45 @@ def _nothing_planned(settings: Settings) -> str:
     return f"No batch was planned yet. Begin with `tidegate plan {names[0]}`, which writes nothing."
 
 
-def _status_row(settings: Settings, ledger: Ledger, stream: Stream) -> dict[str, Any]:
+def _status_row(
+    ledger: Ledger, stream: Stream, condition: StreamCondition, lag_now: int | str
+) -> dict[str, Any]:
     head = ledger.head(stream)
-    report = batch_report(ledger, stream, head.seq)
-    waiting = ledger.open_plan(stream)
+    report, waiting = _newest_batch(ledger, stream, head.seq)
     return {
         "pipeline": stream.pipeline,
         "generation": stream.generation,
+        "condition": condition.condition.label,
         "batch": head.seq,
         "records": int(report.counts.get("read", 0)) if report else 0,
         "emitted": int(report.counts.get("emitted", 0)) if report else 0,
-        "published": _published(ledger, stream, report),
-        "lag": _lag(settings, head, report.plan if report else None),
-        "planned": f"batch {waiting.seq}" if waiting else None,
+        "published": ", ".join(report.published) if report else "",
+        "lag": lag_now,
+        "planned": f"batch {waiting}" if waiting else None,
         "at work": ledger.lease_holder(stream),
     }
 
 
-def _published(ledger: Ledger, stream: Stream, report: BatchReport | None) -> str:
-    if ledger.charge(stream.pipeline).withholds(stream.generation):
-        return "withheld"
-    return ", ".join(report.published) if report else ""
+def _newest_batch(ledger: Ledger, stream: Stream, seq: int) -> tuple[BatchReport | None, int | None]:
+    """The report of the last committed batch, and the number of the planned one; where the ledger cannot
+    read their plans, that is one of the causes.
+    """
+    with suppress(Halted, PlanUnreadable):
+        waiting = ledger.open_plan(stream)
+        return batch_report(ledger, stream, seq), waiting.seq if waiting else None
+    return None, None
 
 
-def _lag(settings: Settings, head: Head, plan: Plan | None) -> int | str:
-    """Offsets that are not read yet; where Kafka does not tell, the error's name."""
+def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
+    """Offsets that are not read yet; where Kafka does not tell, or the ledger, the error's name."""
     try:
+        head = ledger.head(stream)
+        plan = ledger.plan(stream, head.seq) if head.seq else None
         config = settings.kafka(source_connection(plan.spec_compiled, str(head.stream)) if plan else None)
         from tidegate.broker.log import KafkaLog  # late: the client is half of what there is to import
 
         with KafkaLog(config) as log:
             views = [log.view(topic) for topic in head.topic_ids]
-    except (BrokerUnavailable, SettingsInvalid, TopicMissing) as error:
+    except (BrokerUnavailable, Halted, PlanUnreadable, SettingsInvalid, TopicMissing) as error:
         return type(error).__name__
     return lag(head, {(view.topic, p): end for view in views for p, end in view.stable_ends.items()})

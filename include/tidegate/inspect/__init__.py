@@ -3,6 +3,7 @@
 from tidegate.inspect.bisect import Bisection, first_broken, first_failing
 from tidegate.inspect.catalog import CatalogEntry, catalog_entries
 from tidegate.inspect.check import Checked, Checker, committed_seqs, kept_states, requested_checks
+from tidegate.inspect.conditions import Tried, stream_condition, troubled_streams
 from tidegate.inspect.generations import (
     NO_WINDOW,
     Difference,
@@ -16,6 +17,7 @@ from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_line
 from tidegate.inspect.overview import (
     StreamDetails,
     StreamOverview,
+    condition_metric,
     details,
     overviews,
     samples_of,
@@ -23,7 +25,6 @@ from tidegate.inspect.overview import (
     standing_metrics,
     summary_of,
 )
-from tidegate.inspect.problems import failing, open_problems
 from tidegate.inspect.quarantine import QuarantineFilter, iter_quarantine
 from tidegate.inspect.quarantine_count import CountedBy, QuarantineCount, count_quarantine
 from tidegate.inspect.quarantine_edit import ValueEdit
@@ -95,9 +96,7 @@ __all__ = [
     "compare_generations",
     "damaged_files",
     "details",
-    "failing",
     "lag",
-    "open_problems",
     "overviews",
     "read_emissions",
     "read_quarantine",
@@ -107,4 +106,8 @@ __all__ = [
     "sink_warnings",
     "stage_metrics",
     "standing_metrics",
+    "stream_condition",
+    "Tried",
+    "troubled_streams",
+    "condition_metric",
 ]

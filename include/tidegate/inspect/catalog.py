@@ -23,6 +23,7 @@ class CatalogEntry:
     `streams`: first the file's own, then generations of its pipeline that no file has any more; a stream may
     never have been planned. `pipeline` is None, and `problems` says why, where the file has mistakes; there
     is neither where no file has a generation of the pipeline, which is then called by the pipeline's name.
+    `has_generation` is False where a file with mistakes does not say which generation it is of.
     """
 
     name: str
@@ -30,6 +31,14 @@ class CatalogEntry:
     pipeline: Pipeline | None = None
     problems: tuple[Problem, ...] = ()
     dag_id_prefix: str = ""
+    has_generation: bool = True
+
+    def is_file_of(self, stream: Stream) -> bool:
+        """Return whether the file has a stream, or may have it once its mistakes are corrected."""
+        if self.pipeline is None and not self.problems:
+            return False
+        own = self.streams[:1]
+        return own == (stream,) or (not self.has_generation and own[0].pipeline == stream.pipeline)
 
     @property
     def dag_id(self) -> str:
@@ -91,5 +100,12 @@ def _files(folder: Path, _: Stamp) -> tuple[CatalogEntry, ...]:
 def _broken(error: PipelineInvalid) -> CatalogEntry:
     file = error.problems[0].file
     names = stream_in_broken_file(file)
-    streams = () if names is None else (Stream(names[0], names[1] or 1),)
-    return CatalogEntry(Path(file).stem, streams, problems=tuple(error.problems))
+    if names is None:
+        return CatalogEntry(Path(file).stem, (), problems=tuple(error.problems))
+    pipeline, generation = names
+    return CatalogEntry(
+        Path(file).stem,
+        (Stream(pipeline, generation or 1),),
+        problems=tuple(error.problems),
+        has_generation=generation is not None,
+    )

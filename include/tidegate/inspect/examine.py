@@ -11,10 +11,11 @@ from tidegate import protocol
 from tidegate.app import App, stream_of
 from tidegate.app.owner import check_owner
 from tidegate.errors import TidegateError, TopicMissing
-from tidegate.inspect.problems import open_problems
+from tidegate.inspect.conditions import Tried, stream_condition
 from tidegate.inspect.sinks import check_sinks, sink_warnings
 from tidegate.inspect.verify import damaged_files
 from tidegate.ledger import Head, Plan, Stream
+from tidegate.ledger.stream_condition import ConditionKind, StreamCondition, Urgency
 from tidegate.spec import Pipeline, with_digests
 
 
@@ -24,8 +25,18 @@ class FindingState(Enum):
     OK = "ok"
     WAIT = "wait"
     """Not wrong, and not done either."""
+    RETRY = "retry"
+    """The last try failed, and a retry can help."""
     WRONG = "WRONG"
     """It stays so until somebody acts."""
+
+
+_STATES = {
+    Urgency.NONE: FindingState.OK,
+    Urgency.WATCH: FindingState.WAIT,
+    Urgency.RETRY: FindingState.RETRY,
+    Urgency.ACT: FindingState.WRONG,
+}
 
 
 @dataclass(frozen=True)
@@ -51,26 +62,22 @@ def error_text(error: TidegateError) -> str:
 
 
 def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Finding]:
-    """A pipeline's file, source, sinks and batches. It asks Kafka and the sinks, and writes nothing."""
+    """A pipeline's file, source, sinks and condition. It asks Kafka and the sinks, and writes nothing."""
     stream, title = stream_of(pipeline), f"pipeline {name}"
-    mismatch = _mismatch(app, stream, name)
-    if mismatch is not None:
-        yield mismatch
-        return
     try:
-        yield Finding(title, FindingState.OK, _dry_run(app, pipeline))
+        check_owner(app, stream)
+        text, waiting = _dry_run(app, pipeline)
     except TopicMissing as error:
-        never_planned = app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None
-        if never_planned:
-            yield Finding(title, FindingState.WAIT, f"not started: {error}")
+        if app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None:
+            yield Finding(title, FindingState.WAIT, f"{ConditionKind.NOT_STARTED.label}: {error}")
         else:
-            yield Finding(title, FindingState.WRONG, error_text(error))
+            yield from _failing_pipeline(app, stream, name, error)
         return
     except TidegateError as error:
-        yield Finding(title, FindingState.WRONG, error_text(error))
-        yield from _unfinished(app, stream, name, but=type(error).__name__)
+        yield from _failing_pipeline(app, stream, name, error)
         return
-    yield from _unfinished(app, stream, name)
+    condition = stream_condition(app, stream, waiting, Tried())
+    yield from _of_stream(title, name, condition, text)
     if app.ledger.head(stream).seq:
         yield check(f"sinks of {name}", partial(_sinks, app, stream))
     for warning in protocol.stalled_transactions(app, pipeline):
@@ -81,32 +88,15 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
 
 def examine_orphan(app: App, stream: Stream) -> Iterator[Finding]:
     """A generation that is only in the ledger: it has no DAG, and no other command tells of it."""
-    name = f"{stream.pipeline}, generation {stream.generation}"
-    head = app.ledger.head(stream).seq
-    text = f"batch {head} is the last, and no pipeline file has it any more"
-    yield Finding(f"pipeline {name}", FindingState.OK, text)
-    mismatch = _mismatch(app, stream, name)
-    if mismatch is not None:
-        yield mismatch
-        return
-    try:
-        for batch in protocol.orphaned_batches(app, stream):
-            yield _of_batch(name, batch)
-    except TidegateError as error:
-        yield Finding(f"batches of {name}", FindingState.WRONG, error_text(error))
+    text = f"batch {app.ledger.head(stream).seq} is the last, and no pipeline file has it any more"
+    yield from _without_pipeline(app, stream, text)
 
 
 def examine_broken(app: App, stream: Stream, file: str) -> Iterator[Finding]:
     """A generation that is left to its own file, which has a mistake."""
-    name = f"{stream.pipeline}, generation {stream.generation}"
     head = app.ledger.head(stream).seq
     text = f"batch {head} is the last, and its file {file} has a mistake: it goes on when that is corrected"
-    yield Finding(f"pipeline {name}", FindingState.WAIT, text)
-    mismatch = _mismatch(app, stream, name)
-    if mismatch is not None:
-        yield mismatch
-        return
-    yield from _unfinished(app, stream, name)
+    yield from _without_pipeline(app, stream, text)
 
 
 def examine_files(app: App, stream: Stream) -> Iterator[Finding]:
@@ -145,30 +135,37 @@ def _progress_topic(app: App, connection: str | None) -> Iterator[Finding]:
         yield Finding(title, FindingState.WAIT, shortcoming)
 
 
-def _mismatch(app: App, stream: Stream, name: str) -> Finding | None:
-    """Return what is wrong if the stream's folder is not this ledger's, or further than it: then what else
-    there is follows from that.
-    """
+def _failing_pipeline(app: App, stream: Stream, name: str, error: TidegateError) -> Iterator[Finding]:
+    """A pipeline whose next plan would fail, now."""
+    condition = stream_condition(app, stream, tried=Tried(error))
+    yield Finding(f"pipeline {name}", FindingState.WRONG, f"{condition.condition.label}: {error_text(error)}")
+    yield from _causes(name, condition, but=type(error).__name__)
+
+
+def _without_pipeline(app: App, stream: Stream, text: str) -> Iterator[Finding]:
+    name = f"{stream.pipeline}, generation {stream.generation}"
     try:
         check_owner(app, stream)
     except TidegateError as error:
-        return Finding(f"ledger of {name}", FindingState.WRONG, error_text(error))
-    return None
+        yield from _failing_pipeline(app, stream, name, error)
+        return
+    yield from _of_stream(f"pipeline {name}", name, stream_condition(app, stream), text)
 
 
-def _unfinished(app: App, stream: Stream, name: str, but: str = "") -> Iterator[Finding]:
-    """What keeps a batch from going through, `but` an error that is told already."""
-    for batch in open_problems(app, stream):
-        if not batch.error or batch.error != but:
-            yield _of_batch(name, batch)
+def _of_stream(title: str, name: str, condition: StreamCondition, text: str) -> Iterator[Finding]:
+    yield Finding(title, _STATES[condition.condition.urgency], f"{condition.condition.label}: {text}")
+    yield from _causes(name, condition, but="PipelineInvalid")
 
 
-def _of_batch(name: str, batch: protocol.Unfinished) -> Finding:
-    return Finding(f"batches of {name}", FindingState.WRONG if batch.halts else FindingState.WAIT, batch.told)
+def _causes(name: str, condition: StreamCondition, but: str) -> Iterator[Finding]:
+    """Why a stream is in its condition, `but` an error that is named already."""
+    for cause in condition.causes:
+        if cause.error != but:
+            yield Finding(f"batches of {name}", _STATES[cause.condition.urgency], cause.text)
 
 
-def _dry_run(app: App, pipeline: Pipeline) -> str:
-    """A dry plan finds what would halt the next run."""
+def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, int]:
+    """A dry plan finds what would halt the next run. Returns a sentence, and how many offsets wait."""
     check_sinks(app, pipeline)
     head = app.ledger.head(stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
@@ -187,7 +184,7 @@ def _dry_run(app: App, pipeline: Pipeline) -> str:
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     is_withheld = app.ledger.charge(head.stream.pipeline).withholds(head.stream.generation)
     withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
-    return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}{withheld}"
+    return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}{withheld}", draft.span
 
 
 def _after(head: Head, plan: Plan) -> Head:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged, LakeUnavailable, TidegateError
+from tidegate.inspect.conditions import stream_condition
 from tidegate.inspect.lag import Lags, current_lags
-from tidegate.inspect.problems import open_problems
 from tidegate.inspect.quarantine_summary import ReasonSummary, quarantine_summary
 from tidegate.inspect.samples import QuarantineSample, quarantine_samples
 from tidegate.ledger import Head, ManifestRef, Stream, StreamStatus
 from tidegate.ledger.report import HistoryEntry, batch_history
-from tidegate.protocol import Unfinished
+from tidegate.ledger.stream_condition import StreamCondition
 from tidegate.spec.document import source_connection
 
 CHARTED_BATCHES = 100
@@ -32,7 +32,7 @@ class StreamOverview:
     status: StreamStatus | None
     last: HistoryEntry | None
     lag: int | None
-    problems: Sequence[Unfinished]
+    condition: StreamCondition
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,13 @@ def stage_metrics(app: App, stream: Stream, seq: int) -> dict[str, dict[str, flo
 
 
 def standing_metrics(app: App, stream: Stream, now_ms: int) -> dict[tuple[str, str], float]:
-    """(stage, metric) -> value of how a stream stands now, whatever becomes of the batch at work: `lag` and
-    `age_seconds` as far as they are known, and what each stage holds back after the head's batch.
+    """(stage, metric) -> value of how a stream stands now, whatever becomes of the batch at work: `condition`
+    (see `Urgency`), `lag` and `age_seconds` as far as they are known, and what each stage holds back after
+    the head's batch.
     """
     statuses = app.ledger.stream_statuses([stream])
     if not statuses:
-        return {}
+        return condition_metric(stream_condition(app, stream))
     (status,) = statuses
     metrics = {
         (stage, name): value
@@ -114,7 +115,13 @@ def standing_metrics(app: App, stream: Stream, now_ms: int) -> dict[tuple[str, s
     if status.newest_ms is not None:
         metrics["", "age_seconds"] = (now_ms - status.newest_ms) / 1000
     lag = current_lags(app.settings, [(status.head, _source_cluster(app, status.head))]).of(status.head)
+    metrics |= condition_metric(stream_condition(app, stream, lag))
     return metrics if lag is None else metrics | {("", "lag"): float(lag)}
+
+
+def condition_metric(condition: StreamCondition) -> dict[tuple[str, str], float]:
+    """Return the metric `condition` of a stream, as `standing_metrics` returns metrics."""
+    return {("", "condition"): float(condition.condition.urgency)}
 
 
 def samples_of(
@@ -156,10 +163,11 @@ def _quarantines(
 
 def _overview(app: App, stream: Stream, status: StreamStatus | None, lags: Lags) -> StreamOverview:
     if status is None:
-        return StreamOverview(stream, None, None, None, ())
+        return StreamOverview(stream, None, None, None, stream_condition(app, stream))
     try:
         entries = batch_history(app.ledger, stream, status.head.seq + 1, limit=1) if status.head.seq else []
     except TidegateError:
         entries = []  # which is among its problems
     last = entries[0] if entries else None
-    return StreamOverview(stream, status, last, lags.of(status.head), open_problems(app, stream))
+    lag = lags.of(status.head)
+    return StreamOverview(stream, status, last, lag, stream_condition(app, stream, lag))

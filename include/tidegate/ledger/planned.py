@@ -18,3 +18,19 @@ def planned_pipelines(ledger: LedgerReader, stream: Stream) -> list[Pipeline]:
     Raises PlanUnreadable.
     """
     return [read_compiled(spec.compiled, spec.text, str(stream)) for spec in ledger.planned_specs(stream)]
+
+
+def lacking_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
+    """Return the sinks that are to have a committed batch, and of which the ledger does not know it.
+
+    Raises PlanUnreadable.
+    """
+    if not ledger.charge(plan.stream.pipeline).goes_out(plan.stream.generation, plan.seq):
+        return []
+    return unpublished_sinks(ledger, plan)
+
+
+def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
+    """Return the same of a batch that goes out."""
+    done = ledger.publications(plan.stream, plan.seq)
+    return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]

@@ -77,6 +77,7 @@ class LeasedLedger(LedgerReader):
         row = self._key(**plan_out(plan), planned_at=self._now())
         with self._fenced("add_plan") as connection:
             self._keep_spec(connection, plan.spec)
+            self._went_through(connection, "plan")
             connection.execute(insert(schema.plans).values(row))
             connection.execute(
                 insert(schema.runs).values(self._key(run_id=plan.run_id, seq=plan.seq, note=""))
@@ -100,6 +101,7 @@ class LeasedLedger(LedgerReader):
         records, too.
         """
         with self._fenced("add_run") as connection:
+            self._went_through(connection, "plan")
             connection.execute(insert(schema.runs).values(self._key(**asdict(run))))
             if clocks is not None:
                 row = {"clocks": partitions_out(clocks)}
@@ -232,6 +234,7 @@ class LeasedLedger(LedgerReader):
     def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
         """Move the head past offsets that are lost, and keep a record of it among the runs."""
         with self._fenced("accept_gap") as connection:
+            self._went_through(connection, "plan")  # it failed of what is accepted now
             table = schema.heads
             head, ends = self._head(connection), {(each.topic, each.partition): each.end for each in skipped}
             known = {at: epoch for at, epoch in head.epochs.items() if at not in ends}  # of offsets before
@@ -309,6 +312,15 @@ class LeasedLedger(LedgerReader):
         last: float | None = connection.execute(newest.limit(1)).scalar()
         return self._now() if last is None else max(last, self._now())
 
+    def remove_failure(self, step: str) -> None:
+        """Remove the notes of a step that has gone through, or that somebody has cured."""
+        with self._fenced("remove_failure") as connection:
+            self._went_through(connection, step)
+
+    def _went_through(self, connection: Connection, step: str) -> None:
+        table = schema.failures
+        connection.execute(delete(table).where(of(table, self.stream), table.c.step == step))
+
     def _keep_spec(self, connection: Connection, spec: PlannedSpec) -> None:
         """Write what a batch is planned with, unless an earlier one was planned with the same."""
         table = schema.pipelines
@@ -351,6 +363,7 @@ class LeasedLedger(LedgerReader):
                 )
                 if held.rowcount != 1:
                     raise self._lost()
+                self._went_through(connection, "start")
                 yield connection
         except IntegrityError as error:
             raise self._lost() from error

@@ -11,7 +11,6 @@ from tidegate.protocol.dry_run import describe_next_batch
 from tidegate.protocol.edits import require_compatible
 from tidegate.protocol.generations import (
     finish_orphaned_streams,
-    orphaned_batches,
     orphaned_streams,
     streams_of_broken_files,
     streams_without_file,
@@ -33,7 +32,6 @@ from tidegate.protocol.resolve import ResolutionRequest
 from tidegate.protocol.run import run_batch
 from tidegate.protocol.stalled import stalled_transactions
 from tidegate.protocol.trigger import Trigger
-from tidegate.protocol.unfinished import Unfinished, unfinished_batches
 from tidegate.protocol.validate import validate_batch
 
 __all__ = [
@@ -42,7 +40,6 @@ __all__ = [
     "Promoted",
     "ResolutionRequest",
     "Trigger",
-    "Unfinished",
     "begin_from",
     "batches_of_run",
     "broken_stream",
@@ -62,7 +59,6 @@ __all__ = [
     "has_more_batches",
     "needs_approval",
     "noted_batches",
-    "orphaned_batches",
     "orphaned_streams",
     "plan_batch",
     "promote",
@@ -77,6 +73,5 @@ __all__ = [
     "stalled_transactions",
     "streams_of_broken_files",
     "streams_without_file",
-    "unfinished_batches",
     "validate_batch",
 ]

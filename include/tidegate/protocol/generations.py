@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tidegate.app.lease import leased
 from tidegate.app.root import App, stream_of
 from tidegate.errors import Halted, LeaseHeld, PlanUnreadable, TidegateError
 from tidegate.ledger import Stream
-from tidegate.protocol.publish import lacking_sinks, publish_decided
-from tidegate.protocol.unfinished import Unfinished, unfinished_batches
+from tidegate.ledger.planned import lacking_sinks
+from tidegate.ledger.stream_condition import undecided_without_file
+from tidegate.protocol.publish import publish_decided
 from tidegate.spec import Pipeline, load_pipelines, stream_in_broken_file
 
 logger = logging.getLogger(__name__)
@@ -72,24 +72,9 @@ def finish_orphaned_streams(app: App, pipeline: Pipeline, run_id: str) -> None:
         except TidegateError as error:
             logger.warning("What %s has decided cannot be published: %s", stream, error)
         else:
-            for batch in orphaned_batches(app, stream):
-                logger.warning("%s: %s", stream, batch.told)
-
-
-def orphaned_batches(app: App, stream: Stream) -> Iterator[Unfinished]:
-    """What is known of the batches of a stream without a pipeline file that are not through."""
-    generation = f"--generation {stream.generation}"
-    for batch in unfinished_batches(app, stream):
-        with_option = f" The command needs `{generation}`." if "tidegate doctor" in batch.told else ""
-        yield replace(batch, told=batch.told + with_option)
-    plan = app.ledger.open_plan(stream)
-    if plan is not None:
-        yield Unfinished(
-            f"batch {plan.seq} is planned and not decided, and no pipeline file has generation "
-            f"{stream.generation} of {stream.pipeline}. To finish it, put that into a file of its own, which "
-            "may stand beside that of another generation; to forget it: "
-            f"tidegate doctor {stream.pipeline} {generation} --drop-plan"
-        )
+            open_plan = app.ledger.open_plan(stream)
+            if open_plan is not None:
+                logger.warning("%s: %s", stream, undecided_without_file(stream, open_plan.seq).text)
 
 
 def _has_open_batch(app: App, stream: Stream) -> bool:
@@ -98,6 +83,6 @@ def _has_open_batch(app: App, stream: Stream) -> bool:
         if app.ledger.plan(stream, head.seq + 1) is not None:
             return True
         decided = app.ledger.plan(stream, head.seq) if head.seq else None
-        return decided is not None and bool(lacking_sinks(app, decided))
+        return decided is not None and bool(lacking_sinks(app.ledger, decided))
     except (Halted, PlanUnreadable):
         return True  # its pipeline is lost; who tries to publish it says so

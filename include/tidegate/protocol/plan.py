@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tidegate.app.lease import leased
+from tidegate.app.lease import failures_noted, leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
 from tidegate.errors import BackwardsRefused, TopicMissing
 from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Plan, Run, Stream
@@ -60,13 +60,18 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     finish_orphaned_streams(app, pipeline, trigger.run_id)
     with leased(app, stream, trigger.run_id) as held, app.clusters:
         publish_decided(app, held)
-        waiting = held.open_plan(stream)
-        if waiting is not None:
-            held.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
-            return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
-        for sink in app.sinks(stream, pipeline):
-            sink.check_settings()
-        return _plan_next(app, held, pipeline, trigger)
+        with failures_noted(held, held.head(stream).seq + 1, "plan"):
+            return _adopt_or_plan(app, held, pipeline, trigger)
+
+
+def _adopt_or_plan(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:
+    waiting = held.open_plan(held.stream)
+    if waiting is not None:
+        held.add_run(Run(trigger.run_id, waiting.seq, f"adopted from {waiting.run_id}"))
+        return Outcome(waiting, f"goes on with batch {waiting.seq}, planned by {waiting.run_id}")
+    for sink in app.sinks(held.stream, pipeline):
+        sink.check_settings()
+    return _plan_next(app, held, pipeline, trigger)
 
 
 def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigger) -> Outcome:

@@ -17,12 +17,12 @@ from tidegate.app.root import App, stream_of
 from tidegate.app.tables import catch_up_tables
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.ledger import Charge, Head, LeasedLedger, Promotion, Stream
-from tidegate.ledger.planned import planned_pipeline
+from tidegate.ledger.planned import lacking_sinks, planned_pipeline
 from tidegate.protocol.approval import Approval, require_approval
 from tidegate.protocol.edits import head_plan
 from tidegate.protocol.generations import streams_without_file
 from tidegate.protocol.net import net_batch
-from tidegate.protocol.publish import lacking_sinks, publish_decided
+from tidegate.protocol.publish import publish_decided
 from tidegate.spec import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ def _in_charge(app: App, stream: Stream) -> int:
 
 def _is_unpublished(app: App, stream: Stream) -> bool:
     plan = head_plan(app, app.ledger.head(stream))
-    return plan is not None and bool(lacking_sinks(app, plan))
+    return plan is not None and bool(lacking_sinks(app.ledger, plan))
 
 
 __all__ = [

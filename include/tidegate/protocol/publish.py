@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from tidegate.app.lease import failures_noted, leased, timed
 from tidegate.app.root import App, missing_of_head
 from tidegate.app.tables import catch_up_tables
-from tidegate.errors import Halted
-from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan
-from tidegate.ledger.planned import planned_pipeline
+from tidegate.errors import Halted, LeaseHeld, TidegateError
+from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
 from tidegate.sinks import OpenSink
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
             "Clear `commit`, if that was only marked as a success; or trigger a new run, which goes on with "
             "the batch.",
         )
-    if lacking_sinks(app, plan):
+    if lacking_sinks(app.ledger, plan):
         with leased(app, plan.stream, run_id) as held, app.clusters:
             with timed(held, plan.seq, "publish"):
                 publish_decided(app, held)
@@ -43,8 +44,26 @@ def publish_batch(app: App, plan: Plan, run_id: str) -> dict[str, int]:
     elif app.ledger.lease_holder(plan.stream) == run_id:  # of a batch that is withheld: nobody has to wait
         with leased(app, plan.stream, run_id) as held:
             held.release()
-    catch_up_tables(app, plan.stream, [planned_pipeline(plan)])
+    _catch_up(app, plan, run_id)
     return app.ledger.publications(plan.stream, plan.seq)
+
+
+def _catch_up(app: App, plan: Plan, run_id: str) -> None:
+    """Bring the tables for others up to the head. It takes the lease only to record that it failed, or that
+    it has gone through since.
+    """
+    try:
+        catch_up_tables(app, plan.stream, [planned_pipeline(plan)])
+    except TidegateError as error:
+        with suppress(TidegateError), leased(app, plan.stream, run_id) as held:
+            held.note_failure(held.head(plan.stream).seq, "tables", error)
+            held.release()
+        raise
+    noted = app.ledger.failure(plan.stream, app.ledger.head(plan.stream).seq)
+    if noted is not None and noted.step == "tables":
+        with suppress(LeaseHeld), leased(app, plan.stream, run_id) as held:
+            held.remove_failure("tables")
+            held.release()
 
 
 def publish_decided(app: App, held: LeasedLedger) -> None:
@@ -53,7 +72,7 @@ def publish_decided(app: App, held: LeasedLedger) -> None:
     Others are out: no batch is planned before its predecessor is. What that fails of is noted.
     """
     for plan in _decided_plans(held):
-        if _lacking_sinks(held, plan):
+        if unpublished_sinks(held, plan):
             with failures_noted(held, plan.seq, "publish"):
                 _publish(app, held, plan)
 
@@ -87,19 +106,6 @@ def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
             held.add_publication(plan.seq, sink.name, records)
 
 
-def lacking_sinks(app: App, plan: Plan) -> list[str]:
-    """The sinks that are to have a committed batch, and of which the ledger does not know that they do."""
-    if not app.ledger.charge(plan.stream.pipeline).goes_out(plan.stream.generation, plan.seq):
-        return []
-    return _lacking_sinks(app.ledger, plan)
-
-
-def _lacking_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
-    """The same of a batch that goes out."""
-    done = ledger.publications(plan.stream, plan.seq)
-    return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]
-
-
 def _publish_to(held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
     outbox = sink.outbox(plan, attempt)
     if outbox.emitted:
@@ -107,4 +113,4 @@ def _publish_to(held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: At
     return outbox.emitted
 
 
-__all__ = ["lacking_sinks", "publish_batch", "publish_decided"]
+__all__ = ["publish_batch", "publish_decided"]

@@ -8,10 +8,8 @@ from datetime import datetime, timezone
 
 from tidegate.core import FUTURE_MS
 from tidegate.errors import TriggerInvalid
+from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS
 from tidegate.protocol.resolve import ResolutionRequest
-
-CLOCK_AHEAD_MS = 10 * 60_000
-"""How far a batch's clock may be ahead: clocks of a scheduler and its workers differ by seconds."""
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic, partition) -> an offset that is not read any more."""

@@ -17,10 +17,10 @@ class DropPlan:
         if plan is None:
             return None
         start = f"batch {plan.seq} "
-        problems = [problem for problem in situation.problems if problem.told.startswith(start)]
-        if not problems and not situation.is_chosen(self.name):
+        causes = [cause.text for cause in situation.causes if cause.what.startswith(start)]
+        if not causes and not situation.is_chosen(self.name):
             return None
-        cause = problems[0].told if problems else f"batch {plan.seq} is planned, and no step of it has failed"
+        cause = causes[0] if causes else f"batch {plan.seq} is planned, and no step of it has failed"
         effects = (
             f"Batch {plan.seq} of {situation.stream} is forgotten, with what was computed of it.",
             "The next run plans it anew, with the pipeline file, lookups and offsets as they are then.",

@@ -9,9 +9,9 @@ from functools import cached_property
 from uuid import uuid4
 
 from tidegate.app import App, leased
-from tidegate.inspect import open_problems
+from tidegate.inspect import stream_condition
 from tidegate.ledger import Head, LeasedLedger, LedgerReader, Plan, Recovery, Stream
-from tidegate.protocol import Unfinished
+from tidegate.ledger.stream_condition import Cause
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Situation:
         return self.ledger.plan(self.stream, self.head.seq)
 
     @cached_property
-    def problems(self) -> tuple[Unfinished, ...]:
-        """Why the last committed and the planned batch are not through, as far as the ledger knows it."""
-        return tuple(open_problems(self.app, self.stream))
+    def causes(self) -> tuple[Cause, ...]:
+        """The causes of the stream's condition, the worst first."""
+        return stream_condition(self.app, self.stream).causes
 
     @cached_property
     def uses(self) -> tuple[Recovery, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
@@ -16,6 +17,8 @@ _FIELDS = (
     ("month", 1, 12, _MONTHS),
     ("day of the week", 0, 7, _DAYS),
 )
+_PRESET_GAPS = dict(zip(PRESETS, (1 / 24, 1, 7, 31, 92, 366), strict=True))
+"""In days."""
 _LONGEST = {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}
 _PART = re.compile(r"(?:(?P<all>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]{1,4}))?")
 
@@ -36,6 +39,35 @@ def cron_mistake(text: str) -> str | None:
     if parts[4] == "*" and min(values[2]) > max(_LONGEST.get(month, 31) for month in values[3]):
         return "that day does not exist in that month"
     return None
+
+
+def longest_gap(text: str) -> timedelta:
+    """Return a time that no two runs of a valid schedule are further apart than: exact for minutes and hours,
+    else the length of the largest unit that the schedule restricts.
+    """
+    if text in PRESETS:
+        return timedelta(days=_PRESET_GAPS[text])
+    minutes, hours, days, months, weekdays = (
+        _numbers(part.lower(), least, most, words) or set()
+        for (_, least, most, words), part in zip(_FIELDS, text.split(), strict=True)
+    )
+    if len(months) < 12:
+        return timedelta(days=366)
+    if len(days) < 31:
+        return timedelta(days=62)
+    if len({day % 7 for day in weekdays}) < 7:
+        return timedelta(days=7)
+    if len(hours) < 24:
+        return timedelta(hours=_longest_step(hours, 24) - 1, minutes=_longest_step(minutes, 60))
+    return timedelta(minutes=_longest_step(minutes, 60))
+
+
+def _longest_step(numbers: set[int], size: int) -> int:
+    """The longest way from one number to the next, on a clock face with so many."""
+    ordered = sorted(numbers)
+    return max(
+        after - before for before, after in zip(ordered, [*ordered[1:], ordered[0] + size], strict=True)
+    )
 
 
 def _numbers(text: str, least: int, most: int, words: tuple[str, ...]) -> set[int] | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from tidegate import __version__
 from tidegate.errors import PlanUnreadable
+from tidegate.spec.cron import longest_gap
 
 FORMAT = 1
 """The version of the stored form."""
@@ -53,6 +55,34 @@ def stage_names(compiled: str, whose: str) -> list[str]:
 def source_connection(compiled: str, whose: str) -> str | None:
     """The name of the Kafka connection of a compiled pipeline's source. Raises PlanUnreadable."""
     return read_document(compiled, whose, _source_connection)
+
+
+def output_count(compiled: str, whose: str) -> int:
+    """Return how many sinks, and topics of dead letters, a compiled pipeline publishes to. Raises
+    PlanUnreadable.
+    """
+    return read_document(compiled, whose, _output_count)
+
+
+def longest_schedule_gap(compiled: str, whose: str) -> timedelta | None:
+    """Return the longest time between two runs by a compiled pipeline's schedule; None: it has no cron.
+
+    Raises PlanUnreadable.
+    """
+    cron = read_document(compiled, whose, _cron)
+    return None if cron is None else longest_gap(cron)
+
+
+def _output_count(body: Any) -> int:
+    quarantine = body["of"].get("quarantine")
+    has_dead_letters = quarantine is not None and quarantine["of"].get("topic") is not None
+    return len(body["of"]["sinks"]) + has_dead_letters
+
+
+def _cron(body: Any) -> str | None:
+    schedule = body["of"].get("schedule")
+    cron: str | None = schedule["of"].get("cron") if isinstance(schedule, dict) else schedule
+    return cron
 
 
 def _source_connection(body: Any) -> str | None:

@@ -23,7 +23,7 @@ from tidegate.quality.site import read_page
 from tidegate_airflow.ui import access
 from tidegate_airflow.ui.chart import chart_of
 from tidegate_airflow.ui.pages import docs_page, links_of, render
-from tidegate_airflow.ui.views import IndexRow, PartitionRow, health, newest_try, partition_rows
+from tidegate_airflow.ui.views import IndexRow, PartitionRow, condition_badge, newest_try, partition_rows
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
@@ -48,7 +48,7 @@ def index(
     """The pipelines that the user may read, a page at a time."""
     app = access.open_app()
     entries = _readable(app, user)
-    troubled = inspect.failing(app)
+    troubled = inspect.troubled_streams(app)
     failing = [entry for entry in entries if entry.problems or troubled.intersection(entry.streams)]
     shown = [entry for entry in (failing if only else entries) if q.lower() in entry.name.lower()]
     first = (page - 1) * PIPELINES_PER_PAGE
@@ -97,7 +97,8 @@ def pipeline(
         stream=stream,
         details=details,
         overview=details.overview,
-        health=health(entry, details.overview),
+        badge=condition_badge(entry, details.overview),
+        causes=[cause for cause in details.overview.condition.causes if cause.error != "PipelineInvalid"],
         chart=chart_of(details.recent),
         partitions=partition_rows(details),
         most_partitions=PartitionRow.MOST,

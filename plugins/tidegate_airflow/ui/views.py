@@ -4,47 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar
 
 from tidegate.inspect import CatalogEntry, StreamDetails, StreamOverview
 from tidegate.ledger import QualityResult, Stream
+from tidegate.ledger.stream_condition import ConditionKind
+
+KINDS = {
+    ConditionKind.HALTED: "bad",
+    ConditionKind.FENCED: "bad",
+    ConditionKind.FAILING: "bad",
+    ConditionKind.CLOCK_AHEAD: "bad",
+    ConditionKind.BEHIND: "warn",
+    ConditionKind.RETIRED: "quiet",
+    ConditionKind.WITHHELD: "quiet",
+    ConditionKind.NOT_STARTED: "quiet",
+    ConditionKind.OK: "good",
+}
+"""ConditionKind -> the class that colours it."""
 
 
-class Health(Enum):
-    """How a pipeline stands: what is said, and of what kind that is."""
+@dataclass(frozen=True)
+class Badge:
+    """A word, and the class that colours it."""
 
-    INVALID = "invalid file", "bad"
-    FAILING = "halted", "bad"
-    TROUBLED = "not through", "warn"
-    NOT_STARTED = "not started", "quiet"
-    AT_WORK = "at work", "busy"
-    OK = "ok", "good"
-
-    @property
-    def label(self) -> str:
-        """The words."""
-        return self.value[0]
-
-    @property
-    def kind(self) -> str:
-        """The class that colours them."""
-        return self.value[1]
+    kind: str
+    label: str
 
 
-def health(entry: CatalogEntry, overview: StreamOverview | None) -> Health:
-    """The worst that can be said."""
-    if entry.problems:
-        return Health.INVALID
-    if overview is None or overview.status is None:
-        return Health.NOT_STARTED
-    if any(problem.halts for problem in overview.problems):
-        return Health.FAILING
-    if overview.status.holder is not None:
-        return Health.AT_WORK
-    if overview.problems:
-        return Health.TROUBLED
-    return Health.OK if overview.status.head.seq else Health.NOT_STARTED
+def condition_badge(entry: CatalogEntry, overview: StreamOverview | None) -> Badge:
+    """Return the badge of a stream's condition; of a file that names no stream, that it has mistakes."""
+    if overview is not None:
+        condition = overview.condition.condition
+        return Badge(KINDS[condition], condition.label)
+    return Badge("bad", "invalid file") if entry.problems else Badge("quiet", ConditionKind.NOT_STARTED.label)
 
 
 @dataclass(frozen=True)
@@ -53,13 +46,13 @@ class IndexRow:
 
     entry: CatalogEntry
     overview: StreamOverview | None
-    health: Health
+    badge: Badge
 
     @classmethod
     def of(cls, entry: CatalogEntry, overviews: Mapping[Stream, StreamOverview]) -> IndexRow:
         """The row of an entry, with what is known of its first stream."""
         overview = overviews.get(entry.streams[0]) if entry.streams else None
-        return cls(entry, overview, health(entry, overview))
+        return cls(entry, overview, condition_badge(entry, overview))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""The conditions of streams, by what the ledger, the pipeline files and, where it was asked, Kafka say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tidegate.app.root import App
+from tidegate.errors import TidegateError
+from tidegate.inspect.catalog import catalog_entries
+from tidegate.ledger import Failure, Stream
+from tidegate.ledger.condition_facts import read_facts
+from tidegate.ledger.stream_condition import (
+    CLOCK_AHEAD_MS,
+    STALLED_AFTER,
+    StreamCondition,
+    StreamFacts,
+    derive_condition,
+)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a dry run of `plan` came to just now: its error, or None. It is newer than what is noted of that
+    step.
+    """
+
+    error: TidegateError | None = None
+
+
+def stream_condition(
+    app: App, stream: Stream, lag: int | None = None, tried: Tried | None = None
+) -> StreamCondition:
+    """Return the condition of a stream now. `lag` is in offsets, None: not known.
+
+    Raises LedgerUnavailable.
+    """
+    facts = replace(_with_file(app, read_facts(app.ledger, stream)), lag=lag)
+    now_ms = _now_ms()
+    return derive_condition(_with_try(facts, tried, now_ms) if tried is not None else facts, now_ms)
+
+
+def troubled_streams(app: App) -> set[Stream]:
+    """Return the streams whose condition asks something of people, without asking Kafka.
+
+    However many streams there are, only those are looked at closely of which the heads and the notes of
+    failures say that there may be something. Raises LedgerUnavailable.
+    """
+    candidates, now_ms = set(app.ledger.failing_streams()), _now_ms()
+    stalled_before = now_ms / 1000 - STALLED_AFTER.total_seconds()
+    for status in app.ledger.stream_statuses(app.ledger.streams()):
+        is_ahead = max(status.head.clocks.values(), default=-1) > now_ms + CLOCK_AHEAD_MS
+        if is_ahead or (status.planned_at is not None and status.planned_at <= stalled_before):
+            candidates.add(status.stream)
+    return {stream for stream in candidates if stream_condition(app, stream).is_troubled}
+
+
+def _with_file(app: App, facts: StreamFacts) -> StreamFacts:
+    files = [entry for entry in catalog_entries(app) if entry.is_file_of(facts.stream)]
+    mistakes = [str(problem) for entry in files[:1] for problem in entry.problems]
+    return replace(facts, has_file=bool(files), file_mistake="; ".join(mistakes))
+
+
+def _with_try(facts: StreamFacts, tried: Tried, now_ms: int) -> StreamFacts:
+    noted = [failure for failure in facts.failures if failure.step not in ("start", "plan")]
+    error, seq = tried.error, facts.status.head.seq + 1 if facts.status is not None else 1
+    if error is not None and type(error).__name__ not in {failure.error for failure in noted}:
+        names = type(error).__name__, error.what, error.fix
+        noted.append(Failure(facts.stream, seq, "plan", *names, now_ms))
+    return replace(facts, failures=tuple(noted))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+__all__: Sequence[str] = ("Tried", "stream_condition", "troubled_streams")
