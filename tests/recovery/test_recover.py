@@ -60,7 +60,7 @@ def test_with_yes_it_acts_and_the_ledger_records_who_has_done_what(failed: Commi
     assert use.cause.startswith("Batch 2 failed in validate")
     assert use.outcome == ("Batch 2 is forgotten; the next run plans it anew.",)
     document = shown(failed.environment, "visitors", "--choose", "drop-plan")
-    assert document["findings"] == document["problems"] == document["done"] == []
+    assert document["findings"] == document["causes"] == document["done"] == []
     assert [row["remedy"] for row in document["used"]] == ["drop-plan"]
 
 

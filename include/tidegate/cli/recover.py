@@ -56,7 +56,7 @@ def _document(situation: Situation, findings: Sequence[Finding], done: Sequence[
         "pipeline": stream.pipeline,
         "generation": stream.generation,
         "findings": [_finding_row(finding) for finding in findings],
-        "problems": [problem.told for problem in situation.problems],
+        "causes": [cause.text for cause in situation.causes],
         "done": list(done),
         "used": [_use_row(use) for use in situation.uses],
     }
@@ -78,7 +78,7 @@ def _described(situation: Situation, findings: Sequence[Finding]) -> list[str]:
     stream, choice = situation.stream, situation.options.choice
     if not findings:
         nothing = f"{stream} needs no remedy" + (f" {choice}: its cause is not there." if choice else ".")
-        return [nothing, *(f"Open: {problem.told}" for problem in situation.problems)]
+        return [nothing, *(f"Open: {cause.text}" for cause in situation.causes)]
     lines = []
     for finding in findings:
         if isinstance(finding, UnknownCause):

@@ -150,18 +150,19 @@ def _causes(facts: StreamFacts, now_ms: int) -> Iterator[Cause]:
         error = facts.unreadable
         name = type(error).__name__
         yield Cause(_condition_of(name), f"{name}: {error.what}", error.fix, name)
-    if facts.status is None:
+    status = facts.status
+    noted = [failure for failure in facts.failures if status is None or not _is_past(failure, facts, status)]
+    yield from map(_failed, noted)
+    if status is None:
         return
-    failed = [_failed(failure) for failure in facts.failures if not _is_past(failure, facts, facts.status)]
-    yield from failed
     if not facts.has_file and facts.open_plan is not None:
         yield undecided_without_file(facts.stream, facts.open_plan.seq)
         return
-    if not failed:
-        yield from _left(facts, facts.status, now_ms)
+    if not noted:
+        yield from _left(facts, status, now_ms)
     if facts.has_file:
-        yield from _ahead(facts, facts.status, now_ms)
-        yield from _unread(facts, facts.status, now_ms)
+        yield from _ahead(facts, status, now_ms)
+        yield from _unread(facts, status, now_ms)
 
 
 def _failed(failure: Failure) -> Cause:
@@ -183,8 +184,8 @@ def _condition_of(error: str) -> ConditionKind:
 def _is_past(failure: Failure, facts: StreamFacts, status: StreamStatus) -> bool:
     """Return whether the step that failed has gone through since.
 
-    The ledger itself removes the notes of `start`, `plan` and `tables` when these steps go through. `start` is
-    what each step begins with: it takes the lease and makes sure that the folder is this ledger's.
+    The ledger itself removes the notes of `start`, `plan` and `tables` when these go through. `start` is what
+    each step begins with: it takes the lease and makes sure that the folder is this ledger's.
     """
     seq = status.head.seq
     if failure.seq not in (seq, seq + 1):
