@@ -158,7 +158,6 @@ class Both:
             published,
             lambda held: held.set_sink_identity(f"sink{seq % 2}", f"id{seq}"),
             lambda held: held.note_failure(seq, step, QualityFailed(f"what {seq}", "fix")),
-            lambda held: held.remove_failure(step),
             lambda held: held.set_metrics(seq, "s", {"m": float(seq), f"n{seq}": 1.0}),
         ]
         step = ("start", "plan", "compute", "tables")[seq % 4]
