@@ -86,12 +86,13 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
 
 def _is_done(app: App, stream: Stream, newest: Run) -> bool:
     """Whether the newest batch of a run is through, or the run has found nothing to do."""
-    from tidegate import protocol
+    from tidegate.ledger.planned import lacking_sinks
 
     head = app.ledger.head(stream).seq
     if newest.seq is None or newest.seq < head:
         return True
-    return newest.seq == head and not list(protocol.unfinished_batches(app, stream))
+    plan = app.ledger.plan(stream, newest.seq)
+    return newest.seq == head and (plan is None or not lacking_sinks(app.ledger, plan))
 
 
 def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
