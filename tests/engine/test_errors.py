@@ -12,6 +12,7 @@ from tidegate.engine.errors import translated
 from tidegate.engine.rows import require_deterministic
 from tidegate.errors import PipelineInvalid, RecordFailed, SparkLost
 from tidegate.spec import Pipeline, parse_pipeline
+from tidegate.spec.conversions import guarded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,54 @@ def test_an_expression_that_fails_in_spark_is_told_with_its_text(
     ]:
         with pytest.raises(RecordFailed, match=sign), translated(pipeline):
             frame.selectExpr(sql).collect()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("sql", "sign"),
+    [
+        ("map_concat(map('x', id), map('x', 1))", "DUPLICATED_MAP_KEY"),
+        ("map(nullif(id, 1), 1)", "NULL_MAP_KEY"),
+        (
+            "lpad(cast('a' as binary), -1 - cast(id as int), cast('b' as binary))",
+            "NegativeArraySizeException: -",
+        ),
+        ("split(cast(id as string), '(')", "PatternSyntaxException: Unclosed group"),
+        ("format_string('%d', cast(id as string))", "IllegalFormatConversionException: d"),
+        ("sequence(1, id - 5, id)", "Illegal sequence boundaries"),
+        ("to_number(concat('x', id), '99')", "INVALID_FORMAT"),
+        ("regexp_replace('x', concat('(', id), '')", "INVALID_PARAMETER_VALUE"),
+        ("date_format(timestamp_seconds(id), concat('b', id))", "INVALID_DATETIME_PATTERN"),
+        (guarded("cast(concat('10:', id + 10) as timestamp)"), "`cast.*`: a time of day is no timestamp"),
+    ],
+)
+@pytest.mark.parametrize("planned", [True, False], ids=["while it is planned", "in a task"])
+def test_whatever_an_expression_raises_is_typed(
+    spark: SparkSession, pipeline: Pipeline, sql: str, sign: str, planned: bool
+) -> None:
+    frame = spark.createDataFrame([(1,)], "id bigint") if planned else spark.range(3)
+    with pytest.raises(RecordFailed, match=sign) as caught, translated(pipeline):
+        frame.selectExpr(f"{sql} as it").collect()
+    assert "SQLSTATE" not in caught.value.what
+
+
+@pytest.mark.spark
+def test_an_error_of_an_expression_gives_no_advice_against_ansi_and_no_log(
+    spark: SparkSession, pipeline: Pipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RecordFailed) as caught, translated(pipeline):
+        spark.createDataFrame([(0,)], "id bigint").selectExpr("1 div id as it").collect()
+    assert "try_divide" in caught.value.what
+    assert "ansi" not in str(caught.value)
+    assert "JVM" not in capfd.readouterr().err
+
+
+def test_what_java_says_through_a_connect_server_is_typed(pipeline: Pipeline) -> None:
+    says = (
+        "(java.lang.NegativeArraySizeException) -1\n\nJVM stacktrace:\njava.lang.NegativeArraySizeException"
+    )
+    with pytest.raises(RecordFailed, match="NegativeArraySizeException: -1"), translated(pipeline):
+        raise SparkConnectGrpcException(message=says)
 
 
 @pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.played import Played
 from tidegate.engine.batch import Before
 from tidegate.engine.lookups import StateVersion
-from tidegate.errors import LookupAmbiguous
+from tidegate.errors import LookupAmbiguous, PipelineInvalid
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
 if TYPE_CHECKING:
@@ -60,3 +60,11 @@ def test_a_value_that_two_keys_of_a_state_have_stops_the_batch(
     reader = _reader(spark, tmp_path, regions, "region string", "region", "key")
     with pytest.raises(LookupAmbiguous, match="2 rows with region = 'south'"):
         reader.batch([_record(0, "ulm", region="south")])
+
+
+def test_a_text_is_not_compared_with_a_timestamp(
+    spark: SparkSession, tmp_path: Path, regions: StateVersion
+) -> None:
+    reader = _reader(spark, tmp_path, regions, "region timestamp", "region", "key")
+    with pytest.raises(PipelineInvalid, match="`region` is a text on one side"):
+        reader.batch([_record(0, "ulm", region="2026-01-31T10:30:00Z")])

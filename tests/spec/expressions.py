@@ -73,6 +73,26 @@ ALLOWED = [
     "name = 'today'",
     "name in ('now', 'later')",
     "case when ok then 'now' else 'later' end",
+    "name = '10:30'",
+    "name > 'T10'",
+    "date_format(at, 'HH:mm') > '10:30'",
+    "at > cast(concat(name, ' 10:30:00') as timestamp)",
+    "to_timestamp('10:30', 'HH:mm')",
+    "at > '2026-01-31 10:30:00'",
+    "concat(name, 'T10:30')",
+    "cast('10:30' as string)",
+]
+
+TIMES_OF_DAY = [
+    *(
+        "cast('10:30' as timestamp)",
+        "try_cast('T10' as timestamp_ltz)",
+        "timestamp'10:30'",
+        "timestamp('1:2')",
+    ),
+    *("to_timestamp('10:30')", "to_timestamp_ltz(' 10:30')", "try_to_timestamp('10:30')", "at > '10:30'"),
+    *("'10:30' <= at", "at in ('2026-01-31', '10:30')", "at between '10:30' and '11:30'", "at = 'T10'"),
+    *("at > '\\u0031\\u0030:30'", "at <=> r'10:30'", "cast(name as timestamp) < '10:30'"),
 ]
 
 REFUSED = [
@@ -151,6 +171,8 @@ REFUSED = [
     ("coalesce(at, 'n\\ow')", "'now' off the machine's clock"),
     ("coalesce(at, r'now')", "'now' off the machine's clock"),
     ("case when ok then at else 'now' end", "'now' off the machine's clock"),
+    *((sql, "time of day without a date") for sql in TIMES_OF_DAY),
+    ("to_timestamp(to_timestamp(to_timestamp(to_timestamp(name))))", "nested too deeply"),
     ("date_format('now', 'y')", "'now' off the machine's clock"),
     ("cast('no' || 'w' as timestamp)", "only constants"),
     ("cast(concat('no', 'w') as timestamp)", "only constants"),

@@ -15,8 +15,10 @@ from pyspark.errors import (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
     DateTimeException,
+    IllegalArgumentException,
     NumberFormatException,
     PySparkException,
+    SparkRuntimeException,
 )
 
 from tidegate.errors import (
@@ -79,12 +81,26 @@ _DETAILS = re.compile(r'details = "([^"\n]*)')
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 # What one record causes in a SQL expression (ANSI mode is on): as text, as exceptions; and the expression.
 _EXPRESSION = re.compile(
-    r"Spark(?:Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds)Exception: (\[[A-Z_.]+\] [^\n]*)"
+    r"Spark(?:Arithmetic|DateTime|NumberFormat|ArrayIndexOutOfBounds|Runtime|IllegalArgument)Exception: "
+    r"(\[[A-Z0-9_.]+\] [^\n]*)"
 )
 _EXPRESSION_FAILED = (
     *(ArithmeticException, DateTimeException, NumberFormatException),
     ArrayIndexOutOfBoundsException,
 )
+# So Spark calls other errors, too; those of an expression have a condition, and no sign of another cause.
+_EXPRESSION_MAY_HAVE_FAILED = (SparkRuntimeException, IllegalArgumentException)
+# What a function of Spark passes on of Java's: in a driver's text, and in that of a Connect server.
+_JAVA_FAILED = re.compile(
+    r"java\.(?:lang|time|util|util\.regex)\."
+    r"((?:NegativeArraySize|IllegalFormat\w*|\w*Format(?:Conversion|Argument)|PatternSyntax|NumberFormat"
+    r"|(?:Array|String)?IndexOutOfBounds|Arithmetic|DateTime)Exception)(?:: |\) )([^\n]*)"
+)
+_ADVICE = re.compile(
+    r' If necessary set "spark\.[^"]+" to "[^"]+" to bypass this error\.| SQLSTATE: \w+$'
+    r"|^\[USER_RAISED_EXCEPTION\] "
+)
+"""What Spark says that is no help: how to let wrong values pass, which tidegate does not allow, and codes."""
 _FRAGMENT = re.compile(r"^== SQL [^\n]*\n([^\n]+)", re.MULTILINE)
 
 # What is raised in a worker reaches the driver as text only: this is how it is written, and read again.
@@ -126,7 +142,7 @@ def translated(pipeline: Pipeline) -> Iterator[None]:
     except AnalysisException as error:
         raise PipelineInvalid([_problem(pipeline, error)]) from error
     except Exception as error:
-        typed = _typed(error)
+        typed = _typed(error, pipeline)
         if typed is None:
             raise
         raise typed from error
@@ -138,7 +154,7 @@ def _problem(pipeline: Pipeline, error: PySparkException) -> Problem:
     )
 
 
-def _typed(error: Exception) -> TidegateError | None:
+def _typed(error: Exception, pipeline: Pipeline) -> TidegateError | None:
     try:
         text = str(error)  # Spark's exceptions ask the JVM what they say
     except (Py4JError, OSError):
@@ -148,11 +164,14 @@ def _typed(error: Exception) -> TidegateError | None:
     if (server_lost := _server_lost(error, text)) is not None:
         return server_lost
     if isinstance(error, _EXPRESSION_FAILED):
-        return _expression_failed(_first_line(text), text)
+        return _expression_failed(_first_line(text), text, pipeline)
     # py4j's own error, of a call that got no answer; what Java answers has a trace, or another type
     if type(error) is Py4JError and "Trace:" not in text:
         return _lost()
-    return _from_text(text)
+    typed = _from_text(text, pipeline)
+    if typed is None and isinstance(error, _EXPRESSION_MAY_HAVE_FAILED) and error.getCondition():
+        return _expression_failed(_first_line(text), text, pipeline)
+    return typed
 
 
 def _server_lost(error: Exception, text: str) -> SparkLost | None:
@@ -196,7 +215,7 @@ def _lost() -> SparkLost:
     )
 
 
-def _from_text(text: str) -> TidegateError | None:
+def _from_text(text: str, pipeline: Pipeline) -> TidegateError | None:
     if (reported := _REPORTED.search(text)) is not None:
         error = json.loads(reported[1])
         return _RAISED_IN_WORKERS[error["type"]](error["what"], error["fix"])
@@ -206,7 +225,9 @@ def _from_text(text: str) -> TidegateError | None:
         if any(sign in text for sign in signs):
             return SparkLost(what, fix)
     if (failed := _EXPRESSION.search(text)) is not None:
-        return _expression_failed(failed[1], text)
+        return _expression_failed(failed[1], text, pipeline)
+    if (failed := _JAVA_FAILED.search(text)) is not None:
+        return _expression_failed(f"{failed[1]}: {failed[2]}", text, pipeline)
     if _OTHER_PYTHON in text:
         return SetupFailed(
             f"Spark's workers run another Python: {_line_with([_OTHER_PYTHON], text)}",
@@ -221,12 +242,15 @@ def _from_text(text: str) -> TidegateError | None:
     return None
 
 
-def _expression_failed(says: str, text: str) -> RecordFailed:
+def _expression_failed(says: str, text: str, pipeline: Pipeline) -> RecordFailed:
     """Spark computes whole batches of records, and does not tell which one it was."""
+    from tidegate.spec.conversions import as_written  # late: workers, which have no grammar, import this
+
     fragment = _FRAGMENT.search(text)
-    expression = f"`{fragment[1].strip()}`" if fragment else "An expression"
+    expressions = [sql for stage in pipeline.stages for sql in (*stage.values.values(), stage.where) if sql]
+    expression = f"`{as_written(fragment[1].strip(), expressions)}`" if fragment else "An expression"
     return RecordFailed(
-        f"{expression} fails on a record's values: {says[:300]}",
+        f"{expression} fails on a record's values: {_ADVICE.sub('', says)[:300]}",
         "Spark does not tell which record it is, and `on_error` is of what tidegate computes itself. Use a "
         "form that gives null (try_divide, try_cast, try_element_at, nullif …), or `case`.",
     )

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, TimestampType
 
 from tidegate.engine.arrow_source import frame_of
 from tidegate.engine.errors import report_worker_errors
@@ -166,6 +167,7 @@ def joined(
         message = f"the table {lookup.table} has no column `{missing[0]}`"
         fix = f"Its columns are {', '.join(table.columns)}."
         raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, fix)])
+    _require_same_kind(frame, lookup, table, pipeline)
     on = [F.col(name).alias(f"__on_{name}") for name in lookup.on]
     selected = table.select(*on, *[F.col(name).alias(name) for name in lookup.columns])
     if not unique:
@@ -173,6 +175,18 @@ def joined(
     of_record = {name: F.col("__key" if name == KEY else name) for name in lookup.on}
     same = [of_record[name] == F.col(f"__on_{name}") for name in lookup.on]
     return frame.join(selected, same, "left").drop(*[f"__on_{name}" for name in lookup.on])
+
+
+def _require_same_kind(frame: DataFrame, lookup: Lookup, table: DataFrame, pipeline: Pipeline) -> None:
+    """Raise PipelineInvalid where a text would be compared with a timestamp, and be read as one of today."""
+    records, rows = frame.schema, table.schema
+    for name in lookup.on:
+        types = {rows[name].dataType, records["__key" if name == KEY else name].dataType}
+        if types == {StringType(), TimestampType()}:
+            message = (
+                f"`{name}` is a text on one side of the table {lookup.table}, and a timestamp on the other"
+            )
+            raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, "Give them one type.")])
 
 
 def _require_unique(table: DataFrame, lookup: Lookup) -> None:

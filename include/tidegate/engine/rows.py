@@ -21,7 +21,9 @@ from tidegate.engine.arrow_source import spark_types
 from tidegate.engine.canonical import to_json
 from tidegate.engine.shuffle import LEAST_HASH, REPORT, SLOT
 from tidegate.engine.steps import KernelPass
+from tidegate.engine.times_of_day import require_no_conversions
 from tidegate.errors import PipelineInvalid, Problem
+from tidegate.spec.conversions import guarded
 
 INPUT: DataType = spark_types(pa.schema([pa.field("input", formats.INPUT)]))["input"].dataType
 """`formats.INPUT` in Spark's types."""
@@ -43,7 +45,7 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
     (`task_rows.complete` adds them). Spark evaluates the expressions here.
 
     `where` is that of a value which is the record's own; the kernel evaluates all others. Raises
-    PipelineInvalid if an expression gives another value each time.
+    PipelineInvalid if the value of an expression depends on chance, or on the day.
     """
     logic, where, internals = pass_.logic, pass_.where, _internals(frame)
     used = F.col("__reason").isNull() & F.col(REPORT).isNull()
@@ -51,10 +53,10 @@ def record_rows(frame: DataFrame, pass_: KernelPass, shape: Shape, pipeline: str
     valued = used & ~F.col("__tombstone")
     if bypasses:
         valued |= F.col("__bypasses")
-    require_deterministic(frame, pass_.values.values(), pipeline)
+    _require_functions_of_records(frame, list(pass_.values.values()), pipeline)
     selected = _selected(frame, pass_, valued)
     if where:
-        require_deterministic(selected, [where], pipeline)
+        _require_functions_of_records(selected, [where], pipeline)
     value = F.struct(*[F.col(f"`{name}`") for name in pass_.values])
     rows = selected.select(
         F.when(F.col("__reason").isNull(), core.RECORD)
@@ -98,14 +100,14 @@ def _selected(frame: DataFrame, pass_: KernelPass, valued: Column) -> DataFrame:
     return frame.select(
         *[name for name in internals if name != "__input"],
         _input(frame, pass_.logic).alias("__input"),
-        *[F.when(valued, F.expr(sql)).alias(name) for name, sql in pass_.values.items()],
+        *[F.when(valued, F.expr(guarded(sql))).alias(name) for name, sql in pass_.values.items()],
         *[F.col(f"`{name}`") for name in unselected],  # the key's columns, which `where` may name
     )
 
 
 def _passes(where: str, valued: Column) -> Column:
     """`where`, which lets deletions through. It is asked of no record without a value, as `select` is."""
-    passes = F.coalesce(F.when(valued, F.expr(where)), F.lit(False))
+    passes = F.coalesce(F.when(valued, F.expr(guarded(where))), F.lit(False))
     return (passes | F.col("__tombstone")).alias("passes")
 
 
@@ -169,6 +171,12 @@ def nullable(type_: DataType) -> DataType:
     if isinstance(type_, MapType):
         return MapType(nullable(type_.keyType), nullable(type_.valueType))
     return type_
+
+
+def _require_functions_of_records(frame: DataFrame, expressions: Sequence[str], pipeline: str) -> None:
+    """Raise PipelineInvalid if the value of an expression depends on anything but the record."""
+    require_deterministic(frame, expressions, pipeline)
+    require_no_conversions(frame, expressions, pipeline)
 
 
 def require_deterministic(frame: DataFrame, expressions: Iterable[str], pipeline: str) -> None:

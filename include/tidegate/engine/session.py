@@ -13,6 +13,7 @@ from threading import Thread
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tidegate.engine import connect
@@ -22,6 +23,9 @@ from tidegate.local.driver import driver_options
 from tidegate.local.java import find_java, java_home
 
 _CORES_UNKNOWN = 8
+_LOGGER_OF_FAILED_QUERIES = "SQLQueryContextLogger"
+"""It writes the error of an expression to the terminal, as JSON with the JVM's stack; `translated` has it."""
+
 _FEW_CORES = 4
 
 SETTINGS = {
@@ -58,6 +62,7 @@ def open_session(
     not start, and what `connect` and `check_spark_packages` raise.
     """
     check_spark_packages()
+    PySparkLogger.getLogger(_LOGGER_OF_FAILED_QUERIES).disabled = True
     if master is not None and master.startswith(connect.SCHEME):
         return connect.connect(master, name)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

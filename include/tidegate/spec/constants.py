@@ -3,6 +3,9 @@
 Where Spark needs a time and finds a constant text, 'now', 'today', 'yesterday' and 'tomorrow' are the
 machine's time: in `cast`, in comparisons and in arguments alike. So is a text that constants add up to,
 as in 'no' || 'w'. Both are refused, but for texts that surely stay texts.
+
+'10:30' is that time of the machine's today, where a text becomes a timestamp. It is refused where it surely
+does. `engine.times_of_day` asks Spark of the other places; `conversions` has a guard for texts of records.
 """
 
 from __future__ import annotations
@@ -18,9 +21,24 @@ from tidegate.spec.mistakes import Fault
 Known = Mapping[str, "Type | None"]
 """The columns that an expression may name; None where the type is not known."""
 
+TIME_OF_DAY = re.compile(r"^[\x00-\x20\x7f]*(T[0-9]|[0-9]{1,2}:)")
+"""What a text begins with that Spark would take for a time of the day on which it runs."""
+
 _MOVING = re.compile(r"(now|today|yesterday|tomorrow)\b\s*\S*", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
+_MAX_CONVERSIONS = 3
+"""So deep may conversions to timestamps be nested: each has a guard that repeats what it converts."""
+
+TIMESTAMPS = ("timestamp", "timestamp_ltz")
+CONVERSIONS = ("timestamp", "to_timestamp", "to_timestamp_ltz", "try_to_timestamp")
+"""Types, and functions of one argument, that make a timestamp of a text by the rules of `cast`."""
+
+_TIME_FAULT = Fault(
+    "Spark reads a time of day without a date as a time of the machine's today",
+    "Write the date, too: '2026-01-31 10:30:00'; of times of day, compare `date_format(at, 'HH:mm')`.",
+)
+_NESTED_FAULT = Fault("conversions to timestamps are nested too deeply", "Split it.")
 _COMPARED = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 _CONSTANT_CALLS = (
     *("array", "map", "struct", "named_struct", "sequence", "pi", "e", "boolean"),
@@ -35,18 +53,63 @@ _CONSTANT_CALLS = (
 
 def faults(tree: exp.Expr, columns: Known) -> list[Fault]:
     """Every constant in the expression that could mean another thing at another time."""
-    texts = (_moving_text(node, columns) for node in tree.walk(bfs=False))
-    return [*_computed(tree), *filter(None, texts)]
+    texts = [node for node in tree.walk(bfs=False) if _is_text_constant(node)]
+    moving = [fault for node in texts if (fault := _moving_text(node, columns)) is not None]
+    times = [_TIME_FAULT for node in texts if _is_time_of_day(node, columns)]
+    nested = [_NESTED_FAULT] if any(_depth(node) > _MAX_CONVERSIONS for node in tree.walk(bfs=False)) else []
+    return [*_computed(tree), *moving, *times, *nested]
+
+
+def _is_text_constant(node: exp.Expr) -> bool:
+    return isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and bool(node.is_string))
+
+
+def _text(node: exp.Expr) -> str:
+    """What Spark makes of a constant text."""
+    written = str(node.this)
+    return written if isinstance(node, exp.RawString) else _ESCAPE.sub(_unescaped, written)
 
 
 def _moving_text(node: exp.Expr, columns: Known) -> Fault | None:
-    if not (isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string)):
-        return None
-    text = _ESCAPE.sub(_unescaped, str(node.this)).strip("".join(map(chr, range(33))))
+    text = _text(node).strip("".join(map(chr, range(33))))
     if not _MOVING.fullmatch(text) or _stays_text(node, columns):
         return None
     fix = "Use a timestamp that is in the record; to compare text, compare it with a `string` column."
     return Fault(f"Spark reads {text!r} off the machine's clock where it needs a time", fix)
+
+
+def _is_time_of_day(node: exp.Expr, columns: Known) -> bool:
+    """Whether it is a time of day, and surely becomes a timestamp."""
+    parent = node.parent
+    if parent is None or not TIME_OF_DAY.match(_text(node)):
+        return False
+    if isinstance(parent, (*_COMPARED, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In)):
+        return any(_is_timestamp(other, columns) for other in parent.iter_expressions() if other is not node)
+    return _is_conversion(parent)
+
+
+def _is_conversion(node: exp.Expr) -> bool:
+    """Whether it makes a timestamp of a text, in the one form in which Spark reads texts itself."""
+    if isinstance(node, exp.Cast):
+        return str(node.to.sql("spark")).lower() in TIMESTAMPS
+    is_call = isinstance(node, exp.Anonymous) and str(node.this).lower() in CONVERSIONS
+    return is_call and len(node.expressions) == 1
+
+
+def _is_timestamp(node: exp.Expr, columns: Known) -> bool:
+    type_ = _column_type(node, columns)
+    return _is_conversion(node) or (type_ is not None and type_.kind == "timestamp")
+
+
+def _depth(node: exp.Expr) -> int:
+    """How many conversions a conversion is in, itself included; 0 for all else."""
+    if not _is_conversion(node):
+        return 0
+    depth, outer = 1, node.parent
+    while outer is not None:
+        depth += _is_conversion(outer)
+        outer = outer.parent
+    return depth
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -73,11 +136,16 @@ def _stays_text(node: exp.Expr, columns: Known) -> bool:
 
 
 def _is_text(node: exp.Expr, columns: Known) -> bool:
-    if not isinstance(node, exp.Column) or len(node.parts) > 1 or isinstance(node.parent, exp.Dot):
-        return False
-    types = {name.lower(): type_ for name, type_ in columns.items()}
-    type_ = types.get(node.name.lower())
+    type_ = _column_type(node, columns)
     return type_ is not None and type_.kind == "string"
+
+
+def _column_type(node: exp.Expr, columns: Known) -> Type | None:
+    """Of a column itself, and not of a field in it; None where it is not known."""
+    if not isinstance(node, exp.Column) or len(node.parts) > 1 or isinstance(node.parent, exp.Dot):
+        return None
+    types = {name.lower(): type_ for name, type_ in columns.items()}
+    return types.get(node.name.lower())
 
 
 def _computed(tree: exp.Expr) -> Iterator[Fault]:
