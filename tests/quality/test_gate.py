@@ -12,6 +12,7 @@ import pytest
 
 from tests.quality.suite_for_tests import NEGATIVE, NOT_NEGATIVE, POSITIVE, audit_of, findings, suite_of
 from tidegate.quality import gate
+from tidegate.quality.pages import _view
 from tidegate.quality.suite import Severity
 from tidegate.quality.table import verdict_table
 from tidegate.quality.verdict import MOST_FAILING_ROWS, Verdict
@@ -136,6 +137,19 @@ def test_each_page_has_a_content_security_policy(tmp_path: Path) -> None:
     assert len(pages) > 3
     for page in pages:
         assert "default-src 'none'" in page.read_text()
+
+
+def test_a_page_leaves_nothing_in_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Templates that are compiled into a shared folder are code that another user can put there."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    _view.cache_clear()
+    assert check(tmp_path, NEGATIVE).page
+    assert list(temporary.iterdir()) == []
+    assert _view().env.bytecode_cache is None
 
 
 def test_what_compares_with_batches_before_is_met_in_the_first_one(tmp_path: Path) -> None:
