@@ -9,7 +9,7 @@ COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header 
 RUNTIME := --extra airflow --extra spark --extra postgres --extra quality --extra s3 --extra formats --extra openlineage --group checkout
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down check test lint e2e faults planted servers simulate bench docs dist lock clean
+.PHONY: help setup demo up down check test lint e2e faults planted fuzz servers simulate bench docs dist lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ faults: ## Kill, lose, raise and pause at every failpoint, some 600 runs (an hou
 planted: ## Plant each bug of tests/planted/bugs and see that the tests catch it (half an hour)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest -n 2 -m "" tests/planted
+
+fuzz: ## Draw pipelines and records from the grammar, and compute each in several ways (an hour)
+	@$(BOOTSTRAP) --dev
+	TIDEGATE_FUZZ_BLOCKS=10000 $(VENV)/pytest -n 2 tests/fuzz/test_blocks.py
+	$(VENV)/python -m tests.fuzz --minutes 60
 
 servers: ## Lose, restart and hang Spark Connect servers at each moment of a computation (half an hour)
 	@$(BOOTSTRAP) --dev

@@ -284,5 +284,6 @@ def _unknown_column(name: str, columns: Known) -> Fault:
     group = classified().get(name.lower())
     if group and group.name in ("clock", "environment"):
         return Fault(f"`{name}` {group.why}", group.fix)
-    fix = did_you_mean(name, columns, f"The columns are {listed(columns)}." if columns else "")
+    none = "There are no columns yet: correct those that it is made of first."
+    fix = did_you_mean(name, columns, f"The columns are {listed(columns)}." if columns else none)
     return Fault(f"the column `{name}` does not exist", fix)

@@ -1,0 +1,106 @@
+"""One drawn pipeline on drawn records, computed uncut, cut, and in the data plane; what differs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.engine.played import Played
+from tests.fuzz.grammar import drawn_pipeline
+from tests.fuzz.records import COMPUTED, RecordDrawing
+from tidegate.engine.replay import Replay
+from tidegate.engine.replay_outcome import Outcome
+from tidegate.errors import TidegateError, Transient
+from tidegate.spec import CaseRecord, Pipeline
+from tidegate.spec.exact import read_exactly
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def differences(spark: SparkSession, seed: int, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with the pipeline of a seed: nothing if all ways to compute it agree."""
+    dice = random.Random(seed)
+    drawn = drawn_pipeline(dice, folder)
+    if drawn is None or not _is_computable(drawn[0]):
+        return
+    pipeline, _ = drawn
+    records = RecordDrawing(dice, pipeline).inputs()
+    uncut, *cut = _replayed(spark, pipeline, records, _cuts(dice, len(records)))
+    for outcome in (uncut, *cut):
+        if isinstance(outcome.error, Transient):
+            yield f"it fails with an error that a retry does not mend: {outcome.error!r}"
+    for places, outcome in zip(["each record", "random places"], cut, strict=False):
+        yield from _differing(f"cut at {places}", uncut, outcome)
+    for title, batches in (("one batch", [records]), ("three batches", _thirds(records))):
+        outcome = _played(spark, pipeline, batches, folder / title.replace(" ", "-"))
+        yield from _differing(f"in the data plane, {title}", uncut, outcome)
+
+
+def _is_computable(pipeline: Pipeline) -> bool:
+    """Return whether records can be drawn for it, and no other system is asked."""
+    source = pipeline.source
+    texts = source.format in COMPUTED and source.key_format in ("text", "json")
+    return texts and not (source.registries or pipeline.lookup or pipeline.checks)
+
+
+def _replayed(
+    spark: SparkSession, pipeline: Pipeline, records: Sequence[Any], cuts: Sequence[Sequence[int]]
+) -> list[Outcome]:
+    try:
+        return Replay(spark, pipeline, records).run_all([[], *cuts])
+    except TidegateError as error:
+        return [Outcome(error=error)]
+
+
+def _cuts(dice: random.Random, count: int) -> list[list[int]]:
+    places = range(1, count)
+    return [list(places), sorted(dice.sample(places, dice.randint(1, len(places))))]
+
+
+def _thirds(records: Sequence[CaseRecord]) -> list[Sequence[CaseRecord]]:
+    size = -(-len(records) // 3)
+    return [records[start : start + size] for start in range(0, len(records), size)]
+
+
+def _played(
+    spark: SparkSession, pipeline: Pipeline, batches: Sequence[Sequence[CaseRecord]], folder: Path
+) -> Outcome:
+    played = Played(spark, pipeline, folder)
+    try:
+        for records in batches:
+            played.batch(records)
+    except TidegateError as error:
+        return Outcome(error=error)
+    outcome = Outcome(counts=played.counts)
+    outcome.emissions = played.emissions()  # type: ignore[assignment]
+    return outcome
+
+
+def _differing(title: str, uncut: Outcome, outcome: Outcome) -> Iterator[str]:
+    if uncut.error is not None or outcome.error is not None:
+        if uncut.error is None or outcome.error is None:
+            yield f"{title}: {outcome.error!r}, uncut {uncut.error!r}"
+        return
+    expected, actual = _plain(uncut), _plain(outcome)
+    for key in sorted(expected.keys() | actual.keys()):
+        if expected.get(key) != actual.get(key):
+            yield f"{title}: key {key!r}: {actual.get(key)}, uncut {expected.get(key)}"
+
+
+def _plain(outcome: Outcome) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the emissions by key, as they can be compared: value, timestamp, window and reason."""
+    if isinstance(outcome.emissions, Mapping):
+        return {key: [_row(row) for row in rows] for key, rows in outcome.emissions.items() if rows}
+    return {
+        key: [(repr(each.value), each.timestamp, each.window, each.reason) for each in emitted]
+        for key, emitted in outcome.by_key().items()
+    }
+
+
+def _row(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    window = None if row["window_start"] is None else (row["window_start"], row["window_end"])
+    value = None if row["text"] is None else read_exactly(row["text"])
+    return repr(value), row["timestamp"], window, row["reason"]

@@ -1,0 +1,38 @@
+"""A drawn pipeline gives the same, or fails typed, uncut, cut, and in the data plane."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fuzz.grammar import drawn_pipeline
+from tests.fuzz.runs import differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRST = int(os.environ.get("TIDEGATE_TEST_SEED", "1")) * 1_000_000
+
+
+def test_most_drawn_pipelines_are_accepted_and_all_kinds_of_stages_occur(tmp_path: Path) -> None:
+    drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
+    accepted = [pipeline for pipeline, _ in filter(None, drawn)]
+    assert len(accepted) > 36
+    stages = [stage for pipeline in accepted for stage in pipeline.stages]
+    assert {stage.emit.on for stage in stages} == {
+        *("update", "change", "window_close", "time_limit", "threshold", "interval")
+    }
+    assert len({type(stage.window) for stage in stages}) == 4
+    assert {len(pipeline.stages) for pipeline in accepted} >= {1, 2, 3}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + 6))
+def test_a_drawn_pipeline_gives_the_same_however_it_is_computed(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    assert list(differences(spark, seed, tmp_path)) == []

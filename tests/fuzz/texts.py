@@ -1,0 +1,132 @@
+"""Texts for the fields that are free: columns, expressions, conditions. Others get the grammar's example."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from tidegate.spec.columns import parse_columns
+from tidegate.spec.grammar import EXAMPLES
+
+SCALARS = ("string", "int", "bigint", "double", "boolean", "decimal(10,2)", "decimal(38,10)", "date")
+TYPES = (*SCALARS, *SCALARS, "timestamp", "smallint", "array<int>", "struct<a:int,b:string>")
+_NAMES = ("id", "n", "price", "name", "at", "flag", "items")
+_NUMERIC = ("int", "bigint", "double", "smallint")
+
+
+class Texts:
+    """What the texts of a file may name so far: columns by their types, stage by stage."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.columns: dict[str, str] = {"value": "string"}
+        self.stages = 0
+        self.before: dict[str, str] = {}
+        self.emitted: dict[str, str] = {}
+
+    def begin_stage(self) -> None:
+        """Note that from now on the fields of another stage are drawn."""
+        self.before = self.emitted if self.stages else self.columns
+        self.emitted = dict(self.before)
+        self.stages += 1
+
+    def end_stage(self) -> None:
+        """Note that a stage is complete."""
+
+    def names(self, path: str) -> list[str]:
+        """Return the names of a mapping's fields."""
+        if path in ("source.aliases", "stages.*.emit.equal.within", "stages.*.aliases"):
+            return [self._column(self.columns if path.startswith("source") else self.emitted)]
+        return self.dice.sample(["x", "y", "total", "isHigh"], self.dice.choice((1, 1, 2)))
+
+    def note(self, path: str, drawn: Any) -> None:
+        """Note what was drawn, if later fields may name it."""
+        if path == "source.columns" and isinstance(drawn, str):
+            columns, _ = parse_columns(drawn)
+            self.columns = {column.name: column.type for column in columns}
+        elif path in ("stages.*.select", "stages.*.reduce") and isinstance(drawn, Mapping):
+            self.emitted = dict.fromkeys(drawn, "any")
+        elif path == "stages.*.reduce" and drawn == "collect":
+            self.emitted = {"events": "array<any>"}
+
+    def text(self, path: str) -> str:
+        """Return a text for the field at a generic path."""
+        if path in ("source.columns", "source.key_columns"):
+            return self._ddl()
+        if path == "stages.*.name":
+            return f"stage_{self.stages}"
+        if path == "stages.*.select.*":
+            return self._expression(self.before)
+        if path == "stages.*.reduce.*":
+            return self._aggregate()
+        if path == "stages.*.where":
+            return self._condition(self.emitted)
+        if path == "stages.*.emit.equal.sql":
+            name = self._column(self.emitted)
+            return self.dice.choice(
+                (f"old.`{name}` = new.`{name}`", f"old.`{name}` is not null and new.`{name}` is not null")
+            )
+        if path == "stages.*.emit.equal.within.*":
+            return self.dice.choice(("0", "0.5", "1%", "100"))
+        if path in ("stages.*.key.*", "stages.*.emit.columns.*", "stages.*.emit.ignore.*"):
+            return self._column(self.before if path.endswith("key.*") else self.emitted)
+        if path.startswith("source.") and path.split(".")[1] in ("key", "timestamp", "explode"):
+            return self._column(self.columns)
+        if path in ("source.deduplicate.columns.*", "source.sequence.columns.*"):
+            return self._column(self.columns)
+        return _example(path)
+
+    def _ddl(self) -> str:
+        names = self.dice.sample(_NAMES, self.dice.randint(2, 5))
+        return ", ".join(f"{name} {self.dice.choice(TYPES)}" for name in names)
+
+    def _column(self, columns: Mapping[str, str]) -> str:
+        return self.dice.choice(list(columns) or ["n"])
+
+    def _of(self, columns: Mapping[str, str], *types: str) -> str:
+        fitting = [name for name, type_ in columns.items() if type_ in types]
+        return self.dice.choice(fitting or list(columns) or ["n"])
+
+    def _expression(self, columns: Mapping[str, str]) -> str:
+        any_, number = self._column(columns), self._of(columns, *_NUMERIC)
+        text = self._of(columns, "string")
+        return self.dice.choice(
+            (
+                *(f"`{any_}`", f"`{any_}`", f"`{number}` > 0", f"`{number}` + 1", f"`{any_}` is null"),
+                *(f"upper(`{text}`)", f"concat(`{text}`, '!')", f"coalesce(`{any_}`, null)"),
+                *(f"cast(`{any_}` as string)", f"if(`{number}` > 10, 'high', 'low')", f"`{number}` / 2"),
+                *(f"cast(`{text}` as int)", f"abs(`{number}`)", f"`{number}` * `{number}`"),
+            )
+        )
+
+    def _aggregate(self) -> str:
+        function = self.dice.choice(
+            ("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set")
+        )
+        if function == "count" and self.dice.random() < 0.6:
+            return "count(*)"
+        types = (*_NUMERIC, "decimal(10,2)", "decimal(38,10)") if function in ("sum", "avg") else SCALARS
+        return f"{function}(`{self._of(self.before, *types)}`)"
+
+    def _condition(self, columns: Mapping[str, str]) -> str:
+        name = self._column(columns)
+        return self.dice.choice((f"`{name}` is not null", f"`{name}` is null", f"`{name}` > 1", "true"))
+
+
+def _example(path: str) -> str:
+    """Return the value of the grammar's own example of a field."""
+    example = EXAMPLES.get(path)
+    if example is None:
+        return path.rpartition(".")[2] if not path.endswith(".*") else _first(_example(path[:-2]))
+    written = yaml.safe_load(example.replace("…", "{}"))
+    value = next(iter(written.values()))
+    return str(_first(value))
+
+
+def _first(value: Any) -> Any:
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return value
