@@ -9,7 +9,7 @@ COMPILE := $(VENV)/uv pip compile --universal --python-version 3.10 --no-header 
 RUNTIME := --extra airflow --extra spark --extra postgres --extra quality --extra s3 --extra formats --extra openlineage --group checkout
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down check test lint e2e faults planted fuzz servers simulate bench docs dist lock clean
+.PHONY: help setup demo up down check test lint e2e faults planted fuzz servers simulate bench reference docs dist lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ bench: setup ## Measure beside Kafka Streams and Structured Streaming, write ben
 	$(VENV)/python -m benchmarks.publication
 	$(VENV)/python -m benchmarks.table --save benchmarks/runs.json
 	$(VENV)/python -m benchmarks.results benchmarks/runs.json
+
+reference: ## Write docs/reference/ anew, of what the code says of commands, keys and variables
+	@$(BOOTSTRAP)
+	@$(VENV)/python -m scripts.reference
 
 docs: ## Build the documentation as a site into .site/; a broken link fails
 	@$(BOOTSTRAP) --dev

@@ -1,4 +1,4 @@
-"""The reference pages of the documentation, made of what the code says of itself.
+"""The reference pages of the documentation, made of what the code says of itself: `make reference`.
 
 Commands and their options come from click, keys of pipeline files from the models' JSON Schema, variables
 from `tidegate.settings`. What is missing here is missing there: nothing is described in this module.
@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from tidegate.settings import VARIABLES
 from tidegate.spec.json_schema import file_schema
 
 Schema = Mapping[str, Any]
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 _DEFINITION = "#/$defs/"
 _DURATION = "(ms|s|m|h|d)"
 
@@ -190,3 +192,15 @@ def _prose(text: str) -> str:
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+
+
+def write_pages() -> None:
+    """Write the pages into `docs/`, where they are read as files, too."""
+    for path, text in pages().items():
+        page = DOCS / path
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(text)
+
+
+if __name__ == "__main__":
+    write_pages()

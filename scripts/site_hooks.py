@@ -14,7 +14,6 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from scripts.reference import pages
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHER_PAGES = {"CHANGELOG.md": "changes.md", "benchmarks/README.md": "benchmarks.md"}
@@ -36,9 +35,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made of the code, and those that lie elsewhere."""
-    for path, text in pages().items():
-        files.append(File.generated(config, path, content=text))
+    """Add the pages that lie elsewhere."""
     for source, path in OTHER_PAGES.items():
         files.append(File.generated(config, path, content=(ROOT / source).read_text()))
     return files

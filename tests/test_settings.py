@@ -31,6 +31,17 @@ def test_a_heap_that_java_or_spark_would_refuse_is_refused_first(text: str) -> N
         Settings.from_environment({"TIDEGATE_SPARK_MEMORY": text})
 
 
+def test_a_relative_home_is_below_the_pipelines_whatever_folder_the_shell_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipelines = str(tmp_path / "shop")
+    for home, expected in (("state", tmp_path / "shop" / "state"), (str(tmp_path / "s"), tmp_path / "s")):
+        environment = {"TIDEGATE_HOME": home, "TIDEGATE_PIPELINES": pipelines}
+        assert Settings.from_environment(environment).home == expected
+    assert Settings.from_environment({"TIDEGATE_PIPELINES": pipelines}).home == tmp_path / ".tidegate"
+
+
 def test_each_cluster_has_a_variable_of_its_own_and_is_read_when_it_is_needed() -> None:
     settings = Settings.from_environment(
         {

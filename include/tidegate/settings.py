@@ -35,7 +35,12 @@ class Variable:
 
 
 VARIABLES = (
-    Variable("TIDEGATE_HOME", "One folder for everything that tidegate writes.", "`.tidegate` here"),
+    Variable(
+        "TIDEGATE_HOME",
+        "One folder for everything that tidegate writes: an absolute path. Under Airflow a relative one is "
+        "refused; elsewhere it is below the folder of the pipelines, whatever folder the shell is in.",
+        "`.tidegate` here",
+    ),
     Variable("TIDEGATE_LEDGER", "SQLAlchemy URL of the ledger.", "SQLite in `TIDEGATE_HOME`"),
     Variable(
         "TIDEGATE_LAKE",
@@ -124,8 +129,9 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the settings; raises SettingsInvalid when one cannot be used."""
-        home = Path(environment.get("TIDEGATE_HOME") or ".tidegate").expanduser().absolute()
         pipelines = Path(environment.get("TIDEGATE_PIPELINES") or Path("include/pipelines")).absolute()
+        chosen = environment.get("TIDEGATE_HOME")
+        home = pipelines / Path(chosen).expanduser() if chosen else Path(".tidegate").absolute()
         return cls(
             home=home,
             ledger=environment.get("TIDEGATE_LEDGER") or f"sqlite:///{home / 'ledger.db'}",

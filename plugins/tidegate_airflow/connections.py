@@ -20,12 +20,15 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
 from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
+
+from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     from tidegate.spec import Connection
@@ -52,6 +55,16 @@ def own_environment() -> Iterator[None]:
 
 def _settings() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name.startswith("TIDEGATE_")}
+
+
+def require_absolute_home() -> None:
+    """Raise SettingsInvalid for a relative TIDEGATE_HOME, which would be another folder in each process."""
+    home = os.environ.get("TIDEGATE_HOME")
+    if home and not Path(home).expanduser().is_absolute():
+        raise SettingsInvalid(
+            f"TIDEGATE_HOME={home} is a relative path, and each part of Airflow is in another folder",
+            "Set it to an absolute path, the same for the scheduler, workers and web server.",
+        )
 
 
 def export_ledger() -> None:

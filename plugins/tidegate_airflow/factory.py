@@ -33,6 +33,7 @@ from tidegate.spec import (
 )
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
+from tidegate_airflow.connections import require_absolute_home
 from tidegate_airflow.deployment import Deployment, compute_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.last_good import recall_text
@@ -83,7 +84,11 @@ def pipeline_dags(folder: str | os.PathLike[str] | None = None) -> dict[str, DAG
 
 
 def parse_settings(folder: str | os.PathLike[str] | None = None) -> Settings:
-    """The settings while DAG files are parsed. Raises SettingsInvalid without a folder of pipelines."""
+    """The settings while DAG files are parsed.
+
+    Raises SettingsInvalid without a folder of pipelines, and for a relative TIDEGATE_HOME.
+    """
+    require_absolute_home()
     chosen = {} if folder is None else {"TIDEGATE_PIPELINES": os.fspath(folder)}
     settings = Settings.from_environment({**os.environ, **chosen})
     if not settings.pipelines.is_dir():

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import markdown
 import pytest
-from scripts.reference import commands_page, pipeline_page, settings_page
+from scripts.reference import commands_page, pages, pipeline_page, settings_page
 from scripts.site_hooks import mended
 
 from tidegate.cli import cli
@@ -113,6 +114,25 @@ def test_each_key_of_the_grammar_is_in_the_reference() -> None:
             heading = f"## {'.'.join(names[:-1])} " if names[:-1] else "## At the top"
             part = page.partition(heading)[2].partition("\n## ")[0]
             assert f"| `{names[-1]}` |" in part, path
+
+
+@pytest.mark.parametrize("path", pages())
+def test_the_reference_in_the_repository_is_what_the_code_says(path: str) -> None:
+    assert (ROOT / "docs" / path).read_text() == pages()[path], "run `make reference`, and commit the result"
+
+
+PAGES = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_line_of_a_table_is_shown_as_one(page: Path) -> None:
+    html = markdown.markdown(
+        mended(page.read_text(), "x.md", "docs/x.md"), extensions=["tables", "pymdownx.superfences"]
+    )
+    text = re.sub(r"<(code|pre)\b.*?</\1>", "", html, flags=re.DOTALL)
+    paragraphs = re.findall(r"<p>(.*?)</p>", text, re.DOTALL)
+    lines = [line.strip() for paragraph in paragraphs for line in paragraph.split("\n")]
+    assert [line for line in lines if line.startswith("|") or line.endswith("|")] == []
 
 
 def test_each_variable_is_in_the_reference() -> None:

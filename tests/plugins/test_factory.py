@@ -129,3 +129,14 @@ def test_the_schedulers_intervals_of_a_time_zone_join_where_its_clocks_change(
         assert last.end - last.start == timedelta(hours=length)
         end = last.end
     assert end.astimezone(midnight.tzinfo).hour == 0
+
+
+def test_a_relative_home_is_refused_since_each_part_of_airflow_is_in_another_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tidegate.errors import SettingsInvalid
+    from tidegate_airflow.factory import pipeline_dags
+
+    monkeypatch.setenv("TIDEGATE_HOME", "state")
+    with pytest.raises(SettingsInvalid, match="TIDEGATE_HOME=state is a relative path"):
+        pipeline_dags()

@@ -24,12 +24,13 @@ from tidegate.ledger import Ledger
 from tidegate.protocol import run_of_batch
 from tidegate.settings import Settings
 from tidegate.spec import Connection
-from tidegate_airflow.connections import connection_environment, ledger_environment
+from tidegate_airflow.connections import connection_environment, ledger_environment, require_absolute_home
 from tidegate_airflow.runs import airflow_run_id, ledger_run_id
 
 
 def open_app() -> App:
     """With this process's settings and Airflow's connections. Raises SettingsInvalid, LedgerUnavailable."""
+    require_absolute_home()
     settings = Settings.from_environment({**os.environ, **ledger_environment()})
     return App(settings, _ledger(settings.ledger))
 
