@@ -334,10 +334,18 @@ def test_a_broker_that_is_down_takes_only_the_lag_away(
         assert "hunter2" not in answer.text
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://reader:hunter2@127.0.0.1:1/ledger",
+        "postgresql+psycopg://reader@127.0.0.1:1/ledger?password=hunter2",
+        "postgresql+psycopg://reader@127.0.0.1:1/ledger?sslkey=/k&sslpassword=hunter2",
+    ],
+)
 def test_a_ledger_that_is_down_is_said_without_its_password(
-    airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
+    airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setenv("TIDEGATE_LEDGER", "postgresql+psycopg://reader:hunter2@127.0.0.1:1/ledger")
+    monkeypatch.setenv("TIDEGATE_LEDGER", url)
     answer = airflow.get("/", airflow.token())
     assert answer.status_code == 503
     assert "LedgerUnavailable" in answer.text
