@@ -64,7 +64,7 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, link: str, complaint: str
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for file in ("mkdocs.yml", "CHANGELOG.md"):
         shutil.copy(ROOT / file, tmp_path)
-    for folder in ("include", "tests"):
+    for folder in ("include", "plugins", "tests"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     with (tmp_path / "docs" / "scale.md").open("a") as page:
         page.write(f"\n{link}\n")

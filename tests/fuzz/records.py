@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.spec import CaseRecord, Pipeline
+from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.columns import Type, parse_type
 
 START_MS = 1_767_225_600_000
@@ -27,15 +27,16 @@ class RecordDrawing:
         self.regroups = any(stage.key is not None for stage in pipeline.stages)
         self.columns = {column.name: parse_type(column.type) for column in self.source.columns}
 
-    def inputs(self) -> list[CaseRecord]:
-        """Return records of up to three partitions, in the order in which they are written.
+    def inputs(self) -> list[CaseRecord | Tick]:
+        """Return records of up to three partitions, in the order in which they are written, or with ticks.
 
         A key's records are in one partition, or their timestamps rise: otherwise their order depends on what
         is read together, and so may the result.
         """
         partitions, rising = self._partitions()
         offsets, at = dict.fromkeys(range(partitions), 0), START_MS
-        records = []
+        ticks = 0.15 if self.dice.random() < 0.4 else 0.0
+        records: list[CaseRecord | Tick] = []
         for _ in range(self.dice.randint(4, 24)):
             at += self.dice.choice(_STEPS_MS) + rising
             key = self.dice.choice(_KEYS)
@@ -44,6 +45,9 @@ class RecordDrawing:
             place = self.source.topics[0], partition, offsets[partition]
             records.append(CaseRecord(key, self.payload(), at - late, *place))
             offsets[partition] += self.dice.choice((1, 1, 1, 3))
+            if self.dice.random() < ticks:
+                at += self.dice.choice(_STEPS_MS)
+                records.append(Tick(at))
         return records
 
     def _partitions(self) -> tuple[int, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tests.engine.played import Played
 from tests.fuzz.grammar import drawn_pipeline
@@ -13,11 +13,15 @@ from tests.fuzz.records import COMPUTED, RecordDrawing
 from tidegate.engine.replay import Replay
 from tidegate.engine.replay_outcome import Outcome
 from tidegate.errors import TidegateError, Transient
-from tidegate.spec import CaseRecord, Pipeline
+from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.exact import read_exactly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Input: TypeAlias = CaseRecord | Tick
+Batch: TypeAlias = tuple[list[CaseRecord], int | None]
+"""Records, and the clock that is applied after them."""
 
 
 def differences(spark: SparkSession, seed: int, folder: Path) -> Iterator[str]:
@@ -27,14 +31,14 @@ def differences(spark: SparkSession, seed: int, folder: Path) -> Iterator[str]:
     if drawn is None or not _is_computable(drawn[0]):
         return
     pipeline, _ = drawn
-    records = RecordDrawing(dice, pipeline).inputs()
-    uncut, *cut = _replayed(spark, pipeline, records, _cuts(dice, len(records)))
+    inputs = RecordDrawing(dice, pipeline).inputs()
+    uncut, *cut = _replayed(spark, pipeline, inputs, _cuts(dice, inputs))
     for outcome in (uncut, *cut):
         if isinstance(outcome.error, Transient):
             yield f"it fails with an error that a retry does not mend: {outcome.error!r}"
     for places, outcome in zip(["each record", "random places"], cut, strict=False):
         yield from _differing(f"cut at {places}", uncut, outcome)
-    for title, batches in (("one batch", [records]), ("three batches", _thirds(records))):
+    for title, batches in _ways(inputs).items():
         outcome = _played(spark, pipeline, batches, folder / title.replace(" ", "-"))
         yield from _differing(f"in the data plane, {title}", uncut, outcome)
 
@@ -47,7 +51,7 @@ def _is_computable(pipeline: Pipeline) -> bool:
 
 
 def _replayed(
-    spark: SparkSession, pipeline: Pipeline, records: Sequence[Any], cuts: Sequence[Sequence[int]]
+    spark: SparkSession, pipeline: Pipeline, records: Sequence[Input], cuts: Sequence[Sequence[int]]
 ) -> list[Outcome]:
     try:
         return Replay(spark, pipeline, records).run_all([[], *cuts])
@@ -55,23 +59,36 @@ def _replayed(
         return [Outcome(error=error)]
 
 
-def _cuts(dice: random.Random, count: int) -> list[list[int]]:
-    places = range(1, count)
+def _cuts(dice: random.Random, inputs: Sequence[Input]) -> list[list[int]]:
+    """Return two ways to cut; none where ticks say already where batches end."""
+    if any(isinstance(each, Tick) for each in inputs):
+        return []
+    places = range(1, len(inputs))
     return [list(places), sorted(dice.sample(places, dice.randint(1, len(places))))]
 
 
-def _thirds(records: Sequence[CaseRecord]) -> list[Sequence[CaseRecord]]:
+def _ways(inputs: Sequence[Input]) -> dict[str, list[Batch]]:
+    """Return the ways to make batches for the data plane: by ticks; without them, one batch and three."""
+    batches: list[Batch] = [([], None)]
+    for each in inputs:
+        if isinstance(each, Tick):
+            batches[-1] = (batches[-1][0], each.clock_ms)
+            batches.append(([], None))
+        else:
+            batches[-1][0].append(each)
+    if len(batches) > 1:
+        return {"batches by ticks": [batch for batch in batches if batch != ([], None)]}
+    ((records, _),) = batches
     size = -(-len(records) // 3)
-    return [records[start : start + size] for start in range(0, len(records), size)]
+    thirds = [(records[start : start + size], None) for start in range(0, len(records), size)]
+    return {"one batch": batches, "three batches": thirds}
 
 
-def _played(
-    spark: SparkSession, pipeline: Pipeline, batches: Sequence[Sequence[CaseRecord]], folder: Path
-) -> Outcome:
+def _played(spark: SparkSession, pipeline: Pipeline, batches: Sequence[Batch], folder: Path) -> Outcome:
     played = Played(spark, pipeline, folder)
     try:
-        for records in batches:
-            played.batch(records)
+        for records, clock in batches:
+            played.batch(records, clock)
     except TidegateError as error:
         return Outcome(error=error)
     outcome = Outcome(counts=played.counts)
