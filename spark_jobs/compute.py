@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidegate.arrow import keep_pandas_out
 from tidegate.engine.session import open_session
 from tidegate.errors import TidegateError
+from tidegate.signals import raise_on_sigterm
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def main(pipeline: str, generation: str, run_id: str) -> int:
     """Compute the run's batch; print what it came to."""
+    raise_on_sigterm()
     keep_pandas_out()
     try:
         with ThreadPoolExecutor(max_workers=1) as beside:

@@ -16,6 +16,7 @@ from airflow.providers.standard.operators.python import PythonOperator, ShortCir
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from tidegate.signals import terminate
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import event_emitted, has_event
 from tidegate_airflow.connections import own_environment, spark_connect_url
@@ -32,7 +33,19 @@ _NOT_NOTED = (
 )
 
 
-class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typed
+class EndingOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typed
+    """Gives the stream's lease back when Airflow ends its task: a worker is shut down, or a person fails it.
+
+    Airflow calls `on_kill` where SIGTERM has interrupted the task, and waits for its end for seconds only. A
+    task that ends so is tried again, if it may be.
+    """
+
+    def on_kill(self) -> None:
+        super().on_kill()
+        terminate()
+
+
+class LineageOperator(EndingOperator):
     """Answers Airflow's provider for OpenLineage, where that is installed: see `tidegate_airflow.lineage`.
 
     `lineage` is the name of what the task reports, of the `first` to the `last` batch of its run (None: the
@@ -104,7 +117,7 @@ class LineageOperator(BaseOperator):  # type: ignore[misc]  # Airflow is not typ
         return report(lineage.lineage_of(self.batch, self.first, self.last), self.verdicts)
 
 
-class PlanOperator(ShortCircuitOperator):  # type: ignore[misc]  # Airflow is not typed
+class PlanOperator(EndingOperator, ShortCircuitOperator):  # type: ignore[misc]  # Airflow is not typed
     """Step 1. Where there is nothing to do, the other steps are skipped. A class of its own has links of its
     own."""
 
@@ -123,7 +136,7 @@ class ValidateOperator(LineageOperator, PythonOperator):  # type: ignore[misc]
         return super().execute_callable()
 
 
-class StepOperator(PythonOperator):  # type: ignore[misc]
+class StepOperator(EndingOperator, PythonOperator):  # type: ignore[misc]
     """Step 4."""
 
 

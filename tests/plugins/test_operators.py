@@ -125,3 +125,17 @@ def test_what_a_pipeline_says_makes_five_tasks_or_one(
         *("batch", "one"),
         ["availability", "2", "{{ ledger_run_id(run_id, dag_run.run_after) }}"],
     )
+
+
+def test_every_task_gives_the_lease_back_when_airflow_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate.signals import Terminated
+    from tidegate_airflow.factory import pipeline_dags
+
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    submit = "airflow.providers.apache.spark.operators.spark_submit.SparkSubmitOperator.on_kill"
+    monkeypatch.setattr(submit, lambda _: None)
+    dag = pipeline_dags()["availability"]
+    assert len(dag.tasks) == 6
+    for task in dag.tasks:
+        with pytest.raises(Terminated):
+            task.on_kill()

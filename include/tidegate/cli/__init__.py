@@ -10,16 +10,22 @@ import click
 from tidegate.cli.main import cli
 from tidegate.errors import TidegateError
 from tidegate.extras import missing_extra
+from tidegate.signals import Terminated, raise_on_sigterm
 
 
 def main() -> None:
-    """Entry point; exit codes: 0 done, 1 a retry can help, 2 it cannot, 3 another run works, 130 Ctrl-C."""
+    """Entry point; exit codes: 0 done, 1 a retry can help, 2 it cannot, 3 another run works, 130 Ctrl-C, 143
+    SIGTERM.
+    """
+    raise_on_sigterm()
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        if isinstance(error.__cause__ or error, Terminated):
+            sys.exit(Terminated.exit_code)
         _exit_with(KeyboardInterrupt("Interrupted; nothing is half done, run it again to go on."))
     except TidegateError as error:
         _exit_with(error)

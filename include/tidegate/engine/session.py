@@ -21,6 +21,7 @@ from tidegate.errors import SetupFailed
 from tidegate.extras import check_spark_packages
 from tidegate.local.driver import driver_options
 from tidegate.local.java import find_java, java_home
+from tidegate.signals import same_interrupt
 
 _CORES_UNKNOWN = 8
 _LOGGER_OF_FAILED_QUERIES = "SQLQueryContextLogger"
@@ -73,7 +74,8 @@ def open_session(
     for name, value in (_OF_NEW_SESSIONS | own).items():
         builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        with same_interrupt():
+            session = builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise

@@ -1,0 +1,96 @@
+"""SIGTERM and Ctrl-C give back what a process holds, and are told as what they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.local.test_processes import wait_for
+from tidegate.app import App
+from tidegate.ledger import Stream
+from tidegate.signals import Terminated
+
+HOLDS_A_LEASE = """
+import time
+import click
+import tidegate.cli
+from tidegate.app import App, leased
+from tidegate.ledger import Stream
+
+@click.command()
+def command():
+    with leased(App.from_environment(), Stream("visitors", 1), "run"):
+        print("holds it", flush=True)
+        time.sleep(600)
+
+tidegate.cli.cli = command
+tidegate.cli.main()
+"""
+COMPUTES = """
+import os
+import time
+from pathlib import Path
+from tests.spec.files import GOOD
+from tidegate.engine.errors import translated
+from tidegate.engine.session import open_session
+from tidegate.signals import raise_on_sigterm
+from tidegate.spec import parse_pipeline
+
+raise_on_sigterm()
+spark = open_session("local[1]")
+
+def work(batches):
+    Path(os.environ["WORKING"]).touch()
+    time.sleep(600)
+    yield from batches
+
+try:
+    with translated(parse_pipeline(GOOD, "p.yaml")):
+        spark.range(10).mapInArrow(work, "id bigint").collect()
+except BaseException as error:
+    print(type(error).__name__, flush=True)
+"""
+
+
+def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
+    settings = {"TIDEGATE_HOME": str(tmp_path), "TIDEGATE_PIPELINES": str(tmp_path)}
+    app, stream = App.from_environment(settings), Stream("visitors", 1)
+    with started(HOLDS_A_LEASE, **settings) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds it\n"
+        assert app.ledger.lease_holder(stream) == "run"
+        process.terminate()
+        assert process.wait(60) == Terminated.exit_code == 143
+    assert app.ledger.lease_holder(stream) is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("number", "told"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
+)
+def test_a_signal_while_spark_computes_is_not_told_as_a_lack_of_memory(
+    number: signal.Signals, told: str, tmp_path: Path
+) -> None:
+    working = tmp_path / "working"
+    with started(COMPUTES, WORKING=str(working)) as process:
+        wait_for(lambda: working.exists() or process.poll() is not None, 120)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=120)
+    assert out.split()[-1:] == [told]
+
+
+def started(program: str, **environment: str) -> subprocess.Popen[str]:
+    """A Python process in the repository that runs a program."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
