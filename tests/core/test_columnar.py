@@ -145,7 +145,10 @@ LIMITS = st.one_of(
 THRESHOLDS = st.fixed_dictionaries(
     {"on": st.just("threshold"), "count": st.sampled_from([1, 2, 3, 5])},
     optional={"after": st.sampled_from(["3ms", "12ms", "30ms"])},
-) | st.fixed_dictionaries({"on": st.just("threshold"), "after": st.sampled_from(["3ms", "12ms"])})
+) | st.fixed_dictionaries(
+    {"on": st.just("threshold"), "after": st.sampled_from(["3ms", "12ms"])},
+    optional={"since": st.sampled_from(["arrival", "first_event"])},
+)
 CLOCKS = st.sampled_from(["stream", "run"])
 
 

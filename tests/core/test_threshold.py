@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel
-from tests.core.model import Batch
+from tests.core.model import Batch, Emission, Record
 from tests.core.model.strategies import SELECTS, Case, histories
 from tests.examples import examples
 from tests.spec.files import made
@@ -92,3 +92,42 @@ def test_other_sinks_add_nothing(sink: dict[str, Any]) -> None:
 def test_the_value_that_is_counted_is_the_text_of_the_events() -> None:
     type_ = core.Collect().output_type(pa.struct([("x", pa.int64())]))
     assert encoder(type_)({"events": [{"x": 1}, {"x": 22}]}) == '{"events":[{"x":1},{"x":22}]}'
+
+
+def late_batch(since: str) -> list[Emission]:
+    """1,500 events of 300 keys, up to 35 s older than the clock of the batch before, with `after: 10s`."""
+    emit = {"on": "threshold", "count": 100, "after": "10s", "since": since, "clock": "run"}
+    kernel = Kernel(Case({"name": "out", "reduce": "collect", "select": {"i": "i"}, "emit": emit}))
+    events = tuple(
+        Record(f"k{number % 300}", {"i": number}, "in", 0, number, 25_000 + number * 20)
+        for number in range(1, 1501)
+    )
+    kernel.apply(Batch((), clock=60_000))
+    kernel.apply(Batch(events, clock=120_000))
+    return kernel.emissions
+
+
+def test_events_that_come_late_gather_until_after_has_passed_since_their_arrival() -> None:
+    emissions = late_batch("arrival")
+    assert [len(emission.value["events"]) for emission in emissions if emission.value] == [5] * 300
+    assert {emission.at for emission in emissions} == {70_000}
+
+
+def test_by_first_event_each_event_that_comes_too_late_goes_out_alone() -> None:
+    assert len(late_batch("first_event")) > 300
+
+
+@examples(150)
+@given(histories(one_partition_per_key=True), st.sampled_from(["3ms", "12ms", "30ms"]))
+def test_by_arrival_there_are_no_more_batches_than_by_first_event(
+    batches: Sequence[Batch], after: str
+) -> None:
+    counts = []
+    for since in ("arrival", "first_event"):
+        emit = {"on": "threshold", "after": after, "since": since, "clock": "run"}
+        kernel = Kernel(Case({"name": "out", "reduce": "collect", "select": {"i": "i"}, "emit": emit}))
+        for batch in batches:
+            kernel.apply(batch)
+        kernel.drain()
+        counts.append(len(kernel.emissions))
+    assert counts[0] <= counts[1]

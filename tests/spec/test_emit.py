@@ -287,7 +287,12 @@ def test_a_threshold_is_a_number_bytes_or_a_time() -> None:
     assert (found.count, found.max_bytes, found.after_ms, found.since) == (100, None, 60_000, "last_flush")
     events = made({**COLLECT, "emit": {"on": "threshold", "max_bytes": 5}}).stages[0].emit
     assert isinstance(events, ThresholdEmit)
-    assert (events.count, events.max_bytes, events.since) == (None, 5, "first_event")
+    assert (events.count, events.max_bytes, events.since) == (None, 5, "arrival")
+
+
+def test_after_starts_with_the_arrival_of_events_unless_stream_time_counts() -> None:
+    sinces = [read("threshold", after="60s", **options) for options in ({}, {"clock": "stream"})]
+    assert [emit.since for emit in sinces if isinstance(emit, ThresholdEmit)] == ["arrival", "first_event"]
 
 
 WAITS: list[tuple[str, dict[str, Any], str, str]] = [
@@ -307,6 +312,7 @@ WAITS: list[tuple[str, dict[str, Any], str, str]] = [
     ("window_close", {"buffer": {}}, "buffer", "the buffer has no bound"),
     ("threshold", {"count": None}, "", "there is no threshold"),
     ("threshold", {"count": 0}, "count", "too small"),
+    ("threshold", {"since": "arrival"}, "", "`since` says where `after` starts"),
     ("threshold", {"since": "last_flush"}, "", "`since` says where `after` starts"),
     ("threshold", {"since": "now"}, "since", "not known"),
     ("threshold", {"max_bytes": 5}, "max_bytes", "only `reduce: collect` keeps"),

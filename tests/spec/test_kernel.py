@@ -82,7 +82,7 @@ def test_windows(written: Any, window: core.Window | None) -> None:
         ({"on": "change", "heartbeat": "1h"}, core.Change(core.Exact(ALL), heartbeat_ms=3_600_000)),
         ({"on": "change", "state": "hash"}, core.Change(core.Exact(ALL), hashed=True)),
         ({"on": "time_limit", "after": "30s"}, core.TimeLimit(30_000)),
-        ({"on": "threshold", "count": 5}, core.Threshold(count=5)),
+        ({"on": "threshold", "count": 5}, core.Threshold(count=5, since="arrival")),
         (
             {"on": "threshold", "count": 5, "after": "1s", "since": "last_flush"},
             core.Threshold(count=5, after_ms=1000, since="last_flush"),
@@ -98,7 +98,7 @@ def test_when_values_go_out(written: dict[str, Any], strategy: core.Emit) -> Non
 def test_window_close_and_bytes_go_out_too() -> None:
     assert stage({**COUNT, **HOUR, "emit": {"on": "window_close"}}).emit == core.WindowClose()
     bytes_ = {"on": "threshold", "max_bytes": 9}
-    assert stage({**COLLECT, "emit": bytes_}).emit == core.Threshold(max_bytes=9)
+    assert stage({**COLLECT, "emit": bytes_}).emit == core.Threshold(max_bytes=9, since="arrival")
 
 
 def test_what_is_the_same() -> None:

@@ -33,7 +33,7 @@ _WHY = {
     "ignored": "dropped: it has no value to add",
     "count": "enough records were held back",
     "bytes": "enough bytes were held back",
-    "elapsed": "the time since the first record, or the last flush, has passed",
+    "elapsed": "the time since the first record came, or since the last flush, has passed",
     "time_limit": "the time limit of what was held back has passed",
     "interval": "the interval is over",
     "window_close": "the window is over",

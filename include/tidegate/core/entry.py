@@ -17,8 +17,8 @@ class Entry:
     `accumulator`, `emitted`: what its records are folded into, and what last went out, as references that the
     stage's reduce understands (`reduce.Values`); None: nothing. `row`: the row that last changed it, a record
     or its own state row: its position is the entry's. `pending`: how many records are held back, `since` the
-    timestamp of the first of them, `bytes` their size where it is counted. `removed`: it is over, and only a
-    state row that says so is still to be written.
+    time from which they wait (`Emit.starts_at`), `bytes` their size where it is counted. `removed`: it is
+    over, and only a state row that says so is still to be written.
     """
 
     __slots__ = (

@@ -216,7 +216,7 @@ class Folding:
             self._make_room(entry, now)
         self._advance(entry, row, self._values.fold(entry.accumulator, row), timestamp)
         if not entry.pending:
-            entry.since = entry.timestamp
+            entry.since = self._emit.starts_at(entry.timestamp, now)
         elif not self._emit.empties:
             self._counts["intermediate-result-suppression"] += 1
         entry.pending += 1

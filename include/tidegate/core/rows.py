@@ -30,7 +30,8 @@ live               bool            whether the entry is there: false, nothing is
 window_start       int64           epoch ms; null without a window
 window_end         int64
 pending            int64           how many records are held back, not gone out yet
-since              int64           timestamp of the first of them
+since              int64           from when they wait: the timestamp of the first of them, or, where that
+                                   counts, its partition's time with it
 bytes              int64           size of what is held back, where it is counted
 due_at             int64           when its timer fires; null: none, or a window that is over
 emitted_timestamp  int64           timestamp of what last went out

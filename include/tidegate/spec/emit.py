@@ -187,6 +187,13 @@ class TimeLimitEmit(Model):
     clock: Clock = _clock("run")
 
 
+Since = Literal["arrival", "first_event", "last_flush"]
+
+
+def _start_by_clock(emit: dict[str, Any]) -> Since:
+    return "arrival" if emit.get("clock") == "run" else "first_event"
+
+
 class ThresholdEmit(Model):
     """When enough has gathered, by number, bytes or time; what went out is removed."""
 
@@ -196,10 +203,11 @@ class ThresholdEmit(Model):
         default=None, description="So many bytes of events, with `reduce: collect`; none is larger."
     )
     after_ms: Duration | None = Field(alias="after", default=None, description="So long, whatever came.")
-    since: Literal["first_event", "last_flush"] = Field(
-        default="first_event", description="With what `after` starts."
-    )
     clock: Clock = _clock("run")
+    since: Since = Field(
+        default_factory=_start_by_clock,
+        description="With what `after` starts; by default `arrival`, under `clock: stream` `first_event`.",
+    )
 
     @field_validator("max_bytes")
     @classmethod
@@ -215,7 +223,7 @@ class ThresholdEmit(Model):
             raise mistake(
                 "there is no threshold", "Write `count: 100`, `max_bytes: 900_000` or `after: 60s`."
             )
-        if self.since == "last_flush" and self.after_ms is None:
+        if "since" in self.model_fields_set and self.after_ms is None:
             raise mistake("`since` says where `after` starts, which is not there", "Write `after: 60s`.")
         return self
 

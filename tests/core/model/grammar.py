@@ -52,6 +52,11 @@ class Settings:
         return milliseconds(str(self.emit[name])) if name in self.emit else None
 
     @property
+    def since(self) -> str:
+        """Quote: `arrival` (default under `clock: run`); `first_event` (default under `clock: stream`)"""
+        return str(self.emit.get("since", "arrival" if self.clock == "run" else "first_event"))
+
+    @property
     def bounded(self) -> bool:
         """Quote: `spill` goes on on disk (so it emits what an unbounded buffer does)."""
         buffer: Mapping[str, Any] = self.emit.get("buffer", {"when_full": "spill"})

@@ -414,18 +414,22 @@ class Model:
             self.counts["intermediate-result-suppression"] += 1
         entry.pending += 1
         if entry.since is None:
-            entry.since = self._first_timestamp(entry, step.record)
+            entry.since = self._start(entry, step)
         natural = natural_due(self.settings, entry)
         if entry.due is None and natural is not None:
             # Quote: A timer can't be due before it is set: due = max(natural due, `now` of the record)
             entry.due = max(natural, step.now)
 
-    def _first_timestamp(self, entry: Entry, record: Record) -> int:
+    def _start(self, entry: Entry, step: Step) -> int:
         """Quote: `time_limit`: `after` the timestamp of the key's first buffered value; `interval`: the
         timestamp of the key's first value since it was last emitted. A value's timestamp is the largest
-        folded into it (so does Kafka Streams). `threshold`: the timestamp of the `first_event`, its own.
+        folded into it (so does Kafka Streams). `threshold`: the timestamp of the `first_event`, its own;
+        `arrival`: the partition's time when the first buffered event arrived, this event's own timestamp
+        included.
         """
-        return record.timestamp if self.settings.on == "threshold" else self.out.timestamp(entry)
+        if self.settings.on != "threshold":
+            return self.out.timestamp(entry)
+        return step.now if self.settings.since == "arrival" else step.record.timestamp
 
     # -- bounded buffers --------------------------------------------------------------------------------
 

@@ -154,7 +154,7 @@ def _threshold(draw: Draw, collects: bool) -> dict[str, Any]:
     """A size, a time, or both; only what collects events has bytes to count."""
     after = st.fixed_dictionaries(
         {"after": st.sampled_from(["3ms", "12ms", "30ms"])},
-        optional={"since": st.sampled_from(["first_event", "last_flush"])},
+        optional={"since": st.sampled_from(["arrival", "first_event", "last_flush"])},
     )
     counts: list[dict[str, Any]] = [{"count": 2}, {"count": 3}]
     size = st.sampled_from(

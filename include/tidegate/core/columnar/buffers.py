@@ -77,7 +77,8 @@ class _Timers:
     """
 
     def __init__(self, stage: Stage, keys: Keys) -> None:
-        natural, now = stage.emit.due_since(keys.placed.timestamp), keys.times.at[1::2]
+        now = keys.times.at[1::2]
+        natural = stage.emit.due_since(stage.emit.starts_at(keys.placed.timestamp, now))
         state = keys.place[keys.state]
         self.due = np.maximum(natural, now)
         self.due[state] = ints(pc.fill_null(keys.values("due_at", keys.state), NEVER))

@@ -142,7 +142,7 @@ def _states(
         "timestamp": timestamp,
         "live": live,
         "pending": np.where(waits, buffers.records[left], 0),
-        "since": pa.array(_since(keys, first), mask=~waits),
+        "since": pa.array(_since(stage, keys, first), mask=~waits),
         "bytes": size,
         "due_at": pa.array(due, mask=due == NEVER),
         **{name: only(column, live) for name, column in last_emitted.items()},
@@ -154,9 +154,10 @@ def _states(
     yield from state_rows(schema, keys, row, columns)
 
 
-def _since(keys: Keys, first: Ints) -> Ints:
-    """The timestamps of the first records of buffers that begin with these rows."""
-    return np.where(keys.is_state[first], ints(keys.values("since", first)), keys.timestamp[first])
+def _since(stage: Stage, keys: Keys, first: Ints) -> Ints:
+    """The times from which buffers wait that begin with these rows."""
+    start = stage.emit.starts_at(keys.timestamp[first], keys.now[first])
+    return np.where(keys.is_state[first], ints(keys.values("since", first)), start)
 
 
 def _last_emitted(

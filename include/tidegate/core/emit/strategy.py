@@ -89,8 +89,13 @@ class Emit:
         """How many records held back are as many as there may be; None: any number."""
         return None
 
+    def starts_at(self, timestamp: Time, now: Time) -> Time:
+        """The time from which what is held back waits, by its first record's timestamp and its partition's
+        time with that record."""
+        return timestamp
+
     def due_since(self, since: Time) -> Time:
-        """When what is held back goes out by itself, by the timestamp of the first record of it."""
+        """When what is held back goes out by itself, by the time from which it waits."""
         return since * 0 + NEVER  # so many as were asked for
 
     def due(self, entry: Entry) -> int:

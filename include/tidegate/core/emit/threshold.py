@@ -16,7 +16,8 @@ from tidegate.core.reduce.collect import events_overhead
 class Threshold(Emit):
     """What has gathered goes out, and is gone, at `count` records or `max_bytes`, or after `after_ms`.
 
-    That time counts from the timestamp of the `first_event` in it, or from the entry's `last_flush`.
+    That time counts from the `arrival` of the first event in it, which is its partition's time with it; from
+    the timestamp of that `first_event`; or from the entry's `last_flush`.
     `max_bytes` bounds the JSON text of `{"events": […]}` with what `envelope` adds: what has gathered goes
     out before an event that has no room beside it. Only an event that is larger alone makes a larger text.
     """
@@ -24,7 +25,7 @@ class Threshold(Emit):
     count: int | None = None
     max_bytes: int | None = None
     after_ms: int | None = None
-    since: Literal["first_event", "last_flush"] = "first_event"
+    since: Literal["arrival", "first_event", "last_flush"] = "first_event"
     envelope: Envelope = field(default_factory=Envelope)
     holds: ClassVar[bool] = True
     empties: ClassVar[bool] = True
@@ -35,8 +36,12 @@ class Threshold(Emit):
         """So many records."""
         return self.count
 
+    def starts_at(self, timestamp: Time, now: Time) -> Time:
+        """By `arrival` an event that comes late is not due before others can gather with it."""
+        return now if self.since == "arrival" else timestamp
+
     def due_since(self, since: Time) -> Time:
-        """So long after the first event; no time is set where that is not bounded."""
+        """So long after that; no time is set where it is not bounded."""
         return super().due_since(since) if self.after_ms is None else since + self.after_ms
 
     @property
