@@ -124,7 +124,10 @@ def run_progress(pipeline: str, generation: int, run_id: str) -> str:
     stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
     noted = protocol.noted_batches(ledger, stream, run_id)
     if not noted:
-        return "It has planned no batch yet; for what it waits is in the log of its first task."
+        return (
+            "It has planned no batch yet; for what it waits is in the log of its first task or, where that "
+            "has not started, on the pipeline's page."
+        )
     told = noted_failure(pipeline, generation, run_id)
     return told or f"It works on batch {noted[-1].seq} of {stream}, the {len(noted)}. of the run."
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
-from datetime import date
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from tests.plugins.runs import CREATED, SUFFIX
 from tests.plugins.ui import Airflow, add_dag, airflow_server
 from tests.seeded import Seeded, unusable
 from tidegate.app import stream_of
@@ -469,3 +471,61 @@ def test_the_page_of_a_batch_has_what_suites_have_found(airflow: Airflow, page: 
     assert f"/dags/availability/docs/{page}" in shown
     assert "expect_column_to_exist" in shown
     assert "such as key=&lt;b&gt;, n=1" in shown
+
+
+def add_run(run_after: datetime, task: Mapping[str, Any] | None = None) -> None:
+    """The run `nightly` of the DAG, in place of the one before, and a task of it that has not started."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, insert
+
+    run = {"dag_id": "availability", "run_id": "nightly"}
+    with create_session(scoped=False) as session:
+        session.execute(delete(TaskInstance.__table__))
+        session.execute(delete(DagRun.__table__))
+        made = {"id": 1, "run_type": "manual", "run_after": run_after}
+        session.execute(insert(DagRun.__table__).values(**run, **made))
+        if task is not None:
+            waits = {"task_id": "plan", "map_index": -1, "id": uuid4(), "max_tries": 0, "queue": "large"}
+            session.execute(insert(TaskInstance.__table__).values(**run, **waits, **task))
+
+
+def test_a_run_with_an_id_that_was_used_before_is_not_taken_for_the_earlier_one(
+    airflow: Airflow, history: Seeded
+) -> None:
+    from tidegate.ledger import Run
+
+    held = history.lease(history.add_sample("availability"))
+    held.add_run(Run(f"nightly{SUFFIX}", None, "nothing new to read"))
+    held.release()
+    add_run(CREATED)
+    page = text_of(airflow.get("/dags/availability/runs/nightly", airflow.token()).text)
+    assert "This run has no batch: nothing new to read" in page
+    add_run(CREATED + timedelta(days=1))
+    page = text_of(airflow.get("/dags/availability/runs/nightly", airflow.token()).text)
+    assert "has planned no batch" in page
+
+
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_a_task_whose_pool_does_not_exist_is_told_with_what_to_do(
+    airflow: Airflow, seeded: Seeded, has_batches: bool
+) -> None:
+    pipeline = seeded.add_sample("availability")
+    if has_batches:
+        seeded.day(pipeline, 1)
+    add_run(CREATED, {"state": "scheduled", "pool": "no_such_pool"})
+    page = text_of(airflow.get("/dags/availability", airflow.token()).text)
+    assert "The task plan of the run nightly never starts: Airflow has no pool no_such_pool." in page
+    add_run(CREATED, {"state": "scheduled", "pool": "default_pool"})
+    assert "does not start" not in text_of(airflow.get("/dags/availability", airflow.token()).text)
+
+
+def test_a_task_that_no_worker_takes_is_told_with_its_queue(airflow: Airflow, history: Seeded) -> None:
+    now = datetime.now(timezone.utc)
+    queued = {"state": "queued", "pool": "default_pool"}
+    add_run(CREATED, queued | {"queued_dttm": now - timedelta(hours=1)})
+    page = text_of(airflow.get("/dags/availability", airflow.token()).text)
+    assert "has been queued for 60 minutes: no worker takes the queue large" in page
+    add_run(CREATED, queued | {"queued_dttm": now})
+    assert "does not start" not in text_of(airflow.get("/dags/availability", airflow.token()).text)

@@ -24,6 +24,7 @@ from tidegate_airflow.ui import access
 from tidegate_airflow.ui.chart import chart_of
 from tidegate_airflow.ui.pages import docs_page, links_of, render
 from tidegate_airflow.ui.views import IndexRow, PartitionRow, condition_badge, newest_try, partition_rows
+from tidegate_airflow.ui.waiting import waiting_reasons
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
@@ -82,8 +83,14 @@ def pipeline(
     """A pipeline: how it stands, what went out and what was held back, its batches, its quarantine."""
     app = access.open_app()
     entry, reads_logs = _entry(app, dag_id), access.may_read_logs(user, dag_id)
+    shown: dict[str, Any] = {
+        "title": dag_id,
+        "entry": entry,
+        "reads_logs": reads_logs,
+        "waiting": waiting_reasons(dag_id),
+    }
     if not entry.streams:
-        return render(request, "pipeline.html", title=dag_id, entry=entry, stream=None, reads_logs=reads_logs)
+        return render(request, "pipeline.html", stream=None, **shown)
     stream = _stream(entry, generation)
     details = inspect.details(access.connected(app, [entry]), stream, before, BATCHES_PER_PAGE)
     samples, no_samples = inspect.samples_of(app, stream, details.recent) if reads_logs else ([], None)
@@ -92,8 +99,6 @@ def pipeline(
     return render(
         request,
         "pipeline.html",
-        title=dag_id,
-        entry=entry,
         stream=stream,
         details=details,
         overview=details.overview,
@@ -102,13 +107,13 @@ def pipeline(
         chart=chart_of(details.recent),
         partitions=partition_rows(details),
         most_partitions=PartitionRow.MOST,
-        reads_logs=reads_logs,
         summary=summary,
         samples=samples,
         no_samples=no_samples,
         runs=runs,
         before=before,
         steps=STEPS,
+        **shown,
     )
 
 
