@@ -40,7 +40,7 @@ def naive_chunks(messages: list[Message], records: int, size: int) -> list[list[
 def test_a_chunk_has_at_most_so_many_records_and_bytes_and_chunks_are_as_full_as_can_be(
     batches: list[list[Message]], records: int, size: int
 ) -> None:
-    found = list(chunks(map(batch_of, batches), records, size))
+    found = list(chunks(map(batch_of, batches), records, lambda: size))
     shown = [[each for batch in chunk for each in messages_of(batch)] for chunk, _ in found]
     assert shown == naive_chunks([each for batch in batches for each in batch], records, size)
 
@@ -48,7 +48,7 @@ def test_a_chunk_has_at_most_so_many_records_and_bytes_and_chunks_are_as_full_as
 @pytest.mark.parametrize(("count", "last"), [(0, [True]), (2, [True]), (3, [False, True])])
 def test_only_the_last_chunk_is_said_to_be_that(count: int, last: list[bool]) -> None:
     batches = [batch_of([message()]) for _ in range(count)]
-    assert [is_last for _, is_last in chunks(batches, records=2)] == last
+    assert [is_last for _, is_last in chunks(batches, 2, lambda: 1_000)] == last
 
 
 @given(MESSAGES)

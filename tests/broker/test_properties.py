@@ -46,7 +46,7 @@ def test_a_login_is_told_to_each_client_in_its_own_words() -> None:
 
 def test_the_names_of_java_and_librdkafka_mean_the_same() -> None:
     names = {other: row.name for row in PROPERTIES.values() for other in row.others}
-    assert len(names) == 4
+    assert len(names) == 5
     for other, name in names.items():
         assert canonical({other: "x"}, "V") == canonical({name: "x"}, "V") == {name: "x"}
     store = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/k.pem"}

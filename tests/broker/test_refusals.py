@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -14,6 +15,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from tests.attempts import committed
 from tests.broker.batches import batches_of, begin
+from tests.protocol.test_source import own_home
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
 from tidegate.broker.log import KafkaLog
@@ -163,3 +165,16 @@ def test_what_a_brokers_rules_are_against_is_told_with_its_reason() -> None:
     refused = str(told(KafkaError.INVALID_RECORD))
     assert "topic out refuses an emission of shard" in refused
     assert "a compacted topic has keys" in refused
+
+
+def test_a_broker_that_allows_only_shorter_transactions_names_the_setting(home: Path, tmp_path: Path) -> None:
+    allowed = {"transaction.max.timeout.ms": "30000"}
+    with KafkaBroker(own_home(home, tmp_path), config=allowed) as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        publishers = [
+            KafkaPublisher(KafkaLog(KafkaConfig.of(servers | more)), "shard", "out", committed())
+            for more in ({}, {"transaction.timeout.ms": "30000"})
+        ]
+        with pytest.raises(SettingsInvalid, match=r'of 60000 ms.*Set "transaction.timeout.ms" in TIDEGATE_'):
+            publishers[0].check_admission()
+        publishers[1].check_admission()

@@ -139,6 +139,15 @@ class Rights:
             self.batches.commit(1, {"first": [], "second": SEVERAL})
         self.batches.publish(1)
 
+    def validate(self) -> None:
+        """The check of a batch that is computed and not decided."""
+        batches = self.batches
+        attempt = batches.app.ledger.attempt(batches.stream, 1)
+        plan = batches.app.ledger.plan(batches.stream, 1)
+        if plan is None or attempt is None:
+            plan = batches.compute(1, {"first": [], "second": SEVERAL})
+        protocol.validate_batch(batches.app, plan, "test")
+
     def examine(self) -> list[tuple[FindingState, str]]:
         """What doctor finds."""
         app, pipeline = App.for_reading(self.batches.environment), self.batches.pipeline
@@ -168,6 +177,11 @@ MISSING: dict[str, tuple[str, Callable[[Rights], None], str]] = {
     "source": (SOURCE, Rights.draft, "Describe on the topic events"),
     "output": ("{topic}", Rights.publish, "Describe on the topic {topic}"),
     "progress": (PROGRESS_TOPIC, Rights.publish, f"Describe on the topic {PROGRESS_TOPIC}"),
+    "transactions, before the commit": (
+        "tidegate-",
+        Rights.validate,
+        "Write on the transactional id tidegate-visitors-g1-kafka",
+    ),
     "transactions": ("tidegate-", Rights.publish, "Write on the transactional id tidegate-visitors-g1-kafka"),
 }
 
@@ -188,6 +202,8 @@ WITHOUT: dict[str, tuple[str, str, Callable[[Rights], None]]] = {
     "Read of the source": (SOURCE, "Read", Rights.read),
     "Write to the output": ("{topic}", "Write", Rights.publish),
     "Create of progress": (PROGRESS_TOPIC, "Create", Rights.publish),
+    "Write, before the commit": ("{topic}", "Write", Rights.validate),
+    "Create, before the commit": (PROGRESS_TOPIC, "Create", Rights.validate),
 }
 
 

@@ -236,8 +236,10 @@ class SimAdmin(Client):
 
         return self._ask("epochs", act)
 
-    def create_topics(self, topics: list[Any], raise_errors: bool, wait_for_metadata: bool) -> None:
+    def create_topics(self, topics: list[Any], raise_errors: bool, **options: bool) -> None:
         def act() -> None:
+            if options.get("validate_only"):
+                return
             if topics[0].name in self._broker.topics:
                 raise TopicAlreadyExistsError
             self._broker.create(topics[0].name, topics[0].num_partitions)

@@ -33,7 +33,7 @@ def _published(
     if found.progress is not None and not found.progress.lacks(unsent.seq):
         return 0
     sent = already
-    for chunk, is_last in kafka.chunks(messages(skip), self._chunk_records):
+    for chunk, is_last in kafka.chunks(messages(skip), self._chunk_records, lambda: kafka.LEAST_CHUNK_BYTES):
         sent += sum(batch.num_rows for batch in chunk)
         self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), found.place)
     return sent - already

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.broker.properties import CALLBACK, PROPERTIES, canonical
+from tidegate.broker.properties import (
+    CALLBACK,
+    DELIVERY_TIMEOUT,
+    PROPERTIES,
+    TRANSACTION_BYTES,
+    TRANSACTION_TIMEOUT,
+    canonical,
+)
 from tidegate.broker.security import checked, uses_login, uses_tls, uses_tokens
 from tidegate.broker.tls import ssl_context
 from tidegate.broker.tokens import TokenSource, token_source
@@ -20,6 +27,31 @@ PROGRESS_TOPIC = "tidegate-progress"
 PROGRESS_PARTITIONS = 16
 # Kafka's default max.message.bytes is 1 MiB, batch overhead included.
 MAX_RECORD_BYTES = 1_000_000
+
+
+TRANSACTION_TIMEOUT_MS = 60_000
+_TRANSACTION_BYTES = 8 * 1024 * 1024
+_DELIVERY_SHARE = 2 / 3
+"""Of a transaction's time: the rest is for its commit."""
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """How long a transaction of a publication may be open, how long its messages may take to be delivered,
+    and how many bytes it has at most.
+    """
+
+    timeout_ms: int
+    delivery_ms: int
+    most_bytes: int
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> Transactions:
+        """Return those that the properties of a cluster ask for, and sound ones where they do not."""
+        timeout_ms = int(properties.get(TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MS))
+        delivery_ms = properties.get(DELIVERY_TIMEOUT, timeout_ms * _DELIVERY_SHARE)
+        most_bytes = properties.get(TRANSACTION_BYTES, _TRANSACTION_BYTES)
+        return cls(timeout_ms, int(delivery_ms), int(most_bytes))
 
 
 _SHOWS_ALL = ("kafka.net.connection", "kafka.protocol.parser", "py4j")
@@ -92,6 +124,11 @@ class KafkaConfig:
     def secrets(self) -> list[str]:
         """The values that nobody is to see."""
         return [text for name, text in self.properties.items() if PROPERTIES[name].is_secret]
+
+    @property
+    def transactions(self) -> Transactions:
+        """How messages are published."""
+        return Transactions.parse(self.properties)
 
     def redacted(self, text: str) -> str:
         """A client's own words, without what nobody is to see."""

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 
 from tidegate.broker.log import KafkaLog
-from tidegate.broker.messages import CHUNK_BYTES, CHUNK_RECORDS, Message
-from tidegate.broker.progress import SETTLED_SECONDS, committed_reader, read_until
+from tidegate.broker.messages import CHUNK_RECORDS, LEAST_CHUNK_BYTES, Message
+from tidegate.broker.progress import committed_reader, read_until, settled_seconds
 
 
 class Mark(NamedTuple):
@@ -70,16 +70,20 @@ def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) 
         for partition, end in sorted(ends.items()):
             at = TopicPartition(topic, partition)
             consumer.assign([at])
-            _look_in(consumer, at, end, wanted, traces)
+            start = consumer.beginning_offsets([at])[at]
+            consumer.seek(at, start)
+            records = read_until(consumer, at, end, settled_seconds(log.config))
+            seen = _look_among(records, wanted, traces)
+            if start > 0 and not seen:
+                traces.cut.append(partition)
     return traces
 
 
-def _look_in(consumer: Any, at: TopicPartition, end: int, wanted: set[bytes], traces: Traces) -> None:
-    start = consumer.beginning_offsets([at])[at]
-    consumer.seek(at, start)
+def _look_among(records: Iterable[Any], wanted: set[bytes], traces: Traces) -> bool:
+    """Add what the records of a partition tell. Return whether one of them is wanted."""
     seen = False
     others: set[bytes] = set()
-    for record in read_until(consumer, at, end, SETTLED_SECONDS):
+    for record in records:
         mark = _mark(record.key or b"", record.value, record.headers)
         if mark.identity in wanted:
             traces.times[mark.identity] += 1
@@ -87,8 +91,7 @@ def _look_in(consumer: Any, at: TopicPartition, end: int, wanted: set[bytes], tr
         elif traces.compacted:
             others.add(mark.key)
     traces.others |= others
-    if start > 0 and not seen:
-        traces.cut.append(at.partition)
+    return seen
 
 
 def sent_of(marks: Sequence[Mark], traces: Traces) -> int:
@@ -123,9 +126,9 @@ def check_unsent(marks: Sequence[Mark], traces: Traces) -> None:
 
 
 def _next_transaction(marks: Sequence[Mark]) -> Sequence[Mark]:
-    """Those that `broker.messages.chunks` would make the first chunk of."""
+    """Return those that are in the next transaction for sure, however small a slow broker has made it."""
     sizes = accumulate(mark.size for mark in marks)
-    fitting = sum(1 for size in takewhile(lambda size: size <= CHUNK_BYTES, sizes))
+    fitting = sum(1 for size in takewhile(lambda size: size <= LEAST_CHUNK_BYTES, sizes))
     return marks[: min(max(fitting, 1), CHUNK_RECORDS)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
+from kafka.admin import ACLOperation, ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import (
     AuthorizationError,
     ClusterAuthorizationFailedError,
@@ -274,6 +274,13 @@ class KafkaLog:
                 configs = admin.describe_configs([requested], config_filter="all")["topic"][topic]
             return {name: str(configs[name]["value"]) for name in names if name in configs}
 
+    def require_write(self, topic: str) -> None:
+        """Find out whether this user may write to a topic. Raises SettingsInvalid, and as `view`."""
+        with self._admin() as admin:
+            allowed = self._describe(admin, topic).get("authorized_operations") or ()
+        if allowed and ACLOperation.WRITE.name not in allowed:  # a broker before 2.3 tells nothing
+            raise topic_right_missing(self.config, "Write", topic)
+
     def progress_topic_shortcomings(self) -> list[str]:
         """Return a sentence for each setting of the topic of progress records that is not good for it, or on
         the right to see them; nothing where there is no such topic yet.
@@ -288,13 +295,25 @@ class KafkaLog:
 
         Partitions are not to be added later: a shard would look for its record where it is not.
         """
+        if not self.has_topic(PROGRESS_TOPIC):
+            with failpoint("kafka.create_progress_topic"):
+                self._create_progress_topic(wait_for_metadata=True)
+
+    def check_progress_topic(self) -> None:
+        """Find out whether this user may write progress records, or could create their topic.
+
+        Creates nothing. Raises SettingsInvalid, BrokerUnavailable.
+        """
         if self.has_topic(PROGRESS_TOPIC):
-            return
+            self.require_write(PROGRESS_TOPIC)
+        else:
+            self._create_progress_topic(validate_only=True)
+
+    def _create_progress_topic(self, **options: bool) -> None:
+        topic = NewTopic(PROGRESS_TOPIC, PROGRESS_PARTITIONS, -1, topic_configs=dict(SETTINGS))
         with self._admin() as admin:
-            topic = NewTopic(PROGRESS_TOPIC, PROGRESS_PARTITIONS, -1, topic_configs=dict(SETTINGS))
             try:
-                with failpoint("kafka.create_progress_topic"):
-                    admin.create_topics([topic], raise_errors=True, wait_for_metadata=True)
+                admin.create_topics([topic], raise_errors=True, **options)
             except TopicAlreadyExistsError:
                 return
             except (ClusterAuthorizationFailedError, TopicAuthorizationFailedError) as error:

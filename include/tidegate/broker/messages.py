@@ -7,7 +7,7 @@ first. Every other column is a header by its own name, binary, and null where a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 CHUNK_RECORDS = 40_000
-CHUNK_BYTES = 8 * 1024 * 1024
-"""A transaction has to be through within a minute, and is held in memory: it takes at most so much."""
+"""A transaction is held in memory: it has at most so many messages."""
+LEAST_CHUNK_BYTES = 64 * 1024
+"""No transaction is cut smaller, however slow the broker is."""
 BROUGHT = "brought"
 _FIXED = ("key", "value", "timestamp_ms")
 
@@ -100,14 +101,14 @@ def _brought_sizes(headers: pa.ListArray) -> np.ndarray[Any, np.dtype[np.int64]]
 
 
 def chunks(
-    batches: Iterable[pa.RecordBatch], records: int = CHUNK_RECORDS, size: int = CHUNK_BYTES
+    batches: Iterable[pa.RecordBatch], records: int, size: Callable[[], int]
 ) -> Iterator[tuple[list[pa.RecordBatch], bool]]:
-    """Chunks of at most so many records and bytes, each with whether it is the last; one at least.
+    """Yield chunks of at most so many records and bytes, each with whether it is the last; one at least.
 
-    A message that is larger alone is a chunk alone.
+    `size` is asked when a chunk begins. A message that is larger alone is a chunk alone.
     """
     chunk: list[pa.RecordBatch] = []
-    rows_left, bytes_left = records, size
+    rows_left, bytes_left = records, size()
     for batch in batches:
         ends = np.cumsum(sizes_of(batch))
         start = 0
@@ -117,7 +118,7 @@ def chunks(
             count = min(rows_left, fitting, batch.num_rows - start)
             if count <= 0 and chunk:
                 yield chunk, False
-                chunk, rows_left, bytes_left = [], records, size
+                chunk, rows_left, bytes_left = [], records, size()
                 continue
             count = max(count, 1)
             chunk.append(batch.slice(start, count))

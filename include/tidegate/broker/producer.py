@@ -16,27 +16,43 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tidegate.broker.config import KafkaConfig
+from tidegate.broker.config import KafkaConfig, Transactions
 from tidegate.broker.messages import message_columns
-from tidegate.broker.progress import TRANSACTION_TIMEOUT_MS
 from tidegate.broker.refusals import is_fenced
 from tidegate.errors import OutcomeUnknown
 
 BATCH_BYTES = 256 * 1024
 _INIT_SECONDS = 45.0
-_DELIVERY_MS = 40_000
 _ANSWER_SECONDS = 45.0
+_MORE_SECONDS = 5.0
+"""The client notices that a message was not delivered in time a moment later."""
 _LOOK_SECONDS = 1.0
 _ABORT_SECONDS = 5.0
 _BY_KEY = -1
 _NO_MORE = {KafkaError._STATE, KafkaError._FATAL}
 """What `produce` answers when the transaction, or the producer, has failed already."""
+_TIMEOUTS = {
+    KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._INCONSISTENT,  # a commit's word for messages that failed without a reason of the broker's
+}
+
+
+class DeliveryTimedOut(Exception):
+    """The messages of a transaction were not delivered in time; nothing of it is committed."""
 
 
 def error_of(exception: KafkaException) -> KafkaError:
     """What the client says of an error."""
     error: KafkaError = exception.args[0]
     return error
+
+
+def _require_delivered(exception: KafkaException) -> None:
+    error = error_of(exception)
+    if error.txn_requires_abort() and error.code() in _TIMEOUTS:
+        raise DeliveryTimedOut from exception
 
 
 _OPTIONS = {
@@ -53,13 +69,13 @@ _OPTIONS = {
 }
 
 
-def _timeouts(options: Mapping[str, Any]) -> dict[str, int]:
+def _timeouts(options: Mapping[str, Any], transactions: Transactions) -> dict[str, int]:
     """The client refuses to work with one that is longer than a transaction may take."""
-    socket_ms = int(options.get("socket.timeout.ms", TRANSACTION_TIMEOUT_MS))
+    socket_ms = int(options.get("socket.timeout.ms", transactions.timeout_ms))
     return {
-        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-        "message.timeout.ms": min(_DELIVERY_MS, TRANSACTION_TIMEOUT_MS),
-        "socket.timeout.ms": min(socket_ms, TRANSACTION_TIMEOUT_MS // 2),
+        "transaction.timeout.ms": transactions.timeout_ms,
+        "message.timeout.ms": transactions.delivery_ms,
+        "socket.timeout.ms": min(socket_ms, transactions.timeout_ms // 2),
     }
 
 
@@ -67,7 +83,7 @@ class TransactionalProducer:
     """A producer under a stable id, for `topic` first of all. As a context manager it aborts what an error
     leaves open.
 
-    All methods raise KafkaException, of an error after which nothing of the open transaction is committed;
+    Its methods raise KafkaException, of an error after which nothing of the open transaction is committed;
     `commit` also OutcomeUnknown.
     """
 
@@ -77,7 +93,8 @@ class TransactionalProducer:
         self._topic = topic
         named = {"transactional.id": transactional_id, "batch.size": batch_bytes}
         options = config.for_librdkafka()
-        self._client = Producer(options | _OPTIONS | _timeouts(options) | named)
+        self._delivery_seconds = config.transactions.delivery_ms / 1000
+        self._client = Producer(options | _OPTIONS | _timeouts(options, config.transactions) | named)
 
     def __enter__(self) -> TransactionalProducer:
         return self
@@ -135,27 +152,31 @@ class TransactionalProducer:
 
     def flush(self) -> None:
         """Wait until all that is queued is delivered. The first record that fails ends it: those behind it
-        would wait until they time out.
+        would wait until they time out. Raises DeliveryTimedOut.
         """
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while self._client.flush(min(_LOOK_SECONDS, _ANSWER_SECONDS)):
+        deadline = time.monotonic() + self._delivery_seconds + _MORE_SECONDS
+        while self._client.flush(_LOOK_SECONDS):
             self._require_intact()
             if time.monotonic() > deadline:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                raise DeliveryTimedOut
 
     def _require_intact(self) -> None:
         """Raises what the open transaction has failed of."""
         try:
             self._client.begin_transaction()
         except KafkaException as refusal:  # always: one is open
+            _require_delivered(refusal)
             if error_of(refusal).txn_requires_abort():
                 raise
 
     def commit(self) -> None:
-        """Commit the transaction. Raises OutcomeUnknown where the client cannot tell whether it is."""
+        """Commit the transaction. Raises OutcomeUnknown where the client cannot tell whether it is, and
+        DeliveryTimedOut.
+        """
         try:
             self._client.commit_transaction(_ANSWER_SECONDS)
         except KafkaException as exception:
+            _require_delivered(exception)
             error = error_of(exception)
             if error.txn_requires_abort() or is_fenced(error):
                 raise

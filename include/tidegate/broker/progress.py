@@ -14,7 +14,7 @@ from zlib import crc32
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
+from tidegate.broker.config import PROGRESS_TOPIC, TRANSACTION_TIMEOUT_MS, KafkaConfig
 from tidegate.broker.log import KafkaLog
 from tidegate.broker.progress_topic import newest_record
 from tidegate.errors import ProgressUnreadable
@@ -22,9 +22,12 @@ from tidegate.errors import ProgressUnreadable
 FORMAT = 1
 """Of a progress record; raised whenever what is written changes its meaning."""
 
-TRANSACTION_TIMEOUT_MS = 60_000
-SETTLED_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 30.0
-"""Any transaction that is open now is over after this: its timeout, and the broker's time to notice."""
+
+def settled_seconds(config: KafkaConfig) -> float:
+    """Return after how long any transaction that is open now is over: its timeout, the longest of this
+    process and of those with the default, and the broker's time to notice.
+    """
+    return max(config.transactions.timeout_ms, TRANSACTION_TIMEOUT_MS) / 1000 + 30.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def read_progress(log: KafkaLog, shard: str) -> ProgressRecord:
 
     One without a value was deleted: it is gone, whether or not compaction has come by.
     """
-    read = partial(read_until, seconds=SETTLED_SECONDS)
+    read = partial(read_until, seconds=settled_seconds(log.config))
     with committed_reader(log.config) as consumer:
         place = place_of(shard, consumer.partitions_for_topic(PROGRESS_TOPIC))
         consumer.assign([place])

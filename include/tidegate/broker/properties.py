@@ -39,6 +39,10 @@ def _property(name: str, python: str | None = None, **more: Any) -> Property:
     return Property(name, python, **({"librdkafka": name} | more))
 
 
+TRANSACTION_TIMEOUT = "transaction.timeout.ms"
+DELIVERY_TIMEOUT = "delivery.timeout.ms"
+TRANSACTION_BYTES = "tidegate.transaction.bytes"
+"""tidegate's own, like the two before it only for who publishes: see `KafkaConfig.transactions`."""
 CALLBACK = "sasl.oauthbearer.callback"
 """tidegate's own: `module:function`, which both clients are given."""
 
@@ -46,6 +50,9 @@ _TABLE = (
     _property("bootstrap.servers", "bootstrap_servers", read=lambda text: text.split(",")),
     _property("client.id", "client_id"),
     _property("request.timeout.ms", "request_timeout_ms", librdkafka="socket.timeout.ms", read=int),
+    _property(TRANSACTION_TIMEOUT, librdkafka=None),
+    _property(DELIVERY_TIMEOUT, librdkafka=None, others=("message.timeout.ms",)),
+    _property(TRANSACTION_BYTES, librdkafka=None),
     _property("security.protocol", "security_protocol"),
     _property("ssl.ca.location"),
     _property("ssl.ca.pem", others=("ssl.truststore.certificates",)),

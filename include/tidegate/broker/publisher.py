@@ -13,6 +13,7 @@ first record comes before all that it sends, so a record that is not there is on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,11 +24,13 @@ from kafka import TopicPartition
 
 from tidegate.broker.config import PROGRESS_TOPIC
 from tidegate.broker.log import KafkaLog, broker_errors
-from tidegate.broker.messages import CHUNK_RECORDS, chunks
-from tidegate.broker.producer import BATCH_BYTES, TransactionalProducer, error_of
+from tidegate.broker.messages import CHUNK_RECORDS, LEAST_CHUNK_BYTES, chunks
+from tidegate.broker.pace import Pace
+from tidegate.broker.producer import BATCH_BYTES, DeliveryTimedOut, TransactionalProducer, error_of
 from tidegate.broker.progress import Progress, ProgressRecord, read_progress
+from tidegate.broker.properties import DELIVERY_TIMEOUT, TRANSACTION_TIMEOUT
 from tidegate.broker.refusals import publication_error
-from tidegate.errors import Fenced, ProgressLost, RecordTooLarge
+from tidegate.errors import BrokerUnavailable, Fenced, ProgressLost, RecordTooLarge
 from tidegate.failpoints import failpoint
 
 _OVERHEAD_BYTES = 1_000
@@ -58,6 +61,8 @@ class KafkaPublisher:
         self._shard = shard
         self._topic = topic
         self._chunk_records = chunk_records
+        transactions = log.config.transactions
+        self._pace = Pace(transactions.most_bytes, transactions.delivery_ms / 1000)
 
     def publish(
         self,
@@ -77,16 +82,23 @@ class KafkaPublisher:
         TimestampRefused, RecordTooLarge, SinkRefused for a record that the topic will not have.
         """
         unsent = Progress(seq, 0, False, attempt)
-        try:
-            with self._instance() as producer:
-                record = self._read_progress()
-                if begun is not None:
-                    record = self._begin(producer, seq, record)
-                    begun()
-                return self._publish(producer, record, unsent, messages, last_published)
-        except RecordTooLarge:  # or is it only the client's batch of records that is?
-            with self._instance(self._fitting_bytes()) as producer:
-                return self._publish(producer, self._read_progress(), unsent, messages, last_published)
+        batch_bytes = BATCH_BYTES
+        while True:
+            try:
+                with self._instance(batch_bytes) as producer:
+                    record = self._read_progress()
+                    if begun is not None:
+                        record = self._begin(producer, seq, record)
+                        begun()
+                        begun = None
+                    return self._publish(producer, record, unsent, messages, last_published)
+            except RecordTooLarge:  # or is it only the client's batch of records that is?
+                if batch_bytes != BATCH_BYTES:
+                    raise
+                batch_bytes = self._fitting_bytes()
+            except DeliveryTimedOut as error:
+                if not self._pace.timed_out():
+                    raise self._too_slow() from error
 
     def _begin(self, producer: TransactionalProducer, seq: int, record: ProgressRecord) -> ProgressRecord:
         """Write the first progress record, unless it is there: batch `seq` will be the shard's first."""
@@ -97,6 +109,25 @@ class KafkaPublisher:
             self.check_committed(record.progress)
             raise self._ahead(seq, record.progress)
         return replace(record, progress=first)
+
+    def check_admission(self) -> None:
+        """Find what would keep any batch from being published, without sending anything. Settles what an
+        earlier instance left open, as `publish` does.
+
+        Raises SettingsInvalid for a right or a transaction timeout, BrokerUnavailable.
+        """
+        with self._instance():
+            pass
+
+    def _too_slow(self) -> BrokerUnavailable:
+        config = self._log.config
+        return BrokerUnavailable(
+            f"Kafka at {config.servers} did not take a transaction of {LEAST_CHUNK_BYTES // 1024} KiB of "
+            f"{self._shard} within {config.transactions.delivery_ms / 1000:.0f} s",
+            f"Check that the broker and all replicas that min.insync.replicas needs are up, and the produce "
+            f"quota; or allow more time in {config.variable}: {DELIVERY_TIMEOUT} and {TRANSACTION_TIMEOUT}. "
+            "Then run again, nothing is lost.",
+        )
 
     def _fitting_bytes(self) -> int:
         """What of a batch of records the topic takes for sure; 1 is a record at a time."""
@@ -150,9 +181,11 @@ class KafkaPublisher:
             return 0
         already = progress.sent if progress.seq == unsent.seq else 0
         sent = already
-        for chunk, is_last in chunks(messages(already), self._chunk_records):
+        for chunk, is_last in chunks(messages(already), self._chunk_records, lambda: self._pace.bytes):
             sent += sum(batch.num_rows for batch in chunk)
+            began = time.monotonic()
             self._send(producer, chunk, replace(unsent, sent=sent, done=is_last), record.place)
+            self._pace.delivered(time.monotonic() - began)
         return sent - already
 
     def check_committed(self, progress: Progress) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from tidegate.broker.config import PROGRESS_TOPIC
+from tidegate.broker.config import PROGRESS_TOPIC, KafkaConfig
 from tidegate.broker.limits import AFTER, BEFORE
 from tidegate.broker.log import KafkaLog
+from tidegate.broker.properties import TRANSACTION_TIMEOUT
 from tidegate.broker.unreachable import login_refused, right_missing, topic_right_missing
 from tidegate.errors import (
     BrokerUnavailable,
@@ -22,13 +23,24 @@ from tidegate.errors import (
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 """A newer instance has taken over, or the broker has ended the transaction after its timeout."""
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
-_AGAINST_RULES = {KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION}
+_AGAINST_RULES = {
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+}
+_NO_TOPIC = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.TOPIC_EXCEPTION,
+}
 _LOGIN = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
-_SETTINGS = {KafkaError._INVALID_ARG, KafkaError._SSL}
+_SETTINGS = {KafkaError._INVALID_ARG, KafkaError._SSL, KafkaError._UNSUPPORTED_FEATURE}
 _RUN_AGAIN = "then run again: what is decided is sent, once"
 
 
@@ -61,6 +73,11 @@ def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) 
         return topic_right_missing(log.config, "Write", topic, PROGRESS_TOPIC)
     if code in _LOGIN:
         return login_refused(log.config, error.name())
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return _of_transaction_timeout(log.config)
+    if code in _NO_TOPIC:
+        with log:
+            log.topic_id(topic)  # raises TopicMissing where it is so
     if code in _SETTINGS:
         return SettingsInvalid(
             f"The client that publishes to Kafka cannot work with these settings: {error.name()}",
@@ -70,6 +87,15 @@ def publication_error(error: KafkaError, log: KafkaLog, shard: str, topic: str) 
         f"Kafka at {log.config.servers} does not answer who publishes ({error.name()})",
         f"Check that the broker runs and that {log.config.variable} names it; then run again, nothing is "
         "lost.",
+    )
+
+
+def _of_transaction_timeout(config: KafkaConfig) -> SettingsInvalid:
+    return SettingsInvalid(
+        f"Kafka at {config.servers} does not allow transactions of {config.transactions.timeout_ms} ms: its "
+        "transaction.max.timeout.ms is smaller",
+        f'Set "{TRANSACTION_TIMEOUT}" in {config.variable} to at most what the broker allows, such as '
+        '"30000"; or let the broker allow more.',
     )
 
 

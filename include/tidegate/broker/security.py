@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tidegate.broker.properties import CALLBACK
+from tidegate.broker.properties import CALLBACK, DELIVERY_TIMEOUT, TRANSACTION_BYTES, TRANSACTION_TIMEOUT
 from tidegate.errors import SettingsInvalid
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -21,6 +21,11 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOT
 _LINE = 64
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _ALGORITHMS = {"https": "https", "": "none", "none": "none"}
+_NUMBERS = {
+    TRANSACTION_TIMEOUT: (1_000, 900_000, "milliseconds"),
+    DELIVERY_TIMEOUT: (500, 900_000, "milliseconds"),
+    TRANSACTION_BYTES: (65_536, 1_073_741_824, "bytes"),
+}
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 Properties = Mapping[str, str]
@@ -46,7 +51,7 @@ def checked(properties: Properties, variable: str) -> dict[str, str]:
 
     Raises SettingsInvalid, which names the setting `variable`, and no value but words of the protocol.
     """
-    for check in (_protocol, _tls, _certificate, _mechanism, _credentials):
+    for check in (_protocol, _transactions, _tls, _certificate, _mechanism, _credentials):
         for what, fix in check(properties):
             raise SettingsInvalid(f"{variable}: {what}", fix)
     texts = dict(properties)
@@ -67,6 +72,22 @@ def _protocol(properties: Properties) -> Problems:
         yield "security.protocol is none of Kafka's", f"Write one of {', '.join(PROTOCOLS)}."
     if not properties.get("request.timeout.ms", "1").isdecimal():
         yield "request.timeout.ms is no whole number", "Write milliseconds, such as 30000."
+
+
+def _transactions(properties: Properties) -> Problems:
+    for name, (least, most, unit) in _NUMBERS.items():
+        text = properties.get(name, str(least))
+        if not text.isdecimal() or not least <= int(text) <= most:
+            yield (
+                f"{name} is no whole number of {unit} from {least} to {most}",
+                f"Write one, such as {least}.",
+            )
+    timeout = properties.get(TRANSACTION_TIMEOUT, "60000")
+    if int(properties.get(DELIVERY_TIMEOUT, "0")) > int(timeout):
+        yield (
+            f"{DELIVERY_TIMEOUT} is longer than a transaction may be open, {TRANSACTION_TIMEOUT}={timeout}",
+            f"Write {int(timeout) * 2 // 3} or less, or leave it out.",
+        )
 
 
 def _tls(properties: Properties) -> Problems:

@@ -109,7 +109,7 @@ def test_a_transaction_that_timed_out_is_sent_again_by_a_new_producer(
     config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
     with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
         sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
-        monkeypatch.setattr(producer, "TRANSACTION_TIMEOUT_MS", 1000)
+        monkeypatch.setattr("tidegate.broker.config.TRANSACTION_TIMEOUT_MS", 1000)
         commit = TransactionalProducer.commit
 
         def too_late(self: TransactionalProducer) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tidegate.broker.limits import hidden_settings
 from tidegate.broker.registry import SchemaRegistry
-from tidegate.sinks.kafka.limits import narrow_size, wide_threshold
+from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.schema import planned_sink
 from tidegate.sinks.kafka.timestamps import check_timestamps, narrow_timestamps, timestamp_bounds
@@ -59,10 +59,13 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         return filter(None, sentences)
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """Find an emission whose timestamp the topic would refuse now."""
+        """Find an emission that the topic would refuse now, by its timestamp or its size."""
         with self.log() as log:
-            limits = log.timestamp_limits(self.declared.topic)
+            super().check_outbox(outbox)
+            topic = self.declared.topic
+            limits, largest = log.timestamp_limits(topic), log.largest_bytes(topic)
         check_timestamps(self.declared, outbox, limits)
+        check_sizes(topic, largest, self.messages(outbox))
 
     def messages(self, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """The emissions, in the sink's format."""

@@ -67,6 +67,14 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         """The topic is the one that was first published to."""
         self._require_same_topic()
 
+    def check_outbox(self, outbox: Outbox) -> None:
+        """The user may publish to the topic; at the sink's first use also: transactions are allowed."""
+        with self.log() as log:
+            log.require_write(self.declared.topic)
+            if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
+                log.check_progress_topic()
+                self._publisher().check_admission()
+
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """Chunk by chunk, from where the progress record says.
 
