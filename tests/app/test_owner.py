@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from tests.protocol.aged import DAY, STAGE, Aged
+from tests.protocol.two_generations import Beside
 from tidegate import inspect, maintenance, protocol
 from tidegate.app import App, leased
 from tidegate.app.owner import check_owner, claim_folder
 from tidegate.app.tables import catch_up_tables
 from tidegate.errors import Halted, LakeDamaged, LedgerMismatch
 from tidegate.inspect.examine import Finding, FindingState, examine_orphan, examine_pipeline
-from tidegate.lake import StreamMark, attempt_name
+from tidegate.lake import LedgerMark, attempt_name
 
 
 class Restorable(Aged):
@@ -177,7 +178,7 @@ def test_a_batch_that_died_between_commit_and_mark_is_marked_by_the_next_step(st
         assert stream.marks == [0, 1]
     newest = stream.lake.marks.newest()
     assert newest is not None
-    assert (newest.seq, newest.attempt) == (1, name)
+    assert (newest.number, newest.name) == (1, name)
 
 
 def test_a_batch_without_a_mark_can_be_committed_again_after_a_restore(stream: Restorable) -> None:
@@ -194,7 +195,7 @@ def test_a_copy_that_slept_while_marks_were_removed_finds_the_newer_ones(stream:
     for seq in (2, 3, 4):
         stream.published(seq)
     stream.restore()
-    late = StreamMark(stream.lake.marks.newest().ledger, 2, attempt_name(2, 1))  # type: ignore[union-attr]
+    late = LedgerMark(stream.lake.marks.newest().ledger, 2, attempt_name(2, 1))  # type: ignore[union-attr]
     stream.lake.marks.put(late)
     with pytest.raises(LedgerMismatch, match="has batch 4"):
         check_owner(stream.app, stream.stream)
@@ -222,6 +223,70 @@ def test_a_dropped_generation_of_another_ledger_keeps_its_files(stream: Restorab
     with pytest.raises(LedgerMismatch):
         protocol.drop_generation(other, stream.stream, "drop")
     assert stream.files() == before
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Beside:
+    """A generation in charge, and one beside it that has read as much."""
+    beside = Beside(tmp_path / "beside")
+    beside.fill()
+    return beside
+
+
+def _restored(beside: Beside, change: Callable[[], Any]) -> App:
+    """The ledger as it was before a change."""
+    folder = beside.old.folder
+    beside.old.app.ledger._engine.dispose()
+    shutil.copy(folder / "l.db", folder / "backup.db")
+    change()
+    ledger = {"TIDEGATE_LEDGER": f"sqlite:///{folder / 'backup.db'}"}
+    return App.from_environment(beside.old.environment | ledger)
+
+
+def test_a_ledger_from_before_a_promotion_publishes_nothing(beside: Beside) -> None:
+    restored = _restored(beside, lambda: beside.promote(beside.new))
+    beside.old.app = restored
+    sent = beside.sent()
+    beside.old.commit(3, {"first": [("a", 3)], "second": [("a", 3)]})
+    beside.old.held.release()
+    with pytest.raises(LedgerMismatch, match="Promotion 2 of visitors has put visitors/2 in charge"):
+        beside.old.publish(3)
+    assert beside.sent() == sent
+
+
+def test_a_ledger_from_before_a_generation_was_dropped_halts(beside: Beside) -> None:
+    beside.promote(beside.new)
+
+    def drop() -> None:
+        protocol.drop_generation(beside.old.app, beside.old.stream, "drop")
+
+    restored = _restored(beside, drop)
+    with pytest.raises(LedgerMismatch, match="visitors/1 was dropped, and this ledger does not know it"):
+        check_owner(restored, beside.old.stream)
+
+
+def test_another_ledger_does_not_begin_in_the_folder_of_a_dropped_generation(beside: Beside) -> None:
+    beside.promote(beside.new)
+    protocol.drop_generation(beside.old.app, beside.old.stream, "drop")
+    ledger = {"TIDEGATE_LEDGER": f"sqlite:///{beside.old.folder / 'other.db'}"}
+    other = App.from_environment(beside.old.environment | ledger)
+    with (
+        pytest.raises(LedgerMismatch, match="belongs to the ledger"),
+        leased(other, beside.old.stream, "run"),
+    ):
+        pass
+
+
+def test_a_drop_that_died_before_its_mark_is_marked_when_it_is_done_again(beside: Beside) -> None:
+    app, old = beside.old.app, beside.old.stream
+    beside.promote(beside.new)
+    with leased(app, old, "drop") as lease:
+        lease.drop()
+    assert protocol.drop_generation(app, old, "drop") > 0
+    assert protocol.drop_generation(app, old, "drop") == 0
+    newest = app.marks(old).newest()
+    assert newest is not None
+    assert (newest.number, newest.name) == (3, "dropped")
 
 
 def _wrong(findings: Iterator[Finding]) -> list[str]:

@@ -107,8 +107,7 @@ def test_a_shard_that_is_further_than_the_ledger_is_not_taken_for_done(publisher
     begin(publisher, 1)
     for seq in (1, 2):
         publisher.publish(seq, "first", one_message, last_published=seq - 1)
-    with pytest.raises(Fenced, match="at batch 1, but topic tidegate-progress says that it has sent 1 rec"):
-        begin(publisher, 1)
+    begin(publisher, 1)  # a restored ledger does not know any more that it has begun
     with pytest.raises(Fenced, match="at batch 1, but topic"):
         publisher.publish(1, "first", one_message, last_published=0)
     assert publisher.progress() == Progress(2, 1, done=True, attempt="first")

@@ -88,6 +88,9 @@ class SimApp(App):
     def marks(self, stream: Stream) -> SimMarks:  # type: ignore[override]
         return SimMarks(self.places.world, self.places.lake.marks[stream])
 
+    def promotion_marks(self, pipeline: str) -> SimMarks:  # type: ignore[override]
+        return SimMarks(self.places.world, self.places.lake.promotions[pipeline])
+
     def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
         read = partial(self.places.lake.manifest, known)
         return self.places.world.effect("lake.manifest", read, LakeUnavailable)
@@ -204,6 +207,9 @@ REPLACED: dict[str, Any] = {
     "tidegate.protocol.discard.uuid4": _attempt_id,
     "tidegate.protocol.discard.written_resolution": replays.written_resolution,
     "tidegate.protocol.replay.written_resolution": replays.written_resolution,
+    "tidegate.protocol.drop._remove_files": lambda app, stream: app.places.world.effect(
+        "drop.delete", lambda: app.places.lake.remove(stream), LakeUnavailable
+    ),
     "tidegate.protocol.edits.incompatible_changes": lambda *told: grammar.changed(*told),
     "tidegate.protocol.plan.compile_pipeline": grammar.compiled,
     "tidegate.app.lease.threading": _THREADING,

@@ -21,8 +21,8 @@ from tests.simulator.replays import Unusable, is_bad, is_refused, replayed
 from tests.simulator.world import Violation, World
 from tidegate import core
 from tidegate.engine.batch import Before, Computed
-from tidegate.errors import BrokerUnavailable, LakeUnavailable, OffsetsLost
-from tidegate.lake import Store, StreamMark
+from tidegate.errors import BrokerUnavailable, LakeDamaged, LakeUnavailable, OffsetsLost
+from tidegate.lake import LedgerMark, Store
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of
 from tidegate.lake.quarantine import QUARANTINE
 from tidegate.ledger import ManifestRef, Plan, Stream
@@ -127,7 +127,7 @@ def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Rea
 class Lake:
     """Rows by attempt: they are there as soon as they are written. State has one file, named after it.
 
-    `marks` is stream -> batch -> its mark.
+    `marks` is stream -> batch -> its mark, `promotions` pipeline -> promotion -> its mark.
     """
 
     state: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
@@ -136,7 +136,9 @@ class Lake:
     manifests: dict[str, Manifest] = field(default_factory=dict)
     unusable: dict[str, list[Unusable]] = field(default_factory=dict)
     resolved: dict[str, list[Unusable]] = field(default_factory=dict)
-    marks: dict[Stream, dict[int, StreamMark]] = field(default_factory=lambda: defaultdict(dict))
+    marks: dict[Stream, dict[int, LedgerMark]] = field(default_factory=lambda: defaultdict(dict))
+    promotions: dict[str, dict[int, LedgerMark]] = field(default_factory=lambda: defaultdict(dict))
+    removed: set[str] = field(default_factory=set)
 
     def came_in(self, logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Read]:
         """A batch's input: of the input's logs, or what was in quarantine."""
@@ -151,9 +153,17 @@ class Lake:
 
     def manifest(self, known: ManifestRef) -> Manifest:
         """As `App.manifest`."""
+        if known.name in self.removed:
+            raise LakeDamaged(f"the lake lacks the manifest of {known.name}")
         if known.name not in self.manifests:
             raise Violation(f"the manifest of {known.name} is read, and was not written")
         return self.manifests[known.name]
+
+    def remove(self, stream: Stream) -> int:
+        """Remove a dropped stream's files. Its outboxes stay, for checks."""
+        names = {name for name, plan in self.plans.items() if plan.stream == stream}
+        self.removed |= names
+        return len(names)
 
     def snapshot(self, name: str, seq: int, attempts: Iterable[ManifestRef]) -> ManifestRef:
         """The state in these manifests as one."""
@@ -173,19 +183,19 @@ class SimMarks:
     """As `lake.Marks`, of one stream."""
 
     world: World
-    marks: dict[int, StreamMark]
+    marks: dict[int, LedgerMark]
 
-    def newest(self) -> StreamMark | None:
-        def act() -> StreamMark | None:
+    def newest(self) -> LedgerMark | None:
+        def act() -> LedgerMark | None:
             return self.marks[max(self.marks)] if self.marks else None
 
         return self.world.effect("marks.read", act, LakeUnavailable)
 
-    def put(self, mark: StreamMark) -> None:
-        self.world.effect("marks.put", lambda: self.marks.setdefault(mark.seq, mark), LakeUnavailable)
-        for seq in sorted(self.marks):
-            if 0 < seq < mark.seq - 1:
-                self.world.effect("marks.remove", partial(self.marks.pop, seq, None), LakeUnavailable)
+    def put(self, mark: LedgerMark) -> None:
+        self.world.effect("marks.put", lambda: self.marks.setdefault(mark.number, mark), LakeUnavailable)
+        for number in sorted(self.marks):
+            if 0 < number < mark.number - 1:
+                self.world.effect("marks.remove", partial(self.marks.pop, number, None), LakeUnavailable)
 
 
 def compute(

@@ -275,9 +275,9 @@ def simulate(seed: int) -> Result:
     return run_scenario(seed, Generations)
 
 
-def main() -> int:
-    """Exit code 1 when a seed failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.simulator.generations", description=__doc__)
+def run_seeds(name: str, simulate: Callable[[int], Result]) -> None:
+    """Run the seeds that the command line asks for. Exits with 1 when one failed."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.simulator.{name}")
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--from", type=int, default=0, dest="start")
     parser.add_argument("--trace", type=int, metavar="SEED")
@@ -288,17 +288,18 @@ def main() -> int:
         if options.trace is not None:
             result = simulate(options.trace)
             print("\n".join(told(result.trace)), result.violation or "all held", sep="\n")
-            return int(bool(result.violation))
+            sys.exit(bool(result.violation))
         for seed in range(options.start, options.start + options.seeds):
             result = simulate(seed)
             counts += result.counts
             if result.violation:
                 failed.append(f"seed {seed}: {result.violation}")
-    for name, number in sorted(counts.items()):
-        print(f"{number:13,} {name}")
-    print(*failed[:20], sep="\n")
-    return int(bool(failed))
+    for what, number in sorted(counts.items()):
+        print(f"{number:13,} {what}")
+    print(*(line[:300] for line in failed[:20]), sep="\n")
+    print(f"{len(failed)} failed")
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_seeds("generations", simulate)

@@ -117,6 +117,8 @@ class Store:
     identity: str = "simulated"
     streams: dict[Stream, Tables] = field(default_factory=lambda: defaultdict(Tables))
     promotions: dict[str, list[Promotion]] = field(default_factory=lambda: defaultdict(list))
+    dropped: dict[Stream, Tables] = field(default_factory=dict)
+    """What dropped streams had, for checks: no step can see it."""
 
     def charge(self, pipeline: str) -> Charge:
         return Charge(tuple(self.promotions[pipeline]))
@@ -373,7 +375,8 @@ class SimLedger(SimReader):
             row = tables.head = tables.head or Row()
             if row.dropped:
                 raise Halted(f"{stream} was dropped")
-            free = row.holder in (None, holder) or row.lease_until <= now
+            is_over = not now < row.lease_until <= now + NO_LEASE_SECONDS
+            free = row.holder in (None, holder) or is_over
             if not free and store.checks.lease_at_acquire:
                 raise LeaseHeld(f"{stream} is being worked on by {row.holder}")
             row.epoch += store.checks.epoch_rises or not row.epoch
@@ -585,7 +588,7 @@ class SimLeased(SimReader):
             store = self._store
             if store.charge(self.stream.pipeline).generation in (None, self.stream.generation):
                 raise Halted(f"{self.stream} publishes")
-            row = self._row
+            row, store.dropped[self.stream] = self._row, tables
             ended = Row(epoch=row.epoch + 1, dropped=True, origin=row.origin, topic_ids=row.topic_ids)
             store.streams[self.stream] = Tables(head=ended, sinks=tables.sinks)
 

@@ -88,12 +88,15 @@ class SimSqlPublisher:
 
     shelf: Shelf
     shard: str
+    require_committed: Callable[[int, Callable[[str], bool]], None]
 
     def publish(self, seq: int, attempt: str, emissions: Iterable[Batch], last_published: int) -> int:
         effect, table = self.shelf.world.effect, self.shelf.table(self.shard)
-        found = effect("sql.progress", lambda: table.progress, SinkUnavailable)
+        found, of = effect("sql.progress", lambda: (table.progress, table.attempt), SinkUnavailable)
         if found < last_published:
             raise ProgressLost(f"the progress row says batch {found}, the ledger {last_published}", "Restore")
+        if found:
+            self.require_committed(found, of.__eq__)
         if found > seq:
             raise Fenced(f"{self.shard} is to publish batch {seq}, but batch {found} is in already")
         if found == seq:
@@ -106,7 +109,7 @@ class SimSqlPublisher:
 
 def publisher_to(shelf: Shelf, database: None, sink: OpenSqlTable, outbox: SimOutbox) -> SimSqlPublisher:
     """As `sinks.sql.sink.publisher_to`."""
-    return SimSqlPublisher(shelf, sink.shard)
+    return SimSqlPublisher(shelf, sink.shard, sink.require_committed)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def _outcome(publish: Callable[[], Any]) -> Any:
 
 def test_a_database_takes_and_refuses_the_same_batches(tmp_path: Path) -> None:
     dice, real = random.Random(1), Sink(f"sqlite:///{tmp_path / 'sink.db'}")
-    sim = SimSqlPublisher(Shelf(World(1)), "sql")
+    sim = SimSqlPublisher(Shelf(World(1)), "sql", committed())
     table, told = sim.shelf.table("sql"), []
     for number in range(PUBLICATIONS):
         seq = max(1, table.progress + dice.choice((-1, 0, 1, 1, 2)))

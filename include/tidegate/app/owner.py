@@ -1,16 +1,20 @@
 """Whose a stream's folder is: that of the ledger that began it, as far as that ledger has come.
 
 Each committed batch leaves a mark in the folder before anything of it is sent, and before the next one is
-planned. A process whose ledger does not have the batch of the newest mark works with another ledger, or with
-one that was restored from a backup: it halts before it reads, removes or sends anything.
+planned; each promotion leaves one in the pipeline's folder before anything is sent under it. A process whose
+ledger does not have what the newest mark says works with another ledger, or with one that was restored from a
+backup: it halts before it reads, removes or sends anything.
 """
 
 from __future__ import annotations
 
 from tidegate.app.root import App
 from tidegate.errors import LakeDamaged, LedgerMismatch
-from tidegate.lake import StreamMark
-from tidegate.ledger import Stream
+from tidegate.lake import LedgerMark
+from tidegate.ledger import Charge, Stream
+
+DROPPED = "dropped"
+"""The name in the last mark of a stream that was dropped: no attempt is called so."""
 
 
 def claim_folder(app: App, stream: Stream) -> None:
@@ -25,7 +29,7 @@ def claim_folder(app: App, stream: Stream) -> None:
         missing = check_owner(app, stream)
 
 
-def check_owner(app: App, stream: Stream) -> StreamMark | None:
+def check_owner(app: App, stream: Stream) -> LedgerMark | None:
     """Return the mark that the stream's folder lacks for this ledger's head; None if it has it. Writes
     nothing.
 
@@ -36,48 +40,103 @@ def check_owner(app: App, stream: Stream) -> StreamMark | None:
     head = _committed_mark(app, stream)  # after the marks: a batch is committed before it has one
     assert head is not None, "batch 0 is committed in every ledger"
     if newest is None:
-        if head.seq:
-            raise _without_mark(app, stream, head.seq)
+        if head.number:
+            raise _without_mark(app, stream, head.number)
         return head
     if newest.ledger != head.ledger:
-        raise _of_another_ledger(app, stream, newest.ledger, head.ledger)
-    if newest != (head if newest.seq == head.seq else _committed_mark(app, stream, newest.seq)):
-        raise _unknown_batch(stream, newest, head.seq)
-    return head if newest.seq < head.seq else None
+        raise _of_another_ledger(app, str(stream), newest.ledger, head.ledger)
+    if newest != (head if newest.number == head.number else _committed_mark(app, stream, newest.number)):
+        raise _unknown_batch(stream, newest, head.number)
+    return head if newest.number < head.number else None
+
+
+def claim_promotions(app: App, pipeline: str) -> None:
+    """Make sure that this ledger has the newest promotion of which anything may be sent, and mark its own.
+
+    Raises LedgerMismatch, LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    """
+    marks = app.promotion_marks(pipeline)
+    missing = _missing_promotion(app, pipeline, marks.newest())
+    while missing is not None:
+        marks.put(missing)
+        missing = _missing_promotion(app, pipeline, marks.newest())
+
+
+def _missing_promotion(app: App, pipeline: str, newest: LedgerMark | None) -> LedgerMark | None:
+    """The mark of this ledger's newest promotion, if the pipeline's folder lacks it."""
+    charge = app.ledger.charge(pipeline)
+    if newest is None and not charge.promotions:
+        return None
+    own = _committed_mark(app, Stream(pipeline, 0), 0)
+    assert own is not None, "batch 0 is committed in every ledger"
+    promotions = _promotion_marks(charge, own.ledger)
+    if newest is None or (newest in promotions and newest != promotions[-1]):
+        return promotions[-1]
+    if newest.ledger != own.ledger:
+        raise _of_another_ledger(app, pipeline, newest.ledger, own.ledger)
+    if newest not in promotions:
+        raise LedgerMismatch(
+            f"Promotion {newest.number} of {pipeline} has put {newest.name} in charge, and this ledger has "
+            f"{len(promotions)} promotions: it was restored from a backup, or another copy of it is in use",
+            "Use the newest copy of the ledger, or restore a newer backup.",
+        )
+    return None
+
+
+def _promotion_marks(charge: Charge, ledger: str) -> list[LedgerMark]:
+    return [LedgerMark(ledger, made.number, str(made.stream)) for made in charge.promotions]
 
 
 def check_ledger(app: App, stream: Stream) -> None:
     """Raise LedgerMismatch if the stream's folder is another ledger's, however far the two have come."""
     newest, own = app.marks(stream).newest(), _committed_mark(app, stream, 0)
     if newest is not None and own is not None and newest.ledger != own.ledger:
-        raise _of_another_ledger(app, stream, newest.ledger, own.ledger)
+        raise _of_another_ledger(app, str(stream), newest.ledger, own.ledger)
 
 
-def _committed_mark(app: App, stream: Stream, seq: int | None = None) -> StreamMark | None:
+def mark_dropped(app: App, stream: Stream) -> None:
+    """Put the last mark of a dropped stream: a ledger from before that halts, and no other one begins there.
+
+    Raises LedgerMismatch, LakeUnavailable, LedgerUnavailable.
+    """
+    check_ledger(app, stream)
+    marks = app.marks(stream)
+    newest, own = marks.newest(), _committed_mark(app, stream, 0)
+    assert own is not None, "batch 0 is committed in every ledger"
+    if newest is None or newest.name != DROPPED:
+        number = 1 if newest is None else newest.number + 1
+        marks.put(LedgerMark(own.ledger, number, DROPPED))
+
+
+def _committed_mark(app: App, stream: Stream, seq: int | None = None) -> LedgerMark | None:
     batch = app.ledger.committed_batch(stream, seq)
-    return None if batch is None else StreamMark(*batch)
+    return None if batch is None else LedgerMark(*batch)
 
 
-def _of_another_ledger(app: App, stream: Stream, owner: str, own: str) -> LedgerMismatch:
+def _of_another_ledger(app: App, what: str, owner: str, own: str) -> LedgerMismatch:
     return LedgerMismatch(
-        f"The folder of {stream} in the lake {app.settings.lake} belongs to the ledger {owner}, and "
+        f"The folder of {what} in the lake {app.settings.lake} belongs to the ledger {owner}, and "
         f"TIDEGATE_LEDGER is the ledger {own}",
         "Set TIDEGATE_LEDGER to the ledger that has written it, or TIDEGATE_LAKE to another place.",
     )
 
 
-def _unknown_batch(stream: Stream, newest: StreamMark, head: int) -> LedgerMismatch:
-    instead = f"its last batch is {head}" if newest.seq > head else "it has another attempt"
+def _unknown_batch(stream: Stream, newest: LedgerMark, head: int) -> LedgerMismatch:
+    use = "Use the newest copy of the ledger, or restore a newer backup."
+    restored = "It was restored from a backup, or another copy of it is in use"
+    if newest.name == DROPPED:
+        return LedgerMismatch(f"{stream} was dropped, and this ledger does not know it. {restored}", use)
+    instead = f"its last batch is {head}" if newest.number > head else "it has another attempt"
     return LedgerMismatch(
-        f"The lake has batch {newest.seq} of {stream} as attempt {newest.attempt}, which this ledger has not "
-        f"committed: {instead}. It was restored from a backup, or another copy of it is in use",
-        "Use the newest copy of the ledger, or restore a newer backup.",
+        f"The lake has batch {newest.number} of {stream} as attempt {newest.name}, which this ledger has not "
+        f"committed: {instead}. {restored}",
+        use,
     )
 
 
 def _without_mark(app: App, stream: Stream, head: int) -> LakeDamaged:
     return LakeDamaged(
         f"The folder of {stream} in the lake {app.settings.lake} has no mark, and the ledger has {head} "
-        "batches: it is not the folder that they were written to, or its generation was dropped since",
-        "Point TIDEGATE_LAKE at the lake that was written to, or restore the newest backup of the ledger.",
+        "batches: it is not the folder that they were written to",
+        "Point TIDEGATE_LAKE at the lake that was written to, or restore the folder.",
     )

@@ -17,7 +17,7 @@ from tidegate.broker.clusters import KafkaClusters
 from tidegate.broker.log import KafkaLog
 from tidegate.errors import Fenced, Halted, PipelineInvalid, Problem, TidegateError
 from tidegate.failpoints import failpoint
-from tidegate.lake import Lake, Manifest, Marks, Written, read_manifest, write_manifest
+from tidegate.lake import Lake, Manifest, Marks, Store, Written, read_manifest, write_manifest
 from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.settings import Settings
@@ -81,6 +81,10 @@ class App:
     def marks(self, stream: Stream) -> Marks:
         """Return the marks in a stream's folder, which say whose it is."""
         return self.lake(stream).marks
+
+    def promotion_marks(self, pipeline: str) -> Marks:
+        """Return the marks in a pipeline's folder, which say which promotion is the newest."""
+        return Marks(Store(self.settings.lake), f"{pipeline}/marks")
 
     def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
         """The manifest of an attempt or a snapshot, as the ledger knows it. Raises LakeDamaged, …"""

@@ -101,14 +101,18 @@ class KafkaPublisher:
                     raise self._too_slow() from error
 
     def _begin(self, producer: TransactionalProducer, seq: int, record: ProgressRecord) -> ProgressRecord:
-        """Write the first progress record, unless it is there: batch `seq` will be the shard's first."""
+        """Write the first progress record, unless it is there: batch `seq` will be the shard's first.
+
+        A ledger that was restored has forgotten that a shard began: what that has sent since must be its own.
+        """
         first = Progress(seq - 1, 0, done=True)
         if record.progress is None:
             self._send(producer, [], first, record.place)
-        elif record.progress != first:
-            self.check_committed(record.progress)
+            return replace(record, progress=first)
+        self.check_committed(record.progress)
+        if record.progress != first and not record.progress.attempt:
             raise self._ahead(seq, record.progress)
-        return replace(record, progress=first)
+        return record
 
     def check_admission(self) -> None:
         """Find what would keep any batch from being published, without sending anything. Settles what an

@@ -2,7 +2,7 @@
 
 from tidegate.lake.layout import Lake, Name, attempt_name, snapshot_name
 from tidegate.lake.manifest import DataFile, Manifest, read_manifest, write_manifest
-from tidegate.lake.marks import Marks, StreamMark
+from tidegate.lake.marks import LedgerMark, Marks
 from tidegate.lake.store import Store, Written
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "Marks",
     "Name",
     "Store",
-    "StreamMark",
+    "LedgerMark",
     "Written",
     "attempt_name",
     "read_manifest",

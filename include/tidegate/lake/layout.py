@@ -5,6 +5,7 @@
     <lake>/<pipeline>/g<generation>/quarantine/_files/<name>/*.parquet       input that could not be used
     <lake>/<pipeline>/g<generation>/manifests/<name>/manifest.json           which of these files there are
     <lake>/<pipeline>/g<generation>/marks/<batch>.json                       the ledger that committed it
+    <lake>/<pipeline>/marks/<promotion>.json                                 the ledger that decided it
 
 `name` is that of an attempt at computing a batch, or of a snapshot of the state. A file counts when the
 manifest names it, and the manifest when the ledger has its digest and says that the attempt is committed.

@@ -1,7 +1,9 @@
-"""Marks in a stream's folder: which ledger it belongs to, and which batch that has committed last.
+"""Marks in a folder: which ledger it belongs to, and what that has decided last.
 
-A mark is a small file that is put only if it is absent and never changed. The mark of batch 0 names the
-ledger that has begun the stream, and stays. Of the others the two newest stay.
+In a stream's folder a mark has the number of a committed batch and the name of its attempt; batch 0 names
+the ledger that has begun the stream. In a pipeline's folder it has the number of a promotion and the
+generation that was put in charge. A mark is a small file that is put only if it is absent, and never changed.
+That of number 0 stays, and of the others the two newest.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ _NAME = re.compile(r"(\d{10,})\.json")
 
 
 @dataclass(frozen=True)
-class StreamMark:
-    """The attempt that a ledger, by its identity, has committed as batch `seq`; of batch 0 that is ""."""
+class LedgerMark:
+    """What a ledger, by its identity, has decided: a number, and the name that it has there."""
 
     ledger: str
-    seq: int
-    attempt: str
+    number: int
+    name: str
 
 
 @dataclass(frozen=True)
@@ -37,48 +39,48 @@ class Marks:
     store: Store
     folder: str
 
-    def newest(self) -> StreamMark | None:
-        """Return the mark of the last batch that has one; None before the first use of the stream's folder.
+    def newest(self) -> LedgerMark | None:
+        """Return the mark with the highest number; None before the first one.
 
         Raises LakeDamaged, LakeUnavailable.
         """
         with failpoint("marks.read"):
-            seq = max(self._seqs(), default=None)
+            number = max(self._numbers(), default=None)
             try:
-                return None if seq is None else self._read(seq)
+                return None if number is None else self._read(number)
             except LakeDamaged:
-                if seq == max(self._seqs(), default=None):
+                if number == max(self._numbers(), default=None):
                     raise
-        return self.newest()  # two batches were committed meanwhile, and the mark was removed
+        return self.newest()  # two newer ones were put meanwhile, and it was removed
 
-    def put(self, mark: StreamMark) -> None:
-        """Write a mark, unless its batch has one, and remove those that nobody needs after it.
+    def put(self, mark: LedgerMark) -> None:
+        """Write a mark, unless its number has one, and remove those that nobody needs after it.
 
         Raises LakeUnavailable.
         """
         with failpoint("marks.put"):
             content = json.dumps({"format": FORMAT} | asdict(mark)).encode()
-            self.store.put_if_absent(self.path(mark.seq), content)
-        for seq in self._seqs():
-            if 0 < seq < mark.seq - 1:
+            self.store.put_if_absent(self.path(mark.number), content)
+        for number in self._numbers():
+            if 0 < number < mark.number - 1:
                 with failpoint("marks.remove"):
-                    self.store.delete(self.path(seq))
+                    self.store.delete(self.path(number))
 
-    def path(self, seq: int) -> str:
-        """Return where the mark of a batch is."""
-        return f"{self.folder}/{seq:010d}.json"
+    def path(self, number: int) -> str:
+        """Return where the mark of a number is."""
+        return f"{self.folder}/{number:010d}.json"
 
-    def _seqs(self) -> Iterator[int]:
+    def _numbers(self) -> Iterator[int]:
         for file in self.store.listed(self.folder):
             if match := _NAME.fullmatch(file.path.rpartition("/")[-1]):
                 yield int(match[1])
 
-    def _read(self, seq: int) -> StreamMark:
-        path = self.path(seq)
+    def _read(self, number: int) -> LedgerMark:
+        path = self.path(number)
         try:
             document = json.loads(self.store.read(path))
             if document.pop("format") == FORMAT:
-                return StreamMark(**document)
+                return LedgerMark(**document)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(path) from error
         raise _unreadable(path)

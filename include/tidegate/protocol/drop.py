@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.app.lease import leased
-from tidegate.app.owner import check_ledger
+from tidegate.app.owner import mark_dropped
 from tidegate.app.root import App
 from tidegate.errors import Halted
 from tidegate.failpoints import failpoint
@@ -14,16 +14,16 @@ from tidegate.protocol.promotion import require_generation
 def drop_generation(app: App, stream: Stream, run_id: str) -> int:
     """Forget a generation that is not in charge, and remove its files. Returns how many those were.
 
-    What it has published stays where it is, also in a table of its own. One that dies on the way is done
-    again: what the ledger has forgotten, nobody reads. Raises LeaseHeld; Halted where it publishes;
-    LedgerMismatch where its folder is another ledger's; SettingsInvalid for one that there never was;
-    LakeUnavailable.
+    What it has published stays where it is, also in a table of its own, and so do the marks of its folder.
+    One that dies on the way is done again: what the ledger has forgotten, nobody reads. Raises LeaseHeld;
+    Halted where it publishes; LedgerMismatch where its folder is another ledger's; SettingsInvalid for one
+    that there never was; LakeUnavailable.
     """
     if not app.ledger.is_dropped(stream):
         _require_droppable(app, stream)
         with leased(app, stream, run_id) as lease:
             lease.drop()
-    check_ledger(app, stream)
+    mark_dropped(app, stream)
     return _remove_files(app, stream)
 
 
@@ -41,9 +41,9 @@ def _require_droppable(app: App, stream: Stream) -> None:
 
 def _remove_files(app: App, stream: Stream) -> int:
     lake = app.lake(stream)
-    published = f"{lake.base}/published/"
-    files = [file for file in lake.store.listed(lake.base) if not file.path.startswith(published)]
-    for file in sorted(files, key=lambda file: file.path.startswith(lake.marks.folder)):  # whose it is: last
+    kept = (f"{lake.base}/published/", lake.marks.folder)
+    files = [file for file in lake.store.listed(lake.base) if not file.path.startswith(kept)]
+    for file in files:
         with failpoint("drop.delete"):
             lake.store.delete(file.path)
     return len(files)

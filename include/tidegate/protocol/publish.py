@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidegate.app.lease import failures_noted, leased, timed
+from tidegate.app.owner import claim_promotions
 from tidegate.app.root import App, missing_of_head
 from tidegate.app.tables import catch_up_tables
 from tidegate.errors import Halted, LeaseHeld, TidegateError
@@ -69,8 +70,10 @@ def _catch_up(app: App, plan: Plan, run_id: str) -> None:
 def publish_decided(app: App, held: LeasedLedger) -> None:
     """Finish the head's batch, and whatever before it was withheld until its generation took charge.
 
-    Others are out: no batch is planned before its predecessor is. What that fails of is noted.
+    Others are out: no batch is planned before its predecessor is. What that fails of is noted. Raises
+    LedgerMismatch where another ledger, or a later state of this one, has promoted a generation.
     """
+    claim_promotions(app, held.stream.pipeline)
     for plan in _decided_plans(held):
         if unpublished_sinks(held, plan):
             with failures_noted(held, plan.seq, "publish"):
