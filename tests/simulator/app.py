@@ -229,6 +229,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.sinks.sql.sink.Database": sinks.sql_database,
     "tidegate.sinks.sql.sink.publisher_to": lambda *told: sinks.publisher_to(here().shelf, *told),
     "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
+    "tidegate.sinks.sql.sink.OpenSqlTable._check_table": lambda *_: None,
     "tidegate.sinks.kafka.timestamps.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
     "tidegate.protocol.validate._tell": lambda *_: None,
     "tidegate.protocol.validate._verdicts": _gate,
