@@ -103,3 +103,27 @@ def test_what_is_held_back_goes_out_by_count_by_the_clock_and_drained(visits: Wo
     times = visits.app.ledger.times(visits.stream)
     assert times["visits"][visits.source, 0] == NOW_MS + 70_000
     assert set(visits.app.ledger.head(visits.stream).clocks.values()) == {NOW_MS + 71_000}
+
+
+BEATS = """\
+pipeline: availability
+source: {{topics: [{source}], format: json, columns: "id bigint, quantity int", key: [id]}}
+stages:
+  - name: availability
+    select: {{isAvailable: "quantity > 0"}}
+    emit: {{on: change, heartbeat: 60s, clock: run}}
+sinks:
+  - {{kind: kafka, topic: {sink}}}
+"""
+
+
+def test_a_heartbeat_goes_out_by_the_clock_of_a_run_that_reads_nothing(world: World) -> None:
+    file = world.folder / "pipelines" / "availability.yaml"
+    file.write_text(BEATS.format(source=world.source, sink=world.sink))
+    world.send({"value": {"id": 1, "quantity": 5}, "timestamp_ms": NOW_MS})
+    world.run(clock_ms=NOW_MS + 1)
+    idle = world.run(clock_ms=NOW_MS + 130_000)
+    assert idle.plan is not None
+    assert idle.plan.span == 0
+    assert world.published() == {"1": [True] * 3}
+    assert world.run(clock_ms=NOW_MS + 130_000).plan is None

@@ -136,6 +136,12 @@ def test_heartbeat_is_a_duration() -> None:
     assert change(heartbeat="1h").heartbeat_ms == 3_600_000
 
 
+def test_a_heartbeat_beats_by_the_clock_of_runs_only() -> None:
+    beats = [change(heartbeat="1h", clock=clock).beats_by_clock for clock in ("run", "stream")]
+    assert beats == [True, False]
+    assert not change(clock="run").beats_by_clock
+
+
 def test_bytes_may_have_the_timestamp_too() -> None:
     assert change(equal="bytes").timestamp is False
     assert change(equal="bytes", timestamp=True).timestamp is True
@@ -236,6 +242,7 @@ CHANGES: list[tuple[dict[str, Any], str, str]] = [
     ({"state": "md5"}, "state", "'md5' is not known"),
     ({"heartbeat": 5}, "heartbeat", "5 is not a duration"),
     ({"heartbeat": "0s"}, "heartbeat", "has no length"),
+    ({"heartbeat": "1h", "state": "hash", "clock": "run"}, "clock", "only a hash is kept"),
     ({"heartbeat_ms": 5}, "heartbeat_ms", "unknown field `heartbeat_ms`"),
 ]
 

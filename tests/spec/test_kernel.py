@@ -80,6 +80,10 @@ def test_windows(written: Any, window: core.Window | None) -> None:
         ({"on": "update"}, core.Update()),
         ({"on": "change"}, core.Change(core.Exact(ALL))),
         ({"on": "change", "heartbeat": "1h"}, core.Change(core.Exact(ALL), heartbeat_ms=3_600_000)),
+        (
+            {"on": "change", "heartbeat": "1h", "clock": "run"},
+            core.Change(core.Exact(ALL), heartbeat_ms=3_600_000, by_clock=True),
+        ),
         ({"on": "change", "state": "hash"}, core.Change(core.Exact(ALL), hashed=True)),
         ({"on": "time_limit", "after": "30s"}, core.TimeLimit(30_000)),
         ({"on": "threshold", "count": 5}, core.Threshold(count=5, since="arrival")),

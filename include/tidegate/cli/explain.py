@@ -21,7 +21,7 @@ _WHY = {
     "changed": "differs from what last went out",
     "later": "later than the key's last change",
     "deleted": "a record without a value deletes the key",
-    "heartbeat": "unchanged, but the last emission is a heartbeat ago",
+    "heartbeat": "unchanged, but the last emission was a heartbeat ago",
     "suppressed": "not emitted: the same as what last went out",
     "filtered": "not emitted: `where` does not let it through",
     "refused": "not emitted: it breaks an expectation (`tidegate quarantine list` has the value)",

@@ -97,7 +97,7 @@ class Entries:
         entry.emitted_timestamp = stored["emitted_timestamp"][row]
         if entry.emitted_timestamp is None and entry.emitted is not None:
             entry.emitted_timestamp = entry.timestamp  # of `columnar`: its rows are those of emissions
-        if self._stage.emit.remembers_flush:
+        if self._stage.emit.remembers_flush or self._stage.emit.repeats_by_clock:
             entry.flushed_at = stored["flushed_at"][row]
         entry.stored_live = stored["live"][row]
         self._fences.restore(entry, row)

@@ -243,6 +243,9 @@ class Folding:
             self._advance(entry, row, accumulator, timestamp)
         if reason is not None:
             self._send(entry, output, now, reason)
+            if self._emit.repeats_by_clock:
+                entry.flushed_at = None if output is None else now
+                self._timers.set(entry, now)
         elif not passes:
             self._counts["filtered"] += 1
         elif refusal is not None:
@@ -351,10 +354,24 @@ class Folding:
         self._entries.empty(entry)
         self._entries.touch(entry)
 
+    def _repeat(self, entry: Entry, reason: str, at: int) -> None:
+        """Emit a value again that has gone out, with this time as its timestamp; not, if by now `where` keeps
+        it in, or an expectation, which has refused it with its record."""
+        output = self._values.output(entry.accumulator)
+        if self._gate.passes(entry, output) and self._gate.refusal(entry, output) is None:
+            self._outcome.emit(entry, output, at, at, self._cause, reason)
+            entry.emitted_timestamp = at
+            entry.emitted = output
+        entry.flushed_at = at
+        self._entries.touch(entry)
+
     def _flush_apart(self, entry: Entry, reason: str, at: int) -> None:
         """Flush where no record at hand is the cause: an error names the entry and the reason instead."""
         try:
-            self._flush(entry, reason, at)
+            if self._emit.repeats_by_clock:
+                self._repeat(entry, reason, at)
+            else:
+                self._flush(entry, reason, at)
         except RECORD_ERRORS as error:
             window = "" if entry.window is None else f" in the window {list(entry.window)}"
             what = f"{error.what} (when the key {entry.key!r}{window} goes out, by {reason})"
@@ -390,16 +407,18 @@ class Folding:
 
     def _on_timer(self, due: int, entry: Entry, time: int) -> None:
         """An entry's timer fires; this counts as having happened when it was due."""
-        if entry.pending and self._emit.due(entry) > due:  # its session is over, and it still has to wait
+        # its session is over, and it still has to wait; or the timer is one of the stage before an edit
+        if (entry.pending or not self._entries.expire) and self._emit.due(entry) > due:
             self._entries.touch(entry)  # also in the next batch, whose partition may be behind this time
             self._timers.set(entry, due)
             return
         reason = self._emit.on_time(entry, due)
-        if reason is not None:
+        if reason is not None and self._emit.holds:
             overtime = time - due
             self._counts["suppression-overtime-count"] += 1
             self._counts["suppression-overtime-sum"] += overtime
             self._counts.include({"suppression-overtime-min": overtime})
+        if reason is not None:
             self._flush_apart(entry, reason, due)
         if reason is None or entry.close <= due:
             self._entries.remove(entry)

@@ -62,7 +62,7 @@ def due_rows(logic: core.Stage, batch: core.Batch) -> DueRows | None:
     """The entries that the batch has to look at although it has no records of them: their timer fires; in a
     bounded or drained buffer, all that hold something back. None: the stage has no timers.
     """
-    if logic.window is None and not logic.emit.holds and not logic.emit.expires:
+    if logic.window is None and not logic.emit.sets_timers:
         return None
     all_that_hold = batch.drain or logic.bound is not None
     latest = None if all_that_hold else max([batch.least_end, *batch.ends.values()])

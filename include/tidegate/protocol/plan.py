@@ -234,15 +234,17 @@ def _look(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> _Found:
 
 
 def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bool:
-    """Whether the clock alone can let something out: a stage runs by it, something is held back, and in a
-    partition that is not cut it is later than it was. `before`: of the batch before this one.
+    """Whether the clock alone can let something out: a stage runs by it, something is held back or may have a
+    heartbeat, and in a partition that is not cut it is later than it was. `before`: of the batch before this.
     """
     if plan.clocks_after == plan.clocks or not any(
         stage.timed and stage.emit.clock == "run" for stage in pipeline.stages
     ):
         return False
     return before is not None and any(
-        before.stage_counts(stage.name).get(name, 0) > 0 for stage in pipeline.stages for name in _HELD
+        before.stage_counts(stage.name).get(name, 0) > 0
+        for stage in pipeline.stages
+        for name in ((*_HELD, "state-rows") if stage.beats_by_clock else _HELD)
     )
 
 

@@ -86,7 +86,8 @@ class ChangeEmit(Model):
     heartbeat_ms: Duration | None = Field(
         alias="heartbeat",
         default=None,
-        description="An unchanged value goes out all the same so long after the last emission.",
+        description="An unchanged value goes out all the same so long after the last emission: "
+        "with a record, and under `clock: run` also without one.",
     )
     clock: Clock = _clock("stream")
 
@@ -113,6 +114,20 @@ class ChangeEmit(Model):
             fix = "Use `state: value`, or `equal: exact` or `bytes`."
             raise mistake("of a hash, only equality can be told, and no distance or condition", fix)
         return state
+
+    @field_validator("clock")
+    @classmethod
+    def _has_the_value(cls, clock: Clock, info: Info) -> Clock:
+        by_clock = clock == "run" and info.data.get("heartbeat_ms") is not None
+        if by_clock and info.data.get("state") == "hash":
+            fix = "Use `state: value`, or `clock: stream`, whose heartbeats come with records."
+            raise mistake("the clock cannot repeat a value of which only a hash is kept", fix)
+        return clock
+
+    @property
+    def beats_by_clock(self) -> bool:
+        """Whether an unchanged value also goes out without a record."""
+        return self.heartbeat_ms is not None and self.clock == "run"
 
     @property
     def compared(self) -> tuple[str, ...]:

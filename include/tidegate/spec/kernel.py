@@ -178,7 +178,9 @@ def _emit(pipeline: Pipeline, stage: Stage) -> core.Emit:
     if isinstance(emit, UpdateEmit):
         return core.Update()
     if isinstance(emit, ChangeEmit):
-        return core.Change(_equivalence(emit), emit.heartbeat_ms, emit.state == "hash")
+        return core.Change(
+            _equivalence(emit), emit.heartbeat_ms, emit.state == "hash", by_clock=emit.beats_by_clock
+        )
     if isinstance(emit, WindowCloseEmit):
         return core.WindowClose()
     if isinstance(emit, TimeLimitEmit):

@@ -326,4 +326,9 @@ class Stage(Model):
     @property
     def timed(self) -> bool:
         """Whether it needs the stream time of its partitions."""
-        return self.window is not None or isinstance(self.emit, TIMED)
+        return self.window is not None or self.beats_by_clock or isinstance(self.emit, TIMED)
+
+    @property
+    def beats_by_clock(self) -> bool:
+        """Whether an unchanged value also goes out without a record."""
+        return isinstance(self.emit, ChangeEmit) and self.emit.beats_by_clock

@@ -29,6 +29,7 @@ class Entry:
     since: int | None = None
     due: int | None = None
     last_flush: int | None = None
+    last_out: int | None = None
     expired: bool = False
 
     @property

@@ -177,6 +177,8 @@ class Model:
             at, _, _, closing, entry = min(due, key=lambda timer: timer[:4])
             if closing:
                 self._close(entry, at)
+            elif self.settings.on == "change":
+                self._beat(entry, at)
             else:
                 self._flush(entry, _ELAPSED[self.settings.on], at)
 
@@ -184,7 +186,21 @@ class Model:
         timers = [] if entry.due is None else [(entry.due, False)]
         if self.settings.window and entry.window and not entry.expired:
             timers.append((closes_at(self.settings.window, entry.window), True))
+        heartbeat = self.settings.duration("heartbeat")
+        if self.settings.clock == "run" and heartbeat and entry.emitted is not None:
+            # Quote: under `clock: run` the value is also emitted by the clock, without a record, each time
+            # that much has passed
+            assert entry.last_out is not None
+            beat = entry.last_out + heartbeat
+            timers += [(beat, False)] if all(beat < at for at, _ in timers) else []
         return timers
+
+    def _beat(self, entry: Entry, at: int) -> None:
+        """The value once more, if it may go out as it is now."""
+        value = fold(self.settings, entry.folded)
+        if value is not None and self.out.passes(value, entry.window) and self.out.is_expected(value):
+            self.out.emit(entry, value, at, "heartbeat", at)
+        entry.last_out = at
 
     def _close(self, entry: Entry, at: int) -> None:
         """Quote: For `window_close` this timer emits. For the others it is silent; an entry that still

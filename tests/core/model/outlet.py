@@ -47,7 +47,7 @@ class Outlet:
         self.counts.update(["emitted", f"emitted.{reason}"])
         if self.settings.reduce != "collect":
             # Quote: what it sent are events, not a value to take back (nor one that the next could change)
-            entry.emitted, entry.emitted_timestamp = value, timestamp
+            entry.emitted, entry.emitted_timestamp, entry.last_out = value, timestamp, at
 
     def passes(self, value: Mapping[str, Any], window: Window | None) -> bool:
         """Quote: SQL over the emitted columns, `window_start`, `window_end`"""

@@ -94,6 +94,8 @@ def cases(
     conditions: dict[str, Condition] = {}
     stage["emit"] = {"on": on, **draw(_options(stage, on, conditions))}
     stage["emit"]["clock"] = draw(st.sampled_from(clocks))
+    if stage["emit"]["clock"] == "run" and "heartbeat" in stage["emit"]:
+        stage["emit"].pop("state", None)  # a hash cannot be sent again
     if filtered and reduce != "collect" and draw(st.sampled_from([True, False, False])):
         column, limit = draw(st.sampled_from(_numbers(stage))), draw(st.integers(1, 6))
         stage["where"] = f"{column} < {limit}"

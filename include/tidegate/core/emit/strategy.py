@@ -51,6 +51,16 @@ class Emit:
         return False
 
     @property
+    def repeats_by_clock(self) -> bool:
+        """Whether a timer emits a value that has gone out already, and that nothing holds back."""
+        return False
+
+    @property
+    def sets_timers(self) -> bool:
+        """Whether entries without a window have timers."""
+        return self.holds or self.expires or self.repeats_by_clock
+
+    @property
     def late_after_ms(self) -> int | None:
         """How far behind its partition's time a record is late; None: as late as its window says."""
         return None
