@@ -119,7 +119,7 @@ class Fenced(Transient):
 
 SINK_IS_AHEAD = (
     "A newer publisher went ahead. If there is none, this ledger is not the one that was published from, or "
-    "is older: set TIDEGATE_LEDGER to that, restore it, or raise `generation`"
+    "is older: set TIDEGATE_LEDGER to that, or restore it; else `tidegate recover` shows what can be done"
 )
 """What to do about Fenced where a sink is further than the ledger."""
 

@@ -87,8 +87,12 @@ OF_GENERATIONS = {
 OF_RETENTION = {"ledger.expire_quarantine"}
 """A history is too short for it: `tests/maintenance/test_expiry.py` meets it."""
 
-OF_RECOVERY = {"ledger.publishers"}
-"""No history loses the progress of a topic: `tests/sinks/kafka/test_reconcile.py` meets it."""
+OF_RECOVERY = {
+    *("ledger.publishers", "ledger.send_again", "ledger.end_sending_again", "ledger.give_up_publication"),
+    *("ledger.forget", "sql.restart", "sql.seal", "table.restart", "table.seal"),
+    "tables.remove",
+}
+"""No history loses what a sink has, or gives a batch up: `tests/recovery` and `tests/sinks/kafka` do."""
 
 NOT_OF_A_BATCH = TOLD_TO_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | OF_RECOVERY
 

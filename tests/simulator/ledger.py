@@ -20,6 +20,7 @@ from tidegate.ledger import (
     CommittedBatch,
     Expired,
     Failure,
+    GivenUp,
     Head,
     KnownNames,
     LastPlanned,
@@ -307,6 +308,10 @@ class SimReader:
             return {sink: records for (at, sink), records in noted if at == seq}
 
         return self._read("publications", act)
+
+    def given_up(self, stream: Stream) -> list[GivenUp]:
+        """No simulated person gives anything up."""
+        return self._read("given_up", list)
 
     def newest_publication(self, stream: Stream) -> int:
         return self._read("newest_publication", lambda: self._newest_publication(stream))

@@ -320,6 +320,12 @@ def _run_all(sequences: list[Both]) -> None:
 FOR_PAGES_AND_EVENTS = {"batches", "failing_streams", "published_after", "stream_statuses"}
 """Questions about many batches and streams at once: no step of a batch asks them."""
 
+OF_RECOVERY = {
+    *("add_recovery", "end_recovery", "recoveries"),
+    *("send_again", "end_sending_again", "give_up_publication", "forget"),
+}
+"""What only a person does, by `tidegate recover`: see `tests/recovery`."""
+
 
 def test_both_have_the_same_methods() -> None:
     for real, sim in ((Ledger, SimLedger), (LeasedLedger, SimLeased)):
@@ -327,5 +333,6 @@ def test_both_have_the_same_methods() -> None:
             {name for name in dir(real) if not name.startswith("_")}
             - {"open", "open_for_reading"}
             - FOR_PAGES_AND_EVENTS
+            - OF_RECOVERY
         )
         assert public <= {*dir(sim), "lease", "stream"}

@@ -46,6 +46,15 @@ class OpenMemory(OpenSink[MemorySink]):
         if max((seq for seq, _ in rows), default=0) < outbox.plan.seq:
             rows += [(outbox.plan.seq, key) for key in self._keys(outbox)]
 
+    def restart_effect(self, seq: int) -> str:
+        return f"Rows after batch {seq} go."
+
+    def restart_after(self, lease: LeasedLedger, seq: int) -> None:
+        ROWS[self.shard] = [row for row in ROWS.get(self.shard, []) if row[0] <= seq]
+
+    def seal(self, lease: LeasedLedger, seq: int) -> int:
+        return sum(row[0] == seq for row in ROWS.get(self.shard, []))
+
     def _keys(self, outbox: Outbox) -> list[str]:
         return [key for batch in outbox.batches(["key"]) for key in batch["key"].to_pylist()]
 

@@ -87,6 +87,31 @@ def _promotion_marks(charge: Charge, ledger: str) -> list[LedgerMark]:
     return [LedgerMark(ledger, made.number, str(made.stream)) for made in charge.promotions]
 
 
+def unknown_mark(app: App, stream: Stream) -> LedgerMark | None:
+    """Return the newest mark of the stream's folder if it is this ledger's, which does not have its batch.
+
+    Then the ledger was restored from a backup. Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    """
+    newest, head = app.marks(stream).newest(), _committed_mark(app, stream)
+    if newest is None or head is None or newest.ledger != head.ledger or newest.name == DROPPED:
+        return None
+    return None if newest == _committed_mark(app, stream, newest.number) else newest
+
+
+def adopt_folder(app: App, stream: Stream) -> None:
+    """Remove the marks of batches that a restored ledger does not have. Raises as `claim_folder`."""
+    while (unknown := unknown_mark(app, stream)) is not None:
+        app.marks(stream).remove(unknown.number)
+    claim_folder(app, stream)
+
+
+def forget_promotions(app: App, pipeline: str) -> None:
+    """Remove the marks of promotions that the ledger has forgotten. Raises LakeDamaged, LakeUnavailable."""
+    marks = app.promotion_marks(pipeline)
+    while (newest := marks.newest()) is not None:
+        marks.remove(newest.number)
+
+
 def check_ledger(app: App, stream: Stream) -> None:
     """Raise LedgerMismatch if the stream's folder is another ledger's, however far the two have come."""
     newest, own = app.marks(stream).newest(), _committed_mark(app, stream, 0)
@@ -130,7 +155,7 @@ def _unknown_batch(stream: Stream, newest: LedgerMark, head: int) -> LedgerMisma
     return LedgerMismatch(
         f"The lake has batch {newest.number} of {stream} as attempt {newest.name}, which this ledger has not "
         f"committed: {instead}. {restored}",
-        use,
+        f"{use} If there is none: {stream.recover_command('send-again')}",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tidegate.app.owner import claim_folder
 from tidegate.app.root import App
@@ -18,6 +19,7 @@ from tidegate.lake.manifest import Kind
 from tidegate.lake.outbox import SHARED_COLUMNS
 from tidegate.lake.schema import STATE_COLUMNS
 from tidegate.lake.tables import SharedTable, TableChange, TableVersion
+from tidegate.lake.verify import verify
 from tidegate.ledger import ManifestRef, Snapshot, Stream
 from tidegate.spec import Pipeline
 from tidegate.spec.kernel import state_stages
@@ -50,6 +52,20 @@ def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> 
         table.catch_up(_Changes(batches, kind, stage).after)
 
 
+def remove_tables_ahead(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> list[str]:
+    """Remove the logs of the tables that are further than the ledger, and return their folders.
+
+    `catch_up_tables` makes them anew from the files that the ledger knows. Raises as `check_tables`.
+    """
+    lake, head, removed = app.lake(stream), app.ledger.head(stream).seq, []
+    for kind, stage in _tables_of(pipelines):
+        table = shared_table(lake, kind, stage)
+        if table.number(batches_of(stream)) > head:
+            table.remove_log()
+            removed.append(table.folder)
+    return removed
+
+
 def check_tables(app: App, stream: Stream, pipeline: Pipeline) -> None:
     """Raises LakeDamaged when other tables lie where those of a stream have their place; LakeUnavailable."""
     for kind, stage in _tables_of([pipeline]):
@@ -78,6 +94,7 @@ class _Batches:
 
     def __init__(self, app: App, stream: Stream) -> None:
         self.stream = stream
+        self.store = app.lake(stream).store
         self._app = app
         self._manifests: dict[str, Manifest] = {}
         self._snapshots: dict[int, list[Snapshot]] = {}
@@ -101,6 +118,11 @@ class _Batches:
         if seq not in self._snapshots:
             self._snapshots[seq] = self._app.ledger.newest_snapshots(self.stream, seq)
         return self._snapshots[seq]
+
+    @cached_property
+    def given_up(self) -> frozenset[int]:
+        """The batches of which a sink never got all."""
+        return frozenset(row.seq for row in self._app.ledger.given_up(self.stream))
 
     def manifest(self, known: ManifestRef) -> Manifest:
         """A batch's or a snapshot's files."""
@@ -170,4 +192,9 @@ class _Changes:
         return table.number(self._application)
 
     def _files(self, known: ManifestRef) -> tuple[DataFile, ...]:
-        return self.batches.manifest(known).of(self.kind, self.stage)
+        """The files of a batch or a snapshot, without what is lost of an outbox that was given up."""
+        manifest = self.batches.manifest(known)
+        files = manifest.of(self.kind, self.stage)
+        if self.kind == "outbox" and manifest.seq in self.batches.given_up:
+            return tuple(file for file in files if not verify(self.batches.store, [file]))
+        return files

@@ -87,7 +87,8 @@ def _described(situation: Situation, findings: Sequence[Finding]) -> list[str]:
             continue
         lines += [f"{finding.remedy}: {finding.cause}"]
         lines += [f"  - {effect}" for effect in finding.effects]
-        lines += [f"  To do it: {stream.recover_command(finding.remedy)} --yes", ""]
+        command = (finding.stream or stream).recover_command(finding.remedy)
+        lines += [f"  To do it: {command} --yes", ""]
     return lines[:-1]
 
 

@@ -65,7 +65,7 @@ def flush_commits(path: str, table: DeltaTable, application: str) -> None:
         return
     for version in range(table.version(), -1, -1):
         log = f"_delta_log/{version:020}"
-        actions = _log_entry(store, f"{log}.json")
+        actions = log_entry(store, version)
         added = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         store.flush([*added, f"{log}.json", f"{log}.checkpoint.parquet", "_delta_log/_last_checkpoint"])
         commits += any(action.get("txn", {}).get("appId") == application for action in actions)
@@ -73,12 +73,13 @@ def flush_commits(path: str, table: DeltaTable, application: str) -> None:
             return
 
 
-def _log_entry(store: Store, path: str) -> list[dict[str, Any]]:
+def log_entry(store: Store, version: int) -> list[dict[str, Any]]:
     """Return the actions of an entry of a table's log; none where the log begins later."""
     try:
-        return [json.loads(line) for line in store.read(path).splitlines() if line.strip()]
+        lines = store.read(f"_delta_log/{version:020}.json").splitlines()
     except LakeDamaged:
         return []
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 def file_system(path: str) -> SubTreeFileSystem:

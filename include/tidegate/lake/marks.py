@@ -63,8 +63,12 @@ class Marks:
             self.store.put_if_absent(self.path(mark.number), content)
         for number in self._numbers():
             if 0 < number < mark.number - 1:
-                with failpoint("marks.remove"):
-                    self.store.delete(self.path(number))
+                self.remove(number)
+
+    def remove(self, number: int) -> None:
+        """Remove the mark of a number. Raises LakeUnavailable."""
+        with failpoint("marks.remove"):
+            self.store.delete(self.path(number))
 
     def path(self, number: int) -> str:
         """Return where the mark of a number is."""

@@ -94,6 +94,17 @@ class SharedTable:
         """Raises LakeDamaged when there is a table that is none of this tidegate's; LakeUnavailable."""
         self._opened()
 
+    def number(self, application: str) -> int:
+        """Return the batch that an application is at; 0 where there is no table. Raises as `check`."""
+        table = self._opened()
+        return 0 if table is None else TableVersion(self.folder, table).number(application)
+
+    def remove_log(self) -> None:
+        """Remove the table, and leave all files that are in it. Raises LakeUnavailable."""
+        for file in reversed(self.store.listed(f"{self.folder}/_delta_log")):
+            with failpoint("tables.remove"):
+                self.store.delete(file.path)
+
     def catch_up(self, next_change: NextChange) -> None:
         """Apply changes until there is none. Each is made for the table as it then is, and is asked for again
         where another was faster: it has to be another one as soon as one of its applications has moved.

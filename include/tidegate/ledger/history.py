@@ -49,6 +49,12 @@ def newest_publication(connection: Connection, stream: Stream) -> int:
 
 def _first_to_go_out(connection: Connection, stream: Stream) -> int:
     """The first batch that is not known to be out, and may have to go out: now, or after a promotion."""
+    sent_again = select(schema.heads.c.send_from).where(of(schema.heads, stream))
+    return min(_first_of_charge(connection, stream), connection.execute(sent_again).scalar() or _ANY)
+
+
+def _first_of_charge(connection: Connection, stream: Stream) -> int:
+    """The same of a stream of which nothing is sent again."""
     charge = charge_in(connection.execute(promotions_of(stream.pipeline)))
     if charge.withholds(stream.generation):
         return charge.released(stream.generation) + 1

@@ -12,13 +12,14 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from tidegate.errors import Halted, LeaseHeld, SettingsInvalid
+from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid
 from tidegate.ledger import schema
 from tidegate.ledger.database import open_database, open_for_reading
 from tidegate.ledger.history import remove_batches
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
 from tidegate.ledger.records import Lease, Recovery, Snapshot, Stream
+from tidegate.ledger.repairs import forget_promotions, remove_stream
 from tidegate.ledger.rows import charge_in, manifest_out, of, promotions_of, recovery_out, storable
 from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 
@@ -127,6 +128,20 @@ class Ledger(LedgerReader):
                 .where(of(table, stream), table.c.number == number)
                 .values(outcome=list(map(storable, outcome)))
             )
+
+    def forget(self, pipeline: str, leases: Sequence[Lease]) -> None:
+        """Remove all rows of a pipeline, of whose streams `leases` are the leases; they end.
+
+        One transaction: see `repairs.remove_stream`. Raises Fenced where one of them is another's by now, or
+        the pipeline has another stream.
+        """
+        with self._writing("forget") as connection:
+            ended = [remove_stream(connection, lease, self._now()) for lease in leases]
+            if not (forget_promotions(connection, pipeline) and all(ended)):
+                raise Fenced(
+                    f"A stream of {pipeline} was made or taken over meanwhile",
+                    "Nothing was removed; look again.",
+                )
 
     def remove_batches(self, stream: Stream, before: int, most: int) -> int:
         """Remove what nothing needs any more of at most `most` batches before `before`; says of how many.

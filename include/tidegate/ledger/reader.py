@@ -23,6 +23,7 @@ from tidegate.ledger.records import (
     CommittedBatch,
     Expired,
     Failure,
+    GivenUp,
     Head,
     KnownNames,
     LastPlanned,
@@ -320,6 +321,14 @@ class LedgerReader:
         with self._transaction("publications") as connection:
             rows = connection.execute(select(table).where(of(table, stream), table.c.seq == seq))
             return {row.sink: row.records for row in rows}
+
+    def given_up(self, stream: Stream) -> list[GivenUp]:
+        """Return what sinks never get of the stream's batches, the oldest first."""
+        table = schema.given_up
+        columns = [table.c[name] for name in ("seq", "sink", "sent", "records", "export", "given_up_at")]
+        query = select(*columns).where(of(table, stream)).order_by(table.c.seq, table.c.sink)
+        with self._transaction("given_up") as connection:
+            return [GivenUp(*row) for row in connection.execute(query)]
 
     def newest_publication(self, stream: Stream) -> int:
         """The newest batch that a sink has, were it with no record of it; 0 if none.

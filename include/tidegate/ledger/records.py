@@ -182,7 +182,8 @@ class Head:
     """The last committed batch; `seq` 0 means that nothing is committed yet.
 
     `epochs` are the leader epochs of the last records before `offsets`, as far as they are known, and
-    `clocks` the largest clocks that were applied.
+    `clocks` the largest clocks that were applied. `send_from` is the first batch that is sent again, where a
+    person has chosen that; None: no batch before the head is.
     """
 
     stream: Stream
@@ -191,6 +192,7 @@ class Head:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     epochs: Mapping[tuple[str, int], int] = field(default_factory=dict)
     clocks: Clocks = field(default_factory=dict)
+    send_from: int | None = None
 
     def has_read(self, topic: str) -> bool:
         """Return whether batches have read the topic: they know each partition that it had then."""
@@ -331,6 +333,23 @@ class Recovery:
     decided_by: str
     decided_at: float = 0.0
     outcome: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """What a sink never gets of a decided batch.
+
+    `records` is how many emissions the batch has for the sink, and `sent` how many messages of them the sink
+    has all the same. `export` is the folder with what could be read of them. `given_up_at`: epoch seconds,
+    set by the ledger.
+    """
+
+    seq: int
+    sink: str
+    sent: int
+    records: int
+    export: str
+    given_up_at: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def partitions_out(numbers: ByPartition) -> dict[str, dict[str, int]]:
 def head_in(stream: Stream, row: Row[Any]) -> Head:
     """A head."""
     offsets, epochs, clocks = map(partitions_in, (row.offsets, row.epochs, row.clocks))
-    return Head(stream, row.seq, offsets, row.topic_ids, epochs, clocks)
+    return Head(stream, row.seq, offsets, row.topic_ids, epochs, clocks, row.send_from)
 
 
 def expired_in(row: Row[Any] | None) -> Expired:

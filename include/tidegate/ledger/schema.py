@@ -81,6 +81,7 @@ heads = _table(
     Column("origin_seq", BigInteger),
     Column("expired_seq", BigInteger),  # up to this batch, quarantine is read no more
     Column("expired_at", Float),  # since when
+    Column("send_from", BigInteger),  # the first batch that is sent again; null: none but the head is open
 )
 # Which generation of a pipeline is in charge: the newest row says. Whoever adds the next number has decided.
 promotions = Table(
@@ -231,4 +232,13 @@ sink_heads = _table(
     "sink_heads",
     [_sink()],
     Column("seq", BigInteger, nullable=False),
+)
+# What a sink never gets of a decided batch, and where its records were exported to.
+given_up = _table(
+    "given_up",
+    [_seq(), Column("sink", String(300), primary_key=True)],
+    Column("sent", BigInteger, nullable=False),  # messages that the sink has of it all the same
+    Column("records", BigInteger, nullable=False),
+    Column("export", Text, nullable=False),
+    Column("given_up_at", Float, nullable=False),
 )

@@ -19,6 +19,7 @@ from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import (
     Attempt,
     Clocks,
+    GivenUp,
     Head,
     Lease,
     OffsetRange,
@@ -28,6 +29,7 @@ from tidegate.ledger.records import (
     Run,
     Stream,
 )
+from tidegate.ledger.repairs import give_up, remove_stream, send_again
 from tidegate.ledger.rows import (
     attempt_out,
     charge_in,
@@ -45,8 +47,6 @@ from tidegate.ledger.rows import (
 LEASE_SECONDS = 120.0
 DecidedBatch: TypeAlias = tuple[Plan, Attempt]
 """A batch that was computed by other means than its plan: what its attempt has is its result."""
-_KEPT = (schema.heads, schema.identity, schema.promotions, schema.recoveries, schema.sinks)
-_OF_BATCHES = tuple(table for table in schema.metadata.tables.values() if table not in _KEPT)
 
 
 class LeasedLedger(LedgerReader):
@@ -163,15 +163,10 @@ class LeasedLedger(LedgerReader):
             self._add_decided(connection, batch)
 
     def drop(self) -> None:
-        """Remove the generation's rows, and end this lease.
-
-        What stays says that there was one, so that nobody uses its number again, and what it read and where
-        it published: its messages must not count as those of another generation.
+        """Remove the generation's rows, and end this lease: see `repairs.remove_stream`.
 
         Raises Halted where it is in charge.
         """
-        nothing: dict[str, Any] = {"seq": 0, "offsets": {}, "epochs": {}, "clocks": {}}
-        nothing |= {"expired_seq": None, "expired_at": None}
         with self._fenced("drop") as connection:
             charge = charge_in(connection.execute(promotions_of(self.stream.pipeline)))
             if charge.generation in (None, self.stream.generation):
@@ -179,11 +174,7 @@ class LeasedLedger(LedgerReader):
                     f"{self.stream} publishes, so it is not dropped",
                     "Promote another generation first: `tidegate generation list` shows them all.",
                 )
-            for table in _OF_BATCHES:
-                connection.execute(delete(table).where(of(table, self.stream)))
-            ended = {"epoch": self.lease.epoch + 1, "holder": None, "lease_until": None}
-            values = nothing | ended | {"dropped_at": self._now()}
-            connection.execute(update(schema.heads).where(self._is_current()).values(values))
+            remove_stream(connection, self.lease, self._now())
 
     def _add_decided(self, connection: Connection, batch: DecidedBatch) -> None:
         """A batch from plan to commit at once, which nothing is computed of."""
@@ -274,6 +265,24 @@ class LeasedLedger(LedgerReader):
             _replace(connection, table, and_(self._row(table, seq), table.c.sink == sink), [row])
             if records:
                 self._raise_sink_head(connection, sink, seq)
+
+    def send_again(self, sink: str, seq: int, identity: str | None = None) -> None:
+        """Let a sink lack all batches from batch `seq` on, so that they are published again.
+
+        `identity`: what the sink is from now on; None: what it was.
+        """
+        with self._fenced("send_again") as connection:
+            send_again(connection, self.stream, sink, seq, identity)
+
+    def end_sending_again(self) -> None:
+        """Note that all batches before the head are out again."""
+        with self._fenced("end_sending_again") as connection:
+            connection.execute(update(schema.heads).where(self._is_current()).values(send_from=None))
+
+    def give_up_publication(self, given_up: GivenUp) -> None:
+        """Record what a sink never gets of a decided batch, which counts as published to it."""
+        with self._fenced("give_up_publication") as connection:
+            give_up(connection, self.stream, given_up, self._now())
 
     def set_sink_identity(self, sink: str, identity: str) -> None:
         """Remember what a sink is, at its first use."""

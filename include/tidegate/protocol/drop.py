@@ -7,6 +7,7 @@ from tidegate.app.owner import mark_dropped
 from tidegate.app.root import App
 from tidegate.errors import Halted
 from tidegate.failpoints import failpoint
+from tidegate.lake.store import Listed
 from tidegate.ledger import Stream
 from tidegate.protocol.promotion import require_generation
 
@@ -24,11 +25,16 @@ def drop_generation(app: App, stream: Stream, run_id: str) -> int:
         with leased(app, stream, run_id) as lease:
             lease.drop()
     mark_dropped(app, stream)
-    return _remove_files(app, stream)
+    return remove_files(app, stream)
 
 
 def _require_droppable(app: App, stream: Stream) -> None:
     require_generation(app, stream)
+    require_not_looked_up(app, stream)
+
+
+def require_not_looked_up(app: App, stream: Stream) -> None:
+    """Raise Halted where a planned batch of another pipeline looks up the state of a stream."""
     pins = [pin for lookups in app.ledger.open_lookups() for pin in lookups.values()]
     if any(
         (pin.get("pipeline"), pin.get("generation")) == (stream.pipeline, stream.generation) for pin in pins
@@ -39,10 +45,16 @@ def _require_droppable(app: App, stream: Stream) -> None:
         )
 
 
-def _remove_files(app: App, stream: Stream) -> int:
+def files_of(app: App, stream: Stream) -> list[Listed]:
+    """Return the files of a stream, without marks and what is published. Raises LakeUnavailable."""
     lake = app.lake(stream)
     kept = (f"{lake.base}/published/", lake.marks.folder)
-    files = [file for file in lake.store.listed(lake.base) if not file.path.startswith(kept)]
+    return [file for file in lake.store.listed(lake.base) if not file.path.startswith(kept)]
+
+
+def remove_files(app: App, stream: Stream) -> int:
+    """Delete the files of a stream that the ledger has forgotten, and return how many those were."""
+    lake, files = app.lake(stream), files_of(app, stream)
     for file in files:
         with failpoint("drop.delete"):
             lake.store.delete(file.path)

@@ -42,12 +42,20 @@ _FOLDED_AT = 500_000
 
 @dataclass(frozen=True)
 class Feed:
-    """What a sink has of one generation: a stage's emissions of the batches `seqs`. `with_key`: see sinks."""
+    """What a sink has of one generation: a stage's emissions of the batches `seqs`. `with_key`: see sinks.
+
+    `given_up` are those that the sink never got.
+    """
 
     stream: Stream
     stage: str
     with_key: bool
     seqs: range
+    given_up: frozenset[int] = frozenset()
+
+    def has(self, seq: int) -> bool:
+        """Return whether the sink has a batch."""
+        return seq in self.seqs and seq not in self.given_up
 
 
 def own_feeds(app: App, stream: Stream, sink: str, until: int) -> list[Feed]:
@@ -92,7 +100,19 @@ def _feed(app: App, stream: Stream, sink: str, seqs: range) -> Iterator[Feed]:
         )
     for way in ways - {None}:
         assert way is not None
-        yield Feed(stream, *way, seqs)
+        yield Feed(stream, *way, seqs, _given_up(app, stream, sink, seqs))
+
+
+def _given_up(app: App, stream: Stream, sink: str, seqs: range) -> frozenset[int]:
+    """The batches that a sink never got. Raises Halted where it has a part of one."""
+    given_up = [row for row in app.ledger.given_up(stream) if row.sink == sink and row.seq in seqs]
+    if partial := [row.seq for row in given_up if row.sent]:
+        raise Halted(
+            f"Batch {partial[0]} of {stream} was given up when {sink} had a part of it, so what it has of it "
+            "cannot be told",
+            "Promote the new generation without --net: its whole stream goes out.",
+        )
+    return frozenset(row.seq for row in given_up)
 
 
 def _way(pipeline: Pipeline, sink: str) -> tuple[str, bool] | None:
@@ -142,7 +162,7 @@ def _outboxes(app: App, feed: Feed, columns: list[str] | None = None) -> Iterato
     """Batch by batch, in the order in which a sink gets the emissions."""
     store = app.lake(feed.stream).store
     for seq, known in app.ledger.committed(feed.stream, feed.seqs.start - 1):
-        if seq in feed.seqs:
+        if feed.has(seq):
             with needed_by(batch_named(feed.stream, seq)):
                 files = app.manifest(feed.stream, known).of("outbox", feed.stage)
                 if files:

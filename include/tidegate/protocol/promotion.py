@@ -166,7 +166,7 @@ def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
     with leased(app, Stream(stream.pipeline, charge.generation), switch.run_id) as replaced:
         publish_decided(app, replaced)
         last, head = replaced.head(replaced.stream), lease.head(stream)
-        _require_ready(app, head, last, may_be_behind=switch.is_rollback and not switch.is_net)
+        require_ready(app, head, last, may_be_behind=switch.is_rollback and not switch.is_net)
         net = net_batch(app, lease, charge, switch.run_id) if switch.is_net else None
         promotion = Promotion(
             pipeline=stream.pipeline,
@@ -184,7 +184,7 @@ def _decide(app: App, lease: LeasedLedger, switch: _Switch) -> None:
     logger.info("%s is in charge, %s no longer", stream, replaced.stream)
 
 
-def _require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) -> None:
+def require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) -> None:
     """Find what would make consumers wait for a generation, or keep it from publishing, while nothing is
     decided.
     """
@@ -250,5 +250,6 @@ __all__ = [
     "promote",
     "replaced_stream",
     "require_generation",
+    "require_ready",
     "rollback",
 ]

@@ -15,8 +15,8 @@ from tidegate.app.lease import failures_noted, leased, timed
 from tidegate.app.owner import claim_promotions
 from tidegate.app.root import App, missing_of_head
 from tidegate.app.tables import catch_up_tables
-from tidegate.errors import Halted, LeaseHeld, TidegateError
-from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.errors import Halted, LakeDamaged, LeaseHeld, TidegateError
+from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
 from tidegate.sinks import OpenSink
 
@@ -68,34 +68,45 @@ def _catch_up(app: App, plan: Plan, run_id: str) -> None:
 
 
 def publish_decided(app: App, held: LeasedLedger) -> None:
-    """Finish the head's batch, and whatever before it was withheld until its generation took charge.
+    """Finish the head's batch, and whatever before it was withheld until its generation took charge, or is to
+    be sent again.
 
     Others are out: no batch is planned before its predecessor is. What that fails of is noted. Raises
     LedgerMismatch where another ledger, or a later state of this one, has promoted a generation.
     """
     claim_promotions(app, held.stream.pipeline)
-    for plan in _decided_plans(held):
-        if unpublished_sinks(held, plan):
-            with failures_noted(held, plan.seq, "publish"):
-                _publish(app, held, plan)
+    for plan in lacking_batches(held, held.stream):
+        with failures_noted(held, plan.seq, "publish"):
+            _publish(app, held, plan)
+    if held.head(held.stream).send_from is not None:
+        held.end_sending_again()
 
 
-def _decided_plans(held: LeasedLedger) -> Iterator[Plan]:
-    """The plans of the batches that may not be out, the oldest first. Those that have left the ledger are."""
-    stream = held.stream
-    head = held.head(stream).seq
-    charge = held.charge(stream.pipeline)  # after the head: see `LedgerReader.charge`
+def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
+    """Yield the plans of the committed batches that go out and that a sink lacks, the oldest first.
+
+    Raises Halted where the ledger no longer has one of the plans.
+    """
+    head = ledger.head(stream)
+    charge = ledger.charge(stream.pipeline)  # after the head: see `LedgerReader.charge`
     if charge.withholds(stream.generation):
-        if head:
+        if head.seq:
             log.info("%s is not in charge: what it decides is withheld until it is promoted", stream)
         return
-    first = head
+    first = head.seq
     if charge.promotions:
-        first = max(held.newest_publication(stream), charge.promotions[-1].first_seq)
-    for seq in range(max(first, 1), head + 1):
-        plan = held.plan(stream, seq)
-        if plan is not None:
-            yield plan
+        first = max(ledger.newest_publication(stream), charge.promotions[-1].first_seq)
+    for seq in range(max(min(first, head.send_from or first), 1), head.seq + 1):
+        if charge.goes_out(stream.generation, seq):
+            plan = ledger.plan(stream, seq)
+            if plan is None:
+                raise Halted(
+                    f"Batch {seq} of {stream} is to be published, and the ledger no longer has its plan",
+                    "Restore the ledger, or send again from a later batch: "
+                    f"{stream.recover_command('send-again')} --from-batch {seq + 1}",
+                )
+            if unpublished_sinks(ledger, plan):
+                yield plan
 
 
 def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
@@ -110,10 +121,14 @@ def _publish(app: App, held: LeasedLedger, plan: Plan) -> None:
 
 
 def _publish_to(held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
-    outbox = sink.outbox(plan, attempt)
-    if outbox.emitted:
-        sink.publish(held, outbox, held.last_published(plan.stream, sink.name))
+    try:
+        outbox = sink.outbox(plan, attempt)
+        if outbox.emitted:
+            sink.publish(held, outbox, held.last_published(plan.stream, sink.name))
+    except LakeDamaged as error:
+        instead = f"If it is lost for good: {plan.stream.recover_command('give-up')}"
+        raise LakeDamaged(error.what, f"{error.fix} {instead}") from error
     return outbox.emitted
 
 
-__all__ = ["publish_batch", "publish_decided"]
+__all__ = ["lacking_batches", "publish_batch", "publish_decided"]

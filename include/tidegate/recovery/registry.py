@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tidegate.recovery.accept_gap import AcceptGap
 from tidegate.recovery.drop_plan import DropPlan
+from tidegate.recovery.forget import Forget
+from tidegate.recovery.give_up import GiveUp
+from tidegate.recovery.promote import Promote
 from tidegate.recovery.remedy import Remedy
+from tidegate.recovery.send_again import SendAgain
 
-REMEDIES: tuple[Remedy, ...] = (AcceptGap(), DropPlan())
+REMEDIES: tuple[Remedy, ...] = (AcceptGap(), DropPlan(), SendAgain(), GiveUp(), Promote(), Forget())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tidegate.ledger import Stream
 from tidegate.recovery.situation import Situation
 
 
@@ -15,13 +16,15 @@ class Proposal:
 
     `remedy` is the remedy's name, as `--choose` takes it. `cause` is a sentence, and `effects` has a sentence
     for each thing that would be done. `action` does all of it, and returns a sentence for each thing that it
-    did. Nothing is written before `carry_out` is called.
+    did. Nothing is written before `carry_out` is called. `stream` is the one that `--generation` has to name,
+    where that is another than the one that was asked for.
     """
 
     remedy: str
     cause: str
     effects: tuple[str, ...]
     action: Callable[[], tuple[str, ...]]
+    stream: Stream | None = None
 
     def carry_out(self) -> tuple[str, ...]:
         """Do it, and return a sentence for each thing that was done.

@@ -171,18 +171,41 @@ class OpenSink(ABC, Generic[Declared]):
             raise LedgerMismatch(
                 f"{self.name} has batch {seq} of {self.context.stream} as an attempt that this ledger has "
                 "not committed: another ledger has published to it, or this one was restored from a backup",
-                "Use the newest copy of the ledger, or restore a newer backup; nothing was sent.",
+                "Use the newest copy of the ledger, or restore a newer backup; nothing was sent. If there is "
+                f"none: {self.context.stream.recover_command('send-again')}",
             )
+
+    @abstractmethod
+    def restart_effect(self, seq: int) -> str:
+        """Return a sentence on what becomes of what it has of batches after `seq`, if it is restarted."""
+
+    @abstractmethod
+    def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
+        """Let the sink say that it has all batches up to `seq`, and none after it, whatever it says now.
+
+        Whoever still publishes is shut out. Return the sink's identity, where the ledger keeps one. Raises
+        TopicMissing, ProgressUnreadable, Fenced, OutcomeUnknown, …Unavailable.
+        """
+
+    @abstractmethod
+    def seal(self, lease: LeasedLedger, seq: int) -> int:
+        """Shut out whoever still publishes batch `seq`, and let the sink say that it has the batch.
+
+        Return how many messages or rows of the batch the sink has. A sink that is further stays as it is.
+        Raises as `restart_after`.
+        """
 
     def published(self, seq: int) -> tuple[OpenSink[Declared], Outbox] | None:
         """What a committed batch had for it, and the sink as it was declared then; None if that was nothing,
-        or is withheld from it.
+        is withheld from it, or was given up.
 
         Raises Halted for a batch that may have had something for it, and of which the ledger keeps no more
         than its commit.
         """
         ledger, stream = self.context.ledger, self.context.stream
         if not ledger.charge(stream.pipeline).goes_out(stream.generation, seq):
+            return None
+        if any((given_up.seq, given_up.sink) == (seq, self.name) for given_up in ledger.given_up(stream)):
             return None
         plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
         if plan is None or attempt is None:
@@ -208,6 +231,11 @@ class OpenSink(ABC, Generic[Declared]):
                 again.append(seq)
                 last = seq
         return f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"
+
+    def _attempt_name(self, seq: int) -> str:
+        """Return the name of the attempt that a batch was committed with; "" where the ledger has none."""
+        attempt = self.context.ledger.attempt(self.context.stream, seq) if seq else None
+        return attempt.name if attempt is not None else ""
 
     def _require_nothing_published(self, seq: int) -> None:
         """Batches after the last that the sink got something of had nothing for it."""

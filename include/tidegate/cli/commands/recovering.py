@@ -6,7 +6,7 @@ import click
 
 from tidegate.cli.options import as_json, pipeline_argument
 
-CHOICES = ("accept-gap", "drop-plan")
+CHOICES = ("accept-gap", "drop-plan", "send-again", "give-up", "promote", "forget")
 """The names of the remedies; help does not wait for their import."""
 
 
@@ -33,6 +33,9 @@ def _progress(_context: click.Context, _parameter: click.Parameter, given: tuple
     callback=_progress,
     help="The newest batch that a sink has as a whole, where the sink does not show it; repeatable.",
 )
+@click.option(
+    "--sink", "sinks", multiple=True, metavar="SINK", help="Only this sink, whatever it fails of; repeatable."
+)
 @click.option("--move", "topics", multiple=True, metavar="TOPIC", help="A topic that was moved; repeatable.")
 @click.option("--yes", is_flag=True, help="Do what --choose shows. The ledger records it.")
 @click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
@@ -43,6 +46,7 @@ def recover(
     choose: str | None,
     from_batch: int | None,
     progress: dict[str, int],
+    sinks: tuple[str, ...],
     topics: tuple[str, ...],
     yes: bool,
     by: str | None,
@@ -60,5 +64,5 @@ def recover(
     from tidegate.cli import recover
     from tidegate.recovery import Options
 
-    options = Options(choose, from_batch, progress, topics)
+    options = Options(choose, from_batch, progress, topics, sinks, by)
     recover.recover(pipeline, generation, options, yes, by, as_json)

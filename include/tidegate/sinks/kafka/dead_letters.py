@@ -78,10 +78,3 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         """The records as they came, each with what is known of it in headers."""
         bounds = outbox.plan.timestamps.get(self.declared.target, (None, None))
         return letters(outbox, bounds, skip)
-
-    @property
-    def _recreated_fix(self) -> str:
-        return (
-            "Name another topic in `quarantine`: it gets the dead letters from the next batch on. Where that "
-            f"is decided already, raise `generation` of {self.context.stream.pipeline}."
-        )

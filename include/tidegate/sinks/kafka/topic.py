@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
@@ -118,6 +119,39 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         sent = self.publish_again(lease, range(first, head + 1))
         return f"{self.name}: the topic has batches up to {progress.seq}{partly}; {sent}."
 
+    def restart_effect(self, seq: int) -> str:
+        """Messages cannot be taken back."""
+        ledger, stream, topic = self.context.ledger, self.context.stream, self.declared.topic
+        if ledger.sink_identity(stream, self.name) != self._topic_id():
+            return f"{self.name}: the topic is another one now, and has no message of {stream} yet."
+        return (
+            f"{self.name}: messages of batches after {seq} that the topic {topic} has stay there: consumers "
+            "read them a second time."
+        )
+
+    def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
+        """Another progress record is written, in whichever topic has the sink's name now."""
+        identity = self._topic_id()
+        with self.log() as log:
+            log.ensure_progress_topic()
+        progress = Progress(seq, 0, done=True, attempt=self._attempt_name(seq))
+        self._publisher().rewrite_progress(lambda _: progress)
+        return identity
+
+    def seal(self, lease: LeasedLedger, seq: int) -> int:
+        """The progress record says that the batch is done, with as many messages of it as are there."""
+        if lease.sink_identity(lease.stream, self.name) is None:
+            return 0  # nothing was ever sent, and the first record has to be that of the first use
+        with self.log() as log:
+            log.ensure_progress_topic()
+        progress = self._publisher().rewrite_progress(partial(self._sealed, seq))
+        return progress.sent if progress.seq == seq else 0
+
+    def _sealed(self, seq: int, record: Progress | None) -> Progress:
+        if record is None or record.seq < seq:
+            return Progress(seq, 0, done=True, attempt=self._attempt_name(seq))
+        return replace(record, done=True) if record.seq == seq else record
+
     def _lost_progress(self, last: int, stated: int | None, head: int, record: Progress | None) -> Progress:
         """What belongs in the place of a lost record: what somebody else has put there meanwhile stays."""
         if record is not None and not _is_lost(record, last):
@@ -147,14 +181,10 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         if known is not None and known != identity:
             raise TopicRecreated(
                 f"The output topic {topic} was deleted and created again (id {known} is now {identity})",
-                f"{self._recreated_fix} If the connection leads to another Kafka than before, correct that "
-                "instead.",
+                f"Let the new topic get what it is to have: {stream.recover_command('send-again')}. If the "
+                "connection leads to another Kafka than before, correct that instead.",
             )
         return identity
-
-    @property
-    def _recreated_fix(self) -> str:
-        return f"Raise `generation` of {self.context.stream.pipeline}: it fills the new topic from the start."
 
     def _topic_id(self) -> str:
         with self.log() as log:

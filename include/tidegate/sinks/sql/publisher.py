@@ -179,7 +179,7 @@ class SqlPublisher:
     def _ahead(self, seq: int, says: str) -> Fenced:
         return Fenced(
             f"{self._shard.name} is at batch {seq}, but {says} is in already",
-            f"{SINK_IS_AHEAD} of {self._shard.pipeline}.",
+            f"{SINK_IS_AHEAD}.",
         )
 
     def _lost(self, says: str, last_published: int) -> ProgressLost:

@@ -17,6 +17,7 @@ from tidegate.sinks.port import OpenSink
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
 from tidegate.sinks.sql.publisher import Shard, SqlPublisher
+from tidegate.sinks.sql.repair import restart_after, seal
 from tidegate.sinks.sql.schema import check_emissions, check_table
 from tidegate.spec import Connection, SqlSink
 
@@ -78,6 +79,31 @@ class OpenSqlTable(OpenSink[SqlSink]):
         sent = self.publish_again(lease, range(newest + 1, head + 1))
         return f"{self.name}: its table has batches up to {newest}; {sent}."
 
+    def restart_effect(self, seq: int) -> str:
+        """Rows that are appended again are deleted first."""
+        if self.declared.mode == "append":
+            stream = self.context.stream
+            return (
+                f"{self.name}: rows of {stream} of batches after {seq} are deleted, before they come again."
+            )
+        return f"{self.name}: rows of batches after {seq} are written over when they come again."
+
+    def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
+        """Progress row and rows, in one transaction."""
+        with self.database() as database:
+            restart_after(database, self.named_shard, self.target, seq, self._attempt_name(seq))
+        return None
+
+    def seal(self, lease: LeasedLedger, seq: int) -> int:
+        """A batch is in as a whole, or not at all."""
+        with self.database() as database:
+            return seal(database, self.named_shard, seq, self._attempt_name(seq))
+
+    @property
+    def named_shard(self) -> Shard:
+        """Who publishes, with the stream that rows carry."""
+        return Shard(self.shard, str(self.context.stream))
+
     @property
     def target(self) -> Target:
         """The table that the sink asks for."""
@@ -102,4 +128,4 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
 def publisher_to(database: Database, sink: OpenSqlTable, outbox: Outbox) -> SqlPublisher:
     """What puts the outbox's emissions into the sink's table."""
-    return SqlPublisher(database, Shard(sink.shard, str(sink.context.stream)), sink.layout(outbox))
+    return SqlPublisher(database, sink.named_shard, sink.layout(outbox))

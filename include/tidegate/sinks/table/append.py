@@ -67,7 +67,7 @@ def append_batch(
         )
     with delta_errors(path), failpoint("table.read_progress"):
         table = open_table(path)
-        newest = _progress(table, path, application)
+        newest = read_progress(table, path, application)
     _check(appender, table, newest, last_published)
     if newest > seq:
         raise Fenced(
@@ -108,7 +108,7 @@ def _lost(appender: Appender, newest: int, last_published: int) -> ProgressLost:
     return ProgressLost(
         f"The table {appender.path} is not what batch {last_published} of {appender.application} was "
         f"published to: it says batch {newest}",
-        "Restore it; or raise `generation`: it fills the table from the start.",
+        "Restore it; or let it get batches again: `tidegate recover`, with --choose send-again.",
     )
 
 
@@ -130,7 +130,7 @@ def _append(table: DeltaTable, path: str, rows: pa.RecordBatchReader, batch: Com
         ) from error
 
 
-def _progress(table: DeltaTable, path: str, application: str) -> int:
+def read_progress(table: DeltaTable, path: str, application: str) -> int:
     """The newest batch that a table has; 0 if none. A table that somebody else has made gets the property
     first. Raises ProgressUnreadable.
     """

@@ -16,6 +16,7 @@ from tidegate.sinks.dataset import Dataset, folder_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.table.append import Appender, append_batch, check_table
+from tidegate.sinks.table.repair import restart_after, seal
 from tidegate.sinks.table.room import require_room
 from tidegate.spec import TableSink
 
@@ -59,6 +60,21 @@ class OpenDeltaTable(OpenSink[TableSink]):
         """The table has what was published to it, and nothing that this ledger has not committed."""
         ledger, stream = self.context.ledger, self.context.stream
         check_table(self._appender, ledger.last_published(stream, self.name))
+
+    def restart_effect(self, seq: int) -> str:
+        """Rows that are appended again are removed first."""
+        return f"{self.name}: rows of batches after {seq} are removed, before they come again."
+
+    def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
+        """Number and files, in one commit."""
+        restart_after(self._appender, seq, self._attempt_name(seq))
+        return None
+
+    def seal(self, lease: LeasedLedger, seq: int) -> int:
+        """A batch is in as a whole, or not at all."""
+        is_in = seal(self._appender, seq, self._attempt_name(seq))
+        published = self.published(seq) if is_in else None
+        return published[1].emitted if published is not None else 0
 
     @property
     def _appender(self) -> Appender:

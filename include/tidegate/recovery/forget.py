@@ -1,0 +1,73 @@
+"""Remedy `forget`: remove a retired pipeline from the ledger and the lake."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from uuid import uuid4
+
+from tidegate.app import App, leased
+from tidegate.app.owner import forget_promotions, mark_dropped
+from tidegate.errors import Halted
+from tidegate.ledger import Stream
+from tidegate.protocol import streams_without_file
+from tidegate.protocol.drop import files_of, remove_files, require_not_looked_up
+from tidegate.protocol.publish import lacking_batches
+from tidegate.recovery.remedy import Proposal
+from tidegate.recovery.situation import Situation
+
+
+class Forget:
+    """Remove all generations of a pipeline that has no pipeline file. Its sinks keep what they have."""
+
+    name = "forget"
+
+    def propose(self, situation: Situation) -> Proposal | None:
+        """Where no generation of the pipeline has a file; raises Halted where it is chosen and one has."""
+        app, pipeline = situation.app, situation.stream.pipeline
+        streams = _streams(app, pipeline)
+        with_file = [stream for stream in streams if stream not in streams_without_file(app)]
+        if with_file:
+            if not situation.is_chosen(self.name):
+                return None
+            raise Halted(
+                f"{', '.join(map(str, with_file))} has a pipeline file, so {pipeline} is not retired",
+                "Remove its pipeline files first.",
+            )
+        cause = f"No pipeline file has {pipeline}: it is retired."
+        return Proposal(self.name, cause, tuple(_effects(app, streams)), lambda: _forget(app, pipeline))
+
+
+def _streams(app: App, pipeline: str) -> list[Stream]:
+    return [stream for stream in app.ledger.streams() if stream.pipeline == pipeline]
+
+
+def _effects(app: App, streams: list[Stream]) -> list[str]:
+    effects = []
+    for stream in streams:
+        files = files_of(app, stream)
+        size = sum(file.bytes for file in files)
+        batches = app.ledger.head(stream).seq
+        effects.append(
+            f"{stream} leaves the ledger, with {batches} batches, and {len(files)} files, {size} bytes, are "
+            f"deleted from {app.lake(stream).base} in the lake {app.settings.lake}."
+        )
+        effects += [
+            f"Batch {plan.seq} of {stream}, which is decided, is never published."
+            for plan in lacking_batches(app.ledger, stream)
+        ]
+    return [*effects, "What was published stays in the sinks. The numbers of its generations stay used."]
+
+
+def _forget(app: App, pipeline: str) -> tuple[str, ...]:
+    """The ledger first: what it has forgotten, nobody reads."""
+    streams, run_id = _streams(app, pipeline), f"recover__{uuid4().hex[:8]}"
+    with ExitStack() as stack:
+        leases = [stack.enter_context(leased(app, stream, run_id)).lease for stream in streams]
+        for stream in streams:
+            require_not_looked_up(app, stream)
+        app.ledger.forget(pipeline, leases)
+    forget_promotions(app, pipeline)
+    for stream in streams:
+        mark_dropped(app, stream)
+    removed = sum(remove_files(app, stream) for stream in streams)
+    return (f"{pipeline} has left the ledger, and {removed} files the lake.",)

@@ -1,0 +1,87 @@
+"""Remedy `give-up`: continue after a decided batch that a sink does not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.app import App
+from tidegate.errors import TidegateError
+from tidegate.ledger import GivenUp, LeasedLedger
+from tidegate.protocol.publish import publish_decided
+from tidegate.recovery.export import export_records, records_of
+from tidegate.recovery.remedy import Proposal
+from tidegate.recovery.situation import Situation
+from tidegate.recovery.unsent import UnsentBatch, first_unsent, refusals, require_sinks
+from tidegate.sinks import OpenSink
+
+FOLDER = "given-up"
+"""Below TIDEGATE_HOME: where exported records are."""
+
+
+class GiveUp:
+    """Export what a sink does not take of the oldest batch that is not out, and go on after it."""
+
+    name = "give-up"
+
+    def propose(self, situation: Situation) -> Proposal | None:
+        """Where a decided batch cannot be published; where it is chosen, for any that is not published."""
+        batch = first_unsent(situation.app, situation.ledger, situation.stream)
+        if batch is None or not (batch.is_refused or situation.is_chosen(self.name)):
+            return None
+        require_sinks(situation, [sink.name for sink in batch.sinks])
+        folder = situation.app.settings.home / FOLDER / str(batch.plan.stream)
+        counts = ", ".join(f"{records_of(batch, sink)} for {sink.name}" for sink in batch.sinks)
+        effects = (
+            f"Batch {batch.seq} is offered once more to each sink that lacks it (records: {counts}).",
+            "A sink that refuses it never gets what it lacks of it.",
+            "Where a retry could help, nothing is given up, unless you name the sink with --sink.",
+            f"First all records of it that can still be read are exported to {folder}.",
+            f"The ledger records what was given up, and the stream continues after batch {batch.seq}.",
+        )
+        return Proposal(self.name, batch.cause, effects, lambda: _give_up(situation, batch.seq))
+
+
+def _give_up(situation: Situation, seq: int) -> tuple[str, ...]:
+    app, stream = situation.app, situation.stream
+    with situation.leased() as lease, app.clusters:
+        batch = first_unsent(app, lease, stream)
+        if batch is None or batch.seq != seq:
+            return (f"Batch {seq} is out by now; nothing was given up.",)
+        done = list(give_up_batch(app, lease, batch, situation.options.sinks))
+        publish_decided(app, lease)
+    return (*done, f"{stream} is published up to batch {lease.head(stream).seq}.")
+
+
+def give_up_unsent(app: App, lease: LeasedLedger) -> list[str]:
+    """Publish all decided batches of a stream, and give up what a sink refuses of them."""
+    done: list[str] = []
+    while (batch := first_unsent(app, lease, lease.stream)) is not None:
+        done += give_up_batch(app, lease, batch, ())
+    return done
+
+
+def give_up_batch(app: App, lease: LeasedLedger, batch: UnsentBatch, named: tuple[str, ...]) -> list[str]:
+    """Publish a batch to the sinks that take it, and give it up for those that do not: see `refusals`.
+
+    Return a sentence for each sink that does not.
+    """
+    done = []
+    for sink, error in refusals(lease, batch, named):
+        path, exported = export_records(app.settings.home / FOLDER, batch, sink)
+        sent, note = _sealed(lease, sink, batch.seq)
+        records = records_of(batch, sink)
+        lease.give_up_publication(GivenUp(batch.seq, sink.name, sent, records, str(path)))
+        done.append(
+            f"{sink.name}: batch {batch.seq} of {batch.plan.stream} is given up ({type(error).__name__}: "
+            f"{error.what.rstrip('.')}). It had {records} records, of which the sink has {sent}; {exported} "
+            f"are in {path}.{note}"
+        )
+    return done
+
+
+def _sealed(lease: LeasedLedger, sink: OpenSink[Any], seq: int) -> tuple[int, str]:
+    """How many records of the batch the sink has, when nobody can send it any more."""
+    try:
+        return sink.seal(lease, seq), ""
+    except TidegateError as error:
+        return 0, f" What it has of it is not known: {type(error).__name__}: {error.what.rstrip('.')}."

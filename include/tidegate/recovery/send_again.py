@@ -1,0 +1,183 @@
+"""Remedy `send-again`: let a sink that has lost batches, or is another one now, get batches a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.app.owner import adopt_folder, unknown_mark
+from tidegate.app.tables import catch_up_tables, remove_tables_ahead
+from tidegate.errors import (
+    Fenced,
+    LakeDamaged,
+    LedgerMismatch,
+    ProgressLost,
+    SettingsInvalid,
+    TidegateError,
+    TopicRecreated,
+)
+from tidegate.lake import LedgerMark
+from tidegate.ledger import LedgerReader, Stream
+from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
+from tidegate.protocol.publish import lacking_batches, publish_decided
+from tidegate.recovery.remedy import Proposal
+from tidegate.recovery.situation import Situation
+from tidegate.recovery.unsent import require_sinks
+from tidegate.sinks import OpenSink
+
+
+@dataclass(frozen=True)
+class _Restart:
+    """A sink that gets batches from `first` on, and why. `next_seq`: the first one that it never had."""
+
+    sink: OpenSink[Any]
+    cause: str
+    first: int
+    next_seq: int
+
+
+class SendAgain:
+    """Let a sink say that it has the batches before batch N, and publish those from N on.
+
+    Without `--from-batch` it continues with the first batch that the sink never had.
+    """
+
+    name = "send-again"
+
+    def propose(self, situation: Situation) -> Proposal | None:
+        """Where a sink is another one than was published to, or has batches that the ledger does not have;
+        where sinks are named, for those.
+        """
+        plan = situation.head_plan
+        if plan is None:
+            return None
+        sinks = situation.app.sinks(situation.stream, planned_pipeline(plan))
+        require_sinks(situation, [sink.name for sink in sinks])
+        restarts = [restart for sink in sinks if (restart := _restart(situation, sink)) is not None]
+        unknown = unknown_mark(situation.app, situation.stream)
+        if not restarts and unknown is None:
+            return None
+        effects = [effect for restart in restarts for effect in _effects(situation, restart)]
+        causes = [restart.cause for restart in restarts]
+        if unknown is not None:
+            effects = [*_effects_of_restore(situation), *effects]
+            causes = [_restored(situation, unknown), *causes]
+        cause = " ".join(causes)
+        return Proposal(self.name, cause, tuple(effects), lambda: _send_again(situation, restarts))
+
+
+def _restored(situation: Situation, unknown: LedgerMark) -> str:
+    return (
+        f"The lake has batch {unknown.number} of {situation.stream} as attempt {unknown.name}, which the "
+        f"ledger does not have: it was restored from a backup, and its last batch is {situation.head.seq}."
+    )
+
+
+def _effects_of_restore(situation: Situation) -> Iterator[str]:
+    yield (
+        f"What the lake has of {situation.stream} after batch {situation.head.seq} counts for nothing. If "
+        "there is a newer copy of the ledger, use that instead."
+    )
+    yield "The next runs read again what those batches have read, and compute and send it again."
+
+
+def _restart(situation: Situation, sink: OpenSink[Any]) -> _Restart | None:
+    options, is_named = situation.options, sink.name in situation.options.sinks
+    cause = _cause(situation, sink)
+    if options.sinks and not is_named:
+        return None
+    if cause is None and not is_named:
+        return None
+    next_seq = _next_seq(situation.ledger, situation.stream, sink.name)
+    first = next_seq if options.from_batch is None else options.from_batch
+    oldest = _oldest(situation)
+    if not oldest <= first <= next_seq:
+        raise SettingsInvalid(
+            f"Batch {first} cannot be the first that is sent again to {sink.name}",
+            f"It is one of {oldest} to {next_seq}: older ones are no longer kept, and the sink never had "
+            f"batch {next_seq}.",
+        )
+    return _Restart(sink, cause or f"{sink.name} is to get batches again.", first, next_seq)
+
+
+def _cause(situation: Situation, sink: OpenSink[Any]) -> str | None:
+    """Why what a sink says of itself keeps it from being published to."""
+    try:
+        sink.check_progress()
+    except LakeDamaged:
+        return None  # what it had last cannot be read, so that is not told
+    except (Fenced, LedgerMismatch, TopicRecreated) as error:
+        return _sentence(error)
+    except ProgressLost as error:
+        is_for_reconcile = sink.is_reconcilable and situation.options.from_batch is None
+        return None if is_for_reconcile else _sentence(error)
+    return None
+
+
+def _sentence(error: TidegateError) -> str:
+    return f"{error.what.rstrip('.')}."
+
+
+def _next_seq(ledger: LedgerReader, stream: Stream, sink: str) -> int:
+    """The first batch that a sink never had."""
+    charge = ledger.charge(stream.pipeline)
+    if charge.withholds(stream.generation):
+        return charge.released(stream.generation) + 1
+    lacking = (
+        plan.seq for plan in lacking_batches(ledger, stream) if sink in unpublished_sinks(ledger, plan)
+    )
+    return next(lacking, ledger.head(stream).seq + 1)
+
+
+def _oldest(situation: Situation) -> int:
+    """The oldest batch that the ledger still has whole, with all after it."""
+    snapshots = situation.ledger.snapshots(situation.stream)
+    return max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=1)
+
+
+def _effects(situation: Situation, restart: _Restart) -> list[str]:
+    sink, first, stream = restart.sink, restart.first, situation.stream
+    again = range(first, situation.head.seq + 1)
+    records = sum(published[1].emitted for seq in again if (published := sink.published(seq)) is not None)
+    effects = [
+        f"{sink.name} counts as having the batches of {stream} before batch {first}, and none after them.",
+        f"Batches {first} to {again[-1]} are sent to it, {records} records." if again else "",
+        sink.restart_effect(first - 1),
+    ]
+    if first == restart.next_seq and first > _oldest(situation):
+        oldest = _oldest(situation)
+        effects.append(
+            f"Batches {oldest} to {first - 1}, which were sent before, are not sent again. To send them: "
+            f"--from-batch {oldest}, or later."
+        )
+    return [effect for effect in effects if effect]
+
+
+def _catch_up(situation: Situation) -> list[str]:
+    """Make the tables for other engines anew that have batches which the ledger does not have."""
+    plan = situation.head_plan
+    pipelines = [planned_pipeline(plan)] if plan is not None else []
+    removed = remove_tables_ahead(situation.app, situation.stream, pipelines)
+    catch_up_tables(situation.app, situation.stream, pipelines)
+    return [f"The table {folder} is made anew, without batches that the ledger lacks." for folder in removed]
+
+
+def _send_again(situation: Situation, restarts: list[_Restart]) -> tuple[str, ...]:
+    """First the sink, then the ledger: one that dies in between is proposed again."""
+    stream, done = situation.stream, []
+    adopt_folder(situation.app, stream)
+    with situation.leased() as lease, situation.app.clusters:
+        for restart in restarts:
+            name = restart.sink.name
+            if name not in situation.options.sinks and _cause(situation, restart.sink) is None:
+                done.append(f"{name} needs it no longer, and was left as it is.")
+                continue
+            identity = restart.sink.restart_after(lease, restart.first - 1)
+            lease.send_again(name, restart.first, identity)
+            done.append(f"{name} is published to from batch {restart.first} on.")
+        done += _catch_up(situation)
+        publish_decided(situation.app, lease)
+    if situation.is_withheld:
+        return (*done, f"{stream} is withheld until it is promoted.")
+    return (*done, f"{stream} is published up to batch {situation.ledger.head(stream).seq}.")

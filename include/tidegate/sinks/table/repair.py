@@ -1,0 +1,75 @@
+"""What `tidegate recover` changes in a Delta table: the number of its last batch, and later files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import RemoveAction
+
+from tidegate.errors import Fenced
+from tidegate.failpoints import failpoint
+from tidegate.lake.delta import delta_errors, existing_table, flush_commits, log_entry, open_table
+from tidegate.lake.store import Store
+from tidegate.sinks.table.append import Appender, number_of, read_progress
+
+
+def restart_after(appender: Appender, seq: int, attempt: str) -> None:
+    """Let a table say that it has batch `seq`, of an attempt, and none after it; remove later batches' files.
+
+    Rows that somebody has written over since, into other files, stay. Raises ProgressUnreadable, Fenced,
+    LakeUnavailable.
+    """
+    path, application = appender.path, appender.application
+    with delta_errors(path), failpoint("table.restart"):
+        table = existing_table(path)
+        if table is not None and read_progress(table, path, application) >= seq:
+            _mark(appender, table, (seq, attempt), _files_after(table, path, application, seq))
+
+
+def seal(appender: Appender, seq: int, attempt: str) -> bool:
+    """Let a table say that it has batch `seq`; return whether it has it, or a later one. Raises as above."""
+    path = appender.path
+    with delta_errors(path), failpoint("table.seal"):
+        table = existing_table(path)
+        newest = read_progress(table, path, appender.application) if table is not None else 0
+        if table is not None and newest < seq:
+            _mark(appender, table, (seq, attempt), {})
+    return newest >= seq
+
+
+def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed: Mapping[str, int]) -> None:
+    """Commit a batch's number and attempt without its rows. `removed`: files that leave, with their bytes."""
+    path, (seq, attempt) = appender.path, batch
+    numbers = [Transaction(appender.application, seq), Transaction(appender.attempts, number_of(attempt))]
+    try:
+        table.create_write_transaction(
+            [RemoveAction(file, True, 0, size) for file, size in removed.items()],
+            mode="append",
+            schema=table.schema(),
+            commit_properties=CommitProperties(app_transactions=numbers),
+        )
+    except CommitFailedError as error:
+        raise Fenced(f"Another publisher wrote to {path} at the same time", "Run again.") from error
+    flush_commits(path, open_table(path), appender.application)
+
+
+def _files_after(table: DeltaTable, path: str, application: str, seq: int) -> dict[str, int]:
+    """Return the path and the bytes of each file of the table that a batch after `seq` has added."""
+    added: set[str] = set()
+    for version in range(table.version(), -1, -1):
+        actions = log_entry(Store(path), version)
+        batches = [action["txn"]["version"] for action in actions if _is_of(action, application)]
+        if not actions or any(batch <= seq for batch in batches):
+            break
+        if batches:
+            added |= {action["add"]["path"] for action in actions if "add" in action}
+    current = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+    return {file["path"]: file["size_bytes"] for file in current if file["path"] in added}
+
+
+def _is_of(action: Mapping[str, Any], application: str) -> bool:
+    return bool(action.get("txn", {}).get("appId") == application)

@@ -1,0 +1,144 @@
+"""`tidegate recover` replaces a generation that is stuck, and removes retired pipelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.protocol.two_generations import Beside
+from tests.recovery.commands import recover
+from tidegate import protocol
+from tidegate.app import leased
+from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
+from tidegate.ledger import Stream
+
+OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]
+NEW = [
+    ("visitors/2", 1, "a", 10),
+    ("visitors/2", 1, "b", 10),
+    ("visitors/2", 2, "a", 20),
+    ("visitors/2", 2, "c", 20),
+]
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Beside:
+    """Generation 2 is in charge, and the outbox of its third batch, which is decided, is lost."""
+    beside = Beside(tmp_path)
+    beside.fill()
+    beside.promote(beside.new)
+    beside.new.commit(3, {"first": [("a", 30)], "second": [("a", 30)]})
+    beside.new.held.release()
+    for file in (tmp_path / "lake" / "visitors" / "g2").rglob("outbox/_files/0000000003*/*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeDamaged):
+        beside.new.publish(3)
+    return beside
+
+
+def chosen(beside: Beside, choice: str, *options: str) -> str:
+    result = recover(beside.old.environment, "visitors", "--choose", choice, *options)
+    assert result.exit_code in (0, 4), (result.output, result.exception)
+    return result.output
+
+
+def test_the_generation_before_takes_charge_of_one_that_is_stuck(stuck: Beside) -> None:
+    shown = recover(stuck.old.environment, "visitors", "--generation", "2").output
+    assert "promote: visitors/2: Batch 3 is decided and cannot be published: LakeDamaged" in shown
+    assert "tidegate recover visitors --choose promote --generation 1 --yes" in shown
+    assert "visitors/1 is in charge." in chosen(stuck, "promote", "--generation", "1", "--yes")
+    stuck.decide(stuck.old, 3, [("a", 3)])
+    assert stuck.in_charge == 1
+    assert stuck.sent() == [*OLD, *NEW, ("visitors/1", 3, "a", 3)]
+    assert [row.sink for row in stuck.old.app.ledger.given_up(stuck.new.stream)] == [
+        "sql:seconds",
+        "table:firsts",
+    ]
+
+
+def test_a_new_generation_takes_charge_of_one_that_is_stuck(stuck: Beside) -> None:
+    third = stuck._beside(3)
+    protocol.open_generation(stuck.old.app, third.pipeline)
+    for seq in (1, 2, 3):
+        stuck.decide(third, seq, [("a", seq)])
+    assert "visitors/3 is in charge." in chosen(stuck, "promote", "--generation", "3", "--yes")
+    assert stuck.sent() == [*OLD, *NEW, *(("visitors/3", seq, "a", seq) for seq in (1, 2, 3))]
+
+
+def test_who_decides_is_named_where_promotions_have_to_be_approved(stuck: Beside) -> None:
+    third = stuck._beside(3)
+    third.file.write_text(third.file.read_text() + "airflow: {approve_promotion: true}\n")
+    protocol.open_generation(stuck.old.app, third.pipeline)
+    for seq in (1, 2, 3):
+        stuck.decide(third, seq, [("a", seq)])
+    refused = recover(
+        *(stuck.old.environment, "visitors", "--choose", "promote", "--generation", "3", "--yes")
+    )
+    assert isinstance(refused.exception, SettingsInvalid)
+    assert stuck.in_charge == 2
+    chosen(stuck, "promote", "--generation", "3", "--yes", "--by", "ada")
+    assert stuck.old.app.ledger.charge("visitors").promotions[-1].approved_by == "ada"
+
+
+def test_after_a_batch_was_given_up_net_differences_leave_it_out(stuck: Beside) -> None:
+    chosen(stuck, "give-up", "--generation", "2", "--yes")
+    third = stuck._beside(3)
+    protocol.open_generation(stuck.old.app, third.pipeline)
+    for seq in (1, 2, 3):
+        stuck.decide(third, seq, [("a", 20 + seq), ("c", 20)])
+    stuck.promote(third, is_net=True)
+    assert stuck.sent()[len(OLD) + len(NEW) :] == [
+        ("visitors/3", 4, "a", 23),  # consumers hold 20, and not the 30 that they never got
+        ("visitors/3", 4, "b", None),
+    ]
+
+
+@pytest.fixture
+def retired(tmp_path: Path) -> Beside:
+    """A pipeline with two generations, whose files are removed."""
+    beside = Beside(tmp_path)
+    beside.fill()
+    for generation in (beside.old, beside.new):
+        generation.file.unlink()
+    return beside
+
+
+def test_a_retired_pipeline_leaves_the_ledger_and_the_lake_and_its_sinks_keep_all(retired: Beside) -> None:
+    folder = retired.old.folder
+    shown = chosen(retired, "forget")
+    assert "visitors/1 leaves the ledger, with 2 batches, and" in shown
+    assert "visitors/2 leaves the ledger, with 2 batches, and" in shown
+    assert len(retired.old.app.ledger.streams()) == 2
+    chosen(retired, "forget", "--yes")
+    assert retired.old.app.ledger.streams() == []
+    assert retired.in_charge is None
+    left = [file for file in (folder / "lake" / "visitors").rglob("*") if file.is_file()]
+    assert {str(file.parent.relative_to(folder / "lake")) for file in left} == {
+        "visitors/g1/marks",
+        "visitors/g2/marks",
+    }
+    assert retired.sent() == OLD
+    assert DeltaTable(f"{folder}/lake/firsts").to_pyarrow_table().num_rows > 0
+
+
+def test_the_numbers_of_a_forgotten_pipeline_stay_used(retired: Beside) -> None:
+    chosen(retired, "forget", "--yes")
+    with pytest.raises(Halted, match="was dropped"):
+        retired.old.app.ledger.acquire(Stream("visitors", 1), "r")
+
+
+def test_a_pipeline_with_a_file_is_not_forgotten(tmp_path: Path) -> None:
+    beside = Beside(tmp_path)
+    refused = recover(beside.old.environment, "visitors", "--choose", "forget", "--yes")
+    assert isinstance(refused.exception, Halted)
+    assert "visitors/1" in str(refused.exception)
+    assert beside.old.app.ledger.head(beside.old.stream).seq == 2
+
+
+def test_a_pipeline_at_work_is_not_forgotten(retired: Beside) -> None:
+    with leased(retired.old.app, retired.new.stream, "a run"):
+        refused = recover(retired.old.environment, "visitors", "--choose", "forget", "--yes")
+    assert isinstance(refused.exception, LeaseHeld)
+    assert len(retired.old.app.ledger.streams()) == 2
