@@ -131,6 +131,9 @@ class OutcomeUnknown(Transient):
 class Permanent(TidegateError):
     """A retry cannot help until someone acts."""
 
+    resolved_by_edit: ClassVar[bool] = False
+    """Whether an edit of the pipeline file resolves it: a batch that is planned already does not see one."""
+
 
 class SettingsInvalid(Permanent):
     """A setting is missing or wrong."""
@@ -157,6 +160,8 @@ class Problem:
 class PipelineInvalid(Permanent):
     """A pipeline file has mistakes; `problems` holds all of them."""
 
+    resolved_by_edit = True
+
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
@@ -168,6 +173,8 @@ class PipelineChanged(Permanent):
 
 class SchemaChanged(Permanent):
     """The columns no longer fit the state that this generation has written."""
+
+    resolved_by_edit = True
 
 
 class PlanUnreadable(Permanent):
@@ -258,9 +265,13 @@ class CountMismatch(Permanent):
 class RecordTooLarge(Permanent):
     """An emission is larger than its sink accepts."""
 
+    resolved_by_edit = True
+
 
 class TimestampRefused(Permanent):
     """An emission has a timestamp that its output topic does not take, by the broker's clock."""
+
+    resolved_by_edit = True
 
 
 class MemoryExhausted(Permanent):
@@ -276,17 +287,25 @@ class SchemaRefused(Permanent):
     subject.
     """
 
+    resolved_by_edit = True
+
 
 class SinkRefused(Permanent):
     """A sink's table or topic cannot hold the emissions: its columns, limits or rules are against it."""
+
+    resolved_by_edit = True
 
 
 class QualityFailed(Permanent):
     """A quality suite found the outbox unfit to publish."""
 
+    resolved_by_edit = True
+
 
 class QuarantineExceeded(Permanent):
     """A batch puts more records into quarantine than its pipeline allows."""
+
+    resolved_by_edit = True
 
 
 class SetupFailed(Permanent):
@@ -296,17 +315,25 @@ class SetupFailed(Permanent):
 class BufferFull(Permanent):
     """A stage's bounded buffer is full and may not emit early. The batch has had no effect."""
 
+    resolved_by_edit = True
+
 
 class RecordFailed(Permanent):
     """One record cannot be used by a stage, such as one that makes a sum too large for its type."""
+
+    resolved_by_edit = True
 
 
 class UserFunctionFailed(Permanent):
     """A function named in the pipeline file raised, or gave something that is neither true nor false."""
 
+    resolved_by_edit = True
+
 
 class ConditionFailed(Permanent):
     """A `where` or `equal: sql` has no answer for a value, such as after a division by zero."""
+
+    resolved_by_edit = True
 
 
 class LookupMissing(Permanent):
@@ -315,3 +342,5 @@ class LookupMissing(Permanent):
 
 class LookupAmbiguous(Permanent):
     """A lookup's table has several rows for one record's columns."""
+
+    resolved_by_edit = True

@@ -7,7 +7,10 @@ import logging
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -114,6 +117,48 @@ def test_what_is_known_is_not_asked_for_again(registry: SchemaRegistry, server: 
 def test_nobody_at_the_address_is_a_passing_error() -> None:
     with pytest.raises(RegistryUnavailable, match=r"http://127.0.0.1:1 does not answer"):
         SchemaRegistry(RegistryConfig.parse("http://127.0.0.1:1")).versions("a")
+
+
+class _AnotherServer(BaseHTTPRequestHandler):
+    """A web server that is no registry, and gives one answer to everything."""
+
+    answer: ClassVar[tuple[int, bytes]] = (200, b"")
+
+    def do_GET(self) -> None:
+        status, body = self.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (404, b"<html>not found</html>", "it answers 404"),
+        (404, b'{"error": "no such page"}', "it answers 404"),
+        (405, b"", "it answers 405"),
+        (200, b"<html>welcome</html>", "its answer is no JSON"),
+        (200, b"\xff\xfe", "its answer is no JSON"),
+        (200, b"{}", "its JSON is of something else"),
+        (200, b'["a"]', "its JSON is of something else"),
+    ],
+)
+def test_another_web_server_is_told_from_a_registry(status: int, body: bytes, why: str) -> None:
+    handler = type("Handler", (_AnotherServer,), {"answer": (status, body)})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            with pytest.raises(SettingsInvalid, match=f"another web server.*{why}.*TIDEGATE_REGISTRY"):
+                SchemaRegistry(RegistryConfig.parse(url)).versions("a")
+            with pytest.raises(SettingsInvalid, match=f"another web server.*{why}|something else"):
+                SchemaRegistry(RegistryConfig.parse(url)).schema(1)
+        finally:
+            server.shutdown()
 
 
 def test_asking_leaves_no_thread_behind(registry: SchemaRegistry) -> None:

@@ -190,3 +190,12 @@ def test_a_lake_without_rights_is_found_by_doctor(world: World) -> None:
     result = tidegate(world, "doctor", TIDEGATE_LAKE=str(blocked / "lake"))
     assert result.returncode == 2
     assert "TIDEGATE_LAKE" in result.stdout
+
+
+def test_a_command_that_asks_says_that_nobody_can_answer_without_a_terminal(tmp_path: Path) -> None:
+    command = [str(TIDEGATE), "generation", "drop", "stock", "1"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2
+    assert "no terminal on which to answer. Add `--yes`; nothing was done." in done.stderr

@@ -46,7 +46,7 @@ def test_the_function_of_the_digest_is_loaded(module: Path) -> None:
 def test_a_function_whose_source_has_changed_since_the_plan_halts(module: Path) -> None:
     digest = source_digest(name_of(module))
     module.write_text(SAME.replace("==", "!="))
-    with pytest.raises(UserFunctionFailed, match=r"The source of shop_.*:same is not that.*--drop-plan"):
+    with pytest.raises(UserFunctionFailed, match=r"The source of shop_.*:same is not that.*drop the plan"):
         load(name_of(module), digest)
 
 

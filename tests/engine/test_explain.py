@@ -10,6 +10,7 @@ import pytest
 from tests.engine.played import GivenRecords, Played
 from tests.engine.stages import CHANGES, COUNTED
 from tidegate.engine.explain import TraceEvent, explain_batch
+from tidegate.engine.replay import Replay
 from tidegate.spec import CaseRecord, parse_case_pipeline
 
 if TYPE_CHECKING:
@@ -68,3 +69,13 @@ def test_a_quarantined_record_is_told_by_its_kafka_key(played: Played) -> None:
     (event,) = _told(played, [_record(0, 1, '"many"')], "changes")
     assert (event.what, event.source) == ("quarantined", ("in", 0, 0))
     assert event.fate.startswith("malformed")
+
+
+def test_a_record_counts_one_in_what_is_told_of_it(spark: SparkSession) -> None:
+    stage = {"name": "s", "reduce": {"n": "count(*)", "total": "sum(v)"}, "emit": {"on": "update"}}
+    source = {"topics": ["in"], "format": "json", "columns": "v int"}
+    pipeline = parse_case_pipeline({"pipeline": "p", "source": source, "stages": [stage]}, "case")
+    record = CaseRecord("k", b'{"v": 7}', 1, "in", offset=0)
+    (fate,) = Replay(spark, pipeline, [record], trace=True).run().fates
+    assert fate.value == {"n": 1, "total": 7}
+    assert not isinstance(fate.value["n"], bool)

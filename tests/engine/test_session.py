@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine import two_sessions
 from tidegate.engine.session import OwnSession, changed, open_session
-from tidegate.errors import SparkLost
+from tidegate.errors import SettingsInvalid, SparkLost
 from tidegate.local.processes import free_port
 
 if TYPE_CHECKING:
@@ -27,6 +27,32 @@ def test_a_server_that_does_not_answer_is_a_transient_error_without_the_login(
     with pytest.raises(SparkLost, match=f"answers at 127.0.0.1:{port}") as caught:
         open_session(f"sc://127.0.0.1:{port}/;token=secret")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["lokal[2]", "local[x]", "spark:/host:7077", "spark://", "spark://host:port", "k8s", "sc:/host", ""],
+)
+def test_a_text_that_is_no_master_is_refused_before_java_starts(master: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"is no master of Spark.*local\[\*\].*spark://host:7077"):
+        open_session(master)
+
+
+def test_a_yarn_master_needs_yarns_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SettingsInvalid, match="HADOOP_CONF_DIR"):
+        open_session("yarn")
+
+
+def test_a_standalone_master_that_does_not_answer_is_a_transient_error() -> None:
+    port = free_port()
+    with pytest.raises(
+        SparkLost, match=rf"127.0.0.1:{port}: .*refused.*no.such.host.invalid: .*nothing is lost"
+    ):
+        open_session(f"spark://127.0.0.1:{port},no.such.host.invalid")
+    with pytest.raises(SparkLost, match="Port out of range"):
+        open_session("spark://127.0.0.1:99999")
 
 
 @pytest.mark.spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import from_url
 
+from tests.disk import small_disk
 from tidegate.errors import LakeDamaged, LakeUnavailable, SettingsInvalid
 from tidegate.lake.manifest import DataFile, Manifest, manifest_of, read_manifest, write_manifest
 from tidegate.lake.store import Store, Written
+from tidegate.lake.writer import RowWriter
 
 NAME = "0000000001-000001-0123abcd"
 
@@ -33,6 +36,23 @@ def test_a_file_is_known_again_by_its_size_and_digest(store: Store) -> None:
     assert written == Written(7, hashlib.sha256(b"content").hexdigest())
     assert store.digest("a/b/c.json") == written
     assert store.read("a/b/c.json") == b"content"
+
+
+def _write(store: Store, rows: pa.RecordBatch, between: Callable[[], None]) -> DataFile | None:
+    with RowWriter(store, "a/b.parquet", "state") as writer:
+        writer.write(rows)
+        between()
+        writer.write(rows)
+    return writer.file
+
+
+def test_a_full_disk_is_an_error_that_names_the_lakes_file(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        store, rows = Store(f"{disk.folder}/lake"), pa.record_batch({"n": list(range(40_000))})
+        with pytest.raises(LakeUnavailable, match=r"lake's file a/b.parquet.*No space left.*TIDEGATE_LAKE"):
+            _write(store, rows, disk.fill)
+        disk.free()
+        assert _write(store, rows, lambda: None) is not None
 
 
 def test_parquet_can_be_written_to_it_and_read_from_any_place(store: Store) -> None:

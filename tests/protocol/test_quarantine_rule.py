@@ -59,7 +59,7 @@ def test_beyond_the_other_bound_the_batch_stops(world: Quarantined) -> None:
         QuarantineExceeded, match=r"`quarantine.stop` allows: malformed 2, null_key 1"
     ) as caught:
         apply(world, "{stop: {count: 2}}")
-    assert "--drop-plan" in caught.value.fix
+    assert "raise `quarantine.stop`" in caught.value.fix
 
 
 def test_a_replay_is_not_asked(world: Quarantined) -> None:

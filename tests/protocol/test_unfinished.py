@@ -76,9 +76,9 @@ def small_buffer(world: World) -> None:
 
 
 HALTS = {
-    "SchemaChanged": (another_type, SchemaChanged, "batch 2 failed in compute", "--drop-plan"),
+    "SchemaChanged": (another_type, SchemaChanged, "batch 2 failed in compute", "Raise `generation`"),
     "RecordTooLarge": (too_large, RecordTooLarge, "batch 1 failed in compute", "too_large: quarantine"),
-    "QualityFailed": (strict_suite, QualityFailed, "batch 1 failed in validate", "--drop-plan"),
+    "QualityFailed": (strict_suite, QualityFailed, "batch 1 failed in validate", "or correct the pipeline"),
     "BufferFull": (small_buffer, BufferFull, "batch 1 failed in compute", "Raise `max_records`"),
 }
 
@@ -96,6 +96,7 @@ def test_a_batch_that_no_retry_gets_through_is_wrong_until_its_plan_is_dropped(
     assert told.startswith(f"{step} at 20")
     assert f"{error.__name__}: {raised.value}" in told
     assert fix in told
+    assert "tidegate recover availability --choose drop-plan" in told
     drop_plan(world)
     assert of_batches(world.environment) == (0, [])
 

@@ -274,7 +274,7 @@ BAD: list[tuple[tuple[str, str], int, str, str]] = [
     ),
     (("key: a, ", "raw: x, "), 7, "input.0", "`value` and `raw` are both given"),
     (("timestamp: 5}\nexpect", "timestamp: x}\nexpect"), 7, "input.0.timestamp", "a whole number, not 'x'"),
-    (("timestamp: 5}\nexpect", "time: 5}\nexpect"), 7, "input.0.timestamp", "`timestamp` is missing"),
+    (("timestamp: 5}\nexpect", "time: 5}\nexpect"), 7, "input.0.time", "unknown field `time`"),
     (("key: a, ", "tick: 5, "), 7, "input.0.value", "`value` does not go with `tick: 5`"),
     (("key: a, ", "key: 5, "), 7, "input.0.key", "has to be text, not 5"),
     (("key: a, ", "partition: -1, "), 7, "input.0.partition", "too small"),

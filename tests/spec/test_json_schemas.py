@@ -59,5 +59,5 @@ def test_what_is_wrong_is_told() -> None:
         message for _, _, message, _ in problems(text("format: csv, columns: a int, schema: s.json"), HERE)
     ] == ["`format: csv` has no schema file"]
     assert [message for _, _, message, _ in problems(text("format: json, schema: none.json"), HERE)] == [
-        "none.json: it cannot be read: No such file or directory"
+        "there is no file 'none.json'"
     ]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.spec.files import GOOD, edited, problems
 from tidegate.errors import PipelineInvalid
-from tidegate.spec import load_pipeline
+from tidegate.spec import load_pipeline, parse_pipeline
 
 Edit = tuple[str, str]
+
+_SMALL = {
+    "pipeline": "p",
+    "source": {"topics": ["t"], "format": "json", "columns": "id string, quantity int"},
+    "stages": [{"name": "s", "emit": {"on": "change"}}],
+    "sinks": [{"kind": "kafka", "topic": "out"}],
+}
 
 # an edit of the good file; the line, the field and a part of the message that it leads to
 BAD: list[tuple[Edit, int, str, str]] = [
@@ -203,7 +211,6 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
         "source.start",
         "stages.0.select.isAvailable",
         "stages.0.where",
-        "sinks.0.topic",
         "sinks.0.topik",
         "quality.suite",
     ]
@@ -311,3 +318,46 @@ def test_a_problem_reads_as_file_line_field_message_and_fix(tmp_path: Path) -> N
     with pytest.raises(PipelineInvalid) as caught:
         load_pipeline(path)
     assert str(caught.value) == (f"{path}:2: generation: 0 is too small. Write for example `generation: 1`.")
+
+
+def test_a_misspelt_field_is_one_mistake_whatever_follows_from_it() -> None:
+    stage = {
+        "name": "s",
+        "selct": {"a": "quantity + 1"},
+        "where": "a > 1",
+        "emit": {"on": "change", "columns": ["a"]},
+    }
+    pipeline = {**_SMALL, "stages": [stage, {"name": "u", "key": ["a"], "emit": {"on": "change"}}]}
+    with pytest.raises(PipelineInvalid) as caught:
+        parse_pipeline(json.dumps(pipeline), "p.json")
+    assert [problem.field for problem in caught.value.problems] == ["stages.0.selct"]
+    written = json.dumps(_SMALL).replace('"source"', '"sorce"')
+    with pytest.raises(PipelineInvalid) as caught:
+        parse_pipeline(written, "p.json")
+    assert [problem.field for problem in caught.value.problems] == ["sorce"]
+
+
+def test_a_name_that_does_not_exist_is_one_mistake_with_all_its_places() -> None:
+    stage = {
+        "name": "s",
+        "select": {"aa": "quantity + 1"},
+        "where": "a > 1",
+        "emit": {"on": "change", "columns": ["a"]},
+    }
+    later = {"name": "u", "key": ["a"], "select": {"c": "a", "d": "b"}, "emit": {"on": "change"}}
+    with pytest.raises(PipelineInvalid) as caught:
+        parse_pipeline(json.dumps({**_SMALL, "stages": [stage, later]}), "p.json")
+    first, other = caught.value.problems
+    assert (first.field, other.field) == ("stages.0.emit.columns.0", "stages.1.select.d")
+    for place in ("stages.0.where", "stages.1.key.0", "stages.1.select.c"):
+        assert f"{place}, line 1" in first.message
+    assert "`b`" in other.message
+
+
+def test_a_schema_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "stock.avsc").write_text("{}")
+    path = tmp_path / "p.json"
+    source = {"topics": ["t"], "format": "avro", "schema": "stok.avsc"}
+    path.write_text(json.dumps({**_SMALL, "source": source}))
+    with pytest.raises(PipelineInvalid, match=r"there is no file 'stok.avsc'. Did you mean `stock.avsc`\?"):
+        load_pipeline(path)

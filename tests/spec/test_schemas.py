@@ -92,7 +92,7 @@ def test_a_registry_is_a_connection_of_the_pipeline() -> None:
         ),
         ("format: avro, schema: a/../../x.avsc", "schema", "'a/../../x.avsc' is not a schema file of avro"),
         ("format: avro, schema: schemas/stock.proto", "schema", "'schemas/stock.proto' is not a schema file"),
-        ("format: avro, schema: none.avsc", "schema", "none.avsc: it cannot be read: No such file"),
+        ("format: avro, schema: none.avsc", "schema", "there is no file 'none.avsc'"),
         ('format: csv, columns: "a int", schema: a.avsc', "schema", "`format: csv` has no schema file"),
         ('format: csv, columns: "a int", registry: {}', "registry", "`format: csv` has no schemas"),
         (f"{AVRO}, message: Stock", "message", "`format: avro` has no messages"),

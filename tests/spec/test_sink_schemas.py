@@ -58,7 +58,7 @@ def test_a_file_may_be_in_a_registry_too() -> None:
             "'schemas/stock.proto' is not a schema file of avro",
         ),
         ("format: avro, schema: ../stock.avsc", "schema", "'../stock.avsc' is not a schema file of avro"),
-        ("format: avro, schema: none.avsc", "schema", "none.avsc: it cannot be read: No such file"),
+        ("format: avro, schema: none.avsc", "schema", "there is no file 'none.avsc'"),
         (f"{AVRO}, message: Stock", "message", "`format: avro` has no messages"),
         ("format: protobuf, message: Stock", "message", "there is no file with that message"),
         (PROTO.rpartition(",")[0], "message", "which message of the file a record is, is not said"),

@@ -47,8 +47,10 @@ def test_a_later_stage_sees_the_window_of_the_one_before_it_as_milliseconds() ->
     found = refused(COUNT, {"select": select})
     assert [(field, message) for field, message, _ in found] == [
         ("stages.1.select.size", "the column `window_end` does not exist"),
-        ("stages.1.select.size", "the column `window_start` does not exist"),
-        ("stages.1.select.start", "the column `window_start` does not exist"),
+        (
+            "stages.1.select.size",
+            "the column `window_start` does not exist (also: stages.1.select.start, line 1)",
+        ),
     ]
 
 

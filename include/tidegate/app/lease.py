@@ -13,6 +13,9 @@ from tidegate.app.root import App
 from tidegate.errors import Fenced, LakeDamaged, LedgerUnavailable, Permanent, TidegateError, Transient
 from tidegate.ledger import LEASE_SECONDS, LeasedLedger, LedgerReader, Plan, Stream, lease_held
 
+_BEFORE_COMMIT = ("compute", "validate")
+"""Steps of a batch that is planned and not decided: its plan can be dropped."""
+
 
 def check_lease(ledger: LedgerReader, stream: Stream, run_id: str) -> None:
     """Raise LeaseHeld if another run is at work. For who can wait before something that takes long to start:
@@ -93,6 +96,14 @@ def _keep(held: LeasedLedger, stop: threading.Event) -> None:
             continue  # the ledger may be back at the next beat
 
 
+def _kept_pipeline(stream: Stream, seq: int) -> str:
+    """What comes before an edit of the file, where a batch is planned already."""
+    return (
+        f"Batch {seq} keeps the pipeline that it was planned with, so an edit has no effect before its plan "
+        f"is dropped: {stream.recover_command('drop-plan')} --yes"
+    )
+
+
 @contextmanager
 def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
     """Record in the ledger what a step of a batch failed of: the condition of a stream is derived from that.
@@ -106,6 +117,8 @@ def failures_noted(held: LeasedLedger, seq: int, step: str) -> Iterator[None]:
         raise  # the ledger would not take the note either
     except TidegateError as raised:
         error = raised
+        if step in _BEFORE_COMMIT and isinstance(raised, Permanent) and raised.resolved_by_edit:
+            raised.fix = f"{raised.fix} {_kept_pipeline(held.stream, seq)}".strip()
         if isinstance(raised, LakeDamaged):
             error = raised.needed_by(batch_named(held.stream, seq))
         with suppress(Exception):  # whatever keeps it from being noted, the first error is the one to tell

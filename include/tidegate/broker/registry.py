@@ -27,6 +27,9 @@ _AVRO: SchemaKind = "AVRO"
 _PASSING = (408, 429)
 _NO_LOGIN = (401, 403)
 _CONFLICT, _NOT_FOUND, _SERVER = 409, 404, 500
+_OF_ANYBODY = (400, _NOT_FOUND, 405, 406, 415)
+_NO_CODES = (None, -1)
+"""A registry's refusal has a code of its own; for an answer without one, Confluent's client has -1."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,13 @@ class SubjectVersion:
     version: int
     id: int
     schema: RecordSchema
+
+
+def _numbers(versions: Any) -> tuple[int, ...]:
+    """Raises TypeError where it is no list of numbers."""
+    if not isinstance(versions, list) or not all(isinstance(version, int) for version in versions):
+        raise TypeError(type(versions).__name__)
+    return tuple(sorted(versions))
 
 
 class SchemaRegistry:
@@ -73,7 +83,7 @@ class SchemaRegistry:
         """
         try:
             with self._asked(f"subject {subject}"):
-                return tuple(sorted(self._client.get_versions(subject, deleted=with_deleted)))
+                return _numbers(self._client.get_versions(subject, deleted=with_deleted))
         except SchemaUnknown:
             return ()
 
@@ -114,10 +124,12 @@ class SchemaRegistry:
             return bool(self._client.test_compatibility_all_versions(subject, self._written(schema)))
 
     def _read(self, schema: Schema) -> RecordSchema:
+        if not schema.schema_str:
+            raise TypeError("an answer without a schema")
         imports: dict[str, str] = {}
         self._follow(schema.references or [], imports)
         kind: Any = schema.schema_type or _AVRO
-        return RecordSchema(kind, schema.schema_str or "", imports)
+        return RecordSchema(kind, schema.schema_str, imports)
 
     def _follow(self, references: list[Any], imports: dict[str, str]) -> None:
         """What is referred to, each before what refers to it."""
@@ -149,15 +161,21 @@ class SchemaRegistry:
         try:
             yield
         except SchemaRegistryError as error:
+            if error.http_status_code in _OF_ANYBODY and error.error_code in _NO_CODES:
+                raise self._no_registry(f"it answers {error.http_status_code}") from None
             raise self._refusal(error.http_status_code, str(error.error_message), what) from None
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise SettingsInvalid(
-                f"What is at {self.config.url} does not answer as a schema registry does: "
-                f"{type(error).__name__}",
-                f"Check the URL in {self.config.variable}.",
-            ) from None
+        except (UnicodeDecodeError, json.JSONDecodeError):
+            raise self._no_registry("its answer is no JSON") from None
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise self._no_registry("its JSON is of something else") from None
+
+    def _no_registry(self, why: str) -> SettingsInvalid:
+        return SettingsInvalid(
+            f"At {self.config.url} is another web server, and no schema registry: {why}",
+            f"Correct the URL in {self.config.variable}: host, port, and the path, if the registry has one.",
+        )
 
     def _refusal(self, status: int, message: str, what: str) -> TidegateError:
         said = self.config.redacted(message)

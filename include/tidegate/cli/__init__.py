@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from tidegate.cli.main import cli
-from tidegate.errors import TidegateError
+from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.extras import missing_extra
 from tidegate.signals import Terminated, raise_on_sigterm
 
@@ -26,6 +26,13 @@ def main() -> None:
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         if isinstance(error.__cause__ or error, Terminated):
             sys.exit(Terminated.exit_code)
+        if isinstance(error.__context__, EOFError):  # of a prompt that nobody can answer
+            _exit_with(
+                SettingsInvalid(
+                    "The command asks before it acts, and there is no terminal on which to answer",
+                    "Add `--yes`; nothing was done.",
+                )
+            )
         _exit_with(KeyboardInterrupt("Interrupted; nothing is half done, run it again to go on."))
     except TidegateError as error:
         _exit_with(error)

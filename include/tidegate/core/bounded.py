@@ -81,5 +81,5 @@ def buffer_full(bound: Bound, records: int, bytes_: int = 0) -> BufferFull:
         + (f" with {bytes_} bytes" if bound.max_bytes is not None else "")
         + f", more than {described}",
         "Nothing was written and no offset moved. Raise `max_records` or `max_bytes`, or use "
-        "`when_full: spill`; then `tidegate doctor PIPELINE --drop-plan`, and run again.",
+        "`when_full: spill`.",
     )

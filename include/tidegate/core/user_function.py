@@ -39,8 +39,8 @@ def load(name: str, digest: str | None) -> Callable[[Any, Any], Any]:
     if digest is not None and loaded_digest != digest:
         raise UserFunctionFailed(
             f"The source of {name} is not that of the function which the batch was planned with",
-            "Put that back and run again; or `tidegate doctor PIPELINE --drop-plan`: then the next batch is "
-            "planned with the function as it is now.",
+            "Put that back and run again; or drop the plan: then the next batch is planned with the "
+            "function as it is now.",
         )
     return function
 

@@ -187,18 +187,21 @@ def _wait_listening(url: str) -> None:
     """Return when somebody listens, for which a server that is just being restarted is given some time.
     Raises SparkLost with the system's reason."""
     deadline = time.monotonic() + _RESTART_SECONDS
-    while (error := _connection_error(url)) is not None:
+    while (error := connection_error(url)) is not None:
         if not isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
             raise _no_answer(url, error.strerror or str(error)) from error
         time.sleep(0.2)
 
 
-def _connection_error(url: str) -> OSError | None:
+def connection_error(url: str, port: int = _PORT) -> OSError | None:
+    """Return why nobody can be reached at a URL, None if somebody listens. `port`: where it names none."""
     parts = urlsplit(url)
     try:
-        socket.create_connection((parts.hostname, parts.port or _PORT), _CONNECT_SECONDS).close()
+        socket.create_connection((parts.hostname, parts.port or port), _CONNECT_SECONDS).close()
     except OSError as error:
         return error
+    except ValueError as error:  # a port that is none
+        return OSError(str(error))
     return None
 
 
@@ -215,6 +218,6 @@ def _place(url: str) -> str:
 
 
 def _end(session: SparkSession, url: str) -> None:
-    if _connection_error(url) is None:  # a server that is gone has ended it; the client would go on asking
+    if connection_error(url) is None:  # a server that is gone has ended it; the client would go on asking
         with suppress(PySparkException, OSError):
             session.stop()

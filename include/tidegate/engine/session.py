@@ -17,7 +17,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tidegate.engine import connect
-from tidegate.errors import SetupFailed
+from tidegate.errors import SettingsInvalid, SetupFailed, SparkLost
 from tidegate.extras import check_spark_packages
 from tidegate.local.driver import driver_options
 from tidegate.local.java import find_java, java_home
@@ -43,6 +43,12 @@ _FEW_RECORDS = 1_000_000
 """Spark looks at the bytes after each row, which costs more than a large batch can spare. There wide records
 lie apart: rows are in the order of hashes."""
 
+_STANDALONE, _MASTER_PORT = "spark://", 7077
+_MASTER = re.compile(
+    r"local(?:\[(?:\d+|\*)(?:, *\d+)?\])?|local-cluster\[[\d, ]+\]|yarn|k8s://\S+"
+    r"|spark://[^\s/,:]+(?::\d+)?(?:,[^\s/,:]+(?::\d+)?)*"
+)
+
 _OF_NEW_SESSIONS = {"spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false"}
 _OF_LOCAL_WORKERS = {"spark.python.daemon.module": "tidegate.engine.daemon"}
 """Not for a cluster's, which may get tidegate only with their first task."""
@@ -60,12 +66,15 @@ def open_session(
 
     `memory` is the heap of a driver that starts here, such as `2g`; None: Spark's default. `java_options` are
     its JVM's; None: what suits a batch of so many `records`. Raises SetupFailed when Java is missing or does
-    not start, and what `connect` and `check_spark_packages` raise.
+    not start, SettingsInvalid when the master is none, SparkLost when it does not answer, and what `connect`
+    and `check_spark_packages` raise.
     """
     check_spark_packages()
     PySparkLogger.getLogger(_LOGGER_OF_FAILED_QUERIES).disabled = True
     if master is not None and master.startswith(connect.SCHEME):
         return connect.connect(master, name)
+    if master is not None:
+        _require_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     own = _own_process(master, memory, java_options, records) if master else {"spark.log.level": "ERROR"}
@@ -84,6 +93,33 @@ def open_session(
             "Set TIDEGATE_SPARK_MEMORY to no more than this machine can give, or correct JAVA_HOME.",
         ) from error
     return session
+
+
+def _require_master(master: str) -> None:
+    """Find out what Spark would say after more than a minute, or in Java's words.
+
+    Raises SettingsInvalid where the text is no master's, SparkLost where a standalone one does not answer.
+    """
+    if not _MASTER.fullmatch(master):
+        raise SettingsInvalid(
+            f"{master!r} is no master of Spark",
+            "Write `local[*]`, `spark://host:7077`, `yarn`, `k8s://https://host:443`, or, of a Spark Connect "
+            "server, `sc://host:15002`.",
+        )
+    if master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys():
+        raise SettingsInvalid(
+            "The Spark master is `yarn`, and nothing says where YARN is",
+            "Set HADOOP_CONF_DIR to the folder of its configuration, or name another master.",
+        )
+    if master.startswith(_STANDALONE):
+        places = master.removeprefix(_STANDALONE).split(",")
+        errors = [connect.connection_error(f"{_STANDALONE}{place}", _MASTER_PORT) for place in places]
+        if all(errors):
+            reasons = ", ".join(f"{place}: {error}" for place, error in zip(places, errors, strict=True))
+            raise SparkLost(
+                f"No Spark master answers ({reasons})",
+                "Start it, or correct its address; then run again, nothing is lost.",
+            )
 
 
 class OwnSession:

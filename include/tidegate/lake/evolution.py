@@ -93,7 +93,7 @@ def column_changed(name: str, stored: pa.DataType | str, now: pa.DataType | str)
     return SchemaChanged(
         f"The column {name} was {stored} in the state and is {now}, which not all such values fit into",
         "Raise `generation` in the pipeline file: it starts with a state of its own. Or give the "
-        "column its type back, or a wider one, then `tidegate doctor PIPELINE --drop-plan` and run again.",
+        "column its type back, or a wider one.",
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tidegate.lake.manifest import DataFile, Kind
 from tidegate.lake.schema import HASH
-from tidegate.lake.store import Sink, Store
+from tidegate.lake.store import Sink, Store, store_errors
 
 ROW_GROUP_ROWS = 32_768
 PATH = "tidegate.path"
@@ -49,10 +49,11 @@ class RowWriter:
             self._open.__exit__(type_, error, trace)
             return
         self._write_group()
-        if self._sink is not None and self._writer is not None:
-            self._sink.begin_footer()
-            self._writer.add_key_value_metadata({PATH: self._path})
-        self._open.close()
+        with store_errors(self._path):  # what Arrow makes of a full disk has no type of ours
+            if self._sink is not None and self._writer is not None:
+                self._sink.begin_footer()
+                self._writer.add_key_value_metadata({PATH: self._path})
+            self._open.close()
         if self._sink is not None:
             written, footer = self._sink.written, self._sink.footer
             self.file = DataFile(
@@ -74,8 +75,11 @@ class RowWriter:
             self._write_group()
 
     def _write_group(self) -> None:
-        if not self._gathered:
-            return
+        if self._gathered:
+            with store_errors(self._path):
+                self._write_gathered()
+
+    def _write_gathered(self) -> None:
         table = pa.Table.from_batches(self._gathered)
         self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
         if self._writer is None:

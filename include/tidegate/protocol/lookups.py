@@ -76,7 +76,7 @@ def check_lookup_tables(plan: Plan) -> None:
             raise LookupReplaced(
                 f"The lookup's table {path} is not the one that batch {plan.seq} of {plan.stream} was "
                 f"planned with, which was version {pin['version']} of the table {pin['id']}",
-                f"Put it back; or tidegate doctor {plan.stream.pipeline} --drop-plan: then the next batch is "
+                f"Put it back; or {plan.stream.recover_command('drop-plan')} --yes: then the next batch is "
                 "planned with the table as it is now.",
             )
 

@@ -50,9 +50,8 @@ def apply_quarantine_rule(
     if stops:
         raise QuarantineExceeded(
             f"{found}, which is more than `quarantine.stop` allows: {why}",
-            "Nothing was published. Correct the producer or the pipeline; then `tidegate doctor "
-            f"{plan.stream.pipeline} --drop-plan`, and run again. To let it through, raise `quarantine.stop` "
-            "before.",
+            "Nothing was published. Correct the producer or the pipeline; or, to let it through, raise "
+            "`quarantine.stop`.",
         )
     log.warning(
         "Quarantine: %s: %s. `tidegate quarantine list %s --batch %d` has them once the batch is committed",

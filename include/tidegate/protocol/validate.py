@@ -72,7 +72,7 @@ def validate_batch(
                 f"Batch {plan.seq} of {plan.stream} does not pass its quality suite: "
                 + "; ".join(_reason(verdict, app.settings.data_docs) for verdict in stopping),
                 "Nothing was published. Correct the data or the suite and clear this task; or correct the "
-                f"pipeline, then `tidegate doctor {plan.stream.pipeline} --drop-plan` and run again.",
+                "pipeline.",
             )
         held.set_validated(attempt, True)
     return "; ".join(verdict.summary for verdict in verdicts) or "no quality suite is declared"

@@ -144,8 +144,7 @@ def parse_tree(tree: Tree, text: str, in_case: bool = False) -> Pipeline:
             tree.data, context=Scope(in_case=in_case, folder=Path(tree.file).parent)
         )
     except ValidationError as error:
-        problems = tell(error, tree)
-        raise PipelineInvalid(sorted(problems, key=lambda problem: (problem.line, problem.field))) from None
+        raise PipelineInvalid(tell(error, tree)) from None
     except Exception as error:
         # A validator that stumbles over one file must not take the DAGs of all other files down.
         raise PipelineInvalid([_unforeseen(tree, error)]) from error

@@ -94,6 +94,7 @@ def read_schema_file(name: str | None, info: Info) -> str | None:
         fix = "Leave it out, or write `format: json`, `avro` or `protobuf`."
         raise mistake(f"`format: {format_}` has no schema file", fix)
     path = schema_path(name, format_, _ENDINGS[format_], scope_of(info).folder)
+    require_schema_file(name, path)
     try:
         scope_of(info).reader = _pinned(format_, path)
     except SchemaFault as fault:
@@ -110,6 +111,14 @@ def schema_path(name: str, format_: str, endings: tuple[str, ...], folder: Path 
             f"{' or '.join(endings)}.",
         )
     return (folder or Path()) / name
+
+
+def require_schema_file(name: str, path: Path) -> None:
+    """Raise a mistake if there is no such file."""
+    if not path.is_file():
+        fix = "Put it there, or correct the path, which begins at the folder of the pipeline file."
+        others = sorted(other.name for other in path.parent.glob(f"*{path.suffix}"))
+        raise mistake(f"there is no file {name!r}", did_you_mean(path.name, others, fix))
 
 
 def _pinned(format_: str, path: Path) -> PinnedSchema:

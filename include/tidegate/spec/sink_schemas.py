@@ -21,7 +21,13 @@ from tidegate.spec.arrow import arrow_type
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.mistakes import listed, mistake
 from tidegate.spec.payload import BY_REGISTRY, SinkRegistry
-from tidegate.spec.schemas import imported_texts, message_of, schema_path, schema_text
+from tidegate.spec.schemas import (
+    imported_texts,
+    message_of,
+    require_schema_file,
+    schema_path,
+    schema_text,
+)
 from tidegate.spec.scope import StageScope, scope_of
 from tidegate.spec.stage import WINDOW_COLUMNS
 
@@ -114,6 +120,7 @@ def read_sink_schema(name: str | None, info: Info) -> str | None:
         fix = "Leave it out: the schema of an envelope follows from the columns."
         raise mistake("an envelope has no schema file", fix)
     path = schema_path(name, format_, _ENDINGS[format_], scope.folder)
+    require_schema_file(name, path)
     try:
         scope.sink_schema = _read(format_, path)
         if format_ == "avro" and (columns := _columns(info)) is not None:

@@ -302,7 +302,7 @@ class Stage(Model):
         """Name -> SQL that Spark computes per record: what is selected, or the aggregates' arguments."""
         if isinstance(self.reduce, str):
             return self.select
-        return {each.name: each.argument or "true" for each in self.reduce}
+        return {each.name: each.argument or "1" for each in self.reduce}
 
     @property
     def types(self) -> Mapping[str, str | None]:

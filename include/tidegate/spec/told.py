@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -12,6 +14,11 @@ from tidegate.spec.grammar import PIPELINE, Grammar
 from tidegate.spec.mistakes import MISTAKE, did_you_mean, faults_of, listed, shown
 from tidegate.spec.tree import Route, Tree
 
+_Mistake = tuple[Route, str, str]
+"""Where, what, and the fix."""
+
+_NO_COLUMN = re.compile(r"the column `(.+)` does not exist|the stage emits no column `(.+)`")
+_SUGGESTED = re.compile(r"Did you mean `(.+)`\?")
 _SHAPES = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -26,15 +33,49 @@ _SHAPES = {
 
 
 def tell(error: ValidationError, tree: Tree, grammar: Grammar = PIPELINE) -> list[Problem]:
-    """Every error as a problem."""
-    problems = []
+    """Return every mistake as a problem, by line and field. What follows from another mistake is left out."""
+    mistakes = []
     for details in error.errors(include_url=False):
         route = _route(details, grammar)
-        problems += [
-            tree.problem(route, *message_and_fix)
-            for message_and_fix in _words(details, route, tree.data, grammar)
-        ]
-    return problems
+        mistakes += [(route, *words) for words in _words(details, route, tree.data, grammar)]
+    problems = [tree.problem(*mistake) for mistake in _causes(mistakes, tree.data)]
+    return _one_per_name(sorted(problems, key=lambda problem: (problem.line, problem.field)))
+
+
+def _causes(mistakes: list[_Mistake], data: Any) -> list[_Mistake]:
+    """The mistakes but for those that a misspelt field causes: its right name is missing, and so are columns
+    that it would have named."""
+    misspelt = {
+        (*route[:-1], suggested[1]): _at(data, route)
+        for route, message, fix in mistakes
+        if message.startswith("unknown field") and (suggested := _SUGGESTED.fullmatch(fix))
+    }
+    names = {name for written in misspelt.values() if isinstance(written, dict) for name in written}
+    return [
+        (route, message, fix)
+        for route, message, fix in mistakes
+        if route not in misspelt and _missing_column(message) not in names
+    ]
+
+
+def _one_per_name(problems: list[Problem]) -> list[Problem]:
+    """Problems of which all places that name one missing column are one, at the first place."""
+    by_name: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_name.setdefault(_missing_column(problem.message) or str(problem), []).append(problem)
+    return [_with_places(*same) for same in by_name.values()]
+
+
+def _missing_column(message: str) -> str | None:
+    match = _NO_COLUMN.fullmatch(message)
+    return match and (match[1] or match[2])
+
+
+def _with_places(first: Problem, *others: Problem) -> Problem:
+    places = list(dict.fromkeys(f"{other.field}, line {other.line}" for other in others if other != first))
+    if not places:
+        return first
+    return replace(first, message=f"{first.message} (also: {'; '.join(places)})")
 
 
 def _route(details: ErrorDetails, grammar: Grammar) -> Route:

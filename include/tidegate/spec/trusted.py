@@ -52,7 +52,8 @@ def require_trusted_modules(names: Iterable[str]) -> None:
         if not is_trusted(name):
             raise SettingsInvalid(
                 f"The module {name}, which `quality` named in the plan, may not be imported any more",
-                f"List `{name}` in {VARIABLE} again, or tidegate doctor PIPELINE --drop-plan.",
+                f"List `{name}` in {VARIABLE} again, or drop the plan: "
+                "tidegate recover PIPELINE --choose drop-plan --yes",
             )
 
 
@@ -63,7 +64,7 @@ def require_trusted(names: Iterable[str]) -> None:
         if not is_trusted(module):
             raise UserFunctionFailed(
                 f"The function {name}, which the batch was planned with, may not be called any more",
-                f"List `{module}` in {VARIABLE} again, or tidegate doctor PIPELINE --drop-plan.",
+                f"List `{module}` in {VARIABLE} again; or name another function.",
             )
 
 

@@ -63,14 +63,12 @@ def _refused(
         if is_ahead
         else "Let"
     )
-    pipeline = outbox.plan.stream.pipeline
     return TimestampRefused(
         f"The emission of key {key[:100]!r} is of {at:%Y-%m-%d %H:%M:%S} UTC; the topic {sink.topic} of sink "
         f"{sink.name} takes none more than {_duration(limit_ms)} {'ahead' if is_ahead else 'old'} "
         f"({name}={limit_ms})",
         f"Nothing was published. {taken} the topic take it: {_command(sink.topic, name)}; or have such "
-        "emissions quarantined (`refused_timestamp: quarantine` at the sink), then "
-        f"tidegate doctor {pipeline} --drop-plan, and run again.",
+        "emissions quarantined (`refused_timestamp: quarantine` at the sink).",
     )
 
 

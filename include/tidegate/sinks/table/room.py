@@ -32,6 +32,6 @@ def require_room(path: str, rows: pa.Schema) -> None:
 def _refused(path: str, why: str) -> SinkRefused:
     return SinkRefused(
         f"The table {path} does not take the emissions: {why}",
-        "Emit the column in the type that the table has (`cast(n as int)`), or name another path; then "
-        "`tidegate doctor PIPELINE --drop-plan` and run again. Nothing was published.",
+        "Emit the column in the type that the table has (`cast(n as int)`), or name another path. "
+        "Nothing was published.",
     )
