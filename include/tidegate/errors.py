@@ -277,6 +277,8 @@ class TimestampRefused(Permanent):
 class MemoryExhausted(Permanent):
     """A batch does not fit into the memory that Spark has. It has had no effect."""
 
+    resolved_by_edit = True
+
 
 class SchemaUnknown(Permanent):
     """A schema registry does not have a schema, a subject or a version."""

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tidegate.core.grouping import concatenated
+from tidegate.core.grouping import concatenated, whole_groups
 from tidegate.core.ordering import in_order
+from tidegate.errors import MemoryExhausted
 
 _SCHEMA = pa.schema([("key", pa.string()), ("turn", pa.int64()), ("due", pa.int64()), ("end", pa.int64())])
 
@@ -54,3 +55,22 @@ def test_nulls_come_last() -> None:
     ordered = in_order(rows((None, 1), ("a", 2)), ("key", "turn"))
     assert ordered.column("key").to_pylist() == ["a", None]
     assert pc.all(ordered.column("due").is_null()).as_py()
+
+
+def test_a_key_with_more_text_than_an_array_holds_is_named() -> None:
+    text = pa.array(["x" * 1_000_000]).take(pa.array([0] * 64))
+    one = pa.record_batch(
+        {
+            "hash": pa.repeat(pa.scalar(5, pa.int64()), 64),
+            "key": pa.repeat("a large key", 64),
+            "topic": pa.repeat("in", 64),
+            "partition": pa.repeat(pa.scalar(0, pa.int32()), 64),
+            "offset": pa.array(range(64), pa.int64()),
+            "value": text,
+            **{name: pa.nulls(64) for name in ("input", "held", "emitted")},
+        }
+    )
+    says = "'a large key', the last of which is in/0/63, have more than 2 GiB in the column value"
+    with pytest.raises(MemoryExhausted, match=says) as caught:
+        list(whole_groups((one for _ in range(40)), ("hash",)))
+    assert "max_records" in caught.value.fix

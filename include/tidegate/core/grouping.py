@@ -8,6 +8,8 @@ from functools import cache, partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.errors import MemoryExhausted
+
 _ENOUGH_ROWS = 32_768
 _ENOUGH_BYTES = 8 * 1024 * 1024
 _WIDE = ("value", "input", "held", "emitted")
@@ -17,7 +19,8 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
     """The same rows, cut so that no group stands in two batches, and none is needlessly small.
 
     A group is what has the same values in the columns `by`; its rows come together. Memory: 32,768 rows or
-    8 MiB, and one batch and the largest group's rows more. An empty batch is passed on at once.
+    8 MiB, and one batch and the largest group's rows more. An empty batch is passed on at once. Raises
+    MemoryExhausted where a group has more than an Arrow array holds.
     """
     pending: list[pa.RecordBatch] = []
     rows = size = 0
@@ -50,8 +53,21 @@ def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     for place, field in enumerate(schema):
         parts = [batch.column(place) for batch in batches]
         is_null = all(part.null_count == len(part) for part in parts)
-        columns.append(nulls(field.type) if is_null else pa.concat_arrays(parts))
+        columns.append(nulls(field.type) if is_null else _joined(field.name, parts, batches[-1]))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _joined(name: str, parts: Sequence[pa.Array], last: pa.RecordBatch) -> pa.Array:
+    """The parts of a column as one array, whose texts have an offset of 32 bits."""
+    try:
+        return pa.concat_arrays(parts)
+    except pa.ArrowInvalid:
+        row = {part: last.column(part)[-1].as_py() for part in ("key", "topic", "partition", "offset")}
+        raise MemoryExhausted(
+            f"The records of the key {str(row['key'])[:100]!r}, the last of which is "
+            f"{row['topic']}/{row['partition']}/{row['offset']}, have more than 2 GiB in the column {name}",
+            "Let a batch read fewer records (`source.max_records`), or select fewer columns.",
+        ) from None
 
 
 def _bytes(batch: pa.RecordBatch) -> int:

@@ -108,7 +108,15 @@ _RAISED_IN_WORKERS = {
     error.__name__: error
     for error in (
         *(BrokerUnavailable, BufferFull, ConditionFailed, LakeDamaged, LakeUnavailable, LogTruncated),
-        *(OffsetsLost, RecordFailed, RecordTooLarge, SchemaChanged, SettingsInvalid, TopicMissing),
+        *(
+            MemoryExhausted,
+            OffsetsLost,
+            RecordFailed,
+            RecordTooLarge,
+            SchemaChanged,
+            SettingsInvalid,
+            TopicMissing,
+        ),
         UserFunctionFailed,
     )
 }
