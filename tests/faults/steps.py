@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 
 STEPS = ("plan", "compute", "validate", "commit", "publish")
-COMMANDS = {"gap": ("doctor", "--accept-gap"), "drop": ("doctor", "--drop-plan"), "status": ("status",)}
+COMMANDS = {
+    "gap": ("recover", "--choose", "accept-gap", "--yes", "--by", "a person"),
+    "drop": ("recover", "--choose", "drop-plan", "--yes", "--by", "a person"),
+    "status": ("status",),
+}
 """What a person does between two runs."""
 NOTHING_TO_DO, LEASE_HELD, UNTYPED = 10, 75, 70
 CHUNK = 4

@@ -424,7 +424,9 @@ def test_retention_past_the_head_halts_and_an_accepted_gap_goes_on(world: World)
     world.delete_records({(world.source, 0): 3})
     with pytest.raises(OffsetsLost, match="offsets 1 to 2"):
         world.run()
-    result = CliRunner().invoke(cli, ["doctor", "availability", "--accept-gap"], env=world.environment)
+    result = CliRunner().invoke(
+        cli, ["recover", "availability", "--choose", "accept-gap", "--yes"], env=world.environment
+    )
     assert f"Accepted as lost: {world.source}[0] offsets 1 to 2." in result.output
     world.run("after")
     assert world.published() == {key_of(): [True, False]}

@@ -197,9 +197,9 @@ def test_progress_that_is_lost_in_the_sinks_cluster_is_found_there(clusters: Two
     with pytest.raises(ProgressLost):
         world.run()
     result = CliRunner().invoke(
-        cli, ["doctor", "availability", "--reconcile"], env=clusters.environment | {"COLUMNS": "300"}
+        cli, ["recover", "availability", "--choose", "restore-progress", "--yes"], env=clusters.environment
     )
-    assert "the topic has batches up to 2; sent again: 3" in result.output
+    assert "it has batches up to 2; sent again: 3" in result.output
     assert clusters.published() == {key_of(): [True, False, True]}
 
 

@@ -95,10 +95,12 @@ def test_records_deleted_after_the_plan_halt_and_an_accepted_gap_plans_anew(worl
     plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
     assert plan is not None
     world.delete_records({(world.source, 0): 3})
-    with pytest.raises(OffsetsLost, match=r"offsets 1 to 2 .*doctor availability --accept-gap"):
+    with pytest.raises(OffsetsLost, match=r"offsets 1 to 2 .*recover availability --choose accept-gap"):
         world.run("r")
     assert world.app.ledger.head(world.stream).seq == 1
-    result = CliRunner().invoke(cli, ["doctor", "availability", "--accept-gap"], env=world.environment)
+    result = CliRunner().invoke(
+        cli, ["recover", "availability", "--choose", "accept-gap", "--yes"], env=world.environment
+    )
     told = " ".join(result.output.split())
     assert f"Accepted as lost: {world.source}[0] offsets 1 to 2." in told
     assert "Batch 2, which was to read them, is forgotten" in told
@@ -116,7 +118,9 @@ def test_a_batch_that_has_read_its_records_is_not_given_up_for_a_gap(world: Worl
     protocol.compute_batch(world.app, plan, "r", world.open_session)
     world.delete_records({(world.source, 0): 3})
     world.app.ledger.acquire(world.stream, "r").release()
-    result = CliRunner().invoke(cli, ["doctor", "availability", "--accept-gap"], env=world.environment)
+    result = CliRunner().invoke(
+        cli, ["recover", "availability", "--choose", "accept-gap", "--yes"], env=world.environment
+    )
     assert isinstance(result.exception, Halted)
     assert "Batch 2 of availability/1 has read its records already" in str(result.exception)
     found = CliRunner().invoke(cli, ["doctor", "availability", "--json"], env=world.environment)

@@ -120,7 +120,7 @@ def test_retention_may_delete_all_that_was_read_of_an_epoch(machine: Machine) ->
     assert source.decide() == [(0, 2, 5)]
     source.send(6, 7)
     source.admin("delete_records", {TopicPartition(source.topic, 0): 6})
-    assert source.doctor("--accept-gap")[0] == 0
+    assert source.recover("accept-gap")[0] == 0
     assert source.decide() == [(0, 6, 7)]
 
 
@@ -128,7 +128,7 @@ def test_retention_may_delete_all_that_was_read_of_an_epoch(machine: Machine) ->
     ("befall", "error", "told"),
     [
         (Machine.recreate, TopicRecreated, "was deleted and created again"),
-        (Machine.lose_log, LogTruncated, "batch 2 is planned up to there.*--drop-plan"),
+        (Machine.lose_log, LogTruncated, "batch 2 is planned up to there.*--choose drop-plan"),
     ],
     ids=["recreated", "truncated"],
 )
@@ -155,9 +155,9 @@ def test_a_first_batch_of_a_topic_that_was_recreated_is_planned_anew(machine: Ma
     plan = machine.computed()
     machine.recreate()
     source.send(2, 3)
-    with pytest.raises(TopicRecreated, match="--drop-plan"):
+    with pytest.raises(TopicRecreated, match="--choose drop-plan"):
         machine.commit(plan)
-    assert source.doctor("--drop-plan")[0] == 0
+    assert source.recover("drop-plan")[0] == 0
     assert source.decide() == [(0, 0, 2)]
 
 

@@ -216,18 +216,6 @@ def test_what_is_withheld_stays_in_the_ledger_until_it_is_out(beside: Beside) ->
     assert [row[1:] for row in beside.sent()[-2:]] == [(3, "a", 30), (4, "a", 40)]
 
 
-def test_reconciling_sends_nothing_that_is_withheld(beside: Beside) -> None:
-    beside.fill()
-    beside.promote(beside.new)
-    beside.decide(beside.old, 3, [("a", 3)])
-    beside.old.query("DELETE FROM tidegate_progress")
-    beside.old.query("DELETE FROM seconds WHERE batch = 2")
-    with leased(beside.old.app, beside.old.stream, "doctor") as lease:
-        assert any("sent again: 2" in told for told in protocol.reconcile(beside.old.app, lease))
-        lease.release()
-    assert [row for row in beside.sent() if row[0] == "visitors/1"] == OLD
-
-
 def test_a_dropped_generation_leaves_what_it_has_published_and_its_number_is_never_used_again(
     beside: Beside,
 ) -> None:

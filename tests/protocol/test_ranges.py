@@ -94,7 +94,7 @@ def test_an_added_partition_starts_at_its_first_record() -> None:
 
 
 def test_records_deleted_before_they_were_read_halt_with_the_range_and_the_command() -> None:
-    with pytest.raises(OffsetsLost, match=r"t\[0\] offsets 4 to 6 .*doctor p --accept-gap"):
+    with pytest.raises(OffsetsLost, match=r"t\[0\] offsets 4 to 6 .*recover p --choose accept-gap"):
         plan_ranges(head(4), [view(start=7)], {}, None, None)
 
 
@@ -121,8 +121,12 @@ def test_what_is_planned_and_still_there_passes_also_an_empty_range_that_retenti
     ("now", "error", "told"),
     [
         (view(topic_id="other"), TopicRecreated, "created again"),
-        (view(start=7), OffsetsLost, "offsets 4 to 6 .*--accept-gap"),
-        (view(stable=8), LogTruncated, "ends at offset 8, but batch 2 is planned up to 10.*--drop-plan"),
+        (view(start=7), OffsetsLost, "offsets 4 to 6 .*--choose accept-gap"),
+        (
+            view(stable=8),
+            LogTruncated,
+            "ends at offset 8, but batch 2 is planned up to 10.*--choose drop-plan",
+        ),
         (view(stable=2), LogTruncated, "ends at offset 2, but it was read up to 4"),
     ],
 )

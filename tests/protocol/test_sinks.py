@@ -7,20 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from tests.protocol.committed import Committed
 from tidegate import protocol
-from tidegate.cli import cli
-from tidegate.errors import (
-    Halted,
-    PipelineInvalid,
-    ProgressLost,
-    SettingsInvalid,
-    SinkRefused,
-    SinkUnavailable,
-)
+from tidegate.errors import Halted, PipelineInvalid, SettingsInvalid, SinkRefused, SinkUnavailable
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.ledger import schema
 from tidegate.sinks.port import OpenSink
@@ -150,38 +141,3 @@ def test_a_sinks_longest_name_fits_into_the_ledger() -> None:
     names.append(SqlSink(kind="sql", table=f"{'s' * 63}.{'t' * 63}", connection="c" * 63).name)
     for table in (schema.publications, schema.sinks, schema.sink_heads):
         assert max(map(len, names)) <= table.c.sink.type.length
-
-
-LOSSES = {
-    "the progress rows": ("DELETE FROM tidegate_progress", 3, ""),
-    "a table": ("DROP TABLE firsts", 0, "sent again: 1, 3"),
-    "the newest rows": ("DELETE FROM firsts WHERE batch = 3", 1, "sent again: 3"),
-}
-
-
-@pytest.mark.parametrize(("loss", "found", "sent"), LOSSES.values(), ids=LOSSES)
-def test_doctor_finds_out_what_a_database_has_lost_and_sends_it_again(
-    committed: Committed, loss: str, found: int, sent: str
-) -> None:
-    committed.commit(1, BATCH)
-    committed.publish(1)
-    committed.commit(2, {"first": [], "second": [("1", 12)]})
-    committed.publish(2)
-    committed.commit(3, {"first": [("3", 30)], "second": []})
-    committed.publish(3)
-    before = [committed.query(query) for query in (FIRSTS, "SELECT key, m FROM seconds")]
-    committed.query(loss)
-    if "DELETE FROM firsts" not in loss:
-        committed.commit(4, {"first": [("4", 40)], "second": []})
-        with pytest.raises(ProgressLost, match="--reconcile"):
-            committed.publish(4)
-        before[0].append(("4", 1, 40, 0, 4))
-        sent = f"{sent}, 4" if sent else "sent again: 4"
-    result = CliRunner().invoke(cli, ["doctor", "visitors", "--reconcile"], env=_environment(committed))
-    assert f"sql:firsts: its table has batches up to {found}; {sent}." in " ".join(result.output.split())
-    assert [committed.query(query) for query in (FIRSTS, "SELECT key, m FROM seconds")] == before
-
-
-def _environment(committed: Committed) -> dict[str, str]:
-    committed.app.ledger.acquire(committed.stream, "test").release()
-    return committed.environment

@@ -86,6 +86,11 @@ class Source:
         result = CliRunner().invoke(cli, arguments, env=self.batches.environment)
         return result.exit_code, result.output
 
+    def recover(self, choice: str) -> tuple[int, str]:
+        arguments = ["recover", "visitors", "--choose", choice, "--yes"]
+        result = CliRunner().invoke(cli, arguments, env=self.batches.environment)
+        return result.exit_code, result.output
+
 
 def own_home(home: Path, folder: Path) -> Path:
     """Where a broker of a test's own lives."""
@@ -186,8 +191,8 @@ def test_retention_past_the_head_halts_and_doctor_names_the_range_and_the_comman
     code, shown = source.doctor()
     assert code == 2
     assert f"{source.topic}[0] offsets 1 to 2" in shown
-    assert "tidegate doctor visitors --accept-gap" in shown
-    assert source.doctor("--accept-gap")[0] == 0
+    assert "tidegate recover visitors --choose accept-gap" in shown
+    assert source.recover("accept-gap")[0] == 0
     assert source.decide() == [(0, 3, 4)]
 
 
@@ -197,7 +202,7 @@ def test_doctor_finds_what_the_first_batch_cannot_read_any_more_and_goes_on_with
     source.admin("delete_records", {TopicPartition(source.topic, 0): 3})
     code, shown = source.doctor()
     assert (code, f"{source.topic}[0] offsets 0 to 2" in shown) == (2, True)
-    code, shown = source.doctor("--accept-gap")
+    code, shown = source.recover("accept-gap")
     assert (code, "Batch 1, which was to read them, is forgotten" in " ".join(shown.split())) == (0, True)
     assert source.decide() == [(0, 3, 4)]
 
@@ -210,7 +215,7 @@ def test_doctor_finds_a_topic_that_was_recreated_while_the_first_batch_was_plann
     source.send(1, 2)
     code, shown = source.doctor()
     assert (code, "TopicRecreated" in shown) == (2, True)
-    assert source.doctor("--drop-plan")[0] == 0
+    assert source.recover("drop-plan")[0] == 0
     assert source.decide() == [(0, 0, 2)]
 
 

@@ -44,7 +44,9 @@ def of_batches(environment: dict[str, str]) -> tuple[int, list[tuple[str, str]]]
 
 
 def drop_plan(world: World) -> None:
-    CliRunner().invoke(cli, ["doctor", "availability", "--drop-plan"], env=world.environment)
+    CliRunner().invoke(
+        cli, ["recover", "availability", "--choose", "drop-plan", "--yes"], env=world.environment
+    )
 
 
 def another_type(world: World) -> None:

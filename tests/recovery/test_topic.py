@@ -106,5 +106,5 @@ def test_lost_progress_is_found_beside_a_batch_that_was_given_up(sending: Sendin
     chosen(sending, "give-up", "--yes")
     sending.lose_progress()
     sending.batch(3, ("6", 3))
-    assert "sent again: 3." in " ".join(sending.doctor("--reconcile").output.split())
+    assert "sent again: 3." in " ".join(sending.recover().output.split())
     assert sending.sent() == once(*SEVERAL, ("6", 3))

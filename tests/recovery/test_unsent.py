@@ -158,7 +158,7 @@ def test_after_a_restored_ledger_each_row_is_there_once(stuck: Stuck) -> None:
         stuck.publish(2)
     output = recover(stuck.environment, "visitors").output
     assert "does not have: it was restored from a backup, and its last batch is 2." in output
-    assert "tidegate-visitors-g1-sql:seconds is at batch 2, but batch 4 is in already." in output
+    assert "sql:seconds has batch 4 of visitors/1 as an attempt that this ledger has not committed" in output
     assert "rows of visitors/1 of batches after 2 are deleted" in output
     stuck.recover("send-again", "--yes")
     for seq in (3, 4, 5):

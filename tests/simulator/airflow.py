@@ -20,7 +20,6 @@ from tests.simulator.app import Places
 from tests.simulator.world import Crashed, Process, Violation
 from tidegate import protocol
 from tidegate.app import LONG_DONE, leased, planned_for
-from tidegate.cli import doctor
 from tidegate.errors import (
     BackwardsRefused,
     Halted,
@@ -36,6 +35,9 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Snapshot, Stream
 from tidegate.maintenance.history import remove_history
+from tidegate.recovery import Situation
+from tidegate.recovery.accept_gap import accept_gap
+from tidegate.recovery.drop_plan import drop_plan
 from tidegate.spec import Pipeline
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins"))
@@ -176,31 +178,34 @@ class Airflow:
         world.counts["batches removed"] += remove_history(app, stream, world.now, timedelta(0))
 
     def drop_plan(self) -> None:
-        """Somebody calls `tidegate doctor --drop-plan`."""
-        self._doctor("drop_plan", doctor._drop_plan, patience=4)
+        """Somebody calls `tidegate recover --choose drop-plan`."""
+        self._by_hand("drop_plan", lambda: drop_plan(self._situation()), patience=4)
 
     def discard(self, request: protocol.ResolutionRequest) -> None:
         """Somebody calls `tidegate quarantine discard`."""
 
-        def call(_: str) -> None:
+        def call() -> None:
             protocol.discard_records(self.places.app(), self.places.stream, request)
 
-        self._doctor("discard", call, patience=6)
+        self._by_hand("discard", call, patience=6)
 
     def accept_gap(self) -> None:
-        """Somebody calls `tidegate doctor --accept-gap`."""
-        self._doctor("accept_gap", doctor._accept_gap, patience=4)
+        """Somebody calls `tidegate recover --choose accept-gap`."""
+        self._by_hand("accept_gap", lambda: accept_gap(self._situation()), patience=4)
 
-    def _doctor(self, name: str, call: Callable[[str], None], patience: int) -> None:
+    def _situation(self) -> Situation:
+        return Situation(self.places.app(), self.places.stream)
+
+    def _by_hand(self, name: str, call: Callable[[], object], patience: int) -> None:
         """And again while the lease is held."""
         world = self.places.world
 
         def ended(process: Process) -> None:
             _bearable(process)
             if isinstance(process.error, LeaseHeld) and patience:
-                world.at(world.now + 40.0, lambda: self._doctor(name, call, patience - 1))
+                world.at(world.now + 40.0, lambda: self._by_hand(name, call, patience - 1))
 
-        world.start(f"doctor.{name}", lambda: call(self.pipeline.pipeline), ended, 0.0)
+        world.start(f"by_hand.{name}", call, ended, 0.0)
 
     def _paused(self, process: Process) -> None:
         world = self.places.world

@@ -27,6 +27,7 @@ from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
+from tidegate.recovery import Situation
 from tidegate.settings import Settings
 from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, Stage
@@ -173,12 +174,11 @@ def _gate(app: Any, held: Any, plan: Plan, pipeline: Pipeline, attempt: Attempt,
 
 
 @contextmanager
-def _leased(*_: object) -> Iterator[tuple[SimApp, SimLeased]]:
-    """As `cli.doctor._leased`, in the process of whoever calls for the doctor."""
-    app, world = here().app(), here().world
-    held = app.ledger.acquire(here().stream, f"doctor-{len(world.trace)}")
+def _leased(_: Situation) -> Iterator[SimLeased]:
+    """As `Situation.leased`, in the process of whoever recovers the stream."""
+    held = here().app().ledger.acquire(here().stream, f"recover-{len(here().world.trace)}")
     try:
-        yield app, held  # type: ignore[misc]
+        yield held  # type: ignore[misc]
     finally:
         held.release()
 
@@ -198,8 +198,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.broker.log.KafkaAdminClient": _client(clients.SimAdmin),
     "tidegate.broker.log.epoch_ends": lambda admin, epochs: admin.epoch_ends(epochs),
     "tidegate.broker.log.open_transactions": lambda admin, *_: admin.open_transactions(),
-    "tidegate.cli.doctor._leased": _leased,
-    "tidegate.cli.doctor.out": SimpleNamespace(print=lambda *_, **__: None),
+    "tidegate.recovery.situation.Situation.leased": _leased,
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.lake.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *told: grammar.read_compiled(*told),

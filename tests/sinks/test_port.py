@@ -12,6 +12,8 @@ from tidegate import inspect, protocol
 from tidegate.errors import Halted, SinkRefused
 from tidegate.failpoints import FailpointRaised
 from tidegate.ledger import LeasedLedger
+from tidegate.recovery import Situation
+from tidegate.recovery.restore_progress import RestoreProgress
 from tidegate.sinks import KINDS, OpenSink, Outbox
 from tidegate.sinks.dataset import Dataset
 from tidegate.spec import Pipeline, SinkModel, compiled
@@ -109,7 +111,7 @@ def test_what_it_would_refuse_stops_the_batch_before_it_is_decided(committed: Co
         protocol.commit_batch(committed.app, plan, "test")
 
 
-def test_doctor_asks_it_and_does_not_reconcile_what_cannot_be_lost(
+def test_doctor_asks_it_and_nothing_restores_progress_that_cannot_be_lost(
     committed: Committed,
 ) -> None:
     committed.commit(1, {"first": [], "second": [("1", 1)]})
@@ -118,6 +120,4 @@ def test_doctor_asks_it_and_does_not_reconcile_what_cannot_be_lost(
     protocol.check_progress(committed.app, committed.stream)
     assert inspect.sink_warnings(committed.app, committed.pipeline) == []
     assert protocol.connections(committed.app.ledger, committed.stream) == {("kafka", None)}
-    held = committed.app.ledger.acquire(committed.stream, "test")
-    (told,) = protocol.reconcile(committed.app, held)
-    assert told == "visitors/1 has published nothing to a Kafka or SQL sink."
+    assert RestoreProgress().propose(Situation(committed.app, committed.stream)) is None

@@ -63,6 +63,16 @@ class Progress:
         """The value of its progress record."""
         return json.dumps({"format": FORMAT} | asdict(self)).encode()
 
+    @property
+    def next_seq(self) -> int:
+        """The batch that the next record to be sent is of."""
+        return self.seq + 1 if self.done else self.seq
+
+    def __str__(self) -> str:
+        """Such as `batches up to 3`."""
+        partly = "" if self.done else f", of which {self.sent} records of the last"
+        return f"batches up to {self.seq}{partly}"
+
     def lacks(self, seq: int) -> bool:
         """Whether something of batch `seq` is not sent yet."""
         return self.seq < seq or (self.seq == seq and not self.done)

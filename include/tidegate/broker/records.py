@@ -188,11 +188,11 @@ def _out_of_range(consumer: ck.Consumer, wanted: Slice) -> Exception:
         return OffsetsLost(
             f"Retention deleted {wanted.topic}[{wanted.partition}] offsets {wanted.start} to "
             f"{min(first, wanted.end) - 1} while they were to be read",
-            "Restore them, or go on without: tidegate doctor PIPELINE --accept-gap",
+            "Restore them, or go on without: tidegate recover PIPELINE --choose accept-gap",
         )
     return LogTruncated(
         f"{wanted.topic}[{wanted.partition}] ends at offset {end}, but is planned up to {wanted.end}",
-        "Restore the log, or forget the plan: tidegate doctor PIPELINE --drop-plan",
+        "Restore the log, or forget the plan: tidegate recover PIPELINE --choose drop-plan",
     )
 
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
-
-import click
 
 from tidegate import protocol
-from tidegate.app import App, leased
-from tidegate.cli.reading import stream_named
+from tidegate.app import App
 from tidegate.cli.references import missing_suites
-from tidegate.cli.show import out, show, steps_shown
-from tidegate.errors import Halted, Permanent, SetupFailed, Transient
+from tidegate.cli.show import show, steps_shown
+from tidegate.errors import Permanent, SetupFailed, Transient
 from tidegate.extras import check_spark_packages
 from tidegate.inspect.examine import (
     Finding,
@@ -32,31 +27,17 @@ from tidegate.inspect.examine import (
 )
 from tidegate.lake import Store
 from tidegate.lake.probe import puts_if_absent
-from tidegate.ledger import LeasedLedger, OffsetRange, Plan
-from tidegate.ledger.planned import planned_pipeline
 from tidegate.local.java import find_java
-from tidegate.protocol.ranges import first_start
 from tidegate.settings import Settings
 from tidegate.spec import load_pipelines
 
 
 def doctor(
     pipeline: str | None,
-    accept_gap: bool,
-    drop_plan: bool,
-    reconcile: bool,
-    said: tuple[str, ...],
     deep: bool,
-    generation: int | None,
     as_json: bool,
 ) -> None:
     """Check the settings, the stores and every pipeline (or PIPELINE); say what resolves what is wrong."""
-    if pipeline and accept_gap:
-        _accept_gap(pipeline, generation)
-    if pipeline and drop_plan:
-        _drop_plan(pipeline, generation)
-    if pipeline and reconcile:
-        _reconcile(pipeline, dict(map(_progress, said)), generation)
     findings = list(_examine(pipeline))
     if deep:
         findings += _examine_files(pipeline, quiet=as_json)
@@ -134,72 +115,3 @@ def _ledger(settings: Settings) -> str:
     streams = App.for_reading().ledger.streams()
     where = "SQLite" if settings.ledger.startswith("sqlite") else "PostgreSQL"
     return f"{where}, {len(streams)} pipelines"
-
-
-def _accept_gap(name: str, generation: int | None = None) -> None:
-    with _leased(name, generation) as (app, held):
-        head = held.head(held.stream)
-        plan = held.open_plan(held.stream)  # the first one reads what no head knows of yet
-        if plan is not None and held.attempt(held.stream, plan.seq) is not None:
-            raise Halted(
-                f"Batch {plan.seq} of {held.stream} has read its records already: none of them is lost",
-                f"Let it go through: run the pipeline again; then, if `tidegate doctor {name}` still finds a "
-                f"gap, accept it. To give the batch up all the same: tidegate doctor {name} --drop-plan",
-            )
-        ranges = plan.ranges if plan else ()
-        known = {(each.topic, each.partition): each.start for each in ranges if each.span}
-        known.update(head.offsets)
-        with app.log(_source_connection(plan or held.plan(held.stream, head.seq))) as log:
-            views = [log.view(topic) for topic in sorted({topic for topic, _ in known})]
-        gaps = [
-            OffsetRange(view.topic, partition, first, start)
-            for view in views
-            for partition, start in view.starts.items()
-            if (first := known.get((view.topic, partition), first_start(head, view, partition, {}))) < start
-        ]
-        dropped = None
-        if gaps:
-            dropped = held.drop_plan()  # it was to read what is lost
-            held.accept_gap(gaps)
-        for gap in gaps:
-            out.print(f"Accepted as lost: {gap.topic}[{gap.partition}] offsets {gap.start} to {gap.end - 1}.")
-        if not gaps:
-            out.print("There is no gap.")
-        if dropped:
-            out.print(f"Batch {dropped}, which was to read them, is forgotten; the next run plans it anew.")
-
-
-def _source_connection(plan: Plan | None) -> str | None:
-    return planned_pipeline(plan).source.connection if plan is not None else None
-
-
-def _drop_plan(name: str, generation: int | None = None) -> None:
-    with _leased(name, generation) as (_, held):
-        seq = held.drop_plan()
-        out.print(f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.")
-
-
-def _progress(text: str) -> tuple[str, int]:
-    """`kafka:topic=7`."""
-    sink, _, seq = text.rpartition("=")
-    if not sink or not seq.isdigit():
-        raise click.UsageError(f"--progress {text} is not SINK=BATCH, as in kafka:availability=7.")
-    return sink, int(seq)
-
-
-def _reconcile(name: str, said: Mapping[str, int], generation: int | None) -> None:
-    with _leased(name, generation) as (app, held):
-        for told in protocol.reconcile(app, held, said):
-            out.print(told, markup=False)
-
-
-@contextmanager
-def _leased(name: str, generation: int | None) -> Iterator[tuple[App, LeasedLedger]]:
-    """The lease of a pipeline's stream, for a person, given back at once."""
-    app = App.from_environment()
-    stream = stream_named(app, name, generation)
-    if generation is not None and stream not in app.ledger.streams():
-        raise click.UsageError(f"The ledger has no generation {generation} of a pipeline {name}.")
-    with leased(app, stream, f"doctor__{uuid4().hex[:8]}") as held:
-        yield app, held
-        held.release()

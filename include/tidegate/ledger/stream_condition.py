@@ -261,7 +261,7 @@ def undecided_without_file(stream: Stream, seq: int) -> Cause:
         f"batch {seq} is planned and not decided, and no pipeline file has generation {stream.generation} of "
         f"{stream.pipeline}",
         "To finish it, put that into a file of its own, which may stand beside that of another generation; "
-        f"to forget it: tidegate doctor {stream.pipeline} --generation {stream.generation} --drop-plan",
+        f"to forget it: {stream.recover_command('drop-plan')}",
     )
 
 

@@ -27,9 +27,9 @@ from tidegate.protocol.promotion import (
     rollback,
 )
 from tidegate.protocol.publish import publish_batch
-from tidegate.protocol.reconcile import check_progress, reconcile
 from tidegate.protocol.resolve import ResolutionRequest
 from tidegate.protocol.run import run_batch
+from tidegate.protocol.sink_progress import check_progress, published_sinks
 from tidegate.protocol.stalled import stalled_transactions
 from tidegate.protocol.trigger import Trigger
 from tidegate.protocol.validate import validate_batch
@@ -63,7 +63,7 @@ __all__ = [
     "plan_batch",
     "promote",
     "publish_batch",
-    "reconcile",
+    "published_sinks",
     "replaced_stream",
     "require_compatible",
     "require_generation",

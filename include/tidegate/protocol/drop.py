@@ -41,7 +41,7 @@ def require_not_looked_up(app: App, stream: Stream) -> None:
     ):
         raise Halted(
             f"A batch of another pipeline is planned that looks up the state of {stream}",
-            "Let it go through, or forget it: tidegate doctor PIPELINE --drop-plan.",
+            "Let it go through, or forget it: tidegate recover PIPELINE --choose drop-plan.",
         )
 
 

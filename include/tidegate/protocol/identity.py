@@ -27,7 +27,7 @@ def check_planned_topic(plan: Plan, topic: str, topic_id: str) -> None:
     """The same, for a batch that is planned. Of the first one nothing but its plan is to be given up."""
     known = plan.topic_ids[topic]
     if known != topic_id:
-        forget = f"Forget the plan, to read the new topic: tidegate doctor {plan.stream.pipeline} --drop-plan"
+        forget = f"Forget the plan, to read the new topic: {plan.stream.recover_command('drop-plan')}"
         fix = forget if plan.seq == 1 else _new_generation(plan.stream)
         raise TopicRecreated(_recreated(topic, known, topic_id), fix)
 
@@ -55,7 +55,7 @@ def check_ends_are_there(plan: Plan, ends: Ends) -> None:
         if epoch is not None and is_truncated(planned, ends):
             raise LogTruncated(
                 f"{_truncated(at, planned.end, epoch, ends[at])}; batch {plan.seq} is planned up to there",
-                f"Restore the log, or forget the plan: tidegate doctor {plan.stream.pipeline} --drop-plan",
+                f"Restore the log, or forget the plan: {plan.stream.recover_command('drop-plan')}",
             )
 
 

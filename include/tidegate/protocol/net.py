@@ -40,7 +40,7 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
     if lease.open_plan(lease.stream) is not None:
         raise Halted(
             f"Batch {head.seq + 1} of {lease.stream} is planned and not decided",
-            "Let it go through, or forget it: tidegate doctor PIPELINE --drop-plan, with --generation.",
+            f"Let it go through, or forget it: {lease.stream.recover_command('drop-plan')}",
         )
     pipeline, plan = planned_pipeline(before), _plan(head, before, run_id)
     name = attempt_name(plan.seq, lease.lease.epoch)

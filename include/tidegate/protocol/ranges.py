@@ -64,7 +64,7 @@ def check_kept(head: Head, view: TopicView, partition: int, start: int) -> None:
         lost = f"{view.topic}[{partition}] offsets {start} to {first - 1}"
         raise OffsetsLost(
             f"Retention deleted {lost} before they were read",
-            f"Restore them, or go on without: tidegate doctor {head.stream.pipeline} --accept-gap",
+            f"Restore them, or go on without: {head.stream.recover_command('accept-gap')}",
         )
     if start > end:
         raise LogTruncated(
@@ -89,7 +89,7 @@ def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
             raise LogTruncated(
                 f"{each.topic}[{each.partition}] ends at offset {end}, but batch {plan.seq} is planned up to "
                 f"{each.end}",
-                f"Restore the log, or forget the plan: tidegate doctor {plan.stream.pipeline} --drop-plan",
+                f"Restore the log, or forget the plan: {plan.stream.recover_command('drop-plan')}",
             )
 
 

@@ -27,10 +27,11 @@ class AcceptGap:
             effects.append(f"Batch {plan.seq}, which was to read them, is forgotten.")
         effects.append(f"The next run of {situation.stream} reads what comes after them.")
         cause = f"Retention deleted {lost} before they were read."
-        return Proposal(self.name, cause, tuple(effects), lambda: _accept(situation))
+        return Proposal(self.name, cause, tuple(effects), lambda: accept_gap(situation))
 
 
-def _accept(situation: Situation) -> tuple[str, ...]:
+def accept_gap(situation: Situation) -> tuple[str, ...]:
+    """Move the head past what is lost, and say what that was. Raises Halted, LeaseHeld."""
     with situation.leased() as lease:
         head, plan = lease.head(lease.stream), lease.open_plan(lease.stream)
         gaps = _gaps(situation, head, plan)

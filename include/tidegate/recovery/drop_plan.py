@@ -25,12 +25,11 @@ class DropPlan:
             f"Batch {plan.seq} of {situation.stream} is forgotten, with what was computed of it.",
             "The next run plans it anew, with the pipeline file, lookups and offsets as they are then.",
         )
+        return Proposal(self.name, f"{cause[:1].upper()}{cause[1:]}", effects, lambda: drop_plan(situation))
 
-        def drop() -> tuple[str, ...]:
-            with situation.leased() as lease:
-                seq = lease.drop_plan()
-            return (
-                f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.",
-            )
 
-        return Proposal(self.name, f"{cause[:1].upper()}{cause[1:]}", effects, drop)
+def drop_plan(situation: Situation) -> tuple[str, ...]:
+    """Forget the planned batch, and say so."""
+    with situation.leased() as lease:
+        seq = lease.drop_plan()
+    return (f"Batch {seq} is forgotten; the next run plans it anew." if seq else "No batch is planned.",)

@@ -8,6 +8,10 @@ from tidegate.recovery.forget import Forget
 from tidegate.recovery.give_up import GiveUp
 from tidegate.recovery.promote import Promote
 from tidegate.recovery.remedy import Remedy
+from tidegate.recovery.restore_progress import RestoreProgress
 from tidegate.recovery.send_again import SendAgain
 
-REMEDIES: tuple[Remedy, ...] = (AcceptGap(), DropPlan(), SendAgain(), GiveUp(), Promote(), Forget())
+REMEDIES: tuple[Remedy, ...] = (
+    *(AcceptGap(), DropPlan(), RestoreProgress()),
+    *(SendAgain(), GiveUp(), Promote(), Forget()),
+)

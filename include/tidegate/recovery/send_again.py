@@ -110,7 +110,7 @@ def _cause(situation: Situation, sink: OpenSink[Any]) -> str | None:
     except (Fenced, LedgerMismatch, TopicRecreated) as error:
         return _sentence(error)
     except ProgressLost as error:
-        is_for_reconcile = sink.is_reconcilable and situation.options.from_batch is None
+        is_for_reconcile = sink.can_lose_progress and situation.options.from_batch is None
         return None if is_for_reconcile else _sentence(error)
     return None
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from tidegate.broker.log import KafkaLog
+from tidegate.broker.progress import Progress
 from tidegate.errors import Halted, LedgerMismatch
 from tidegate.lake import Lake
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
@@ -21,6 +22,8 @@ from tidegate.sinks.outbox import Outbox
 from tidegate.spec import Pipeline, SinkModel, Stage
 
 Declared = TypeVar("Declared", bound=SinkModel)
+RequireCommitted: TypeAlias = "Callable[[int, Callable[[str], bool]], None]"
+"""As `OpenSink.require_committed`."""
 TimestampBounds: TypeAlias = tuple[int | None, int | None]
 """The earliest and the latest timestamp that is taken, epoch ms; None: any."""
 
@@ -52,10 +55,9 @@ class OpenSink(ABC, Generic[Declared]):
 
     title: ClassVar[str]
     """How people call the kind."""
-    is_reconcilable: ClassVar[bool] = False
-    """Whether progress can be lost alone, and then be told from what the sink holds."""
-    takes_statement: ClassVar[bool] = False
-    """Whether, where the sink does not tell, a person may state what it holds."""
+    can_lose_progress: ClassVar[bool] = False
+    """Whether the record of progress can be lost alone: then what the sink holds shows it, or a person
+    states it."""
     gets_emissions: ClassVar[bool] = True
     """Whether it gets what a stage emits; else what is put into quarantine."""
 
@@ -150,15 +152,25 @@ class OpenSink(ABC, Generic[Declared]):
         Raises TopicMissing, TopicRecreated, ProgressLost, ProgressUnreadable, LedgerMismatch, …Unavailable.
         """
 
-    def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
-        """Set progress to what the sink holds, and send again what comes after it; says so in a sentence.
+    def lost_progress(self, stated: int | None) -> Progress | None:
+        """Return how far the sink is by what it holds, if its record of that is lost; None: it is not.
 
-        `stated`: the newest batch that it has as a whole, by a person's word, where it `takes_statement`.
-        Progress that is not lost stays as it is. Raises ProgressLost where the sink does not tell,
-        SettingsInvalid where the statement cannot be true, Halted when a needed outbox is gone, and what
-        `publish` raises.
+        Reads only. `stated`: the newest batch that the sink has as a whole, by a person's word. Raises
+        ProgressLost where the sink does not show it and nobody stated it, SettingsInvalid where the statement
+        cannot be true, Halted where a needed outbox is gone, LedgerMismatch where the sink has what the
+        ledger has not committed.
         """
-        return f"{self.name}: what it holds and how far it is cannot be lost apart from one another."
+        del stated
+        return None
+
+    def restore_progress(self, stated: int | None) -> Progress | None:
+        """Write what `lost_progress` returns in the place of the lost record, and return it.
+
+        Call it under the stream's lease. A record that is not lost stays as it is, and None is returned.
+        Raises what `lost_progress` raises, OutcomeUnknown.
+        """
+        del stated
+        return None
 
     def require_committed(self, seq: int, is_of: Callable[[str], bool]) -> None:
         """Raise LedgerMismatch unless this ledger has committed batch `seq` as the attempt that the sink has.
@@ -219,8 +231,12 @@ class OpenSink(ABC, Generic[Declared]):
                 return (sink, outbox) if outbox.emitted else None
         return None
 
-    def publish_again(self, lease: LeasedLedger, seqs: range) -> str:
-        """Publish those of the batches that had something for it, and say which. It has all before them."""
+    def batches_with_output(self, seqs: range) -> list[int]:
+        """Return those of the batches that had something for it."""
+        return [seq for seq in seqs if self.published(seq) is not None]
+
+    def publish_again(self, lease: LeasedLedger, seqs: range) -> list[int]:
+        """Publish those of the batches that had something for it, and return them. It has all before them."""
         again, last = [], seqs.start - 1
         for seq in seqs:
             missing = self.published(seq)
@@ -230,7 +246,7 @@ class OpenSink(ABC, Generic[Declared]):
                 lease.add_publication(seq, self.name, outbox.emitted)
                 again.append(seq)
                 last = seq
-        return f"sent again: {', '.join(map(str, again))}" if again else "nothing was missing"
+        return again
 
     def _attempt_name(self, seq: int) -> str:
         """Return the name of the attempt that a batch was committed with; "" where the ledger has none."""
@@ -244,7 +260,9 @@ class OpenSink(ABC, Generic[Declared]):
             raise Halted(
                 f"Batch {seq} of {stream} would have to be compared with what {self.name} has, or sent "
                 "again; it is older than TIDEGATE_TIME_TRAVEL, and the ledger no longer has its plan",
-                f"Restore the sink from a newer backup; or raise `generation` of {stream.pipeline}.",
+                "Restore the sink from a newer backup; or state which is the newest batch that it has as a "
+                "whole: "
+                f"{stream.recover_command('restore-progress')} --progress {self.name}=BATCH",
             )
 
 

@@ -80,6 +80,12 @@ class Sending:
         arguments = ["doctor", "visitors", *options]
         return CliRunner().invoke(cli, arguments, env=self.batches.environment)
 
+    def recover(self, *options: str) -> Result:
+        """Restore the progress of the sinks."""
+        self.batches.app.ledger.acquire(self.batches.stream, "test").release()
+        arguments = ["recover", "visitors", "--choose", "restore-progress", "--yes", *options]
+        return CliRunner().invoke(cli, arguments, env=self.batches.environment)
+
     def sent(self) -> Counter[tuple[str, str]]:
         """(key, value) of what a read_committed consumer sees, without what others sent."""
         consumer = KafkaConsumer(bootstrap_servers=self.servers, isolation_level="read_committed")

@@ -142,8 +142,8 @@ def test_a_lost_progress_record_is_found_in_the_topic(sending: WithDeadLetters) 
     sending.batches.publish(1)
     sending.lose_progress()
     sending.put(2, ROWS[:1])
-    result = " ".join(sending.doctor("--reconcile").output.split())
-    assert f"dead-letters:{sending.dead}: the topic has batches up to 1; sent again: 2." in result
+    result = " ".join(sending.recover().output.split())
+    assert f"dead-letters:{sending.dead}: it has batches up to 1; sent again: 2." in result
     assert len(sending.letters()) == 6
     protocol.check_progress(sending.batches.app, sending.batches.stream)
 

@@ -42,10 +42,10 @@ def test_a_lost_progress_record_halts_with_the_command_and_doctor_finds_it_too(s
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
     sending.batch(2, ("5", 2))
-    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+    with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
         sending.batches.publish(2)
     assert sending.sent() == once(*SEVERAL)
-    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+    with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
         protocol.check_progress(sending.batches.app, sending.batches.stream)
 
 
@@ -58,14 +58,14 @@ def test_a_check_creates_no_topic_and_reconcile_does(
         sending = Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
         sending.publish(1, *SEVERAL)
         sending.lose_progress()
-        with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+        with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
             protocol.check_progress(sending.batches.app, sending.batches.stream)
         app = App.for_reading(sending.batches.environment)
         with pytest.raises(TopicMissing):
             protocol.draft(app, sending.batches.pipeline, app.ledger.head(sending.batches.stream), NOW)
         assert list(examine_progress_topics(app, [sending.batches.pipeline])) == []
         assert sending.topics() == {sending.topic}
-        assert "the topic has batches up to 1; nothing was missing." in told(sending.doctor("--reconcile"))
+        assert "it has batches up to 1; nothing was missing." in told(sending.recover())
         assert sending.topics() >= {sending.topic, PROGRESS_TOPIC}
         with KafkaLog(KafkaConfig.parse(broker.bootstrap_servers)) as log:
             assert log.is_compacted(PROGRESS_TOPIC)
@@ -76,16 +76,14 @@ def test_a_batch_that_was_not_sent_is_sent_after_the_progress_is_rebuilt(sending
     sending.send_foreign("1", "5")
     sending.lose_progress()
     sending.batch(2, ("5", 2))
-    assert f"kafka:{sending.topic}: the topic has batches up to 1; sent again: 2." in told(
-        sending.doctor("--reconcile")
-    )
+    assert f"kafka:{sending.topic}: it has batches up to 1; sent again: 2." in told(sending.recover())
     assert sending.sent() == once(*SEVERAL, ("5", 2))
     protocol.check_progress(sending.batches.app, sending.batches.stream)
     sending.publish(3, ("6", 3))
     assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
 
 
-PARTLY = [(1, "2, of which 2 messages of the last; sent again: 2."), (2, "2; nothing was missing.")]
+PARTLY = [(1, "2, of which 2 records of the last; sent again: 2."), (2, "2; nothing was missing.")]
 
 
 @pytest.mark.parametrize(("commits", "says"), PARTLY)
@@ -103,11 +101,11 @@ def test_what_is_there_of_a_batch_that_was_sent_in_part_is_not_sent_again(
     assert (tmp_path / "fired").read_text().split() == [f"publish.commit=lose@{commits}"]
     sending.lose_progress()
     sending.send_foreign("1", "2", "3", "4")
-    assert f"the topic has batches up to {says}" in told(sending.doctor("--reconcile"))
+    assert f"it has batches up to {says}" in told(sending.recover())
     assert sending.sent() == once(("1", 0), *SEVERAL)
 
 
-@pytest.mark.parametrize(("commits", "says"), [(1, "0"), (2, "1, of which 2 messages of the last")])
+@pytest.mark.parametrize(("commits", "says"), [(1, "0"), (2, "1, of which 2 records of the last")])
 def test_the_progress_of_a_first_batch_that_was_sent_in_part_is_not_lost_unnoticed(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, commits: int, says: str
 ) -> None:
@@ -118,11 +116,11 @@ def test_the_progress_of_a_first_batch_that_was_sent_in_part_is_not_lost_unnotic
         with pytest.raises(FailpointRaised):
             sending.batches.publish(1)
     sending.lose_progress()
-    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+    with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
         protocol.check_progress(sending.batches.app, sending.batches.stream)
-    with pytest.raises(ProgressLost, match="tidegate doctor visitors --reconcile"):
+    with pytest.raises(ProgressLost, match="tidegate recover visitors --choose restore-progress"):
         sending.batches.publish(1)
-    assert f"the topic has batches up to {says}; sent again: 1." in told(sending.doctor("--reconcile"))
+    assert f"it has batches up to {says}; sent again: 1." in told(sending.recover())
     assert sending.sent() == once(*SEVERAL)
 
 
@@ -132,14 +130,14 @@ def test_a_topic_that_lost_its_newest_batches_gets_them_again(sending: Sending) 
     sending.batches.held = sending.batches.app.ledger.acquire(sending.batches.stream, "test")
     sending.batches.held.add_publication(2, f"kafka:{sending.topic}", 1)  # as if it had been there
     sending.batch(3, ("6", 3))
-    assert "up to 1; sent again: 2, 3." in told(sending.doctor("--reconcile"))
+    assert "up to 1; sent again: 2, 3." in told(sending.recover())
     assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
 
 
 def test_a_record_that_is_there_is_left_as_it_is(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
-    assert "its progress record is there, and was left as it is." in told(
-        sending.doctor("--reconcile", "--progress", f"kafka:{sending.topic}=0")
+    assert "needs no remedy restore-progress: its cause is not there." in told(
+        sending.recover("--progress", f"kafka:{sending.topic}=0")
     )
     assert sending.sent() == once(*SEVERAL)
 
@@ -149,21 +147,22 @@ def test_where_retention_cut_the_topic_the_user_says_what_it_has(sending: Sendin
     sending.delete_records()
     sending.lose_progress()
     sending.batch(2, ("5", 2))
-    refused = sending.doctor("--reconcile")
+    refused = sending.recover()
     assert isinstance(refused.exception, ProgressLost)
-    remedy = f"tidegate doctor visitors --reconcile --progress kafka:{sending.topic}=1"
+    remedy = "tidegate recover visitors --choose restore-progress --generation 1"
+    remedy += f" --progress kafka:{sending.topic}=1"
     assert "records were deleted from its partitions 0, 1" in str(refused.exception)
     assert remedy in str(refused.exception)
-    sending.doctor(*remedy.split()[3:])
+    sending.recover(*remedy.split()[5:])
     assert sending.sent() == once(("5", 2))
 
 
 def test_a_batch_after_the_head_cannot_be_said_to_be_there(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
-    refused = sending.doctor("--reconcile", "--progress", f"kafka:{sending.topic}=2")
+    refused = sending.recover("--progress", f"kafka:{sending.topic}=2")
     assert "the batches in question are 0 to 1" in str(refused.exception)
-    refused = sending.doctor("--reconcile", "--progress", "kafka:elsewhere=1")
+    refused = sending.recover("--progress", "kafka:elsewhere=1")
     assert f"It has: kafka:{sending.topic}" in str(refused.exception)
 
 
@@ -176,7 +175,7 @@ def test_a_compacted_topic_tells_by_what_compaction_would_have_left(
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
     sending.batch(2, ("1", value))
-    result = sending.doctor("--reconcile")
+    result = sending.recover()
     assert ("sent again: 2." in told(result)) is clear
     assert ("it is compacted" in str(result.exception)) is not clear
     assert sending.sent() == once(*SEVERAL, *([("1", value)] if clear else []))
@@ -215,7 +214,7 @@ def test_messages_of_a_dropped_generation_do_not_count_as_those_of_the_next_one(
     (sink,) = batches.app.sinks(new, batches.pipeline)
     with pytest.raises(ProgressLost, match="visitors/1 has sent there too"):
         find_progress(sink)
-    sending.doctor("--reconcile", "--progress", f"kafka:{sending.topic}=0")
+    sending.recover("--progress", f"kafka:{sending.topic}=0")
     assert sending.sent() == once(*SEVERAL, *SEVERAL)
 
 
@@ -229,7 +228,7 @@ def test_what_is_committed_behind_an_open_transaction_of_somebody_else_is_found(
         stranger.send(sending.topic, b"", b"", [("other", b"other")], partition=partition).get(timeout=10)
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
-    assert "the topic has batches up to 1; nothing was missing" in told(sending.doctor("--reconcile"))
+    assert "it has batches up to 1; nothing was missing" in told(sending.recover())
     stranger.close(timeout=1)
     assert sending.sent() == once(*SEVERAL)
 

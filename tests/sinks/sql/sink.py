@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import create_engine, text
 
-from tidegate.sinks.sql import Database, Layout, Shard, SqlPublisher, Target
+from tidegate.ledger import Stream
+from tidegate.sinks.port import RequireCommitted
+from tidegate.sinks.sql import Database, Layout, Shard, SqlProgress, SqlPublisher, Target
 
 VALUE = pa.struct([("n", pa.int64())])
 KEY_COLUMNS = pa.struct([("customerId", pa.int64())])
@@ -44,6 +46,10 @@ def schema(value: pa.DataType = VALUE) -> pa.Schema:
     )
 
 
+def takes_all(seq: int, is_of: Callable[[str], bool]) -> None:
+    """A ledger that has committed whatever the sink has."""
+
+
 @dataclass
 class Sink:
     """A publisher's view (`publish`) and a reader's (`rows`) of one database."""
@@ -58,6 +64,7 @@ class Sink:
     stream: str = STREAM
     wait_s: float = 20.0
     idle_s: float = 40.0
+    require_committed: RequireCommitted = takes_all
 
     def layout(self) -> Layout:
         target = Target(self.table, self.mode, self.with_key, self.windowed)
@@ -71,7 +78,15 @@ class Sink:
             yield pa.RecordBatch.from_pylist(emissions[first : first + size], schema=schema(self.value))
 
     def publisher(self, database: Database) -> SqlPublisher:
-        return SqlPublisher(database, Shard(self.shard, self.stream), self.layout())
+        return SqlPublisher(database, self._shard, self.layout(), self.require_committed)
+
+    def progress_row(self, database: Database) -> SqlProgress:
+        return SqlProgress(database, self._shard, self.layout().target, self.require_committed)
+
+    @property
+    def _shard(self) -> Shard:
+        pipeline, _, generation = self.stream.rpartition("/")
+        return Shard(self.shard, Stream(pipeline, int(generation)))
 
     def publish(
         self, seq: int, emissions: Sequence[Any], last_published: int = 0, attempt: str = "first"

@@ -280,7 +280,7 @@ def test_lost_progress_halts_with_the_command_that_resolves_it(url: str, loss: s
     sink.publish(1, [emission("a", 1)])
     sink.publish(2, [emission("a", 2)], 1)
     sink.query(loss)
-    with pytest.raises(ProgressLost, match=f"{says}.*tidegate doctor visitors --reconcile"):
+    with pytest.raises(ProgressLost, match=f"{says}.*tidegate recover visitors --choose restore-progress"):
         sink.publish(3, [emission("a", 3)], last_published=2)
 
 
@@ -289,13 +289,13 @@ def test_what_a_database_has_lost_is_found_without_publishing(url: str) -> None:
     sink.publish(1, [emission("a", 1)])
     sink.publish(2, [emission("a", 2)], 1)
     with sink.database() as database:
-        publisher = sink.publisher(database)
-        publisher.check(2, head=2)
-        with pytest.raises(ProgressLost, match=r"progress row says batch 2.*--reconcile"):
-            publisher.check(3, head=3)
+        row = sink.progress_row(database)
+        row.check(2)
+        with pytest.raises(ProgressLost, match=r"progress row says batch 2.*--choose restore-progress"):
+            row.check(3)
         sink.query("DROP TABLE visitor_batches")
         with pytest.raises(ProgressLost, match="does not exist"):
-            publisher.check(2, head=2)
+            row.check(2)
 
 
 def test_a_check_does_not_create_a_sqlite_file_that_is_gone(tmp_path: Path) -> None:
@@ -303,25 +303,10 @@ def test_a_check_does_not_create_a_sqlite_file_that_is_gone(tmp_path: Path) -> N
     sink = Sink(f"sqlite:///{file}")
     with (
         sink.database() as database,
-        pytest.raises(ProgressLost, match=r"its file does not exist.*--reconcile"),
+        pytest.raises(ProgressLost, match=r"its file does not exist.*--choose restore-progress"),
     ):
-        sink.publisher(database).check(2, head=2)
+        sink.progress_row(database).check(2)
     assert not file.exists()
-
-
-def test_progress_is_rebuilt_from_what_the_table_holds_of_this_stream(url: str) -> None:
-    sink = Sink(url)
-    sink.publish(4, [emission("a", 1)])
-    Sink(url, shard="g2", stream="visitors/2").publish(9, [emission("a", 1)])
-    sink.query("DELETE FROM tidegate_progress")
-    with sink.database() as database:
-        publisher = sink.publisher(database)
-        assert publisher.progress() == 0
-        assert publisher.rebuild_progress() == publisher.progress() == 4
-    assert sink.publish(5, [emission("a", 2)], 4) == 1
-    sink.query("DROP TABLE visitor_batches")
-    with sink.database() as database:
-        assert sink.publisher(database).rebuild_progress() == 0
 
 
 OTHER_FORMS = {
@@ -335,7 +320,7 @@ OTHER_FORMS = {
     ),
     "older": (
         "ALTER TABLE tidegate_progress DROP COLUMN format",
-        "has no format: it is of a tidegate from before.*DROP TABLE.*tidegate doctor visitors --reconcile",
+        "has no format: it is of a tidegate from before.*DROP TABLE.*--choose restore-progress",
     ),
 }
 
@@ -349,8 +334,13 @@ def test_progress_of_an_unknown_format_is_refused_and_stays(url: str, change: st
     with pytest.raises(ProgressUnreadable, match=says):
         sink.publish(2, [emission("a", 2)], 1)
     with sink.database() as database:
-        publisher = sink.publisher(database)
-        calls = (publisher.progress, publisher.rebuild_progress, lambda: publisher.check(1, head=1))
+        row = sink.progress_row(database)
+        calls = (
+            row.newest,
+            lambda: row.lost(1, 1, None),
+            lambda: row.restore(1, 1, None, {1: "first"}.get),
+            lambda: row.check(1),
+        )
         for call in calls:
             with pytest.raises(ProgressUnreadable, match=says):
                 call()
@@ -532,5 +522,3 @@ def test_another_attempt_of_a_batch_that_is_in_is_not_taken_for_it(url: str) -> 
     assert sink.publish(1, [emission("a", 1)], attempt="first") == 0
     with pytest.raises(Fenced, match="attempt first"):
         sink.publish(1, [emission("a", 1)], attempt="of another ledger")
-    with sink.database() as database, pytest.raises(Fenced, match="TIDEGATE_LEDGER"):
-        sink.publisher(database).check(0, head=0)

@@ -39,7 +39,8 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
             raise Halted(
                 f"What batch {seq} of {stream} has sent to {self.name} is no longer in quarantine, so it "
                 "cannot be compared with what is in the topic",
-                f"Say which is the newest batch that the topic has as a whole: `--progress {self.name}=…`.",
+                "State which is the newest batch that the topic has as a whole: "
+                f"{stream.recover_command('restore-progress')} --progress {self.name}=BATCH",
             )
         return None
 

@@ -31,8 +31,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
     """Publishes in transactions of chunks. A lost progress record is found in the topic itself."""
 
     title = "Kafka"
-    is_reconcilable = True
-    takes_statement = True
+    can_lose_progress = True
     has_rivals: ClassVar[bool] = True
     """Whether the messages of another stream may look the same."""
 
@@ -88,36 +87,44 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         messages = partial(self.messages, outbox)
         with self.log() as log:
             log.ensure_progress_topic()
-        with _reconcilable(self.context.stream):
+        with _recoverable(self.context.stream):
             self._publisher().publish(outbox.plan.seq, outbox.attempt, messages, last_published, begun)
 
     def check_progress(self) -> None:
-        """The topic is the same, and its record has all that the ledger knows, and no more than the head."""
+        """The topic is the same, and its record has all that the ledger knows, and nothing else."""
         ledger, stream = self.context.ledger, self.context.stream
         if ledger.sink_identity(stream, self.name) is None:
             return
         self._require_same_topic()
         publisher = self._publisher()
-        with _reconcilable(stream):
+        with _recoverable(stream):
             progress = publisher.check(publisher.progress(), ledger.last_published(stream, self.name))
             publisher.check_committed(progress)
 
-    def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
-        """A record that is lost is replaced by what the topic has; then goes what it lacks."""
-        if lease.sink_identity(lease.stream, self.name) is None:
-            return f"{self.name}: nothing was published yet."
+    def lost_progress(self, stated: int | None) -> Progress | None:
+        """The topic shows it, where its messages are still there."""
+        if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
+            return None
         self._require_same_topic()
-        publisher = self._publisher()
-        last, head = lease.last_published(lease.stream, self.name), lease.head(lease.stream).seq
-        if not _is_lost(publisher.progress(), last):
-            return f"{self.name}: its progress record is there, and was left as it is."
+        record = self._publisher().progress()
+        return self._found_progress(stated, record) if self._is_lost(record) else None
+
+    def restore_progress(self, stated: int | None) -> Progress | None:
+        """It looks again when nobody else can write any more."""
+        if self.context.ledger.sink_identity(self.context.stream, self.name) is None:
+            return None
+        self._require_same_topic()
+        if not self._is_lost(self._publisher().progress()):
+            return None
         with self.log() as log:
             log.ensure_progress_topic()
-        progress = publisher.rewrite_progress(partial(self._lost_progress, last, stated, head))
-        partly = "" if progress.done else f", of which {progress.sent} messages of the last"
-        first = progress.seq + 1 if progress.done else progress.seq
-        sent = self.publish_again(lease, range(first, head + 1))
-        return f"{self.name}: the topic has batches up to {progress.seq}{partly}; {sent}."
+
+        def found(record: Progress | None) -> Progress:
+            if record is not None and not self._is_lost(record):
+                return record
+            return self._found_progress(stated, record)
+
+        return self._publisher().rewrite_progress(found)
 
     def restart_effect(self, seq: int) -> str:
         """Messages cannot be taken back."""
@@ -152,23 +159,24 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
             return Progress(seq, 0, done=True, attempt=self._attempt_name(seq))
         return replace(record, done=True) if record.seq == seq else record
 
-    def _lost_progress(self, last: int, stated: int | None, head: int, record: Progress | None) -> Progress:
-        """What belongs in the place of a lost record: what somebody else has put there meanwhile stays."""
-        if record is not None and not _is_lost(record, last):
-            return record
+    def _is_lost(self, record: Progress | None) -> bool:
+        last = self.context.ledger.last_published(self.context.stream, self.name)
+        return record is None or record.lacks(last)
+
+    def _found_progress(self, stated: int | None, record: Progress | None) -> Progress:
+        """What belongs in the place of a lost record."""
         if stated is None:
             return find_progress(self)
-        self._check_stated(stated, record, head)
-        return Progress(stated, 0, done=True)
-
-    def _check_stated(self, stated: int, record: Progress | None, head: int) -> None:
-        least = record.seq if record is not None else 0
+        ledger, stream = self.context.ledger, self.context.stream
+        least, head = record.seq if record is not None else 0, ledger.head(stream).seq
         if not least <= stated <= head:
             raise SettingsInvalid(
                 f"--progress {self.name}={stated} cannot be: the batches in question are {least} to {head}",
                 "A batch that the progress record has is in the topic, and one after the head was never "
                 "sent.",
             )
+        attempt = ledger.attempt(stream, stated)
+        return Progress(stated, 0, done=True, attempt=attempt.name if attempt is not None else "")
 
     def _require_same_topic(self) -> str:
         """The topic's id, if it is the one that was first published to.
@@ -199,7 +207,7 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
 
 
 @contextmanager
-def _reconcilable(stream: Stream) -> Iterator[None]:
+def _recoverable(stream: Stream) -> Iterator[None]:
     """Name the command that resolves a lost progress record."""
     try:
         yield
@@ -207,9 +215,5 @@ def _reconcilable(stream: Stream) -> Iterator[None]:
         raise ProgressLost(
             error.what,
             "Let tidegate find out from the output topic what was sent, and send the rest: "
-            f"tidegate doctor {stream.pipeline} --reconcile",
+            f"{stream.recover_command('restore-progress')}",
         ) from error
-
-
-def _is_lost(record: Progress | None, last: int) -> bool:
-    return record is None or record.lacks(last)

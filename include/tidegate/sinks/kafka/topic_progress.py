@@ -30,7 +30,7 @@ def find_progress(sink: PublishedTopic[Any]) -> Progress:
             f"all up to batch {last}",
             f"`tidegate emissions {stream.pipeline} --batch {last}` shows what that batch sent. Say which is "
             "the newest batch that the topic has as a whole; later ones are sent again: "
-            f"tidegate doctor {stream.pipeline} --reconcile --progress {sink.name}={last}",
+            f"{stream.recover_command('restore-progress')} --progress {sink.name}={last}",
         ) from None
 
 

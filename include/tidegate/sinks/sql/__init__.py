@@ -2,7 +2,8 @@
 
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
-from tidegate.sinks.sql.publisher import Shard, SqlPublisher
+from tidegate.sinks.sql.progress import Shard, SqlProgress
+from tidegate.sinks.sql.publisher import SqlPublisher
 from tidegate.sinks.sql.schema import check_emissions
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Database",
     "Layout",
     "Shard",
+    "SqlProgress",
     "SqlPublisher",
     "Target",
     "check_emissions",

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, column, delete, func, insert, inspect, select
 from tidegate.failpoints import failpoint
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Target
-from tidegate.sinks.sql.publisher import Shard
+from tidegate.sinks.sql.progress import Shard
 from tidegate.sinks.sql.schema import FORMAT, lock_for_changes, progress
 
 
@@ -25,7 +25,7 @@ def restart_after(database: Database, shard: Shard, target: Target, seq: int, at
         if target.mode == "append" and inspect(connection).has_table(target.name, target.schema):
             rows = table(target.name, column("stream"), column("batch"), schema=target.schema)
             later = rows.c.batch > seq
-            connection.execute(delete(rows).where(rows.c.stream == shard.stream, later))
+            connection.execute(delete(rows).where(rows.c.stream == str(shard.stream), later))
 
 
 def seal(database: Database, shard: Shard, seq: int, attempt: str) -> int:

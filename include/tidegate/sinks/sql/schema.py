@@ -51,16 +51,16 @@ def lock_for_changes(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(745370)"))
 
 
-def exists(connection: Connection, layout: Layout) -> bool:
-    """Whether the table is there."""
-    return inspect(connection).has_table(layout.target.name, layout.target.schema)
+def exists(connection: Connection, target: Target) -> bool:
+    """Return whether the table is there."""
+    return inspect(connection).has_table(target.name, target.schema)
 
 
 def make_or_extend(connection: Connection, layout: Layout) -> None:
     """The table with all columns. New ones that may be null are added to it. Raises SinkRefused, also where a
     column has no room for what is emitted since an edit.
     """
-    if not exists(connection, layout):
+    if not exists(connection, layout.target):
         layout.table.create(connection)
         return
     missing = _missing_columns(connection, layout)
@@ -72,7 +72,7 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
 
 def check_table(connection: Connection, layout: Layout) -> None:
     """Find whether a table that exists can take the emissions. Raises SinkRefused."""
-    if exists(connection, layout):
+    if exists(connection, layout.target):
         _missing_columns(connection, layout)
 
 

@@ -8,15 +8,18 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from tidegate.broker.progress import Progress
 from tidegate.errors import SinkUnavailable
-from tidegate.lake.outbox import KEY_COLUMNS, VALUE
+from tidegate.lake.outbox import KEY_COLUMNS, SOURCE, VALUE
+from tidegate.lake.schema import KEY
 from tidegate.ledger import LeasedLedger
 from tidegate.sinks.dataset import Dataset, table_dataset
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink
 from tidegate.sinks.sql.database import Database, dialect_of
 from tidegate.sinks.sql.layout import COLUMNS, Layout, Target
-from tidegate.sinks.sql.publisher import Shard, SqlPublisher
+from tidegate.sinks.sql.progress import Shard, SqlProgress
+from tidegate.sinks.sql.publisher import SqlPublisher
 from tidegate.sinks.sql.repair import restart_after, seal
 from tidegate.sinks.sql.schema import check_emissions, check_table
 from tidegate.spec import Connection, SqlSink
@@ -26,7 +29,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
     """Publishes a batch in one transaction. A lost progress row is found in the table itself."""
 
     title = "SQL"
-    is_reconcilable = True
+    can_lose_progress = True
 
     @property
     def dataset(self) -> Dataset:
@@ -60,24 +63,53 @@ class OpenSqlTable(OpenSink[SqlSink]):
             publisher.publish(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last_published)
 
     def check_progress(self) -> None:
-        """Of a sink that something was published to."""
+        """Of a sink that something was published to: by its number and its attempt it is this ledger's."""
         ledger, stream = self.context.ledger, self.context.stream
         last = ledger.last_published(stream, self.name)
-        published = self.published(last)
-        if published is not None:
+        if last:
             with self.database() as database:
-                publisher_to(database, self, published[1]).check(last, ledger.head(stream).seq)
+                self._progress(database).check(last)
 
-    def reconcile(self, lease: LeasedLedger, stated: int | None) -> str:
-        """The table's newest batch is what it has; a database always tells."""
-        head = lease.head(lease.stream).seq
-        published = self.published(lease.last_published(lease.stream, self.name))
-        if published is None:
-            return f"{self.name}: nothing was published yet."
+    def lost_progress(self, stated: int | None) -> Progress | None:
+        """The table shows it, unless its readers take rows out of it."""
+        ledger, stream = self.context.ledger, self.context.stream
+        last, head = ledger.last_published(stream, self.name), ledger.head(stream).seq
         with self.database() as database:
-            newest = publisher_to(database, self, published[1]).rebuild_progress()
-        sent = self.publish_again(lease, range(newest + 1, head + 1))
-        return f"{self.name}: its table has batches up to {newest}; {sent}."
+            newest = self._progress(database).lost(last, head, stated)
+            if newest is not None and newest > last and stated is None:
+                self._check_same_batch(self._progress(database), newest)
+        return None if newest is None else Progress(newest, 0, done=True)
+
+    def restore_progress(self, stated: int | None) -> Progress | None:
+        """In one transaction with a last look."""
+        ledger, stream = self.context.ledger, self.context.stream
+        if self.lost_progress(stated) is None:
+            return None
+        last, head = ledger.last_published(stream, self.name), ledger.head(stream).seq
+        with self.database() as database:
+            newest = self._progress(database).restore(last, head, stated, self._attempt_of)
+        return None if newest is None else Progress(newest, 0, done=True)
+
+    def _check_same_batch(self, progress: SqlProgress, seq: int) -> None:
+        """Raise LedgerMismatch where the table has rows that this ledger's batch does not have.
+
+        The ledger does not know yet that the batch was published: it may be restored from an older copy, and
+        have another batch by that number.
+        """
+        published = self.published(seq)
+        emitted = set()
+        if published is not None:
+            emissions = published[1].table([KEY, SOURCE])
+            emitted = set(zip(emissions[KEY].to_pylist(), emissions[SOURCE].to_pylist(), strict=True))
+        has_others = not progress.rows_of(seq) <= emitted
+        self.require_committed(seq, lambda _: not has_others)
+
+    def _attempt_of(self, seq: int) -> str | None:
+        attempt = self.context.ledger.attempt(self.context.stream, seq)
+        return attempt.name if attempt is not None else None
+
+    def _progress(self, database: Database) -> SqlProgress:
+        return SqlProgress(database, self.named_shard, self.target, self.require_committed)
 
     def restart_effect(self, seq: int) -> str:
         """Rows that are appended again are deleted first."""
@@ -102,7 +134,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
     @property
     def named_shard(self) -> Shard:
         """Who publishes, with the stream that rows carry."""
-        return Shard(self.shard, str(self.context.stream))
+        return Shard(self.shard, self.context.stream)
 
     @property
     def target(self) -> Target:
@@ -128,4 +160,4 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
 def publisher_to(database: Database, sink: OpenSqlTable, outbox: Outbox) -> SqlPublisher:
     """What puts the outbox's emissions into the sink's table."""
-    return SqlPublisher(database, sink.named_shard, sink.layout(outbox))
+    return SqlPublisher(database, sink.named_shard, sink.layout(outbox), sink.require_committed)
