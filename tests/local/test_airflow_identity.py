@@ -11,7 +11,6 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -93,26 +92,26 @@ def test_the_own_airflow_is_ready(airflow: AirflowStack, server: Any) -> None:
     assert (airflow.running, airflow.password) == (True, "word")
 
 
+class Stopping:
+    """A stack that runs for so many looks that a sick component would have been noticed."""
+
+    spark, looks = None, 0
+
+    def __init__(self, airflow: AirflowStack) -> None:
+        self.airflow = airflow
+
+    @property
+    def running(self) -> bool:
+        self.looks += 1
+        return self.looks < 400
+
+
 def test_a_stack_ends_when_a_component_of_airflow_has_ended(airflow: AirflowStack, server: Any) -> None:
     server.sick = ["scheduler"]
-    stack = cast(Stack, SimpleNamespace(running=True, spark=None, airflow=airflow))
     with pytest.raises(SetupFailed, match=r"Airflow's scheduler ended by itself, or hangs.*tidegate up"):
-        hold(stack, airflow.log.parent, seconds_between=0)
+        hold(cast(Stack, Stopping(airflow)), airflow.log.parent, seconds_between=0)
 
 
 def test_a_stack_goes_on_while_all_components_live(airflow: AirflowStack, server: Any) -> None:
-    class Stopping:
-        """Runs for so many looks that a sick component would have been told of."""
-
-        spark, looks = None, 0
-
-        def __init__(self) -> None:
-            self.airflow = airflow
-
-        @property
-        def running(self) -> bool:
-            self.looks += 1
-            return self.looks < 400
-
     with pytest.raises(SetupFailed, match="A part of the stack ended by itself"):
-        hold(cast(Stack, Stopping()), airflow.log.parent, seconds_between=0)
+        hold(cast(Stack, Stopping(airflow)), airflow.log.parent, seconds_between=0)

@@ -98,6 +98,7 @@ def test_a_new_run_with_an_old_id_plans_anew(committed: Committed, monkeypatch: 
     monkeypatch.setattr(protocol, "plan_batch", plan_batch)
     assert not tasks.plan("visitors", context(LATER))
     (run_id,) = planned
+    assert run_id == f"run-1@{LATER.isoformat()}"
     assert committed.app.ledger.run(committed.stream, run_id) is None
     assert committed.app.ledger.run(committed.stream, f"run-1{SUFFIX}") is not None
 
