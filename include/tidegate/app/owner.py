@@ -44,7 +44,7 @@ def check_owner(app: App, stream: Stream) -> LedgerMark | None:
             raise _without_mark(app, stream, head.number)
         return head
     if newest.ledger != head.ledger:
-        raise _of_another_ledger(app, str(stream), newest.ledger, head.ledger)
+        raise _of_another_ledger(app, stream, newest.ledger, head.ledger)
     if newest != (head if newest.number == head.number else _committed_mark(app, stream, newest.number)):
         raise _unknown_batch(stream, newest, head.number)
     return head if newest.number < head.number else None
@@ -73,7 +73,7 @@ def _missing_promotion(app: App, pipeline: str, newest: LedgerMark | None) -> Le
     if newest is None or (newest in promotions and newest != promotions[-1]):
         return promotions[-1]
     if newest.ledger != own.ledger:
-        raise _of_another_ledger(app, pipeline, newest.ledger, own.ledger)
+        raise _of_another_ledger(app, Stream(pipeline, charge.generation or 1), newest.ledger, own.ledger)
     if newest not in promotions:
         raise LedgerMismatch(
             f"Promotion {newest.number} of {pipeline} has put {newest.name} in charge, and this ledger has "
@@ -116,7 +116,7 @@ def check_ledger(app: App, stream: Stream) -> None:
     """Raise LedgerMismatch if the stream's folder is another ledger's, however far the two have come."""
     newest, own = app.marks(stream).newest(), _committed_mark(app, stream, 0)
     if newest is not None and own is not None and newest.ledger != own.ledger:
-        raise _of_another_ledger(app, str(stream), newest.ledger, own.ledger)
+        raise _of_another_ledger(app, stream, newest.ledger, own.ledger)
 
 
 def mark_dropped(app: App, stream: Stream) -> None:
@@ -138,11 +138,12 @@ def _committed_mark(app: App, stream: Stream, seq: int | None = None) -> LedgerM
     return None if batch is None else LedgerMark(*batch)
 
 
-def _of_another_ledger(app: App, what: str, owner: str, own: str) -> LedgerMismatch:
+def _of_another_ledger(app: App, stream: Stream, owner: str, own: str) -> LedgerMismatch:
     return LedgerMismatch(
-        f"The folder of {what} in the lake {app.settings.lake} belongs to the ledger {owner}, and "
+        f"The folder of {stream} in the lake {app.settings.lake} belongs to the ledger {owner}, and "
         f"TIDEGATE_LEDGER is the ledger {own}",
-        "Set TIDEGATE_LEDGER to the ledger that has written it, or TIDEGATE_LAKE to another place.",
+        "Set TIDEGATE_LEDGER to the ledger that has written it, or TIDEGATE_LAKE to another place. If this "
+        f"ledger is a copy of that one: {stream.recover_command('adopt-ledger')}",
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
@@ -59,8 +59,7 @@ class Marks:
         Raises LakeUnavailable.
         """
         with failpoint("marks.put"):
-            content = json.dumps({"format": FORMAT} | asdict(mark)).encode()
-            self.store.put_if_absent(self.path(mark.number), content)
+            self.store.put_if_absent(self.path(mark.number), _content(mark))
         for number in self._numbers():
             if 0 < number < mark.number - 1:
                 self.remove(number)
@@ -69,6 +68,14 @@ class Marks:
         """Remove the mark of a number. Raises LakeUnavailable."""
         with failpoint("marks.remove"):
             self.store.delete(self.path(number))
+
+    def adopt(self, ledger: str) -> None:
+        """Write another ledger's identity into all marks, the newest first: that one decides.
+
+        Raises LakeDamaged, LakeUnavailable.
+        """
+        for number in sorted(self._numbers(), reverse=True):
+            self.store.write(self.path(number), _content(replace(self._read(number), ledger=ledger)))
 
     def path(self, number: int) -> str:
         """Return where the mark of a number is."""
@@ -88,6 +95,10 @@ class Marks:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(path) from error
         raise _unreadable(path)
+
+
+def _content(mark: LedgerMark) -> bytes:
+    return json.dumps({"format": FORMAT} | asdict(mark)).encode()
 
 
 def _unreadable(path: str) -> LakeDamaged:

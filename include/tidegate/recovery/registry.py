@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.recovery.accept_gap import AcceptGap
+from tidegate.recovery.adopt_ledger import AdoptLedger
 from tidegate.recovery.drop_plan import DropPlan
 from tidegate.recovery.forget import Forget
 from tidegate.recovery.give_up import GiveUp
@@ -13,5 +14,5 @@ from tidegate.recovery.send_again import SendAgain
 
 REMEDIES: tuple[Remedy, ...] = (
     *(AcceptGap(), DropPlan(), RestoreProgress()),
-    *(SendAgain(), GiveUp(), Promote(), Forget()),
+    *(SendAgain(), GiveUp(), Promote(), Forget(), AdoptLedger()),
 )

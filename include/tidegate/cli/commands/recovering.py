@@ -6,7 +6,10 @@ import click
 
 from tidegate.cli.options import as_json, pipeline_argument
 
-CHOICES = ("accept-gap", "drop-plan", "restore-progress", "send-again", "give-up", "promote", "forget")
+CHOICES = (
+    *("accept-gap", "drop-plan", "restore-progress"),
+    *("send-again", "give-up", "promote", "forget", "adopt-ledger"),
+)
 """The names of the remedies; help does not wait for their import."""
 
 
