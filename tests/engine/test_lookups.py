@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tidegate.engine.batch import Before
 from tidegate.engine.lookups import StateVersion
 from tidegate.errors import LookupAmbiguous, PipelineInvalid
 from tidegate.spec import CaseRecord, parse_case_pipeline
+from tidegate.spec.emitted import value_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,3 +70,18 @@ def test_a_text_is_not_compared_with_a_timestamp(
     reader = _reader(spark, tmp_path, regions, "region timestamp", "region", "key")
     with pytest.raises(PipelineInvalid, match="`region` is a text on one side"):
         reader.batch([_record(0, "ulm", region="2026-01-31T10:30:00Z")])
+
+
+def test_a_state_without_a_row_is_an_empty_table(
+    spark: SparkSession, tmp_path: Path, regions: StateVersion
+) -> None:
+    pipeline = _pipeline("regions", "name string", "name")
+    empty = StateVersion(regions.store, (), columns=value_schema(pipeline, pipeline.stages[0]))
+    reader = _reader(spark, tmp_path, empty, "x int", "key", "region")
+    reader.batch([_record(0, "ulm", x=1)])
+    values = {key: [json.loads(row["text"]) for row in rows] for key, rows in reader.emissions().items()}
+    assert values == {"ulm": [{"region": None}]}
+    reader.before = replace(reader.before, lookups={"regions/out": regions})
+    reader.batch([_record(1, "ulm", x=2)])
+    newest = reader.emissions()["ulm"][-1]
+    assert json.loads(newest["text"]) == {"region": "south"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -69,12 +69,14 @@ class DeltaVersion:
 @dataclass(frozen=True)
 class StateVersion:
     """A stage's state after a batch: the files that it is read from, those of the newest batch last, and what
-    that batch's plan says of the older names of its columns.
+    that batch's plan says of the older names of its columns. `columns` are those of its values, by that plan:
+    a state without a row is an empty table.
     """
 
     store: Store
     files: tuple[DataFile, ...]
     aliases: Aliases = NO_ALIASES
+    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     def open(self, spark: SparkSession) -> DataFrame:
         """The value of each key, and of each window of it, in columns beside key and window.
@@ -82,7 +84,8 @@ class StateVersion:
         Raises LakeDamaged, LakeUnavailable.
         """
         if not self.files:
-            return spark.createDataFrame([], "key string, window_start bigint, window_end bigint")
+            told = [column for column in self.columns if not pa.types.is_null(column.type)]
+            return frame_of(spark, pa.schema([*_ENTRY, *told]), [_no_rows])
         schema = pa.schema([*_ENTRY, *self._stored_schema().field("value").type])
         slots = Slots(sum(file.rows for file in self.files) // _ROWS_PER_PART + 1)
         parts = [_StatePart(self, slots.range(slot)) for slot in range(slots.number)]
@@ -104,6 +107,11 @@ class StateVersion:
         stored = stored_schema(self.store, self.files, self.aliases)
         names = (HASH, *(field.name for field in _ENTRY), LIVE, "value", *NEWNESS)
         return pa.schema([stored.field(name) for name in names])
+
+
+def _no_rows() -> Iterator[pa.RecordBatch]:
+    """The rows of a state that has none yet."""
+    yield from ()
 
 
 def _value_columns(rows: pa.Table) -> Iterator[pa.RecordBatch]:

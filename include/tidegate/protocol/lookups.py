@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from tidegate.app.manifests import aliases_of, state_after
 from tidegate.app.root import App
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Problem
@@ -14,6 +16,7 @@ from tidegate.lake.delta import delta_errors, existing_table, open_table
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.spec import Pipeline, Stage
+from tidegate.spec.emitted import value_schema
 from tidegate.spec.lookup import Lookup
 
 if TYPE_CHECKING:
@@ -51,9 +54,20 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
         stream = Stream(pin["pipeline"], pin["generation"])
         state = state_after(app, stream, ledger.state_manifests(stream, pin["seq"]))
         aliases = aliases_of(ledger, stream, pin["seq"], pin["stage"])
-        return StateVersion(app.lake(stream).store, state.get(pin["stage"], ()), aliases)
+        files = state.get(pin["stage"], ())
+        columns = pa.schema([]) if files else _value_columns(ledger, stream, pin)
+        return StateVersion(app.lake(stream).store, files, aliases, columns)
 
     return {table: pinned(table, pin) for table, pin in plan.lookups.items()}
+
+
+def _value_columns(ledger: LedgerReader, stream: Stream, pin: Mapping[str, Any]) -> pa.Schema:
+    """The columns of a stage's values, by the plan of the pinned batch."""
+    plan = ledger.plan(stream, pin["seq"])
+    if plan is None:
+        return pa.schema([])
+    pipeline = planned_pipeline(plan)
+    return value_schema(pipeline, next(stage for stage in pipeline.stages if stage.name == pin["stage"]))
 
 
 def _pinned_table(path: str) -> dict[str, Any]:

@@ -39,6 +39,11 @@ def message_columns(pipeline: Pipeline, sink: SinkModel, payload: Payload) -> pa
     return envelope_columns(columns, dict.fromkeys(WINDOW_COLUMNS, pa.int64()) if stage.window else {})
 
 
+def value_schema(pipeline: Pipeline, stage: Stage) -> pa.Schema:
+    """Return the columns of a stage's values. A type that the file does not tell is null."""
+    return pa.schema(list(_emitted(pipeline, stage).items()))
+
+
 def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     taken = pa.struct([(name, _arrow(stage.types.get(name))) for name in stage.values])
     return _as_dict(kernel_stage(pipeline, stage).reduce.output_type(taken))
