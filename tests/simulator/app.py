@@ -206,7 +206,7 @@ REPLACED: dict[str, Any] = {
     "tidegate.protocol.discard.uuid4": _attempt_id,
     "tidegate.protocol.discard.written_resolution": replays.written_resolution,
     "tidegate.protocol.replay.written_resolution": replays.written_resolution,
-    "tidegate.protocol.drop._remove_files": lambda app, stream: app.places.world.effect(
+    "tidegate.protocol.drop.remove_files": lambda app, stream: app.places.world.effect(
         "drop.delete", lambda: app.places.lake.remove(stream), LakeUnavailable
     ),
     "tidegate.protocol.edits.incompatible_changes": lambda *told: grammar.changed(*told),
