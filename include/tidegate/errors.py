@@ -47,6 +47,7 @@ TidegateError
     ├── LookupAmbiguous       a lookup finds several rows for one record
     ├── QualityFailed
     ├── QuarantineExceeded    a batch puts more into quarantine than its pipeline allows
+    ├── LateExceeded          more records of a batch are late than its pipeline allows
     └── SetupFailed           the local stack: a download, a port, a process
 """
 
@@ -308,6 +309,10 @@ class QuarantineExceeded(Permanent):
     """A batch puts more records into quarantine than its pipeline allows."""
 
     resolved_by_edit = True
+
+
+class LateExceeded(Permanent):
+    """More records of a batch are late than its pipeline allows."""
 
 
 class SetupFailed(Permanent):

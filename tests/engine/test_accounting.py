@@ -36,7 +36,7 @@ def test_records_whose_fates_add_up_to_what_was_read_are_the_counts_of_the_batch
 
 def test_what_was_exploded_counts_row_by_row_and_what_had_nothing_to_explode_has_no_fate() -> None:
     counts = whole(replace(READ, records=4, rows=12, empty=2), OF_FIRST, OF_SECOND)
-    assert (counts["read"], counts["exploded"]) == (4, 8)
+    assert (counts["read"], counts["exploded"], counts["nothing-to-explode"]) == (4, 8, 2)
 
 
 @pytest.mark.parametrize(

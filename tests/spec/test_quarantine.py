@@ -12,7 +12,7 @@ from tests.examples import examples
 from tests.spec.files import GOOD, good
 from tidegate.errors import PipelineInvalid
 from tidegate.spec import Connection, parse_pipeline
-from tidegate.spec.quarantine import QuarantineBound
+from tidegate.spec.quarantine import RecordBound
 
 LAST = "  on_failure: stop\n"
 
@@ -87,7 +87,7 @@ def test_the_same_name_in_another_cluster_is_another_topic() -> None:
 def test_a_bound_is_passed_by_what_is_more_than_either_of_both(
     quarantined: int, came_in: int, count: int | None, percent: int | None
 ) -> None:
-    bound = QuarantineBound(count=count, share=None if percent is None else f"{percent}%")
+    bound = RecordBound(count=count, share=None if percent is None else f"{percent}%")
     expected = (count is not None and quarantined > count) or (
         percent is not None and quarantined > Fraction(percent, 100) * came_in
     )

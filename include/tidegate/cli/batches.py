@@ -124,6 +124,9 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
     """A batch for programs: counts by metric name, seconds by step, records by sink."""
     return {
         "batch": report.plan.seq,
+        "came_in": report.came_in,
+        "fates": report.fates,
+        "quarantine_reasons": report.reasons,
         "counts": report.counts,
         "stages": report.stages,
         "seconds": report.seconds,
@@ -132,15 +135,36 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
     }
 
 
+_FATES = {
+    "used": "used",
+    "quarantined": "quarantined",
+    "deduplicated": "deduplicated",
+    "expired-window-record-drop": "late, and dropped",
+    "nothing-to-explode": "without an element to explode",
+    "tombstones-ignored": "tombstones that repeat",
+}
+"""What people read of `BatchReport.fates`, which add up to the records that came in."""
+
+
+def _fates(report: inspect.BatchReport) -> dict[str, float]:
+    """The records that came in, and what became of them; of the rarer fates those that there are."""
+    rows: dict[str, float] = {"records read": report.counts.get("read", 0)}
+    if report.counts.get("exploded"):
+        rows["more by explode"] = report.counts["exploded"]
+    for fate, number in report.fates.items():
+        if number or fate in ("used", "quarantined", "deduplicated", "expired-window-record-drop"):
+            rows[_FATES[fate]] = number
+        if fate == "used" and report.counts.get("tombstones"):
+            rows["of these, tombstones"] = report.counts["tombstones"]
+        if fate == "quarantined":
+            rows |= {f"quarantined: {reason}": records for reason, records in report.reasons.items()}
+    return rows
+
+
 def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
     """A batch as rows for a table: what became of the records, then the seconds."""
     counts = report.counts
-    names = {
-        "records read": counts.get("read", 0),
-        "used": counts.get("used", 0),
-        "quarantined": counts.get("quarantined", 0),
-        "deduplicated": counts.get("deduplicated", 0),
-        "tombstones": counts.get("tombstones", 0),
+    names = _fates(report) | {
         "suppressed as unchanged": counts.get("idempotent-update-skip", 0),
         "filtered by where": counts.get("filtered", 0),
         "emitted": counts.get("emitted", 0),

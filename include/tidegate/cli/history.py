@@ -49,6 +49,9 @@ def history_object(entry: HistoryEntry) -> dict[str, Any]:
         "planned_at_ms": entry.planned_at_ms,
         "committed_at_ms": entry.committed_at_ms,
         "offsets": report.plan.span if report else None,
+        "came_in": report.came_in if report else None,
+        "fates": report.fates if report else {},
+        "quarantine_reasons": report.reasons if report else {},
         "counts": report.counts if report else {},
         "suppressed": report.suppressed if report else None,
         "stages": report.stages if report else {},
@@ -83,14 +86,20 @@ def _row(entry: HistoryEntry) -> dict[str, Any]:
 def _numbers(report: BatchReport) -> dict[str, str]:
     counts = report.counts
     seconds = (f"{report.seconds[step]:.1f}" if step in report.seconds else "-" for step in STEPS)
+    fates = report.fates
     numbers = (
-        *(counts.get("read", 0), counts.get("emitted", 0), report.suppressed),
-        *(report.quarantined, sum(report.published.values())),
+        *(counts.get("read", 0), counts.get("exploded", 0)),
+        *(fates["used"], fates["quarantined"], fates["deduplicated"], report.late, report.other),
+        *(counts.get("emitted", 0), report.suppressed, sum(report.published.values())),
     )
     return dict(zip(_NUMBERS, [*(f"{number:.0f}" for number in numbers), " ".join(seconds)], strict=True))
 
 
-_NUMBERS = ("read", "emitted", "suppressed", "quarantined", "published", "seconds")
+_NUMBERS = (
+    *("read", "exploded", "used", "quarantined", "deduplicated", "late", "other"),
+    *("emitted", "suppressed", "published", "seconds"),
+)
+"""`read` and `exploded` are as much as the five after them together."""
 
 
 def _instant(epoch_ms: int | None) -> str | None:

@@ -30,8 +30,9 @@ def account_for(
     """
     slices = [report for report in reports if isinstance(report, SliceReport)]
     records, rows = sum(slice_.records for slice_ in slices), sum(slice_.rows for slice_ in slices)
-    batch_counts = core.Counts({"read": records, "exploded": rows - records})
-    came_in, deletions = rows - sum(slice_.empty for slice_ in slices), 0
+    empty = sum(slice_.empty for slice_ in slices)
+    batch_counts = core.Counts({"read": records, "exploded": rows - records, "nothing-to-explode": empty})
+    came_in, deletions = rows - empty, 0
     unkeyed = sum(slice_.unkeyed for slice_ in slices)
     of_records = passes[: 2 if passes[0].is_filter else 1]
     for pass_ in passes:

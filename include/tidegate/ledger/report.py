@@ -18,6 +18,19 @@ SUPPRESSED = ("idempotent-update-skip", "intermediate-result-suppression", "filt
 QUARANTINED = ("quarantined", "emitted-too-large", "emitted-refused-timestamp", "refused")
 """What is counted under these names is in quarantine."""
 
+FATES = (
+    "used",
+    "quarantined",
+    "deduplicated",
+    "expired-window-record-drop",
+    "nothing-to-explode",
+    "tombstones-ignored",
+)
+"""What becomes of a record that came in, one of these: their numbers add up to `BatchReport.came_in`."""
+
+REASON = "quarantined."
+"""What the metrics begin with that count the records in quarantine by reason."""
+
 _SECONDS = "seconds."
 
 
@@ -38,7 +51,7 @@ class BatchReport:
 
     `counts` is the batch in short: what became of the records that came in (first stage), what was refused
     (all stages) and what went out (last stage). `stages` has all that each stage counted. `passed_quality` is
-    None where nobody has checked.
+    None where nobody has checked. `reasons` is reason -> records in quarantine, the most frequent first.
     """
 
     plan: Plan
@@ -47,6 +60,27 @@ class BatchReport:
     published: dict[str, int]
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     passed_quality: bool | None = None
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def came_in(self) -> int:
+        """Records that came in: those that were read, and what `explode` made of them beside that."""
+        return int(self.counts.get("read", 0) + self.counts.get("exploded", 0))
+
+    @property
+    def fates(self) -> dict[str, int]:
+        """What became of the records that came in."""
+        return {name: int(self.counts.get(name, 0)) for name in FATES}
+
+    @property
+    def other(self) -> int:
+        """Records that came in and are not used, in quarantine, deduplicated or late."""
+        return sum(self.fates[name] for name in FATES[4:])
+
+    @property
+    def late(self) -> int:
+        """Records that were dropped since all of their windows were over."""
+        return int(self.counts.get("expired-window-record-drop", 0))
 
     @property
     def held_back(self) -> dict[str, int]:
@@ -57,7 +91,9 @@ class BatchReport:
     @property
     def quarantined(self) -> int:
         """Records, values that break an expectation, and emissions that a sink refuses, in quarantine."""
-        return int(sum(self.counts.get(name, 0) for name in QUARANTINED))
+        later_stages = list(self.stages.values())[1:]
+        of_records = sum(self.counts.get(name, 0) for name in QUARANTINED)
+        return int(of_records + sum(counts.get("quarantined", 0) for counts in later_stages))
 
     @property
     def suppressed(self) -> int:
@@ -130,7 +166,13 @@ def _report(
         published=dict(published),
         stages=stages,
         passed_quality=None if quality is None else bool(quality),
+        reasons=_reasons(metrics),
     )
+
+
+def _reasons(metrics: Mapping[str, float]) -> dict[str, int]:
+    counted = [(name.removeprefix(REASON), int(n)) for name, n in metrics.items() if name.startswith(REASON)]
+    return dict(sorted(counted, key=lambda reason: (-reason[1], reason[0])))
 
 
 def _in_short(stages: dict[str, dict[str, float]], whole: Mapping[str, float]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.protocol.checks import prepared_checks
-from tidegate.protocol.quarantine_rule import Alert, apply_quarantine_rule
+from tidegate.protocol.record_rules import Alert, apply_record_rules
 from tidegate.quality.audit import Audit
 from tidegate.quality.suite import Severity
 from tidegate.quality.table import page_place, verdict_table
@@ -36,13 +36,13 @@ def validate_batch(
     alert: Alert | None = None,
 ) -> str:
     """Evaluate the pipeline's checks on the batch. Returns what was found, in a sentence; `report` gets each
-    verdict in detail, and `alert` what is told of a batch with too much in quarantine. `check`: where a suite
-    is evaluated; None: in this process.
+    verdict in detail, and `alert` what is told of a batch with too much in quarantine, or late. `check` says
+    where a suite is evaluated; None: in this process.
 
-    Raises QuarantineExceeded where too much cannot be used, QualityFailed when a critical expectation is not
-    met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused when a topic would not take
-    one, SettingsInvalid where a suite is missing that is not pinned; the batch is then neither committed nor
-    published.
+    Raises QuarantineExceeded or LateExceeded where too much cannot be used or is late, QualityFailed when a
+    critical expectation is not met, SinkRefused when a SQL sink could not hold an emission, TimestampRefused
+    when a topic would not take one, SettingsInvalid where a suite is missing that is not pinned; the batch is
+    then neither committed nor published.
     """
     attempt = app.ledger.attempt(plan.stream, plan.seq)
     if attempt is None:
@@ -55,7 +55,7 @@ def validate_batch(
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
     with leased_for(app, plan, run_id, "validate") as held, timed(held, plan.seq, "validate"):
-        apply_quarantine_rule(app, held, plan, attempt, alert)
+        apply_record_rules(app, held, plan, attempt, alert)
         with failpoint("validate.sinks"), app.clusters:
             _check_sinks(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):

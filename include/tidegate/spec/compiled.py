@@ -32,7 +32,7 @@ from tidegate.spec.lookup import Lookup
 from tidegate.spec.payload import SinkRegistry
 from tidegate.spec.pipeline import Pipeline, Written
 from tidegate.spec.quality import QualityCheck
-from tidegate.spec.quarantine import QuarantineBound, QuarantineRule
+from tidegate.spec.quarantine import LateRule, QuarantineRule, RecordBound
 from tidegate.spec.reduce import Aggregate
 from tidegate.spec.schedule import AssetSchedule
 from tidegate.spec.schemas import Registry
@@ -45,7 +45,7 @@ from tidegate.spec.unchanged import UnchangedText
 _PARTS: tuple[type[Any], ...] = (
     *(UnchangedText, Csv, Registry, SourceSchemas, PinnedSchema, WriterSchema, Sequence),
     *(Written, AssetSchedule, Source, Column, DeduplicateColumns, Lookup, Stage, Aggregate, QualityCheck),
-    *(QuarantineRule, QuarantineBound),
+    *(QuarantineRule, LateRule, RecordBound),
     *(window.TumblingWindow, window.HoppingWindow, window.SessionWindow),
     *(emit.UpdateEmit, emit.ChangeEmit, emit.WindowCloseEmit, emit.TimeLimitEmit, emit.ThresholdEmit),
     *(emit.IntervalEmit, emit.Buffer, emit.FinalBuffer),

@@ -18,7 +18,7 @@ from tidegate.spec.intervals import UTC, check_timezone, read_start_date
 from tidegate.spec.lookup import Lookup
 from tidegate.spec.mistakes import mistake
 from tidegate.spec.quality import AnyCheck, Quality, QualityCheck
-from tidegate.spec.quarantine import QuarantineRule
+from tidegate.spec.quarantine import LateRule, QuarantineRule
 from tidegate.spec.schedule import AssetSchedule, Schedule
 from tidegate.spec.scope import Model, filled, scope_of
 from tidegate.spec.sinks import Sink, SinkModel
@@ -118,6 +118,10 @@ class Written(Scheduling):
     quarantine: QuarantineRule | None = Field(
         default=None,
         description="How much of a batch may be unusable before it is told of, or stops; where it goes, too.",
+    )
+    late: LateRule | None = Field(
+        default=None,
+        description="How many records of a batch may be late, and dropped, before it is told of, or stops.",
     )
 
     @field_validator("stages")

@@ -1,5 +1,5 @@
-"""`quarantine`: how much of a batch may be unusable before somebody is told, or the batch stops; and where
-that goes, beside the lake.
+"""`quarantine` and `late`: how much of a batch may be unusable, or late, before somebody is told, or the
+batch stops; and where what is unusable goes, beside the lake.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _read_share(written: Any) -> Amount:
 Share = Annotated[InstanceOf[Amount], BeforeValidator(_read_share), WithJsonSchema({"type": "string"})]
 
 
-class QuarantineBound(Model):
-    """So much a batch may put into quarantine: what is more passes the bound."""
+class RecordBound(Model):
+    """How much of a batch may be in quarantine, or late: what is more passes the bound."""
 
     share: Share | None = Field(
         default=None, description="Of the records that came in, such as `1%`. Null: any share."
@@ -44,14 +44,14 @@ class QuarantineBound(Model):
         default=None, description="So many records. Null: any number."
     )
 
-    def passed_by(self, quarantined: int, came_in: int) -> bool:
-        """Whether so many of the records that came in are more than either of both allows."""
-        too_many = self.count is not None and quarantined > self.count
+    def passed_by(self, records: int, came_in: int) -> bool:
+        """Return whether so many of the records that came in are more than either of both allows."""
+        too_many = self.count is not None and records > self.count
         share = self.share
-        return too_many or (share is not None and quarantined * 100 > share.amount * came_in)
+        return too_many or (share is not None and records * 100 > share.amount * came_in)
 
 
-def _bounded(bound: QuarantineBound | None) -> QuarantineBound | None:
+def _bounded(bound: RecordBound | None) -> RecordBound | None:
     if bound is not None and bound.share is None and bound.count is None:
         raise mistake("neither a share nor a number is given", "Write for example `{share: 1%}`.")
     return bound
@@ -75,10 +75,10 @@ class QuarantineRule(Model):
     where all that is put there goes, too.
     """
 
-    alert: Annotated[QuarantineBound | None, AfterValidator(_bounded)] = Field(
+    alert: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
         default=None, description="Beyond it, it is told: in the log and as the metric `quarantine.alert`."
     )
-    stop: Annotated[QuarantineBound | None, AfterValidator(_bounded)] = Field(
+    stop: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
         default=None, description="Beyond it the batch halts, and nothing of it is visible."
     )
     connection: Annotated[str, AfterValidator(names.check_kafka_connection)] | None = Field(
@@ -102,3 +102,14 @@ class QuarantineRule(Model):
         if self.topic is None:
             return None
         return DeadLetterTopic(connection=self.connection, topic=self.topic)
+
+
+class LateRule(Model):
+    """What comes of a batch in which many records are late, which a batch that replays is not asked."""
+
+    alert: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
+        default=None, description="Beyond it, it is told: in the log and as the metric `late.alert`."
+    )
+    stop: Annotated[RecordBound | None, AfterValidator(_bounded)] = Field(
+        default=None, description="Beyond it the batch halts, and nothing of it is visible."
+    )

@@ -1,0 +1,133 @@
+"""What became of the records of a computed batch, and whether more are unusable or late than is allowed."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from tidegate.app.root import App
+from tidegate.errors import LateExceeded, Permanent, QuarantineExceeded
+from tidegate.lake.quarantine import RowCondition, reason_codes, row_groups
+from tidegate.ledger import Attempt, LeasedLedger, Plan
+from tidegate.ledger.planned import planned_pipeline
+from tidegate.ledger.report import REASON
+from tidegate.spec.quarantine import LateRule, QuarantineRule
+
+log = logging.getLogger(__name__)
+Alert = Callable[[str], object]
+"""What is told of a batch that passes a bound, in a sentence."""
+QUARANTINE_ALERT = "quarantine.alert"
+"""The metric: 1 where the batch is beyond `quarantine.alert`, else 0."""
+LATE_ALERT = "late.alert"
+"""The metric: 1 where the batch is beyond `late.alert`, else 0."""
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """Records that a rule of the pipeline file bounds: how many there are of those that came in."""
+
+    rule: QuarantineRule | LateRule
+    metric: str
+    records: int
+    came_in: int
+    found: str
+    error: Permanent
+
+    @property
+    def stops(self) -> bool:
+        return self.rule.stop is not None and self.rule.stop.passed_by(self.records, self.came_in)
+
+    @property
+    def alerts(self) -> bool:
+        alert = self.rule.alert
+        return self.stops or (alert is not None and alert.passed_by(self.records, self.came_in))
+
+
+def apply_record_rules(
+    app: App, lease: LeasedLedger, plan: Plan, attempt: Attempt, alert: Alert | None = None
+) -> None:
+    """Log what became of the batch's records. Warn of the batch, or stop it, if too many of them are in
+    quarantine or late. Counts are of records, not of emissions. The ledger gets the quarantine's reasons.
+
+    `alert` is called once for each bound: again in another try only where this one dies before the ledger has
+    the metric.
+
+    Raises QuarantineExceeded, LateExceeded, LakeDamaged, LakeUnavailable. A person has just looked at what a
+    replay has, so that is not bounded.
+    """
+    reasons = _reasons(app, plan, attempt)
+    if reasons:
+        lease.set_metrics(plan.seq, "", {f"{REASON}{reason}": float(n) for reason, n in reasons.items()})
+    why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    _log_records(plan, attempt, why)
+    if plan.replay is not None:
+        return
+    excesses = list(_bounded(plan, attempt, why))
+    for excess in excesses:
+        before = lease.metrics(plan.stream, plan.seq).get(("", excess.metric))
+        if excess.alerts and alert is not None and not before:
+            alert(excess.found)
+        lease.set_metrics(plan.seq, "", {excess.metric: float(excess.alerts)})
+    for excess in excesses:
+        if excess.stops:
+            raise excess.error
+        if excess.alerts:
+            log.warning("%s, which is more than `%s` allows", excess.found, excess.metric)
+
+
+def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
+    pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
+    came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
+    of_batch = f"of {came_in} records of batch {plan.seq} of {plan.stream}"
+    again = f"then `tidegate doctor {plan.stream.pipeline} --drop-plan`, and run again"
+    excesses = []
+    if pipeline.quarantine is not None:
+        quarantined = int(counts.get("quarantined", 0))
+        found = f"{quarantined} {of_batch} cannot be used: {why}"
+        error: Permanent = QuarantineExceeded(
+            f"{found}, which is more than `quarantine.stop` allows",
+            f"Nothing was published. Correct the producer or the pipeline; {again}. To let it through, raise "
+            "`quarantine.stop` before.",
+        )
+        excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, found, error))
+    if pipeline.late is not None:
+        late = int(counts.get("expired-window-record-drop", 0))
+        found = f"{late} {of_batch} are late, and were dropped"
+        error = LateExceeded(
+            f"{found}, which is more than `late.stop` allows",
+            "Nothing was published. Correct the producer's timestamps, or raise `grace` (or `keep`) and "
+            f"`generation`; {again}. To let it through, raise `late.stop` before.",
+        )
+        excesses.append(_Excess(pipeline.late, LATE_ALERT, late, came_in, found, error))
+    return excesses
+
+
+def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
+    """A warning where nothing of what came in could be used, whatever the bounds are; else a note."""
+    whole = attempt.stage_counts("")
+    first = attempt.stage_counts(planned_pipeline(plan).stages[0].name)
+    came_in, used = int(whole.get("read", 0) + whole.get("exploded", 0)), int(first.get("used", 0))
+    quarantined, late = int(whole.get("quarantined", 0)), int(whole.get("expired-window-record-drop", 0))
+    lost = f"{quarantined} in quarantine{f' ({why})' if why else ''}, {late} late"
+    if came_in and not used and (quarantined or late):
+        log.warning(
+            "No record of batch %d of %s could be used: %d came in, %s. See that topics, columns, key and "
+            "timestamp of the source are right",
+            *(plan.seq, plan.stream, came_in, lost),
+        )
+    else:
+        log.info("Batch %d of %s: %d records came in, %s", plan.seq, plan.stream, came_in, lost)
+
+
+def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
+    """How many there are of each reason."""
+    store, counts = app.lake(plan.stream).store, Counter[str]()
+    for file in app.manifest(plan.stream, attempt.manifest).of("quarantine"):
+        for group in row_groups(store, file, RowCondition()):
+            codes = reason_codes(group.read(["reason"])["reason"])
+            counts.update({row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()})
+    return counts

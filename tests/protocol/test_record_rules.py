@@ -1,0 +1,160 @@
+"""A batch that puts much into quarantine is told of, or stops before anything of it is visible."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.quarantines import Quarantined, quarantined
+from tidegate.cli.batches import report_rows
+from tidegate.errors import LateExceeded, QuarantineExceeded
+from tidegate.ledger import Attempt, ManifestRef, Plan
+from tidegate.ledger.report import BatchReport, batch_report
+from tidegate.protocol.record_rules import Alert, apply_record_rules
+from tidegate.spec import compile_pipeline, load_pipeline
+
+COUNTS = {
+    "": {"read": 90, "exploded": 10, "quarantined": 3, "expired-window-record-drop": 7},
+    "first": {"used": 90},
+}
+REPLAY = ManifestRef("resolution", 1, "digest", 3, 1)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Quarantined:
+    """A batch of 100 records, of which 3 are in quarantine."""
+    made = Quarantined(tmp_path)
+    made.batch(1, [quarantined(1, 1), quarantined(1, 2), quarantined(1, 3, reason="null_key")])
+    return made
+
+
+def apply(
+    world: Quarantined,
+    rule: str,
+    replay: ManifestRef | None = None,
+    alert: Alert | None = None,
+    name: str = "quarantine",
+) -> float | None:
+    """The metric that is noted."""
+    text, *_ = world.file.read_text().partition("\nquarantine:")
+    text, *_ = text.partition("\nlate:")
+    world.file.write_text(f"{text}\n{name}: {rule}\n")
+    plan, attempt = world.app.ledger.plan(world.stream, 1), world.app.ledger.attempt(world.stream, 1)
+    assert isinstance(plan, Plan)
+    assert isinstance(attempt, Attempt)
+    counted = replace(attempt, counts=COUNTS)
+    planned = replace(plan, spec_compiled=compile_pipeline(load_pipeline(world.file)), replay=replay)
+    apply_record_rules(world.app, world.held, planned, counted, alert)
+    return world.app.ledger.metrics(world.stream, 1).get(("", f"{name}.alert"))
+
+
+def test_beyond_the_bound_the_log_and_a_metric_tell_and_the_batch_goes_on(
+    world: Quarantined, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert apply(world, "{alert: {share: 2.9%}, stop: {count: 3}}") == 1
+    assert "3 of 100 records of batch 1 of visitors/1 cannot be used: malformed 2, null_key 1" in caplog.text
+    assert "more than `quarantine.alert` allows" in caplog.text
+
+
+def test_within_the_bound_only_the_metric_tells(world: Quarantined, caplog: pytest.LogCaptureFixture) -> None:
+    assert apply(world, "{alert: {share: 3%, count: 3}}") == 0
+    assert "WARNING" not in caplog.text
+
+
+def test_beyond_the_other_bound_the_batch_stops(world: Quarantined) -> None:
+    with pytest.raises(
+        QuarantineExceeded, match=r"malformed 2, null_key 1, which is more than `quarantine.stop` allows"
+    ) as caught:
+        apply(world, "{stop: {count: 2}}")
+    assert "--drop-plan" in caught.value.fix
+
+
+def test_a_replay_is_not_asked(world: Quarantined) -> None:
+    assert apply(world, "{stop: {count: 0}}", REPLAY) is None
+
+
+@pytest.mark.parametrize("rule", ["{alert: {count: 2}}", "{alert: {count: 2}, stop: {count: 2}}"])
+def test_who_asks_for_it_is_told_once_of_a_batch_however_often_it_is_tried(
+    world: Quarantined, rule: str
+) -> None:
+    told: list[str] = []
+    for _ in range(3):
+        with suppress(QuarantineExceeded):
+            apply(world, rule, alert=told.append)
+    expected = "3 of 100 records of batch 1 of visitors/1 cannot be used: malformed 2, null_key 1"
+    assert told == [expected]
+
+
+def test_nobody_is_told_of_a_batch_within_the_bound(world: Quarantined) -> None:
+    apply(world, "{alert: {count: 3}}", alert=lambda cause: pytest.fail(cause))
+
+
+def test_late_records_beyond_the_bound_are_told_in_the_log_by_a_metric_and_by_the_callback(
+    world: Quarantined, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        assert apply(world, "{alert: {share: 6.9%}, stop: {count: 7}}", alert=told.append, name="late") == 1
+    found = "7 of 100 records of batch 1 of visitors/1 are late, and were dropped"
+    assert f"{found}, which is more than `late.alert` allows" in caplog.text
+    assert told == [found]
+    assert apply(world, "{alert: {count: 7}}", name="late") == 0
+    assert apply(world, "{stop: {count: 0}}", REPLAY, name="late") == 0, "a replay is not asked"
+
+
+def test_late_records_beyond_the_other_bound_stop_the_batch(world: Quarantined) -> None:
+    with pytest.raises(LateExceeded, match=r"7 of 100 .* more than `late.stop` allows") as caught:
+        apply(world, "{stop: {share: 5%}}", name="late")
+    assert "--drop-plan" in caught.value.fix
+
+
+def test_reasons_are_counted_in_the_ledger_whatever_the_bounds_are(world: Quarantined) -> None:
+    apply(world, "{alert: {share: 1%}}", name="late")
+    report = batch_report(world.app.ledger, world.stream, 1)
+    assert report is not None
+    assert report.reasons == {"malformed": 2, "null_key": 1}
+
+
+def test_a_batch_of_which_nothing_can_be_used_is_a_warning_without_any_bound(
+    world: Quarantined, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    useless: dict[str, dict[str, float]] = {"": {"read": 3, "quarantined": 3}, "first": {"used": 0}}
+    monkeypatch.setattr(f"{__name__}.COUNTS", useless)
+    with caplog.at_level(logging.WARNING):
+        apply(world, "{stop: {count: 9}}", name="late")
+    assert (
+        "No record of batch 1 of visitors/1 could be used: 3 came in, 3 in quarantine (malformed 2"
+        in caplog.text
+    )
+
+
+def test_the_fates_of_a_report_add_up_to_what_came_in(world: Quarantined) -> None:
+    plan = world.app.ledger.plan(world.stream, 1)
+    assert plan is not None
+    counts = {"read": 8, "exploded": 4, "used": 5, "quarantined": 1, "deduplicated": 2}
+    more = {
+        "expired-window-record-drop": 1,
+        "nothing-to-explode": 2,
+        "tombstones-ignored": 1,
+        "tombstones": 3,
+    }
+    report = BatchReport(plan, counts | more, {}, {})
+    assert sum(report.fates.values()) == report.came_in == 12
+    assert (report.late, report.other) == (1, 3)
+    rows = [(row[""], row["value"]) for row in report_rows(report)]
+    assert rows[:9] == [
+        ("records read", "8"),
+        ("more by explode", "4"),
+        ("used", "5"),
+        ("of these, tombstones", "3"),
+        ("quarantined", "1"),
+        ("deduplicated", "2"),
+        ("late, and dropped", "1"),
+        ("without an element to explode", "2"),
+        ("tombstones that repeat", "1"),
+    ]
