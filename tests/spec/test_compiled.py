@@ -111,7 +111,10 @@ def with_everything() -> dict[str, Pipeline]:
         "others": others,
         "good": parse_pipeline(GOOD, "p.yaml"),
         "schemas": with_schemas(),
-        "bounded": parse_pipeline(f"{GOOD}quarantine: {{stop: {{share: 1%}}, topic: dead}}\n", "p.yaml"),
+        "bounded": parse_pipeline(
+            f"{GOOD}quarantine: {{stop: {{share: 1%}}, topic: dead}}\nlate: {{stop: {{share: 50%}}}}\n",
+            "p.yaml",
+        ),
     }
 
 
