@@ -46,6 +46,9 @@ def test_with_all_options_nothing_is_asked(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     pipeline = load_pipeline(tmp_path / "pipelines" / "orders.yaml")
     assert (pipeline.schedule, pipeline.quality, pipeline.sinks[0].name) == (None, (), "kafka:out")
+    assert pipeline.quarantine is not None
+    assert pipeline.quarantine.alert is not None
+    assert pipeline.quarantine.stop is not None
 
 
 def test_the_grammar_for_editors_is_written_beside_it(tmp_path: Path) -> None:

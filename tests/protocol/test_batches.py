@@ -67,6 +67,16 @@ def test_nulls_tombstones_and_malformed_records_in_one_batch(world: World) -> No
     assert counts["read"] == counts["used"] + counts["quarantined"] == 6
 
 
+def test_columns_without_a_value_and_fields_that_are_not_declared_are_in_the_report(world: World) -> None:
+    world.send(*({"value": {"storeId": "1", "id": 2, "quantty": 3}, "key": b"x"} for _ in range(3)))
+    world.run()
+    report = inspect.batch_report(world.app.ledger, world.stream, 1)
+    assert report is not None
+    assert sum(report.fates.values()) == report.came_in == 3
+    assert report.columns_without_value == ("quantity",)
+    assert (report.fields, report.sampled) == ({"quantty": 3}, 3)
+
+
 def test_a_record_from_the_far_future_is_quarantined_and_holds_nothing_back(
     world: World,
 ) -> None:

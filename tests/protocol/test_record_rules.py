@@ -145,7 +145,7 @@ def test_the_fates_of_a_report_add_up_to_what_came_in(world: Quarantined) -> Non
     }
     report = BatchReport(plan, counts | more, {}, {})
     assert sum(report.fates.values()) == report.came_in == 12
-    assert (report.late, report.other) == (1, 3)
+    assert (report.late, report.other) == (1, 5)
     rows = [(row[""], row["value"]) for row in report_rows(report)]
     assert rows[:9] == [
         ("records read", "8"),
@@ -158,3 +158,20 @@ def test_the_fates_of_a_report_add_up_to_what_came_in(world: Quarantined) -> Non
         ("without an element to explode", "2"),
         ("tombstones that repeat", "1"),
     ]
+
+
+def test_a_typo_in_columns_is_a_warning_that_names_the_column_and_the_field(
+    world: Quarantined, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typo = {"source:columns": {"id": 9, "quantty": 0}, "source:fields": {"": 9, "quantity": 9}}
+    monkeypatch.setattr(f"{__name__}.COUNTS", COUNTS | typo)
+    with caplog.at_level(logging.WARNING):
+        apply(world, "{stop: {count: 9}}", name="late")
+    assert "no record has a value of the declared columns: quantty. Fields" in caplog.text
+    assert "not declared, in 9 sampled records: quantity" in caplog.text
+    caplog.clear()
+    rare = {"source:columns": {"id": 9, "note": 0}, "source:fields": {"": 9}}
+    monkeypatch.setattr(f"{__name__}.COUNTS", COUNTS | rare)
+    with caplog.at_level(logging.WARNING):
+        apply(world, "{stop: {count: 9}}", name="late")
+    assert "note" not in caplog.text, "a column that this batch happens to lack is no warning"

@@ -127,6 +127,8 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
         "came_in": report.came_in,
         "fates": report.fates,
         "quarantine_reasons": report.reasons,
+        "columns": report.columns,
+        "undeclared_fields": {"sampled": report.sampled, "records": report.fields},
         "counts": report.counts,
         "stages": report.stages,
         "seconds": report.seconds,
@@ -161,6 +163,14 @@ def _fates(report: inspect.BatchReport) -> dict[str, float]:
     return rows
 
 
+def _source_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
+    """What hints at a typo in `columns`."""
+    rows = [{"": "column without a value", "value": name} for name in report.columns_without_value]
+    for name, records in report.fields.items():
+        rows.append({"": "field not declared", "value": f"{name} ({records} of {report.sampled} sampled)"})
+    return rows
+
+
 def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
     """A batch as rows for a table: what became of the records, then the seconds."""
     counts = report.counts
@@ -176,6 +186,7 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
     if counts.get("emitted-refused-timestamp"):
         names["quarantined for a timestamp that the topic refuses"] = counts["emitted-refused-timestamp"]
     rows: list[dict[str, Any]] = [{"": name, "value": f"{value:.0f}"} for name, value in names.items()]
+    rows += _source_rows(report)
     if len(report.stages) > 1:
         emitted = {stage: counts.get("emitted", 0) for stage, counts in report.stages.items()}
         rows += [{"": f"emitted by {stage}", "value": f"{n:.0f}"} for stage, n in emitted.items()]

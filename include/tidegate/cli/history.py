@@ -84,22 +84,20 @@ def _row(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def _numbers(report: BatchReport) -> dict[str, str]:
-    counts = report.counts
     seconds = (f"{report.seconds[step]:.1f}" if step in report.seconds else "-" for step in STEPS)
     fates = report.fates
     numbers = (
-        *(counts.get("read", 0), counts.get("exploded", 0)),
-        *(fates["used"], fates["quarantined"], fates["deduplicated"], report.late, report.other),
-        *(counts.get("emitted", 0), report.suppressed, sum(report.published.values())),
+        *(report.came_in, fates["used"], fates["quarantined"], report.late, report.other),
+        *(report.counts.get("emitted", 0), report.suppressed),
     )
     return dict(zip(_NUMBERS, [*(f"{number:.0f}" for number in numbers), " ".join(seconds)], strict=True))
 
 
 _NUMBERS = (
-    *("read", "exploded", "used", "quarantined", "deduplicated", "late", "other"),
-    *("emitted", "suppressed", "published", "seconds"),
+    *("came in", "used", "quarantined", "late", "other"),
+    *("emitted", "suppressed", "seconds"),
 )
-"""`read` and `exploded` are as much as the five after them together."""
+"""What came in is as much as the four after it together."""
 
 
 def _instant(epoch_ms: int | None) -> str | None:

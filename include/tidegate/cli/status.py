@@ -90,7 +90,6 @@ def _status_row(
         "records": report.came_in if report else 0,
         "used": report.fates["used"] if report else 0,
         "quarantined": report.fates["quarantined"] if report else 0,
-        "deduplicated": report.fates["deduplicated"] if report else 0,
         "late": report.late if report else 0,
         "other": report.other if report else 0,
         "emitted": int(report.counts.get("emitted", 0)) if report else 0,

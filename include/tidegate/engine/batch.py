@@ -17,6 +17,7 @@ from tidegate.engine.canonical import KeyTypes
 from tidegate.engine.decoding import record_layout
 from tidegate.engine.emissions import REPORTS_ONLY, emission_frame, forwarded_schema
 from tidegate.engine.errors import translated
+from tidegate.engine.field_counts import source_counts
 from tidegate.engine.files import AttemptFiles
 from tidegate.engine.kernel_task import Forwarding, KernelTask, MergeTask, StageOutput
 from tidegate.engine.key_types import key_types_text, require_same_key_types, require_usable_key
@@ -144,7 +145,9 @@ class Computation:
             if isinstance(report, TaskReport)
             for file in report.files
         ]
-        return Computed({**totals, "": batch_counts}, times, manifest_of(attempt, self._plan.seq, files))
+        of_source = {stage: core.Counts(counts) for stage, counts in source_counts(reports).items()}
+        whole = {**totals, "": batch_counts, **of_source}
+        return Computed(whole, times, manifest_of(attempt, self._plan.seq, files))
 
     # the source
 

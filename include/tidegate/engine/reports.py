@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -24,7 +24,8 @@ class SliceReport:
 
     `records` came from Kafka, `rows` is what explosion made of them, `empty` of these had nothing to explode,
     and `unkeyed` go past the pass that drops repeated records. `time` is the stream time after it; None: time
-    is not kept.
+    is not kept. `usable` rows are neither in quarantine nor deletions. `filled` is declared column -> rows
+    with a value, `undeclared` field -> records that have it, of those that were `sampled`.
     """
 
     topic: str
@@ -35,6 +36,10 @@ class SliceReport:
     empty: int
     unkeyed: int
     time: int | None
+    usable: int = 0
+    filled: Mapping[str, int] = field(default_factory=dict)
+    undeclared: Mapping[str, int] = field(default_factory=dict)
+    sampled: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from confluent_kafka import Message
 from tidegate.broker.config import KafkaConfig
 from tidegate.broker.records import Slice, read_slice
 from tidegate.engine.errors import report_worker_errors
+from tidegate.engine.field_counts import FieldCounter
 from tidegate.engine.reports import SliceReport, rows_of
 from tidegate.engine.shuffle import REPORT, SLOT
 from tidegate.engine.stream_time import times_before
@@ -120,9 +121,9 @@ class SliceReader:
             with failpoint("compute.read"):
                 decoder = self.decoding.decoder()
             schema = source_schema(decoder.schema, self.start_time is not None)
-            tally = _Tally(self.start_time)
+            tally = _Tally(self.start_time, FieldCounter(self.decoding.layout))
             for block in self.slice.blocks():
-                tally.add_records(len(block.offsets))
+                tally.add_records(block)
                 for rows in decoder.decode(block):
                     tally.add_rows(rows, self.decoding.unkeyed_columns)
                     yield _as(schema, rows, tally.before)
@@ -156,20 +157,23 @@ def slices_of(ranges: Sequence[OffsetRange], timed: bool, parallelism: int) -> l
 class _Tally:
     """What a slice had so far."""
 
-    def __init__(self, start_time: int | None) -> None:
+    def __init__(self, start_time: int | None, fields: FieldCounter) -> None:
         self._time = start_time
+        self._fields = fields
         self._records = self._rows = self._empty = self._unkeyed = 0
         self.before: pa.Int64Array | None = None
         """The stream time before each row of the last rows; None: time is not kept."""
 
-    def add_records(self, number: int) -> None:
+    def add_records(self, block: Records) -> None:
         """Count records of Kafka."""
-        self._records += number
+        self._records += len(block.offsets)
+        self._fields.add_values(block.values)
 
     def add_rows(self, rows: pa.RecordBatch, unkeyed_columns: Sequence[str]) -> None:
         """Count what they came to; quarantined rows do not advance time."""
         empty = rows.column("__empty")
         self._rows += rows.num_rows
+        self._fields.add_rows(rows)
         self._empty += pc.sum(empty).as_py() or 0
         if unkeyed_columns:
             self._unkeyed += _unkeyed(rows, unkeyed_columns)
@@ -189,6 +193,10 @@ class _Tally:
             empty=self._empty,
             unkeyed=self._unkeyed,
             time=self._time,
+            usable=self._fields.usable,
+            filled=dict(self._fields.filled),
+            undeclared=self._fields.undeclared,
+            sampled=self._fields.sampled,
         )
 
 

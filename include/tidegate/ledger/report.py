@@ -31,6 +31,11 @@ FATES = (
 REASON = "quarantined."
 """What the metrics begin with that count the records in quarantine by reason."""
 
+SOURCE_COLUMNS = "source:columns"
+"""In place of a stage, in an attempt's counts: declared column -> records with a value."""
+SOURCE_FIELDS = "source:fields"
+"""The same: field that is not declared -> sampled records that have it; "" -> how many were sampled."""
+
 _SECONDS = "seconds."
 
 
@@ -52,6 +57,8 @@ class BatchReport:
     `counts` is the batch in short: what became of the records that came in (first stage), what was refused
     (all stages) and what went out (last stage). `stages` has all that each stage counted. `passed_quality` is
     None where nobody has checked. `reasons` is reason -> records in quarantine, the most frequent first.
+    `columns` is declared column -> records with a value; `fields` is field of JSON that is not declared ->
+    records of those that were `sampled`, the most frequent first.
     """
 
     plan: Plan
@@ -61,6 +68,14 @@ class BatchReport:
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     passed_quality: bool | None = None
     reasons: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, int] = field(default_factory=dict)
+    sampled: int = 0
+
+    @property
+    def columns_without_value(self) -> tuple[str, ...]:
+        """Declared columns that no usable record has; nothing where no record was usable."""
+        return tuple(name for name, records in self.columns.items() if not records)
 
     @property
     def came_in(self) -> int:
@@ -74,8 +89,8 @@ class BatchReport:
 
     @property
     def other(self) -> int:
-        """Records that came in and are not used, in quarantine, deduplicated or late."""
-        return sum(self.fates[name] for name in FATES[4:])
+        """Records that came in and are not used, in quarantine or late: deduplicated, most of them."""
+        return self.came_in - self.fates["used"] - self.fates["quarantined"] - self.late
 
     @property
     def late(self) -> int:
@@ -167,7 +182,16 @@ def _report(
         stages=stages,
         passed_quality=None if quality is None else bool(quality),
         reasons=_reasons(metrics),
+        columns=_numbers(attempt, SOURCE_COLUMNS),
+        fields=_numbers(attempt, SOURCE_FIELDS),
+        sampled=int(attempt.stage_counts(SOURCE_FIELDS).get("", 0)) if attempt else 0,
     )
+
+
+def _numbers(attempt: Attempt | None, counted: str) -> dict[str, int]:
+    counts = attempt.stage_counts(counted) if attempt is not None else {}
+    numbers = [(name, int(number)) for name, number in counts.items() if name]
+    return dict(sorted(numbers, key=lambda item: -item[1]))
 
 
 def _reasons(metrics: Mapping[str, float]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from tidegate.app.tables import check_tables
 from tidegate.lake import attempt_name
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
+from tidegate.ledger.report import SOURCE_COLUMNS, SOURCE_FIELDS
 from tidegate.maintenance.compaction import compact_overdue
 from tidegate.protocol.before import left_before
 from tidegate.protocol.identity import check_ends_are_there, planned_epochs
@@ -66,6 +67,8 @@ def check_still_there(app: App, plan: Plan) -> None:
 def _note_metrics(held: LeasedLedger, plan: Plan, computed: Computed, before: Before) -> None:
     """What each stage did, and how large its state is on disk with this attempt."""
     for stage, counts in computed.counts.items():
+        if stage in (SOURCE_COLUMNS, SOURCE_FIELDS):
+            continue  # names of columns and fields are no names of metrics
         found = core.metrics(counts, before.counts.get(stage, {}))
         if stage:
             files = [*before.state.get(stage, ()), *computed.manifest.of("state", stage)]

@@ -14,7 +14,7 @@ from tidegate.errors import LateExceeded, Permanent, QuarantineExceeded
 from tidegate.lake.quarantine import RowCondition, reason_codes, row_groups
 from tidegate.ledger import Attempt, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.ledger.report import REASON
+from tidegate.ledger.report import REASON, SOURCE_COLUMNS, SOURCE_FIELDS
 from tidegate.spec.quarantine import LateRule, QuarantineRule
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ def apply_record_rules(
         lease.set_metrics(plan.seq, "", {f"{REASON}{reason}": float(n) for reason, n in reasons.items()})
     why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     _log_records(plan, attempt, why)
+    _log_columns(plan, attempt)
     if plan.replay is not None:
         return
     excesses = list(_bounded(plan, attempt, why))
@@ -121,6 +122,25 @@ def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
         )
     else:
         log.info("Batch %d of %s: %d records came in, %s", plan.seq, plan.stream, came_in, lost)
+
+
+def _log_columns(plan: Plan, attempt: Attempt) -> None:
+    """What hints at a typo in `columns`: a warning where a column has no value and another field is there, or
+    no column has one.
+    """
+    columns, fields = attempt.stage_counts(SOURCE_COLUMNS), attempt.stage_counts(SOURCE_FIELDS)
+    missing = [name for name, records in columns.items() if not records]
+    undeclared = [name for name in fields if name]
+    if not missing and not undeclared:
+        return
+    is_suspicious = bool(missing) and (bool(undeclared) or len(missing) == len(columns))
+    log.log(
+        logging.WARNING if is_suspicious else logging.INFO,
+        "Batch %d of %s: no record has a value of the declared columns: %s. Fields that are not declared, in "
+        "%d sampled records: %s",
+        *(plan.seq, plan.stream, ", ".join(missing) or "none", int(fields.get("", 0))),
+        ", ".join(undeclared) or "none",
+    )
 
 
 def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:

@@ -49,6 +49,10 @@ source:
 {stage}sinks:
   - {{kind: {sink}, {field}: {target}{with_key}}}
 """
+_BOUNDS = """\
+# A batch of which more cannot be used is told of in the log, or halts before anything of it is visible.
+quarantine: {alert: {share: 1%}, stop: {share: 50%}}
+"""
 _QUALITY = """\
 quality:
   suite: {name}
@@ -71,7 +75,7 @@ def pipeline_text(draft: Draft) -> str:
         target=flow(draft.target),
         with_key=", with_key: true" if draft.key else "",
     )
-    return text + (_QUALITY.format(name=draft.name) if draft.has_suite else "")
+    return text + _BOUNDS + (_QUALITY.format(name=draft.name) if draft.has_suite else "")
 
 
 def _selection(draft: Draft) -> dict[str, str]:
