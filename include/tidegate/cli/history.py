@@ -94,10 +94,10 @@ def _numbers(report: BatchReport) -> dict[str, str]:
 
 
 _NUMBERS = (
-    *("came in", "used", "quarantined", "late", "other"),
+    *("input", "used", "unusable", "late", "other"),
     *("emitted", "suppressed", "seconds"),
 )
-"""What came in is as much as the four after it together."""
+"""`input` is as much as the four after it together; `unusable` is in quarantine."""
 
 
 def _instant(epoch_ms: int | None) -> str | None:
