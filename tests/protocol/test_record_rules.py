@@ -71,7 +71,7 @@ def test_beyond_the_other_bound_the_batch_stops(world: Quarantined) -> None:
         QuarantineExceeded, match=r"malformed 2, null_key 1, which is more than `quarantine.stop` allows"
     ) as caught:
         apply(world, "{stop: {count: 2}}")
-    assert "--drop-plan" in caught.value.fix
+    assert "raise `quarantine.stop`" in caught.value.fix
 
 
 def test_a_replay_is_not_asked(world: Quarantined) -> None:
@@ -110,7 +110,7 @@ def test_late_records_beyond_the_bound_are_told_in_the_log_by_a_metric_and_by_th
 def test_late_records_beyond_the_other_bound_stop_the_batch(world: Quarantined) -> None:
     with pytest.raises(LateExceeded, match=r"7 of 100 .* more than `late.stop` allows") as caught:
         apply(world, "{stop: {share: 5%}}", name="late")
-    assert "--drop-plan" in caught.value.fix
+    assert "raise `late.stop`" in caught.value.fix
 
 
 def test_reasons_are_counted_in_the_ledger_whatever_the_bounds_are(world: Quarantined) -> None:

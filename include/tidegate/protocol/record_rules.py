@@ -84,15 +84,14 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
     came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
     of_batch = f"of {came_in} records of batch {plan.seq} of {plan.stream}"
-    again = f"then `tidegate doctor {plan.stream.pipeline} --drop-plan`, and run again"
     excesses = []
     if pipeline.quarantine is not None:
         quarantined = int(counts.get("quarantined", 0))
         found = f"{quarantined} {of_batch} cannot be used: {why}"
         error: Permanent = QuarantineExceeded(
             f"{found}, which is more than `quarantine.stop` allows",
-            f"Nothing was published. Correct the producer or the pipeline; {again}. To let it through, raise "
-            "`quarantine.stop` before.",
+            "Nothing was published. Correct the producer or the pipeline; or, to let it through, raise "
+            "`quarantine.stop`.",
         )
         excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, found, error))
     if pipeline.late is not None:
@@ -100,8 +99,8 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
         found = f"{late} {of_batch} are late, and were dropped"
         error = LateExceeded(
             f"{found}, which is more than `late.stop` allows",
-            "Nothing was published. Correct the producer's timestamps, or raise `grace` (or `keep`) and "
-            f"`generation`; {again}. To let it through, raise `late.stop` before.",
+            "Nothing was published. Correct the producer's timestamps; or raise `grace` (or `keep`) and "
+            "`generation`; or, to let it through, raise `late.stop`.",
         )
         excesses.append(_Excess(pipeline.late, LATE_ALERT, late, came_in, found, error))
     return excesses
