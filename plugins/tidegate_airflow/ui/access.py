@@ -6,7 +6,6 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -20,7 +19,7 @@ from tidegate import protocol
 from tidegate.app import App
 from tidegate.errors import TidegateError
 from tidegate.inspect import CatalogEntry
-from tidegate.ledger import Ledger
+from tidegate.ledger.current import current_ledger
 from tidegate.protocol import run_of_batch
 from tidegate.settings import Settings
 from tidegate.spec import Connection
@@ -32,7 +31,7 @@ def open_app() -> App:
     """With this process's settings and Airflow's connections. Raises SettingsInvalid, LedgerUnavailable."""
     require_absolute_home()
     settings = Settings.from_environment({**os.environ, **ledger_environment()})
-    return App(settings, _ledger(settings.ledger))
+    return App(settings, current_ledger(settings.ledger))
 
 
 def connected(app: App, entries: Iterable[CatalogEntry]) -> App:
@@ -45,12 +44,6 @@ def connected(app: App, entries: Iterable[CatalogEntry]) -> App:
                 connections |= protocol.connections(app.ledger, stream, *more)
     settings = Settings.from_environment({**os.environ, **connection_environment(connections)})
     return App(settings, app.ledger)
-
-
-@lru_cache(maxsize=2)
-def _ledger(url: str) -> Ledger:
-    """One for all requests: it has a pool of connections."""
-    return Ledger.open_for_reading(url)
 
 
 def readable_dags(user: Any, dag_ids: Collection[str]) -> set[str]:

@@ -1,0 +1,25 @@
+"""A process that lives long sees the ledger as it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.ledger import Ledger, Stream
+from tidegate.ledger.current import current_ledger
+
+
+def test_a_ledger_that_is_made_or_replaced_later_is_seen_and_an_unchanged_one_is_opened_once(
+    tmp_path: Path,
+) -> None:
+    url, other = f"sqlite:///{tmp_path}/l.db", f"sqlite:///{tmp_path}/other.db"
+    assert current_ledger(url).streams() == []
+    Ledger.open(url).acquire(Stream("first", 1), "r").release()
+    assert current_ledger(url).streams() == [Stream("first", 1)]
+    assert current_ledger(url) is current_ledger(url)
+    Ledger.open(other).acquire(Stream("second", 1), "r").release()
+    for end in ("-wal", "-shm"):
+        (tmp_path / f"l.db{end}").unlink(missing_ok=True)
+        if (tmp_path / f"other.db{end}").exists():
+            (tmp_path / f"other.db{end}").rename(tmp_path / f"l.db{end}")
+    (tmp_path / "other.db").rename(tmp_path / "l.db")
+    assert current_ledger(url).streams() == [Stream("second", 1)]
