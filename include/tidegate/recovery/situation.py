@@ -20,14 +20,12 @@ class Options:
 
     `choice` is the name of a remedy; None: none was chosen yet. `from_batch` is the batch from which on
     something is sent again. `sinks` are those that the choice is about; empty: those that have its cause.
-    `by` is who decides. `progress` is sink -> the newest batch that it has as a whole. `topics` are those
-    of `--move`.
+    `by` is who decides. `progress` is sink -> the newest batch that it has as a whole.
     """
 
     choice: str | None = None
     from_batch: int | None = None
     progress: Mapping[str, int] = field(default_factory=dict)
-    topics: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
     by: str | None = None
 

@@ -39,7 +39,6 @@ def _progress(_context: click.Context, _parameter: click.Parameter, given: tuple
 @click.option(
     "--sink", "sinks", multiple=True, metavar="SINK", help="Only this sink, whatever it fails of; repeatable."
 )
-@click.option("--move", "topics", multiple=True, metavar="TOPIC", help="A topic that was moved; repeatable.")
 @click.option("--yes", is_flag=True, help="Do what --choose shows. The ledger records it.")
 @click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
 @as_json
@@ -50,7 +49,6 @@ def recover(
     from_batch: int | None,
     progress: dict[str, int],
     sinks: tuple[str, ...],
-    topics: tuple[str, ...],
     yes: bool,
     by: str | None,
     as_json: bool,
@@ -67,5 +65,5 @@ def recover(
     from tidegate.cli import recover
     from tidegate.recovery import Options
 
-    options = Options(choose, from_batch, progress, topics, sinks, by)
+    options = Options(choose, from_batch, progress, sinks, by)
     recover.recover(pipeline, generation, options, yes, by, as_json)
