@@ -54,7 +54,7 @@ def test_records_and_emissions_of_a_key_are_told_in_each_stage(played: Played) -
         ("changes", "record", "suppressed", {"open": True}),
         ("changes", "record", "changed", {"open": False}),
         ("changes", "emission", "changed", {"open": False}),
-        ("counted", "record", "changed", {"changes": True}),
+        ("counted", "record", "changed", {"changes": 1}),
         ("counted", "emission", "changed", {"changes": 2}),
     ]
 
