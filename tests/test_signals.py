@@ -34,6 +34,7 @@ tidegate.cli.main()
 """
 COMPUTES = """
 import os
+import signal
 import time
 from pathlib import Path
 from tests.spec.files import GOOD
@@ -43,6 +44,7 @@ from tidegate.signals import raise_on_sigterm
 from tidegate.spec import parse_pipeline
 
 raise_on_sigterm()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may have it ignored
 spark = open_session("local[1]")
 
 def work(batches):

@@ -56,7 +56,6 @@ TOLD_TO_PEOPLE = {
     "kafka.open_transactions",
     "ledger.batches",
     "ledger.failing_streams",
-    "ledger.failure",
     "ledger.note_failure",
     "ledger.published_after",
     "ledger.remove_failure",
@@ -89,8 +88,8 @@ OF_RETENTION = {"ledger.expire_quarantine"}
 
 OF_RECOVERY = {
     *("ledger.publishers", "ledger.send_again", "ledger.end_sending_again", "ledger.give_up_publication"),
-    *("ledger.forget", "sql.restart", "sql.seal", "table.restart", "table.seal"),
-    "tables.remove",
+    *("ledger.forget", "sql.restart", "sql.restore", "sql.seal", "table.restart", "table.seal"),
+    *("ledger.add_recovery", "ledger.end_recovery", "ledger.recoveries", "tables.remove"),
 }
 """No history loses what a sink has, or gives a batch up: `tests/recovery` and `tests/sinks/kafka` do."""
 

@@ -108,7 +108,6 @@ def test_a_failed_try_counts_its_cause_and_says_how_old_the_stream_is_and_what_i
 
     committed.compute(2, {"first": []}, used=3)
     committed.held.set_metrics(2, "first", {"used": 3.0})
-    committed.held.release()
     mapped = AirflowFailException("mapped")
     mapped.__cause__ = BufferFull("The buffer is full")
     fail(mapped, "run-2")

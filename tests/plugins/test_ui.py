@@ -167,7 +167,7 @@ def test_the_list_has_a_row_for_each_pipeline(airflow: Airflow, history: Seeded)
     history.add_sample("screw_fastening")
     shown = text_of(airflow.get("/", airflow.token()).text)
     assert "2 pipelines" in shown
-    assert re.search(r"availability ok 3 \S+ \S+ ago - \S+ \S+ 1,000 100 898 2 -", shown), shown
+    assert re.search(r"availability ok 3 \S+ \S+ ago - \S+ \S+ 1,000 998 2 0 0 100 898 -", shown), shown
     assert "screw_fastening not started" in shown
 
 

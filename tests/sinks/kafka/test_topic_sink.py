@@ -157,5 +157,5 @@ def test_a_recreated_output_topic_halts_and_doctor_finds_it(sending: Sending) ->
     sending.recreate()
     code = sending.doctor()
     assert code.exit_code == 2
-    with pytest.raises(TidegateError, match="Raise `generation` of visitors"):
+    with pytest.raises(TidegateError, match="tidegate recover visitors --choose send-again"):
         protocol.check_progress(sending.batches.app, sending.batches.stream)
