@@ -50,6 +50,7 @@ class Committed:
         self.file.parent.mkdir(exist_ok=True)
         self.file.write_text(PIPELINE.format(sinks=sinks))
         self.sql = sql
+        self.clock_ms: int | None = None  # of plans; None: a second after the other
         self.suffix = "0000000a"  # of the names of attempts
         self.states: dict[str, pa.Table] = {}  # what batches change, stage by stage
         self.environment = {
@@ -76,7 +77,7 @@ class Committed:
             self.stream,
             seq,
             f"run-{seq}{self.run_suffix}",
-            clock_ms=seq * 1000,
+            clock_ms=self.clock_ms or seq * 1000,
             believed_until_ms=seq * 1000,
             ranges=(OffsetRange("events", 0, seq, seq),),
             topic_ids={"events": "id"},

@@ -152,3 +152,11 @@ def test_limited_ranges_fill_the_limit_exactly_and_keep_their_starts(
     for before, after in zip(ranges, limited, strict=True):
         assert (after.start, after.partition) == (before.start, before.partition)
         assert after.start <= after.end <= before.end
+
+
+def test_a_busy_partition_does_not_keep_small_ones_waiting() -> None:
+    ranges = [
+        OffsetRange("t", partition, 5, 5 + span) for partition, span in enumerate([3, 0, 20_000, 40, 3])
+    ]
+    assert [each.span for each in limit_span(ranges, 100)] == [3, 0, 54, 40, 3]
+    assert [each.span for each in limit_span(ranges, 10)] == [2, 0, 3, 3, 2]

@@ -11,7 +11,9 @@ TYPE = "message.timestamp.type"
 DIFFERENCE = "message.timestamp.difference.max.ms"
 """Until Kafka 3.x, both of the limits in one."""
 
-TIMESTAMP_SETTINGS = (BEFORE, AFTER, TYPE, DIFFERENCE)
+RETENTION = "retention.ms"
+CLEANUP = "cleanup.policy"
+TIMESTAMP_SETTINGS = (BEFORE, AFTER, TYPE, DIFFERENCE, RETENTION, CLEANUP)
 _UNLIMITED = 10**15
 """More than 30,000 years. Kafka's own for no limit is the largest `long`."""
 
@@ -19,11 +21,12 @@ _UNLIMITED = 10**15
 @dataclass(frozen=True)
 class TimestampLimits:
     """How far a record's timestamp may be behind and ahead of the broker's clock when it arrives, in
-    milliseconds; None: any distance.
+    milliseconds, and how long the topic keeps a record after its timestamp; None: any distance.
     """
 
     before_ms: int | None = None
     after_ms: int | None = None
+    kept_ms: int | None = None
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> TimestampLimits:
@@ -32,11 +35,19 @@ class TimestampLimits:
         """
         if settings.get(TYPE) == "LogAppendTime":
             return cls()
-        return cls(_smallest(settings, BEFORE, DIFFERENCE), _smallest(settings, AFTER, DIFFERENCE))
+        before, after = (_smallest(settings, name, DIFFERENCE) for name in (BEFORE, AFTER))
+        deletes = "delete" in settings.get(CLEANUP, "")
+        return cls(before, after, _smallest(settings, RETENTION) if deletes else None)
+
+    @property
+    def deletes_first(self) -> bool:
+        """Whether the topic deletes records that it would still take."""
+        return self.kept_ms is not None and (self.before_ms is None or self.kept_ms < self.before_ms)
 
     def earliest_ms(self, now_ms: int) -> int | None:
-        """The earliest timestamp that is taken at an instant, epoch ms."""
-        return None if self.before_ms is None else now_ms - self.before_ms
+        """Return the earliest timestamp, epoch ms, that is taken at an instant and not deleted at once."""
+        behind_ms = self.kept_ms if self.deletes_first else self.before_ms
+        return None if behind_ms is None else now_ms - behind_ms
 
     def latest_ms(self, now_ms: int) -> int | None:
         """The latest timestamp that is taken at an instant, epoch ms. What is taken stays taken later."""
@@ -54,4 +65,4 @@ def hidden_settings(topic: str) -> str:
 
 def _smallest(settings: Mapping[str, str], *names: str) -> int | None:
     given = [int(settings[name]) for name in names if name in settings]
-    return min((limit for limit in given if limit < _UNLIMITED), default=None)
+    return min((limit for limit in given if 0 <= limit < _UNLIMITED), default=None)

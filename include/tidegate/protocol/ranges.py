@@ -99,14 +99,23 @@ def limit_ends(ranges: Sequence[OffsetRange], ends: Ends) -> tuple[OffsetRange, 
 
 
 def limit_span(ranges: Sequence[OffsetRange], most: int | None) -> tuple[OffsetRange, ...]:
-    """Cut the ranges so that all together span at most `most` offsets (None: any), each by its share."""
-    total = sum(each.span for each in ranges)
-    if most is None or total <= most:
+    """Cut the ranges so that all together span at most `most` offsets (None: any).
+
+    Each partition gets an equal share, and what a small one leaves of its share goes to the others: a busy
+    partition cannot keep the records of small ones waiting.
+    """
+    spans = [each.span for each in ranges]
+    if most is None or sum(spans) <= most:
         return tuple(ranges)
-    allowed = [each.span * most // total for each in ranges]
-    spare = most - sum(allowed)
-    for index, each in enumerate(ranges):
-        extra = min(spare, each.span - allowed[index], 1)
-        allowed[index] += extra
-        spare -= extra
-    return tuple(each.cut(each.start + span) for each, span in zip(ranges, allowed, strict=True))
+    shares = _equal_shares(spans, most)
+    return tuple(each.cut(each.start + share) for each, share in zip(ranges, shares, strict=True))
+
+
+def _equal_shares(spans: Sequence[int], most: int) -> list[int]:
+    """Divide `most`, which is less than the sum of the spans; no share is larger than its span."""
+    shares = [0] * len(spans)
+    left = most
+    for served, index in enumerate(sorted(range(len(spans)), key=spans.__getitem__)):
+        shares[index] = min(spans[index], left // (len(spans) - served))
+        left -= shares[index]
+    return shares

@@ -124,6 +124,7 @@ EXAMPLES = {
     "sinks.*.headers": "headers: true",
     "sinks.*.too_large": "too_large: quarantine",
     "sinks.*.refused_timestamp": "refused_timestamp: quarantine",
+    "sinks.*.timestamp": "timestamp: clock",
     "quality": "quality: {suite: availability, on_failure: stop}",
     "quality.suite": "suite: availability",
     "quality.checkpoint": "checkpoint: availability",

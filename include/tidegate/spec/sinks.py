@@ -183,6 +183,10 @@ class KafkaSink(SinkModel):
     refused_timestamp: Treatment = Field(
         default="halt", description="The same, for one whose timestamp the topic would not take."
     )
+    timestamp: Literal["event", "clock"] = Field(
+        default="event",
+        description="The timestamp of messages: that of the emission, or the clock of its batch.",
+    )
     _schema: SinkSchema | None = PrivateAttr(default=None)
     _key_schema: SinkSchema | None = PrivateAttr(default=None)
 
@@ -205,7 +209,8 @@ class KafkaSink(SinkModel):
     @property
     def messages(self) -> MessageRules:
         """It sends the value, in its format."""
-        return MessageRules(self.target, self.payload, self.key, self.too_large, self.refused_timestamp)
+        refused = self.refused_timestamp if self.timestamp == "event" else "halt"
+        return MessageRules(self.target, self.payload, self.key, self.too_large, refused)
 
     @property
     def payload(self) -> Payload:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner, Result
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from tests.protocol.committed import Committed
 from tidegate.broker.config import PROGRESS_TOPIC
@@ -85,6 +85,21 @@ class Sending:
         self.batches.app.ledger.acquire(self.batches.stream, "test").release()
         arguments = ["recover", "visitors", "--choose", "restore-progress", "--yes", *options]
         return CliRunner().invoke(cli, arguments, env=self.batches.environment)
+
+    def configure(self, config: dict[str, str]) -> None:
+        self._admin("alter_configs", [ConfigResource(ConfigResourceType.TOPIC, self.topic, config)])
+
+    def timestamps(self) -> set[int]:
+        """Those of what is there."""
+        consumer = KafkaConsumer(bootstrap_servers=self.servers, isolation_level="read_committed")
+        found = set()
+        for partition in range(PARTITIONS):
+            at = TopicPartition(self.topic, partition)
+            consumer.assign([at])
+            consumer.seek_to_beginning(at)
+            found |= {record.timestamp for record in read_until(consumer, at, consumer.end_offsets([at])[at])}
+        consumer.close()
+        return found
 
     def sent(self) -> Counter[tuple[str, str]]:
         """(key, value) of what a read_committed consumer sees, without what others sent."""

@@ -11,7 +11,7 @@ from tidegate.errors import Halted, SinkRefused
 from tidegate.ledger import Attempt, Plan
 from tidegate.sinks.kafka.letters import letters
 from tidegate.sinks.kafka.limits import narrow_size
-from tidegate.sinks.kafka.timestamps import timestamp_bounds
+from tidegate.sinks.kafka.timestamps import letter_bounds
 from tidegate.sinks.kafka.topic import PublishedTopic
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import OpenSink, TimestampBounds
@@ -64,7 +64,7 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         with self.log() as log:
             self.check_target()
             limits = log.timestamp_limits(self.declared.topic)
-        return {self.declared.target: timestamp_bounds(limits)}
+        return {self.declared.target: letter_bounds(limits)}
 
     def warnings(self) -> Iterator[str]:
         """Where the topic takes less than a batch may send."""

@@ -26,8 +26,16 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     columns = (key, sink.payload.column, TIMESTAMP, SOURCE, *WINDOW, *((REASON,) if sink.headers else ()))
     batch = f"{outbox.plan.stream}/{outbox.plan.seq}"
     if not sink.payload.enveloped:
-        return map(partial(_messages, batch), outbox.batches(columns, skip))
-    return _from(map(partial(_with_tombstones, batch), outbox.batches((*columns, VALUE))), skip)
+        messages: Iterator[pa.RecordBatch] = map(partial(_messages, batch), outbox.batches(columns, skip))
+    else:
+        messages = _from(map(partial(_with_tombstones, batch), outbox.batches((*columns, VALUE))), skip)
+    return messages if sink.timestamp == "event" else map(partial(_at, outbox.plan.clock_ms), messages)
+
+
+def _at(clock_ms: int, messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the messages with the batch's clock as their timestamp."""
+    clocks = pa.repeat(pa.scalar(clock_ms, pa.int64()), messages.num_rows)
+    return messages.set_column(messages.schema.get_field_index("timestamp_ms"), "timestamp_ms", clocks)
 
 
 def _messages(batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:

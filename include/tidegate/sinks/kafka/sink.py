@@ -37,7 +37,7 @@ class OpenTopic(PublishedTopic[KafkaSink]):
 
     def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
         """Asks the topic only where the sink quarantines what it would refuse."""
-        if self.declared.refused_timestamp != "quarantine":
+        if self.declared.messages.refused_timestamp != "quarantine":
             return {}
         with self.log() as log:
             limits = log.timestamp_limits(self.declared.topic)

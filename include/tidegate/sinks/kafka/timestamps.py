@@ -1,8 +1,9 @@
-"""Emissions whose timestamp an output topic would refuse, found before they are decided.
+"""Emissions that an output topic would refuse or delete for their timestamp, found before they are decided.
 
 A broker compares a record's timestamp with its own clock when the record arrives (from Kafka 4.0 on, an hour
 ahead is too much), whatever the batch's clock is. So what is asked here is the machine's clock, and not the
-batch's: a backfill's emission of yesterday is none of the future. As far as it decides anything, it is
+batch's: a backfill's emission of yesterday is none of the future. A topic also deletes by timestamps: what is
+older than its `retention.ms` when it arrives is gone within minutes. As far as it decides anything, it is
 written into the plan.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timedelta, timezone
 
-from tidegate.broker.limits import AFTER, BEFORE, TimestampLimits
+from tidegate.broker.limits import AFTER, BEFORE, RETENTION, TimestampLimits
 from tidegate.errors import TimestampRefused
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import TimestampBounds
@@ -26,10 +27,27 @@ def timestamp_bounds(limits: TimestampLimits) -> TimestampBounds:
     return limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
 
 
-def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -> None:
-    """Find an emission that the topic would refuse now. Raises TimestampRefused."""
+def letter_bounds(limits: TimestampLimits) -> TimestampBounds:
+    """Return what a topic of dead letters takes now. It keeps each letter for half of its retention at least,
+    also a letter that is older.
+    """
     now_ms = _now_ms()
-    refused = outbox.outside(limits.earliest_ms(now_ms), limits.latest_ms(now_ms))
+    earliest_ms, latest_ms = timestamp_bounds(limits)
+    if limits.kept_ms is not None:
+        earliest_ms = max(earliest_ms or 0, now_ms - limits.kept_ms // 2)
+    return earliest_ms, latest_ms
+
+
+def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -> None:
+    """Find an emission that the topic would refuse or delete now. Raises TimestampRefused."""
+    now_ms = _now_ms()
+    earliest_ms, latest_ms = limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
+    if sink.timestamp == "clock":
+        clock_ms = outbox.plan.clock_ms
+        is_taken = (earliest_ms or 0) <= clock_ms <= (clock_ms if latest_ms is None else latest_ms)
+        refused = None if is_taken else ("any", clock_ms)
+    else:
+        refused = outbox.outside(earliest_ms, latest_ms)
     if refused is not None:
         raise _refused(sink, outbox, limits, refused, now_ms)
 
@@ -54,26 +72,42 @@ def _refused(
     sink: KafkaSink, outbox: Outbox, limits: TimestampLimits, refused: tuple[str, int], now_ms: int
 ) -> TimestampRefused:
     key, timestamp_ms = refused
-    is_ahead = timestamp_ms > now_ms
-    name, limit_ms = (AFTER, limits.after_ms) if is_ahead else (BEFORE, limits.before_ms)
-    assert limit_ms is not None, "an emission is outside of a limit that there is"
     at = datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc)
-    taken = (
-        f"Run again after {at - timedelta(milliseconds=limit_ms):%Y-%m-%d %H:%M:%S} UTC; or let"
-        if is_ahead
-        else "Let"
+    otherwise = (
+        "or write `timestamp: event` at the sink"
+        if sink.timestamp == "clock"
+        else "or write `timestamp: clock` at the sink, which sends the batch's clock; or have such emissions "
+        "quarantined (`refused_timestamp: quarantine` at the sink)"
     )
     return TimestampRefused(
         f"The emission of key {key[:100]!r} is of {at:%Y-%m-%d %H:%M:%S} UTC; the topic {sink.topic} of sink "
-        f"{sink.name} takes none more than {_duration(limit_ms)} {'ahead' if is_ahead else 'old'} "
-        f"({name}={limit_ms})",
-        f"Nothing was published. {taken} the topic take it: {_command(sink.topic, name)}; or have such "
-        "emissions quarantined (`refused_timestamp: quarantine` at the sink).",
+        f"{sink.name} {_rule(limits, timestamp_ms > now_ms)}",
+        f"Nothing was published. {_cure(sink.topic, limits, timestamp_ms, now_ms)}, {otherwise}.",
     )
 
 
+def _rule(limits: TimestampLimits, is_ahead: bool) -> str:
+    if is_ahead:
+        return f"takes none more than {_duration(limits.after_ms or 0)} ahead ({AFTER}={limits.after_ms})"
+    if limits.deletes_first:
+        return f"deletes what is older than {_duration(limits.kept_ms or 0)} ({RETENTION}={limits.kept_ms})"
+    return f"takes none more than {_duration(limits.before_ms or 0)} old ({BEFORE}={limits.before_ms})"
+
+
+def _cure(topic: str, limits: TimestampLimits, timestamp_ms: int, now_ms: int) -> str:
+    if timestamp_ms > now_ms:
+        taken_ms = timestamp_ms - (limits.after_ms or 0)
+        at = datetime.fromtimestamp(taken_ms / 1000, timezone.utc)
+        return (
+            f"Run again after {at:%Y-%m-%d %H:%M:%S} UTC; or let the topic take it: {_command(topic, AFTER)}"
+        )
+    if limits.deletes_first:
+        return f"Let the topic keep it: {_command(topic, RETENTION)}"
+    return f"Let the topic take it: {_command(topic, BEFORE)}"
+
+
 def _command(topic: str, *names: str) -> str:
-    settings = ",".join(f"{name}={2**63 - 1}" for name in names)
+    settings = ",".join(f"{name}={-1 if name == RETENTION else 2**63 - 1}" for name in names)
     return f"kafka-configs.sh --alter --topic {topic} --add-config {settings}"
 
 

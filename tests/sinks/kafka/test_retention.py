@@ -1,0 +1,45 @@
+"""Emissions that are older than the retention of their topic, on a real broker."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.sinks.kafka.sending import SEVERAL, Sending, once
+from tidegate import protocol
+from tidegate.errors import TimestampRefused
+from tidegate.local.broker import KafkaBroker
+
+pytestmark = pytest.mark.broker
+WEEK_MS = 7 * 86_400_000
+
+
+@pytest.fixture
+def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> Sending:
+    return Sending(tmp_path, broker.bootstrap_servers, monkeypatch, **{"retention.ms": str(WEEK_MS)})
+
+
+def test_an_old_emission_halts_before_the_commit_and_the_message_names_the_remedies(sending: Sending) -> None:
+    batches = sending.batches
+    plan = batches.compute(1, {"first": [], "second": SEVERAL})
+    with pytest.raises(
+        TimestampRefused, match=rf"older than 7 days, 0:00:00 \(retention.ms={WEEK_MS}\)"
+    ) as raised:
+        protocol.validate_batch(batches.app, plan, "test")
+    assert f"--alter --topic {sending.topic} --add-config retention.ms=-1" in str(raised.value)
+    assert "`timestamp: clock`" in str(raised.value)
+    sending.configure({"retention.ms": "-1"})
+    protocol.validate_batch(batches.app, plan, "test")
+
+
+def test_the_clock_of_the_batch_goes_out_where_the_sink_says_so(sending: Sending) -> None:
+    batches = sending.batches
+    sink = f"{{kind: kafka, topic: {sending.topic}}}"
+    batches.file.write_text(batches.file.read_text().replace(sink, f"{sink[:-1]}, timestamp: clock}}"))
+    clock_ms = time.time_ns() // 1_000_000
+    batches.clock_ms = clock_ms
+    sending.publish(1, *SEVERAL)
+    assert sending.sent() == once(*SEVERAL)
+    assert sending.timestamps() == {clock_ms}
