@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime, timezone
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Param
+from airflow.sdk.exceptions import AirflowFailException
 
 from tidegate_airflow.runs import ledger_run_id
 from tidegate_airflow.tasks import connected, run_step
@@ -22,6 +25,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _EXAMPLES = 10
+_QUESTION = "question"
+"""The key of the XCom of `approve` that has the digest of the text that the person was shown."""
+
+
+class AskOperator(ApprovalOperator):  # type: ignore[misc]  # Airflow is not typed
+    """Asks a person, and notes what it shows, so that the answer counts for that alone.
+
+    Airflow keeps the answer of a task that is not cleared, whatever its upstream tasks show by then.
+    """
+
+    def execute(self, context: Any) -> Any:
+        context["ti"].xcom_push(key=_QUESTION, value=_digest(self.body))
+        return super().execute(context)
 
 
 def promotion_dag(dag_id: str, pipeline: str, arguments: Mapping[str, Any]) -> DAG:
@@ -36,7 +52,7 @@ def promotion_dag(dag_id: str, pipeline: str, arguments: Mapping[str, Any]) -> D
         **{name: value for name, value in arguments.items() if name != "dagrun_timeout"},  # people take time
     ) as dag:
         compared = PythonOperator(task_id="diff", python_callable=compare, op_args=[pipeline])
-        approved = ApprovalOperator(
+        approved = AskOperator(
             task_id="approve",
             subject=f"Promote generation {{{{ params.generation }}}} of {pipeline}?",
             body="{{ ti.xcom_pull(task_ids='diff')['summary'] }}",
@@ -96,11 +112,11 @@ def compare(pipeline: str, **context: Any) -> dict[str, Any]:
 def promote(pipeline: str, **context: Any) -> str:
     """Put the approved generation in charge, and publish what it has withheld.
 
-    Safe to run again: a task that is cleared after a later promotion or rollback fails, and changes nothing.
+    Safe to run again: a task that is cleared after a later promotion or rollback, or after `diff` has shown
+    something else, fails, and changes nothing.
     """
-    params, instance = context["params"], context["ti"]
-    answer = instance.xcom_pull(task_ids="approve")
-    shown = instance.xcom_pull(task_ids="diff")
+    params, shown = context["params"], context["ti"].xcom_pull(task_ids="diff")
+    approved_by = _require_answer(context["ti"], shown)
 
     def work() -> str:
         from tidegate import protocol
@@ -111,7 +127,7 @@ def promote(pipeline: str, **context: Any) -> str:
         new = Stream(pipeline, params["generation"])
         for stream in (Stream(pipeline, shown["replaced"]), new):  # the replaced one publishes first
             app = connected(app, stream)
-        approval = protocol.Approval(answer["responded_by_user"]["name"], shown["after"])
+        approval = protocol.Approval(approved_by, shown["after"])
         promotion = protocol.promote(app, new, _run_id(context), params["net"], approval).promotion
         return (
             f"{new} is in charge: its batches from {promotion.first_seq} on go out. "
@@ -121,6 +137,26 @@ def promote(pipeline: str, **context: Any) -> str:
     result = run_step(work)
     log.info("promote: %s", result)
     return result
+
+
+def _require_answer(instance: Any, shown: Mapping[str, Any]) -> str:
+    """Return who has approved what `diff` shows. Raise AirflowFailException where nobody has."""
+    answer = instance.xcom_pull(task_ids="approve")
+    if not answer or answer["chosen_options"] != [ApprovalOperator.APPROVE]:
+        raise AirflowFailException(
+            "Nobody has approved this promotion. Nothing was changed. Clear the task `approve`, and answer."
+        )
+    approved_by = str(answer["responded_by_user"]["name"])
+    if instance.xcom_pull(task_ids="approve", key=_QUESTION) != _digest(shown["summary"]):
+        raise AirflowFailException(
+            f"{approved_by} has approved what the task `diff` showed before it ran again. Nothing was "
+            "changed. Clear the task `approve`, too, look at what changes now, and approve that."
+        )
+    return approved_by
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _run_id(context: Mapping[str, Any]) -> str:
@@ -143,6 +179,7 @@ def _summary(comparison: GenerationDifference, behind: int, *, is_net: bool) -> 
         *rows,
         "",
         f"{comparison.new} then sends {sent}. Examples are in the log of the task `diff`.",
+        f"Compared at {datetime.now(timezone.utc).isoformat()}.",
     ]
     if behind:
         lines.append(f"It has yet to read {behind:,} offsets that {comparison.old} has read.")

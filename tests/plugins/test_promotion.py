@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.protocol.two_generations import Beside
 from tidegate.protocol import Approval
 
 pytestmark = pytest.mark.airflow
+Ask = Callable[..., None]
 
 
 @pytest.fixture
@@ -27,14 +30,51 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
     return beside
 
 
-def context(generation: int, shown: dict[str, Any] | None = None, *, net: bool = False) -> dict[str, Any]:
-    """Of a task of a run, after `diff` has shown something and anna has approved it."""
-    pulled = {"diff": shown, "approve": {"responded_by_user": {"id": "7", "name": "anna"}}}
+class Instance:
+    """A task instance of a run of which `diff` has shown something."""
+
+    def __init__(self, shown: dict[str, Any] | None = None) -> None:
+        self.id = uuid4()
+        self.values: dict[tuple[str, str], Any] = {("diff", "return_value"): shown}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Only `approve` pushes under a key."""
+        self.values["approve", key] = value
+
+    def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
+        return self.values.get((task_ids, key))
+
+
+def context(generation: int, instance: Instance | None = None, *, net: bool = False) -> dict[str, Any]:
+    """What a task of a run gets."""
+    instance = instance or Instance()
     return {
         "params": {"generation": generation, "net": net},
         "dag_run": SimpleNamespace(run_id="manual__1", run_after=CREATED),
-        "ti": SimpleNamespace(xcom_pull=lambda task_ids: pulled[task_ids]),
+        "ti": instance,
+        "task_instance": instance,
     }
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Run the task `approve` of a run, which anna answers."""
+    from airflow.providers.standard.operators import hitl
+    from airflow.sdk.exceptions import TaskAwaitingInput
+
+    from tidegate_airflow.factory import pipeline_dags
+
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_: None)
+
+    def answer(instance: Instance, option: str = "Approve") -> None:
+        approve = pipeline_dags()["visitors.promote"].get_task("approve")
+        approve.body = instance.xcom_pull("diff")["summary"]  # as Airflow renders it
+        with pytest.raises(TaskAwaitingInput):
+            approve.execute(context(2, instance))
+        user = {"id": "7", "name": "anna"}
+        instance.xcom_push("return_value", {"chosen_options": [option], "responded_by_user": user})
+
+    return answer
 
 
 def test_a_pipeline_that_asks_for_approvals_has_a_dag_that_promotes(beside: Beside) -> None:
@@ -104,11 +144,14 @@ def test_what_cannot_be_promoted_is_not_put_before_a_person(beside: Beside) -> N
         compare("visitors", **context(9))
 
 
-def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(beside: Beside) -> None:
+def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(
+    beside: Beside, ask: Ask
+) -> None:
     from tidegate_airflow.promotion import compare, promote
 
     sent = beside.sent()
-    shown = compare("visitors", **context(2))
+    shown = Instance(compare("visitors", **context(2)))
+    ask(shown)
     assert (beside.in_charge, beside.sent()) == (1, sent)
     assert "visitors/2 is in charge" in promote("visitors", **context(2, shown))
     promotion = beside.old.app.ledger.charge("visitors").promotions[-1]
@@ -122,12 +165,13 @@ def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(b
     assert len(beside.old.app.ledger.charge("visitors").promotions) == 2
 
 
-def test_a_task_that_is_cleared_after_a_rollback_promotes_nothing(beside: Beside) -> None:
+def test_a_task_that_is_cleared_after_a_rollback_promotes_nothing(beside: Beside, ask: Ask) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from tidegate_airflow.promotion import compare, promote
 
-    shown = compare("visitors", **context(2))
+    shown = Instance(compare("visitors", **context(2)))
+    ask(shown)
     promote("visitors", **context(2, shown))
     beside.rollback()
     sent = beside.sent()
@@ -140,14 +184,64 @@ def test_a_task_that_is_cleared_after_a_rollback_promotes_nothing(beside: Beside
     assert (beside.in_charge, beside.sent()) == (1, sent)
 
 
-def test_an_approval_from_before_a_rollback_promotes_nothing(beside: Beside) -> None:
+def test_an_approval_from_before_a_rollback_promotes_nothing(beside: Beside, ask: Ask) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from tidegate_airflow.promotion import compare, promote
 
-    waiting = compare("visitors", **context(2))
+    waiting = Instance(compare("visitors", **context(2)))
+    ask(waiting)
     beside.promote(beside.new, approval=Approval("bert"))
     beside.rollback()
     with pytest.raises(AirflowFailException, match=r"anna has approved .* after promotion 1"):
         promote("visitors", **context(2, waiting))
+    assert beside.in_charge == 1
+
+
+def test_an_answer_to_what_diff_showed_before_it_ran_again_promotes_nothing(beside: Beside, ask: Ask) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow.promotion import compare, promote
+
+    instance = Instance(compare("visitors", **context(2)))
+    ask(instance)
+    beside.promote(beside.new, approval=Approval("bert"))
+    beside.rollback()
+    instance.values["diff", "return_value"] = compare("visitors", **context(2))  # cleared alone
+    with pytest.raises(
+        AirflowFailException, match=r"anna has approved what .* Clear the task `approve`, too"
+    ):
+        promote("visitors", **context(2, instance))
+    assert beside.in_charge == 1
+    ask(instance)
+    promote("visitors", **context(2, instance))
+    assert beside.in_charge == 2
+
+
+def test_the_same_numbers_that_diff_shows_again_need_another_answer(beside: Beside, ask: Ask) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow.promotion import compare, promote
+
+    instance = Instance(compare("visitors", **context(2)))
+    ask(instance)
+    instance.values["diff", "return_value"] = compare("visitors", **context(2))
+    with pytest.raises(AirflowFailException, match="before it ran again"):
+        promote("visitors", **context(2, instance))
+    assert beside.in_charge == 1
+
+
+@pytest.mark.parametrize("option", ["Reject", None])
+def test_without_an_approval_a_task_that_is_marked_or_cleared_by_hand_promotes_nothing(
+    beside: Beside, ask: Ask, option: str | None
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow.promotion import compare, promote
+
+    instance = Instance(compare("visitors", **context(2)))
+    if option is not None:
+        ask(instance, option)
+    with pytest.raises(AirflowFailException, match="Nobody has approved this promotion"):
+        promote("visitors", **context(2, instance))
     assert beside.in_charge == 1
