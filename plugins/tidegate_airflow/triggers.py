@@ -62,6 +62,12 @@ def run_params() -> dict[str, Param]:
             title="Drain",
             description="Read nothing, and let out what the stages hold back.",
         ),
+        "from_start": Param(
+            False,
+            type="boolean",
+            title="From start",
+            description="Send again what another generation or pipeline has sent to the same sink.",
+        ),
         "dry_run": Param(
             False,
             type="boolean",
@@ -80,6 +86,7 @@ class Request:
     until_offsets: Mapping[tuple[str, int], int] | None = None
     max_records: int | None = None
     drain: bool = False
+    from_start: bool = False
     dry_run: bool = False
     replay: Replay | None = None
 
@@ -100,6 +107,7 @@ def read_request(params: Mapping[str, Any]) -> Request:
         until_offsets=None if offsets is None else _by_partition(offsets),
         max_records=params.get("max_records"),
         drain=params.get("drain", False),
+        from_start=params.get("from_start", False),
         dry_run=params.get("dry_run", False),
         replay=read_replay(
             params, {name: _instant(params, name) for name in ("replay_since", "replay_until")}
@@ -142,6 +150,7 @@ def trigger_of(context: Mapping[str, Any]) -> Trigger:
         until_offsets=request.until_offsets,
         max_records=request.max_records,
         interval_start_ms=None if start is None else _epoch_ms(start),
+        from_start=request.from_start,
     )
 
 

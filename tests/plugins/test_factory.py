@@ -89,8 +89,9 @@ def test_a_dag_has_the_schedule_of_its_file_in_its_time_zone_and_the_form_of_a_t
     assert (dag.timetable.expression, str(dag.timetable.timezone)) == ("*/5 * * * *", "Europe/Berlin")
     assert dag.start_date == datetime(2026, 6, 30, 22, tzinfo=timezone.utc)
     assert dag.catchup
-    assert list(dag.params)[:6] == ["until", "until_offsets", "max_records", "drain", "dry_run", "replay"]
-    assert {param.schema.get("section") for param in list(dag.params.values())[5:]} == {
+    form = ["until", "until_offsets", "max_records", "drain", "from_start", "dry_run", "replay"]
+    assert list(dag.params)[:7] == form
+    assert {param.schema.get("section") for param in list(dag.params.values())[6:]} == {
         "Replay of quarantine"
     }
 

@@ -16,7 +16,14 @@ TICK = datetime(2026, 1, 1, 12, 0, tzinfo=timezone.utc)
 AFTER = TICK + timedelta(minutes=3)
 TICK_MS, AFTER_MS = 1_767_268_800_000, 1_767_268_980_000
 HOUR = timedelta(hours=1)
-NOTHING = {"until": None, "until_offsets": None, "max_records": None, "drain": False, "dry_run": False}
+NOTHING = {
+    "until": None,
+    "until_offsets": None,
+    "max_records": None,
+    "drain": False,
+    "from_start": False,
+    "dry_run": False,
+}
 
 
 def run(kind: str = "manual", logical_date: datetime | None = AFTER, **more: Any) -> Any:
@@ -88,6 +95,11 @@ def test_offsets_a_maximum_and_drain_are_part_of_the_trigger() -> None:
     assert trigger(run(), drain=True).drain
 
 
+@pytest.mark.parametrize("from_start", [False, True])
+def test_a_run_sends_again_what_another_stream_sent_only_if_its_form_says_so(from_start: bool) -> None:
+    assert trigger(run(), from_start=from_start).from_start == from_start
+
+
 @pytest.mark.parametrize(
     ("params", "told"),
     [
@@ -120,6 +132,7 @@ def test_what_does_not_make_sense_is_refused_before_anything_is_planned(
         ),
         ("max_records", [1, None], [0, "many"]),
         ("drain", [True], ["yes"]),
+        ("from_start", [True], [None, "yes"]),
         ("dry_run", [True], [None]),
     ],
 )

@@ -1,7 +1,8 @@
 """Whether a batch would send again what another stream has sent to the same place.
 
 That happens where a pipeline is renamed, its file is replaced by that of another pipeline, or `generation` is
-raised, or lowered again. Whoever wants it says so: `start_over: true`, or `--from-start`.
+raised, or lowered again. Whoever wants it says so: `start_over: true`, `--from-start`,
+or `from_start` in the form of Airflow's trigger.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ def require_start_over(app: App, pipeline: Pipeline, head: Head, plan: Plan) -> 
     raise StartOverRefused(
         f"{plan.stream} would begin at offsets from which on the same was sent already: "
         + "; ".join(map(str, repetitions)),
-        f"To send all of that again: `start_over: true` in the pipeline file, or `tidegate run {name} "
-        "--from-start` once. To change the pipeline without that: undo the edit of its name or generation, "
-        "and make a generation beside this one: tidegate generation new.",
+        "To send all of that again: `start_over: true` in the pipeline file, or once `tidegate run "
+        f"{name} --from-start`, or `from_start` in the form that triggers its DAG. To change the pipeline "
+        "without that: undo the edit of its name or generation, and make a generation beside this one: "
+        "tidegate generation new.",
     )
 
 
