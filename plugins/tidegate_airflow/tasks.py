@@ -313,7 +313,7 @@ def clean() -> None:
         app = App.from_environment()
 
         def clean_stream(stream: Stream) -> None:
-            cleaned = maintenance.clean(app, stream, datetime.now(timezone.utc).timestamp())
+            cleaned = maintenance.clean(app, stream, app.ledger.now())
             log.info(
                 "%s: removed %d files (%d bytes), and %d batches from the ledger. %s",
                 *(stream, cleaned.files, cleaned.bytes, cleaned.batches, cleaned.note),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -392,6 +393,18 @@ def test_instants_never_go_back_where_a_machines_clock_is_behind(ledger: Ledger,
     assert ledger.head_at(STREAM, before) == 2
     assert ledger.snapshots(STREAM)[0].given_up_at == before
     assert ledger.expired_quarantine(STREAM).at == before
+
+
+def test_instants_are_those_of_the_database_where_a_machines_clock_is_ahead(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Ledger.open(postgres_url)
+    before = right.now()
+    ahead = before + 400 * 86_400
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    lease = Ledger.open(postgres_url).acquire(STREAM, "r1")
+    lease.commit(plan(1), attempt(1, "a1"))
+    assert right.head_at(STREAM, before + 86_400) == 1
 
 
 def test_the_files_of_a_pipeline_come_each_once_and_the_newest_last(ledger: Ledger) -> None:

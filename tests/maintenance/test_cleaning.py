@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.manifests import manifest_ref, names
 from tests.protocol.aged import AT_ONCE, DAY, STAGE, Aged
+from tidegate.cli import cli
 from tidegate.errors import Fenced, StateGivenUp
 from tidegate.lake import attempt_name, snapshot_name
-from tidegate.ledger import Attempt, Snapshot, Stream
+from tidegate.ledger import Attempt, Ledger, Snapshot, Stream
 from tidegate.maintenance.cleaning import oldest_needed
 
 
@@ -232,3 +235,21 @@ def test_after_batch_0_there_is_no_state_whatever_is_given_up(aged: Aged) -> Non
     aged.snapshot(1)
     aged.clean(days=40)
     assert aged.app.ledger.state_manifests(aged.stream, 0) == []
+
+
+def test_a_machine_whose_clock_is_ahead_gives_up_nothing_too_early(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged = Aged(tmp_path, ledger=postgres_url)
+    aged.now = Ledger.open(postgres_url).now()
+    aged.batch(1)
+    aged.snapshot(1)
+    aged.batch(2)
+    with monkeypatch.context() as patch:
+        ahead = time.time() + 400 * DAY
+        patch.setattr(time, "time", lambda: ahead)
+        done = CliRunner().invoke(cli, ["compact", "visitors"], env=aged.environment)
+    assert done.exit_code == 0, done.output
+    assert all(snapshot.given_up_at is None for snapshot in aged.app.ledger.snapshots(aged.stream))
+    assert aged.keys(as_of=1) == ["k1"]
+    assert aged.clean(days=31).given_up is not None  # by the ledger's clock it is due then

@@ -51,8 +51,8 @@ def state_rows(updated: Iterable[tuple[str, int]], live: bool = True) -> pa.Tabl
 class Aged(Committed):
     """Each batch changes the state of one key, `k<seq>`, in the stage STAGE."""
 
-    def __init__(self, folder: Path, sinks: str = "  - {kind: table}") -> None:
-        super().__init__(folder, sinks)
+    def __init__(self, folder: Path, sinks: str = "  - {kind: table}", ledger: str = "") -> None:
+        super().__init__(folder, sinks, ledger=ledger)
         self.now = NOW
         self.app.ledger._now = lambda: self.now
         self.lake = self.app.lake(self.stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +40,7 @@ def _maintained(
     progress(f"compact {stream}")
     compaction = maintenance.compact_state(app, stream, only_if_due=not now, dry_run=dry_run)
     progress(f"clean {stream}")
-    return compaction, maintenance.clean(app, stream, time.time(), dry_run=dry_run)
+    return compaction, maintenance.clean(app, stream, app.ledger.now(), dry_run=dry_run)
 
 
 def _row(compaction: maintenance.Compaction, cleaned: maintenance.Cleaned) -> dict[str, Any]:

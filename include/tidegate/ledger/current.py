@@ -7,7 +7,6 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from tidegate.ledger.database import open_for_reading
 from tidegate.ledger.ledger import Ledger
 
 
@@ -15,17 +14,17 @@ def current_ledger(url: str) -> Ledger:
     """Return the ledger at a URL for reading, with one pool of connections for all callers.
 
     One that has no tables yet is opened anew each time, and so is the file of SQLite if another has taken its
-    place. Raises as `open_for_reading` does.
+    place. Raises as `Ledger.open_for_reading` does.
     """
     return _opened(url, _file_identity(url))
 
 
 @lru_cache(maxsize=2)
 def _cached(url: str, _: tuple[int, int] | None) -> Ledger:
-    engine = open_for_reading(url)
-    if str(engine.url) == "sqlite://":
-        raise _NoTablesYet(Ledger(engine))  # what is raised is not cached
-    return Ledger(engine)
+    ledger = Ledger.open_for_reading(url)
+    if not ledger.is_stored:
+        raise _NoTablesYet(ledger)  # what is raised is not cached
+    return ledger
 
 
 def _opened(url: str, identity: tuple[int, int] | None) -> Ledger:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    StaticPool,
+    create_engine,
+    event,
+    extract,
+    func,
+    make_url,
+    select,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
@@ -67,6 +78,20 @@ def migrate_database(url: str) -> tuple[str | None, str]:
     _make_folder(engine)
     with answering(engine.url):
         return migrate(engine)
+
+
+def database_clock(engine: Engine) -> Callable[[], float]:
+    """Return what gives epoch seconds by the clock that all who use a ledger share.
+
+    That is the clock of PostgreSQL's server, which is asked once. SQLite is used by one machine, which has
+    one. Raises LedgerUnavailable when the database does not answer.
+    """
+    if engine.dialect.name != "postgresql":
+        return time.time
+    with answering(engine.url), for_reading(engine).begin() as connection:
+        now = connection.execute(select(extract("epoch", func.clock_timestamp()))).scalar_one()
+    ahead = float(now) - time.monotonic()
+    return lambda: time.monotonic() + ahead
 
 
 def _engine(url: str) -> Engine:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid
 from tidegate.ledger import schema
-from tidegate.ledger.database import open_database, open_for_reading
+from tidegate.ledger.database import database_clock, open_database, open_for_reading
 from tidegate.ledger.history import remove_batches
 from tidegate.ledger.promotions import Promotion
 from tidegate.ledger.reader import NO_LEASE_SECONDS, LedgerReader
@@ -30,12 +30,16 @@ class Ledger(LedgerReader):
     @classmethod
     def open(cls, url: str) -> Ledger:
         """The ledger at a SQLAlchemy URL; an empty database gets its tables."""
-        return cls(open_database(url))
+        return cls._of(open_database(url))
 
     @classmethod
     def open_for_reading(cls, url: str) -> Ledger:
         """The ledger at a SQLAlchemy URL as it is; an empty one where there is none. Nothing is written."""
-        return cls(open_for_reading(url))
+        return cls._of(open_for_reading(url))
+
+    @classmethod
+    def _of(cls, engine: Engine) -> Ledger:
+        return cls(engine, database_clock(engine))
 
     def acquire(self, stream: Stream, holder: str) -> LeasedLedger:
         """Take the lease and raise the epoch: from here on every earlier holder is fenced.

@@ -65,6 +65,15 @@ class LedgerReader:
         self._reading = for_reading(engine)
         self._now = now
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether there is a ledger: where there is none, an empty one in memory takes its place."""
+        return str(self._engine.url) != "sqlite://"
+
+    def now(self) -> float:
+        """Return epoch seconds by the clock that all who use this ledger share: see `database_clock`."""
+        return self._now()
+
     @contextmanager
     def _transaction(self, name: str) -> Iterator[Connection]:
         """One transaction that only reads: all of it sees the ledger as it is at one instant.

@@ -57,9 +57,10 @@ def clean(
 ) -> Cleaned:
     """Give up what is older than time travel goes, and remove what was given up or is dead.
 
-    `now`: epoch seconds. The tables for others are brought up to the head first, so that they name nothing
-    that is removed. Of a stream that was never planned it touches nothing. Raises LedgerMismatch, Fenced,
-    LakeDamaged, LakeUnavailable, LedgerUnavailable, PlanUnreadable.
+    `now`: epoch seconds, by the ledger's clock, since that of this machine may be ahead. The tables for
+    others are brought up to the head first, so that they name nothing that is removed. Of a stream that was
+    never planned it touches nothing. Raises LedgerMismatch, Fenced, LakeDamaged,
+    LakeUnavailable, LedgerUnavailable, PlanUnreadable.
     """
     if app.ledger.last_planned(stream) is None:
         return Cleaned(stream, None, (), 0, 0, "no batch was planned yet")
