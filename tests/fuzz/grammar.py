@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from tests.fuzz.schemas import KINDS
 from tests.fuzz.texts import Texts
 from tidegate.errors import PipelineInvalid
 from tidegate.spec import Pipeline, load_pipeline
@@ -26,10 +27,10 @@ _ROUNDS = 30
 class Drawing:
     """One pipeline file in the making."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, dice: random.Random, folder: Path) -> None:
         self.dice = dice
         self.schema = file_schema("pipeline")
-        self.texts = Texts(dice)
+        self.texts = Texts(dice, folder)
 
     def file(self) -> dict[str, Any]:
         """Return a pipeline as it would be written, which may have mistakes."""
@@ -109,20 +110,24 @@ class Drawing:
         drawn = {}
         for name, field in part.get("properties", {}).items():
             inner = f"{path}.{name}".lstrip(".")
-            if name in part.get("required", ()) or self.dice.random() < _share(inner):
+            if name in part.get("required", ()) or self.dice.random() < self._share(inner):
                 drawn[name] = self._value(field, inner)
                 self.texts.note(inner, drawn[name])
         if path == "stages.*":
             self.texts.end_stage()
         return drawn
 
-
-def _share(path: str) -> float:
-    if path in ("source.columns", "stages"):
-        return 0.95
-    if _RARE.match(path):
-        return 0.03
-    return 0.5 if path in _COMMON else 0.15
+    def _share(self, path: str) -> float:
+        """Return how often an optional field is there."""
+        if path == "source.schema":
+            return {"json": 0.3}.get(self.texts.format, 1.0) if self.texts.format in KINDS else 0.03
+        if path == "source.columns" and self.texts.schema:
+            return 0.3
+        if path in ("source.columns", "stages"):
+            return 0.95
+        if _RARE.match(path):
+            return 0.03
+        return 0.5 if path in _COMMON else 0.15
 
 
 def drawn_pipeline(dice: random.Random, folder: Path) -> tuple[Pipeline, str] | None:
@@ -130,7 +135,7 @@ def drawn_pipeline(dice: random.Random, folder: Path) -> tuple[Pipeline, str] | 
 
     What is refused is drawn again or dropped. Raises AssertionError if a mistake has no line or no fix.
     """
-    drawing = Drawing(dice)
+    drawing = Drawing(dice, folder)
     written = drawing.file()
     path = folder / "fuzzed.yaml"
     for _ in range(_ROUNDS):

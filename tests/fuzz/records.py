@@ -7,8 +7,10 @@ import io
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from tests.fuzz.schemas import KINDS, damaged, writer_of
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.columns import Type, parse_type
 
@@ -19,11 +21,13 @@ _INTEGERS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
 
 class RecordDrawing:
-    """The records of one run."""
+    """The records of one run. `folder` has the pipeline's schema file."""
 
-    def __init__(self, dice: random.Random, pipeline: Pipeline) -> None:
+    def __init__(self, dice: random.Random, pipeline: Pipeline, folder: Path) -> None:
         self.dice = dice
         self.source = pipeline.source
+        schema = self.source.schema_file
+        self.write = writer_of(self.source.format, folder / schema) if schema is not None else None
         self.regroups = any(stage.key is not None for stage in pipeline.stages)
         self.columns = {column.name: parse_type(column.type) for column in self.source.columns}
 
@@ -65,7 +69,8 @@ class RecordDrawing:
             return None
         if draw < 0.14:
             return self.dice.choice((b"", b"{", b"null", b"[]", b'{"n": ', b"\xff\xfe", b'"text"', b"1e999"))
-        return _ENCODE[self.source.format](self)
+        value = self.write(self.dice) if self.write is not None else _ENCODE[self.source.format](self)
+        return damaged(self.dice, value) if value and self.dice.random() < 0.05 else value
 
     def _row(self) -> dict[str, Any]:
         row = {name: self._value(type_) for name, type_ in self.columns.items()}
@@ -123,5 +128,5 @@ _ENCODE: dict[str, Callable[[RecordDrawing], bytes]] = {
     "string": RecordDrawing._text,
     "bytes": RecordDrawing._text,
 }
-COMPUTED = frozenset(_ENCODE)
+COMPUTED = frozenset((*_ENCODE, *KINDS))
 """The formats that records are drawn for."""

@@ -31,7 +31,7 @@ def differences(spark: SparkSession, seed: int, folder: Path) -> Iterator[str]:
     if drawn is None or not _is_computable(drawn[0]):
         return
     pipeline, _ = drawn
-    inputs = RecordDrawing(dice, pipeline).inputs()
+    inputs = RecordDrawing(dice, pipeline, folder).inputs()
     uncut, *cut = _replayed(spark, pipeline, inputs, _cuts(dice, inputs))
     for outcome in (uncut, *cut):
         if isinstance(outcome.error, Transient):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 from tests.fuzz.grammar import drawn_pipeline
+from tests.fuzz.records import COMPUTED
 from tests.fuzz.runs import differences
+from tests.fuzz.schemas import KINDS
+from tidegate.spec import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +31,16 @@ def test_most_drawn_pipelines_are_accepted_and_all_kinds_of_stages_occur(tmp_pat
     }
     assert len({type(stage.window) for stage in stages}) == 4
     assert {len(pipeline.stages) for pipeline in accepted} >= {1, 2, 3}
+
+
+def test_records_are_drawn_for_each_format() -> None:
+    assert set(get_args(Source.model_fields["format"].annotation)) == COMPUTED
+
+
+def test_pipelines_over_schema_files_of_each_kind_are_accepted(tmp_path: Path) -> None:
+    drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
+    sources = [pipeline.source for pipeline, _ in filter(None, drawn)]
+    assert {source.format for source in sources if source.schema_file is not None} == {*KINDS}
 
 
 @pytest.mark.spark

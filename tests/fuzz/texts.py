@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.fuzz.schemas import KINDS, MESSAGE, NAMES, draw_file
 from tidegate.spec.columns import parse_columns
 from tidegate.spec.grammar import EXAMPLES
 
 SCALARS = ("string", "int", "bigint", "double", "boolean", "decimal(10,2)", "decimal(38,10)", "date")
 TYPES = (*SCALARS, *SCALARS, "timestamp", "smallint", "array<int>", "struct<a:int,b:string>")
-_NAMES = ("id", "n", "price", "name", "at", "flag", "items")
 _NUMERIC = ("int", "bigint", "double", "smallint")
 
 
 class Texts:
     """What the texts of a file may name so far: columns by their types, stage by stage."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, dice: random.Random, folder: Path) -> None:
         self.dice = dice
+        self.folder = folder
+        self.format = "json"
+        self.schema: dict[str, str] = {}
         self.columns: dict[str, str] = {"value": "string"}
         self.stages = 0
         self.before: dict[str, str] = {}
@@ -44,7 +48,9 @@ class Texts:
 
     def note(self, path: str, drawn: Any) -> None:
         """Note what was drawn, if later fields may name it."""
-        if path == "source.columns" and isinstance(drawn, str):
+        if path == "source.format":
+            self.format = drawn
+        elif path == "source.columns" and isinstance(drawn, str):
             columns, _ = parse_columns(drawn)
             self.columns = {column.name: column.type for column in columns}
         elif path in ("stages.*.select", "stages.*.reduce") and isinstance(drawn, Mapping):
@@ -54,6 +60,12 @@ class Texts:
 
     def text(self, path: str) -> str:
         """Return a text for the field at a generic path."""
+        if path == "source.schema" and self.format in KINDS:
+            name, self.schema = draw_file(self.dice, self.format, self.folder)
+            self.columns = dict(self.schema)
+            return name
+        if path == "source.message":
+            return MESSAGE
         if path in ("source.columns", "source.key_columns"):
             return self._ddl()
         if path == "stages.*.name":
@@ -80,7 +92,10 @@ class Texts:
         return _example(path)
 
     def _ddl(self) -> str:
-        names = self.dice.sample(_NAMES, self.dice.randint(2, 5))
+        if self.schema:
+            some = self.dice.sample(list(self.schema), self.dice.randint(1, len(self.schema)))
+            return ", ".join(f"{name} {self.schema[name]}" for name in some)
+        names = self.dice.sample(NAMES, self.dice.randint(2, 5))
         return ", ".join(f"{name} {self.dice.choice(TYPES)}" for name in names)
 
     def _column(self, columns: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ A bug is a YAML file in `bugs/`:
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,8 @@ COPIED = (
     "docs",
     "pyproject.toml",
 )
+_FAILED = re.compile(r"^\d+ failed\b", re.MULTILINE)
+"""The start of pytest's last line if a test failed."""
 
 
 class BugUnusable(Exception):
@@ -63,9 +66,13 @@ class Bug:
         path.write_text(text.replace(self.replace, self.by))
 
     def is_caught(self, checkout: Path) -> bool:
-        """Return whether one of the tests fails in `checkout`. Raises BugUnusable if pytest ran none."""
+        """Return whether one of the tests fails in `checkout`.
+
+        Raises BugUnusable if pytest ran none, or if what a test needs could not be set up: that is no catch.
+        """
         ran = run_tests(checkout, self.tests)
-        if ran.returncode not in (0, 1):
+        is_error = ran.returncode == 1 and _FAILED.search(ran.stdout) is None
+        if is_error or ran.returncode not in (0, 1):
             raise BugUnusable(f"{self.name}: pytest ended with {ran.returncode}:\n{ran.stdout[-2000:]}")
         return ran.returncode == 1
 
@@ -87,13 +94,16 @@ def copy_checkout(target: Path) -> Path:
 
 
 def run_tests(checkout: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Run the tests in `checkout`, which comes before the installed checkout on Python's path."""
+    """Run the tests in `checkout`, which comes before the installed checkout on Python's path.
+
+    The broker's jars are those of the installed checkout.
+    """
     path = os.pathsep.join(str(checkout / name) for name in (".", "include", "plugins"))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "", *tests]
     return subprocess.run(
         command,
         cwd=checkout,
-        env=os.environ | {"PYTHONPATH": path},
+        env={"TIDEGATE_HOME": str(ROOT / ".tidegate")} | os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

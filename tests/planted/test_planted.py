@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted.bug import ROOT, Bug, all_bugs, copy_checkout, run_tests
+from tests.planted.bug import ROOT, Bug, BugUnusable, all_bugs, copy_checkout, run_tests
 
 BUGS = all_bugs()
 SEED = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
@@ -21,6 +21,14 @@ def test_a_bug_fits_the_code(bug: Bug) -> None:
     assert bug.tests
     for test in bug.tests:
         assert (ROOT / test.split("::")[0]).is_file()
+
+
+def test_a_test_whose_fixture_fails_catches_nothing(tmp_path: Path) -> None:
+    text = "import pytest\n\n@pytest.fixture\ndef broken():\n    raise OSError\n\ndef test_it(broken): pass\n"
+    (tmp_path / "test_it.py").write_text(text)
+    bug = Bug("name", "what", "file", "replace", "by", ("test_it.py",))
+    with pytest.raises(BugUnusable, match="pytest ended with 1"):
+        bug.is_caught(tmp_path)
 
 
 @pytest.mark.simulation
