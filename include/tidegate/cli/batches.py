@@ -46,8 +46,9 @@ def plan(pipeline: str, options: RunOptions, estimate: bool, as_json: bool) -> N
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, as_json, what)
-    for told in protocol.stalled_transactions(app, loaded):
-        err.print(told, style="yellow", markup=False, highlight=False)
+    old = protocol.old_record_warnings(app, head.stream, loaded, next_plan.ranges, next_plan.clock_ms)
+    for warning in (*protocol.stalled_transactions(app, loaded), *old):
+        err.print(warning, style="yellow", markup=False, highlight=False)
     if estimate:
         out.print()
         show([_estimate_row(each) for each in states], False, "State, now and at most after this batch")

@@ -66,7 +66,7 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
     stream, title = stream_of(pipeline), f"pipeline {name}"
     try:
         check_owner(app, stream)
-        text, waiting = _dry_run(app, pipeline)
+        text, draft = _dry_run(app, pipeline)
     except TopicMissing as error:
         if app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None:
             yield Finding(title, FindingState.WAIT, f"{ConditionKind.NOT_STARTED.label}: {error}")
@@ -76,12 +76,14 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
     except TidegateError as error:
         yield from _failing_pipeline(app, stream, name, error)
         return
-    condition = stream_condition(app, stream, waiting, Tried())
+    condition = stream_condition(app, stream, draft.span, Tried())
     yield from _of_stream(title, name, condition, text)
     if app.ledger.head(stream).seq:
         yield check(f"sinks of {name}", partial(_sinks, app, stream))
     for warning in protocol.stalled_transactions(app, pipeline):
         yield Finding(f"source of {name}", FindingState.WAIT, warning)
+    for warning in protocol.old_record_warnings(app, stream, pipeline, draft.ranges, clock_ms=None):
+        yield Finding(f"sinks of {name}", FindingState.WAIT, warning)
     for warning in sink_warnings(app, pipeline):
         yield Finding(f"sinks of {name}", FindingState.WAIT, warning)
 
@@ -164,8 +166,8 @@ def _causes(name: str, condition: StreamCondition, but: str) -> Iterator[Finding
             yield Finding(f"batches of {name}", _STATES[cause.condition.urgency], cause.text)
 
 
-def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, int]:
-    """A dry plan finds what would halt the next run. Returns a sentence, and how many offsets wait."""
+def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
+    """A dry plan finds what would halt the next run. Returns a sentence, and the plan."""
     check_sinks(app, pipeline)
     head = app.ledger.head(stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
@@ -184,7 +186,7 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, int]:
     planned = f"; batch {waiting.seq} is planned and not committed" if waiting else ""
     is_withheld = app.ledger.charge(head.stream.pipeline).withholds(head.stream.generation)
     withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
-    return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}{withheld}", draft.span
+    return f"batch {head.seq} is the last, {draft.span} offsets wait{planned}{withheld}", draft
 
 
 def _after(head: Head, plan: Plan) -> Head:

@@ -16,6 +16,7 @@ from tidegate.protocol.generations import (
     streams_without_file,
 )
 from tidegate.protocol.last_good import broken_stream, explain_broken_file
+from tidegate.protocol.old_records import old_record_warnings
 from tidegate.protocol.origin import begin_from
 from tidegate.protocol.plan import Outcome, draft, plan_batch
 from tidegate.protocol.promotion import (
@@ -59,6 +60,7 @@ __all__ = [
     "has_more_batches",
     "needs_approval",
     "noted_batches",
+    "old_record_warnings",
     "orphaned_streams",
     "plan_batch",
     "promote",

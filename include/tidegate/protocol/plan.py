@@ -18,6 +18,7 @@ from tidegate.protocol.generations import finish_orphaned_streams
 from tidegate.protocol.identity import check_head_epochs, with_epochs
 from tidegate.protocol.instants import check_partitions, first_starts, interval_ends
 from tidegate.protocol.lookups import pinned_lookups
+from tidegate.protocol.old_records import old_record_warnings
 from tidegate.protocol.publish import publish_decided
 from tidegate.protocol.ranges import limit_ends, limit_span, plan_ranges, standing_still
 from tidegate.protocol.replay import with_replay
@@ -83,6 +84,8 @@ def _plan_next(app: App, held: LeasedLedger, pipeline: Pipeline, trigger: Trigge
         return _plan_replay(app, held, pipeline, trigger, trigger.replay)
     plan, found = _draft(app, pipeline, head, trigger, may_register=True)
     _log_what_is_unusual(head, plan, found)
+    for warning in old_record_warnings(app, held.stream, pipeline, plan.ranges, plan.clock_ms):
+        logger.warning("%s", warning)
     metrics = ({} if found is None else {"lag": float(found.waiting)}) | _age(held, plan)
     has_work = plan.span > 0 or head.seq == 0 or trigger.drain
     if not has_work and not clock_may_fire(pipeline, plan, held.attempt(plan.stream, head.seq)):

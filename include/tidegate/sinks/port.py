@@ -29,6 +29,19 @@ TimestampBounds: TypeAlias = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
+class EarliestTimestamp:
+    """The earliest timestamp, epoch ms, of a message that a sink takes and keeps now.
+
+    `is_of_clock`: its messages have the clock of their batch, and not the timestamps of emissions. `rule`:
+    why the sink takes none before that, what a batch with an earlier one comes to, and the remedies.
+    """
+
+    timestamp_ms: int
+    is_of_clock: bool
+    rule: str
+
+
+@dataclass(frozen=True)
 class SinkContext:
     """What the sinks of a stream work with.
 
@@ -124,6 +137,13 @@ class OpenSink(ABC, Generic[Declared]):
         Raises TopicMissing, …Unavailable.
         """
         return {}
+
+    def earliest_timestamp(self) -> EarliestTimestamp | None:
+        """Return the earliest timestamp that it takes and keeps now; None: it takes any.
+
+        Raises TopicMissing, …Unavailable.
+        """
+        return None
 
     def warnings(self) -> Iterable[str]:
         """A sentence for all that a batch may run into. Raises TopicMissing, …Unavailable."""

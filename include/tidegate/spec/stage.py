@@ -14,7 +14,17 @@ from tidegate.spec.aliases import ColumnAliases, check_aliases
 from tidegate.spec.columns import ANY, Type
 from tidegate.spec.condition import expression_type, read_condition
 from tidegate.spec.constants import Known
-from tidegate.spec.emit import TIMED, Buffer, ChangeEmit, Emit, TimeLimitEmit, UpdateEmit, WindowCloseEmit
+from tidegate.spec.emit import (
+    TIMED,
+    Buffer,
+    ChangeEmit,
+    Emit,
+    IntervalEmit,
+    ThresholdEmit,
+    TimeLimitEmit,
+    UpdateEmit,
+    WindowCloseEmit,
+)
 from tidegate.spec.keys import check_key
 from tidegate.spec.kinds import BIGINT
 from tidegate.spec.mistakes import as_mistake, mistake
@@ -327,6 +337,20 @@ class Stage(Model):
     def timed(self) -> bool:
         """Whether it needs the stream time of its partitions."""
         return self.window is not None or self.beats_by_clock or isinstance(self.emit, TIMED)
+
+    @property
+    def longest_hold_ms(self) -> int:
+        """How long after its event a value goes out at the latest, if records come in time; 0: at once."""
+        match self.emit:
+            case WindowCloseEmit():
+                assert self.window is not None, "it needs one"
+                return self.window.open_ms
+            case TimeLimitEmit(after_ms=held_ms) | IntervalEmit(every_ms=held_ms):
+                return held_ms
+            case ThresholdEmit(after_ms=after_ms):
+                return after_ms or 0
+            case _:
+                return 0
 
     @property
     def beats_by_clock(self) -> bool:

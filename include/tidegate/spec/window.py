@@ -29,6 +29,11 @@ class TumblingWindow(Model):
     size_ms: Duration = Field(alias="tumbling", description="The windows' size.")
     grace_ms: Grace = _GRACE
 
+    @property
+    def open_ms(self) -> int:
+        """How long after its start a window is over."""
+        return self.size_ms + self.grace_ms
+
 
 class HoppingWindow(Model):
     """Windows of one size, of which one starts every so often, aligned to the epoch."""
@@ -51,6 +56,11 @@ class HoppingWindow(Model):
             raise mistake(what, f"Write at least `every: {least}`: {MAX_WINDOWS:,} windows are the most.")
         return every_ms
 
+    @property
+    def open_ms(self) -> int:
+        """How long after its start a window is over."""
+        return self.size_ms + self.grace_ms
+
 
 class SessionWindow(Model):
     """A window as long as records follow each other within the gap."""
@@ -59,6 +69,11 @@ class SessionWindow(Model):
         alias="session", description="The gap: a record that comes later begins another window."
     )
     grace_ms: Grace = _GRACE
+
+    @property
+    def open_ms(self) -> int:
+        """How long after its last record a window is over."""
+        return self.gap_ms + self.grace_ms
 
 
 def _has_one_kind(written: Any) -> Any:

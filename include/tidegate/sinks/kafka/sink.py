@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -11,11 +11,17 @@ from tidegate.broker.registry import SchemaRegistry
 from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.schema import planned_sink
-from tidegate.sinks.kafka.timestamps import check_timestamps, narrow_timestamps, timestamp_bounds
+from tidegate.sinks.kafka.timestamps import (
+    check_timestamps,
+    earliest_timestamp,
+    long_hold,
+    narrow_timestamps,
+    timestamp_bounds,
+)
 from tidegate.sinks.kafka.topic import PublishedTopic
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import TimestampBounds
-from tidegate.spec import KafkaSink
+from tidegate.sinks.port import EarliestTimestamp, TimestampBounds
+from tidegate.spec import KafkaSink, Stage
 
 
 class OpenTopic(PublishedTopic[KafkaSink]):
@@ -43,9 +49,15 @@ class OpenTopic(PublishedTopic[KafkaSink]):
             limits = log.timestamp_limits(self.declared.topic)
         return {self.declared.target: timestamp_bounds(limits)}
 
+    def earliest_timestamp(self) -> EarliestTimestamp | None:
+        """By the topic's retention, or its limit on old timestamps."""
+        with self.log() as log:
+            limits = log.timestamp_limits(self.declared.topic)
+        return earliest_timestamp(self.declared, limits)
+
     def warnings(self) -> Iterator[str]:
         """Where the topic takes less than a batch may send, or fewer timestamps than Kafka's topics do; where
-        a threshold lets more gather than it takes.
+        a threshold lets more gather than it takes; where stages hold values for longer than it keeps them.
         """
         topic = self.declared.topic
         with self.log() as log:
@@ -55,8 +67,14 @@ class OpenTopic(PublishedTopic[KafkaSink]):
             narrow_timestamps(topic, limits),
             narrow_size(topic, largest),
             wide_threshold(self.stage, topic, largest),
+            long_hold(self.declared, self._stages(), limits),
         )
         return filter(None, sentences)
+
+    def _stages(self) -> Sequence[Stage]:
+        """The stages that a record goes through before the sink gets what comes of it."""
+        stages = self.pipeline.stages
+        return stages[: stages.index(self.stage) + 1]
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Find an emission that the topic would refuse now, by its timestamp or its size."""

@@ -10,13 +10,14 @@ written into the plan.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 from tidegate.broker.limits import AFTER, BEFORE, RETENTION, TimestampLimits
 from tidegate.errors import TimestampRefused
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import TimestampBounds
-from tidegate.spec import KafkaSink
+from tidegate.sinks.port import EarliestTimestamp, TimestampBounds
+from tidegate.spec import KafkaSink, Stage
 
 _KAFKAS_OWN_AFTER_MS = 3_600_000
 
@@ -52,6 +53,33 @@ def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -
         raise _refused(sink, outbox, limits, refused, now_ms)
 
 
+def earliest_timestamp(sink: KafkaSink, limits: TimestampLimits) -> EarliestTimestamp | None:
+    """Return the earliest timestamp that the topic takes and keeps now; None: any."""
+    earliest_ms = limits.earliest_ms(_now_ms())
+    if earliest_ms is None:
+        return None
+    fate = "go into quarantine" if sink.messages.refused_timestamp == "quarantine" else "halt the batch"
+    rule = (
+        f"the topic {sink.topic} {_rule(limits, is_ahead=False)}. Emissions with such timestamps {fate} "
+        f"before it is decided. {_let_it_take(sink.topic, limits)}, {_otherwise(sink)}."
+    )
+    return EarliestTimestamp(earliest_ms, sink.timestamp == "clock", rule)
+
+
+def long_hold(sink: KafkaSink, stages: Sequence[Stage], limits: TimestampLimits) -> str | None:
+    """Return a sentence on stages that hold values back for longer than the topic takes or keeps them."""
+    taken_ms = limits.kept_ms if limits.deletes_first else limits.before_ms
+    held_ms = sum(stage.longest_hold_ms for stage in stages)
+    if sink.timestamp == "clock" or taken_ms is None or held_ms < taken_ms:
+        return None
+    names = ", ".join(stage.name for stage in stages if stage.longest_hold_ms)
+    return (
+        f"{names} may hold a value back for {_duration(held_ms)} after its event, and {sink.topic} "
+        f"{_rule(limits, is_ahead=False)}: a batch with such an emission halts. "
+        f"{_let_it_take(sink.topic, limits)}, {_otherwise(sink)}"
+    )
+
+
 def narrow_timestamps(topic: str, limits: TimestampLimits) -> str | None:
     """A sentence on limits that are narrower than Kafka's own: an hour ahead, and any time ago."""
     narrow = {}
@@ -73,16 +101,10 @@ def _refused(
 ) -> TimestampRefused:
     key, timestamp_ms = refused
     at = datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc)
-    otherwise = (
-        "or write `timestamp: event` at the sink"
-        if sink.timestamp == "clock"
-        else "or write `timestamp: clock` at the sink, which sends the batch's clock; or have such emissions "
-        "quarantined (`refused_timestamp: quarantine` at the sink)"
-    )
     return TimestampRefused(
         f"The emission of key {key[:100]!r} is of {at:%Y-%m-%d %H:%M:%S} UTC; the topic {sink.topic} of sink "
         f"{sink.name} {_rule(limits, timestamp_ms > now_ms)}",
-        f"Nothing was published. {_cure(sink.topic, limits, timestamp_ms, now_ms)}, {otherwise}.",
+        f"Nothing was published. {_cure(sink.topic, limits, timestamp_ms, now_ms)}, {_otherwise(sink)}.",
     )
 
 
@@ -98,12 +120,23 @@ def _cure(topic: str, limits: TimestampLimits, timestamp_ms: int, now_ms: int) -
     if timestamp_ms > now_ms:
         taken_ms = timestamp_ms - (limits.after_ms or 0)
         at = datetime.fromtimestamp(taken_ms / 1000, timezone.utc)
-        return (
-            f"Run again after {at:%Y-%m-%d %H:%M:%S} UTC; or let the topic take it: {_command(topic, AFTER)}"
-        )
+        command = _command(topic, AFTER)
+        return f"Run again after {at:%Y-%m-%d %H:%M:%S} UTC; or let the topic take them: {command}"
+    return _let_it_take(topic, limits)
+
+
+def _let_it_take(topic: str, limits: TimestampLimits) -> str:
     if limits.deletes_first:
-        return f"Let the topic keep it: {_command(topic, RETENTION)}"
-    return f"Let the topic take it: {_command(topic, BEFORE)}"
+        return f"Let the topic keep them: {_command(topic, RETENTION)}"
+    return f"Let the topic take them: {_command(topic, BEFORE)}"
+
+
+def _otherwise(sink: KafkaSink) -> str:
+    if sink.timestamp == "clock":
+        return "or write `timestamp: event` at the sink"
+    quarantined = "or have such emissions quarantined (`refused_timestamp: quarantine` at the sink)"
+    clocked = "or write `timestamp: clock` at the sink, which sends the batch's clock"
+    return clocked if sink.refused_timestamp == "quarantine" else f"{clocked}; {quarantined}"
 
 
 def _command(topic: str, *names: str) -> str:
