@@ -87,7 +87,13 @@ OF_RETENTION = {"ledger.expire_quarantine"}
 """A history is too short for it: `tests/maintenance/test_expiry.py` meets it."""
 
 OF_RECOVERY = {
-    *("ledger.publishers", "ledger.send_again", "ledger.end_sending_again", "ledger.give_up_publication"),
+    *(
+        "ledger.decide",
+        "ledger.publishers",
+        "ledger.send_again",
+        "ledger.end_sending_again",
+        "ledger.give_up_publication",
+    ),
     *("ledger.forget", "sql.restart", "sql.restore", "sql.seal", "table.restart", "table.seal"),
     *("ledger.add_recovery", "ledger.end_recovery", "ledger.recoveries", "tables.remove"),
 }

@@ -135,7 +135,7 @@ def test_a_clock_that_is_ahead_of_now_is_a_condition(minutes: int, expected: Con
 def test_a_clock_that_is_ahead_is_named_with_the_command_that_lowers_it() -> None:
     (cause,) = derive_condition(with_clock(2_900_000_000_000), NOW_MS).causes
     assert "the clock of visitors/1 is 2061-11-23" in cause.what
-    assert "tidegate recover visitors --generation 1" in cause.fix
+    assert "tidegate recover visitors --choose lower-clock --generation 1" in cause.fix
 
 
 @pytest.mark.parametrize(

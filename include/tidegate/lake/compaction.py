@@ -142,13 +142,13 @@ def fold(
     files: Sequence[DataFile],
     rule: FoldRule,
     is_whole: bool,
-    seq: int | None = None,
+    change: Callable[[pa.Table], pa.Table] | None = None,
 ) -> tuple[DataFile, ...]:
     """The newest row of each entry in these files of one stage, in new files of `folder`.
 
-    `is_whole`: nothing older is read beside them, so that rows may be forgotten. `seq`: the batch that all of
-    them are of from now on, another generation's; None: each stays of its own. Holds a row group of each
-    file at a time. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
+    `is_whole`: nothing older is read beside them, so that rows may be forgotten. `change` makes other rows of
+    them, or leaves some out, such as `of_batch`; None: each stays as it is. Holds a row group of each file at
+    a time. Raises LakeDamaged, LakeUnavailable, SchemaChanged.
     """
     with failpoint("compact.read"):
         schema = stored_schema(store, files)
@@ -157,19 +157,20 @@ def fold(
     aliases = declared_aliases(files).text
     with StateReader(store, files, schema, by_place=rule.by_place) as state:
         scanned = state.scan(live_only=is_whole and rule.live_rows_suffice)
-        rows = scanned if seq is None else (_of_batch(part, seq) for part in scanned)
+        rows = scanned if change is None else filter(len, map(change, scanned))
         while part := next(rows, None):
             writer = RowWriter(store, f"{folder}/{len(folded):05d}.parquet", "state", files[0].stage)
             with failpoint("compact.write"), writer:
                 written = _write(writer, part)
                 while written < ROWS_PER_FILE and (part := next(rows, None)):
                     written += _write(writer, part)
-            assert writer.file is not None, "a scan gives no table without rows"
+            assert writer.file is not None, "no table is without rows"
             folded.append(replace(writer.file, key_types=key_types, aliases=aliases))
     return tuple(folded)
 
 
-def _of_batch(rows: pa.Table, seq: int) -> pa.Table:
+def of_batch(rows: pa.Table, seq: int) -> pa.Table:
+    """Return state rows that say that batch `seq` wrote them."""
     column = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
     return rows.set_column(rows.column_names.index(UPDATED_SEQ), UPDATED_SEQ, column)
 

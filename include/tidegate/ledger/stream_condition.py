@@ -167,7 +167,7 @@ def _causes(facts: StreamFacts, now_ms: int) -> Iterator[Cause]:
 
 def _failed(failure: Failure) -> Cause:
     what = (
-        f"batch {failure.seq} failed in {failure.step} at {_instant(failure.at_ms)}: {failure.error}: "
+        f"batch {failure.seq} failed in {failure.step} at {instant_text(failure.at_ms)}: {failure.error}: "
         f"{failure.what}"
     )
     return Cause(_condition_of(failure.error), what, failure.fix, failure.error)
@@ -218,8 +218,8 @@ def _left(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Cau
     if now_ms - status.planned_at * 1000 >= STALLED_AFTER / timedelta(milliseconds=1):
         yield Cause(
             ConditionKind.BEHIND,
-            f"batch {status.open_seq} was planned at {_instant(status.planned_at * 1000)}, and nobody is at "
-            "work on it: its run has died, or waits",
+            f"batch {status.open_seq} was planned at {instant_text(status.planned_at * 1000)}, and nobody is "
+            "at work on it: its run has died, or waits",
             "The next run goes on with it; see that the DAG is not paused, and clear what failed.",
         )
 
@@ -232,10 +232,9 @@ def _ahead(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Ca
     if clock_ms - now_ms > CLOCK_AHEAD_MS:
         yield Cause(
             ConditionKind.CLOCK_AHEAD,
-            f"the clock of {facts.stream} is {_instant(clock_ms)}, which is later than now: until then every "
-            "window, threshold and time limit counts as over as soon as it begins",
-            f"If that was a mistake: tidegate recover {facts.stream.pipeline} --generation "
-            f"{facts.stream.generation}",
+            f"the clock of {facts.stream} is {instant_text(clock_ms)}, which is later than now: until then "
+            "every window, threshold and time limit counts as over as soon as it begins",
+            f"If that was a mistake, set it back: {facts.stream.recover_command('lower-clock')}",
         )
 
 
@@ -248,8 +247,8 @@ def _unread(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[C
     if now_ms - clock_ms > allowed / timedelta(milliseconds=1):
         yield Cause(
             ConditionKind.BEHIND,
-            f"{facts.lag} offsets wait, and what came before {_instant(clock_ms)} is the newest that is read "
-            f"as a whole, though a run is due every {facts.schedule_gap}",
+            f"{facts.lag} offsets wait, and what came before {instant_text(clock_ms)} is the newest that is "
+            f"read as a whole, though a run is due every {facts.schedule_gap}",
             "See that the DAG is not paused, that its runs end in time, and that `max_records` is enough.",
         )
 
@@ -265,8 +264,8 @@ def undecided_without_file(stream: Stream, seq: int) -> Cause:
     )
 
 
-def _instant(epoch_ms: float) -> str:
-    """To the second, with its offset; of a year that no calendar has, the milliseconds."""
+def instant_text(epoch_ms: float) -> str:
+    """Return an instant to the second, with its offset; of a year that no calendar has, the milliseconds."""
     try:
         instant = datetime.fromtimestamp(epoch_ms / 1000, timezone.utc)
     except (ValueError, OverflowError, OSError):

@@ -162,6 +162,11 @@ class LeasedLedger(LedgerReader):
             connection.execute(update(schema.heads).where(self._is_current()).values(begun))
             self._add_decided(connection, batch)
 
+    def decide(self, batch: DecidedBatch) -> None:
+        """Plan, compute and commit a batch at once, which nothing is computed of. Fenced as `commit`."""
+        with self._fenced("decide") as connection:
+            self._add_decided(connection, batch)
+
     def drop(self) -> None:
         """Remove the generation's rows, and end this lease: see `repairs.remove_stream`.
 

@@ -7,6 +7,7 @@ the two have nothing in common: what was the origin's may be compacted, cleaned 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tidegate.app.damage import needed_by, state_named
 from tidegate.app.lease import leased
@@ -14,7 +15,7 @@ from tidegate.app.manifests import state_after
 from tidegate.app.root import App, missing_of_head, stream_of
 from tidegate.errors import Halted, PipelineChanged
 from tidegate.lake import DataFile, attempt_name
-from tidegate.lake.compaction import FoldRule, fold
+from tidegate.lake.compaction import FoldRule, fold, of_batch
 from tidegate.lake.manifest import manifest_of
 from tidegate.ledger import Attempt, Head, LeasedLedger, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
@@ -93,8 +94,10 @@ def _first_plan(lease: LeasedLedger, pipeline: Pipeline, end: Head, plan: Plan, 
 def _folded(app: App, origin: Stream, seq: int, stream: Stream, name: str) -> Iterator[DataFile]:
     """The state as files of the new generation, which say that it is of its first batch."""
     lake, store = app.lake(stream), app.lake(origin).store
-    rules = state_stages(planned_pipelines(app.ledger, origin))
+    rules, first = state_stages(planned_pipelines(app.ledger, origin)), partial(of_batch, seq=FIRST)
     with needed_by(state_named(origin, seq)):
         for stage, files in state_after(app, origin, app.ledger.state_manifests(origin, seq)).items():
             folder = lake.files("state", stage, name)
-            yield from fold(store, folder, files, FoldRule.for_stages(rules[stage]), is_whole=True, seq=FIRST)
+            yield from fold(
+                store, folder, files, FoldRule.for_stages(rules[stage]), is_whole=True, change=first
+            )

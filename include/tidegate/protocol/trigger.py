@@ -46,7 +46,7 @@ class Trigger:
     from_start: bool = False
 
     def check_clock(self) -> None:
-        """Raise TriggerInvalid for a clock ahead of the trigger's own time, which is never lowered again."""
+        """Raise TriggerInvalid for a clock ahead of the trigger's own time: no later batch lowers it."""
         if self.any_clock or self.now_ms is None or self.clock_ms <= self.now_ms + CLOCK_AHEAD_MS:
             return
         clock, now = (

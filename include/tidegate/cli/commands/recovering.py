@@ -7,7 +7,7 @@ import click
 from tidegate.cli.options import as_json, pipeline_argument
 
 CHOICES = (
-    *("accept-gap", "drop-plan", "restore-progress"),
+    *("accept-gap", "drop-plan", "lower-clock", "restore-progress"),
     *("send-again", "give-up", "promote", "forget", "adopt-ledger"),
 )
 """The names of the remedies; help does not wait for their import."""

@@ -51,6 +51,11 @@ class Emit:
         return False
 
     @property
+    def waits_from_arrival(self) -> bool:
+        """Whether what is held back waits from the time of its partition, and not from a timestamp."""
+        return False
+
+    @property
     def repeats_by_clock(self) -> bool:
         """Whether a timer emits a value that has gone out already, and that nothing holds back."""
         return False

@@ -38,7 +38,12 @@ class Threshold(Emit):
 
     def starts_at(self, timestamp: Time, now: Time) -> Time:
         """By `arrival` an event that comes late is not due before others can gather with it."""
-        return now if self.since == "arrival" else timestamp
+        return now if self.waits_from_arrival else timestamp
+
+    @property
+    def waits_from_arrival(self) -> bool:
+        """By `arrival`."""
+        return self.since == "arrival"
 
     def due_since(self, since: Time) -> Time:
         """So long after that; no time is set where it is not bounded."""

@@ -1,0 +1,202 @@
+"""Remedy `lower-clock`: set a stream's clock back that is ahead of now (decision 81)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tidegate import core
+from tidegate.app.damage import needed_by, state_named
+from tidegate.app.manifests import state_after
+from tidegate.core.lowered import lower_entries
+from tidegate.lake import DataFile, attempt_name
+from tidegate.lake.compaction import FoldRule, fold, of_batch
+from tidegate.lake.manifest import manifest_of
+from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, LedgerReader, Plan
+from tidegate.ledger.planned import planned_pipelines
+from tidegate.ledger.records import Times
+from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text
+from tidegate.protocol.net import running_counts
+from tidegate.protocol.publish import publish_decided
+from tidegate.protocol.ranges import standing_still
+from tidegate.recovery.remedy import Proposal
+from tidegate.recovery.situation import Situation
+from tidegate.spec.kernel import state_stages
+
+LATE = ("late-record-drop", "expired-window-record-drop")
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """The clocks and the stages' times that are right. `first_seq`: the first batch that had a clock ahead;
+    None: the ledger no longer has the batches that show what was right, so that now is taken.
+    """
+
+    clocks: Clocks
+    times: Times
+    first_seq: int | None
+
+
+class LowerClock:
+    """Decide a batch that reads and emits nothing, with the last right clock and state that goes by it."""
+
+    name = "lower-clock"
+
+    def propose(self, situation: Situation) -> Proposal | None:
+        """Where the clock of the head, or of the planned batch, is ahead of now."""
+        now_ms, head, plan = _now_ms(), situation.head, situation.open_plan
+        clock_ms = max(head.clocks.values(), default=-1)
+        planned_ms = plan.clock_ms if plan is not None else -1
+        if max(clock_ms, planned_ms) <= now_ms + CLOCK_AHEAD_MS:
+            return None
+        cause = (
+            f"The clock of {situation.stream} is {instant_text(max(clock_ms, planned_ms))}, later than now."
+        )
+        effects = list(_effects(situation, now_ms)) if clock_ms > now_ms + CLOCK_AHEAD_MS else []
+        if plan is not None:
+            effects.insert(0, f"Batch {plan.seq}, which is planned, is forgotten, and planned anew.")
+        return Proposal(self.name, cause, tuple(effects), lambda: _lower_clock(situation))
+
+
+def _effects(situation: Situation, now_ms: int) -> Iterator[str]:
+    head = situation.head
+    lowered = _lowered(situation.ledger, head, now_ms)
+    clock_ms = max(lowered.clocks.values())
+    back_to = instant_text(clock_ms) if clock_ms >= 0 else "none, as before the first batch"
+    yield (
+        f"Batch {head.seq + 1} reads and emits nothing: from it on, the clock is {back_to}. Stages' times "
+        "and timers that are ahead of now go back, too: what is held back goes out as if it had come then."
+    )
+    if lowered.first_seq is None:
+        yield (
+            "The ledger no longer has the batches from before the clock was ahead. So the clock is now, and "
+            "records that wait and belong to windows that are over by now are late."
+        )
+        return
+    late = _late_records(situation.ledger, range(lowered.first_seq, head.seq + 1), head)
+    yield (
+        f"It does not undo what batches {lowered.first_seq} to {head.seq} have done by the wrong clock: what "
+        "they let out too early stays out. A window that they closed opens again with its next record, and "
+        f"consumers get a second result of it. The {late} records that they dropped as late are not read "
+        "again. To compute all of that anew, raise `generation`."
+    )
+
+
+def _late_records(ledger: LedgerReader, seqs: range, head: Head) -> int:
+    attempts = [ledger.attempt(head.stream, seq) for seq in seqs]
+    counts = [stage for attempt in attempts if attempt is not None for stage in attempt.counts.values()]
+    return int(sum(stage.get(name, 0) for stage in counts for name in LATE))
+
+
+def _lowered(ledger: LedgerReader, head: Head, now_ms: int) -> _Lowered:
+    """Go back to the last batch before which no clock was ahead of the time at which it was planned."""
+    last = ledger.attempt(head.stream, head.seq)
+    times: Times = last.times if last is not None else {}
+    for seq in range(head.seq, 0, -1):
+        (batch, *_) = ledger.batches(head.stream, before=seq + 1, limit=1)
+        if batch.plan is None or batch.planned_at is None:
+            break
+        latest_ms = min(batch.planned_at * 1000, now_ms) + CLOCK_AHEAD_MS  # both may be of a wrong clock
+        for clocks, first_seq in ((batch.plan.clocks_after, seq + 1), (batch.plan.clocks, seq)):
+            if max(clocks.values(), default=-1) <= latest_ms:
+                before = ledger.attempt(head.stream, first_seq - 1)
+                right = before.times if before is not None else {}
+                return _Lowered(_lower_clocks(head, clocks), _lower_times(times, right, now_ms), first_seq)
+    at_now = {stage: dict.fromkeys(places, now_ms) for stage, places in times.items()}
+    clocks = {place: min(clock, now_ms) for place, clock in head.clocks.items()}
+    return _Lowered(clocks, _lower_times(times, at_now, now_ms), None)
+
+
+def _lower_clocks(head: Head, right: Clocks) -> Clocks:
+    """A partition that was added since has the least of them."""
+    least = min(right.values(), default=-1)
+    return {place: min(clock, right.get(place, least)) for place, clock in head.clocks.items()}
+
+
+def _lower_times(times: Times, right: Times, now_ms: int) -> Times:
+    return {
+        stage: {
+            place: right.get(stage, {}).get(place, -1) if time > now_ms else time
+            for place, time in places.items()
+        }
+        for stage, places in times.items()
+    }
+
+
+def _lower_clock(situation: Situation) -> tuple[str, ...]:
+    app, done = situation.app, []
+    with situation.leased() as lease, app.clusters:
+        publish_decided(app, lease)
+        head, now_ms = lease.head(lease.stream), _now_ms()
+        if (dropped := lease.drop_plan()) is not None:
+            done.append(f"Batch {dropped} is forgotten; the next run plans it anew.")
+        if max(head.clocks.values(), default=-1) > now_ms + CLOCK_AHEAD_MS:
+            lowered = _lowered(lease, head, now_ms)
+            lease.decide(_batch(situation, lease, head, lowered, now_ms))
+            publish_decided(app, lease)
+            clock = instant_text(max(lowered.clocks.values()))
+            done.append(f"Batch {head.seq + 1} of {lease.stream} has set the clock back to {clock}.")
+    return tuple(done) or ("The clock is not ahead of now any more; nothing was done.",)
+
+
+def _batch(
+    situation: Situation, lease: LeasedLedger, head: Head, lowered: _Lowered, now_ms: int
+) -> tuple[Plan, Attempt]:
+    """The batch that has the lowered clocks, times and state. Its files are written."""
+    app, stream = situation.app, lease.stream
+    before, last = lease.plan(stream, head.seq), lease.attempt(stream, head.seq)
+    assert before is not None, "the ledger has the head's plan"
+    assert last is not None, "the ledger has the head's attempt"
+    clock_ms = min(lowered.clocks.values())
+    plan = Plan(
+        stream=stream,
+        seq=head.seq + 1,
+        run_id=lease.lease.holder,
+        clock_ms=clock_ms,
+        believed_until_ms=clock_ms + core.FUTURE_MS,
+        ranges=standing_still(head, before.cut_partitions),
+        topic_ids=head.topic_ids,
+        spec_text=before.spec_text,
+        spec_compiled=before.spec_compiled,
+        lookups=before.lookups,
+        clocks=lowered.clocks,
+        timestamps=before.timestamps,
+    )
+    name = attempt_name(plan.seq, lease.lease.epoch)
+    files = list(_lowered_state(situation, head, lowered, now_ms, name))
+    manifest = app.write_manifest(stream, manifest_of(name, plan.seq, files))
+    counts = running_counts(last)
+    return plan, Attempt(stream, plan.seq, manifest, counts, validated=True, times=lowered.times)
+
+
+def _lowered_state(
+    situation: Situation, head: Head, lowered: _Lowered, now_ms: int, name: str
+) -> Iterator[DataFile]:
+    """The rows of all stages that wait for a time which the wrong clock has set."""
+    app, stream = situation.app, situation.stream
+    lake, stages = app.lake(stream), state_stages(planned_pipelines(app.ledger, stream))
+    floor = min(lowered.clocks.values())
+    with needed_by(state_named(stream, head.seq)):
+        state = state_after(app, stream, app.ledger.state_manifests(stream, head.seq))
+        for stage, files in state.items():
+            times = _place_times(lowered, stage)
+            logic, rule = stages[stage][-1], FoldRule.for_stages(stages[stage])
+
+            def lower(rows: pa.Table, logic: core.Stage = logic, times: Clocks = times) -> pa.Table:
+                return of_batch(lower_entries(logic, rows, times, now_ms, floor), head.seq + 1)
+
+            folder = lake.files("state", stage, name)
+            yield from fold(lake.store, folder, files, rule, is_whole=False, change=lower)
+
+
+def _place_times(lowered: _Lowered, stage: str) -> Mapping[tuple[str, int], int]:
+    """How far time is in each topic-partition, by the records of the stage and by the clock."""
+    times = lowered.times.get(stage, {})
+    return {place: max(clock, times.get(place, -1)) for place, clock in lowered.clocks.items()}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,56 @@
+"""State rows that a clock ahead of now has set, after the clock was set back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate import core
+from tidegate.core.lowered import lower_entries
+from tidegate.core.rows import ENTRY, POSITION
+
+NOW, RIGHT = 1_000, 900
+THRESHOLD = core.Stage(core.Collect(), core.Threshold(count=9, after_ms=60, since="arrival"), clock="run")
+
+
+def row(**columns: Any) -> dict[str, Any]:
+    return {"key": "k", "topic": "t", "partition": 0, "offset": 1, "pending": 1, "live": True} | columns
+
+
+def lowered(stage: core.Stage, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
+    schema = pa.schema([pa.field("key", pa.string()), *POSITION, *ENTRY])
+    table = lower_entries(stage, pa.Table.from_pylist(list(rows), schema=schema), {("t", 0): RIGHT}, NOW)
+    return [
+        tuple(entry[name] for name in ("key", "since", "flushed_at", "due_at")) for entry in table.to_pylist()
+    ]
+
+
+def test_what_waits_since_the_wrong_clock_waits_from_the_right_one() -> None:
+    rows = row(since=5_000, due_at=5_060), row(key="early", since=950, due_at=1_010)
+    assert lowered(THRESHOLD, *rows) == [("k", RIGHT, None, RIGHT + 60)]
+
+
+def test_a_partition_without_a_time_has_the_least_one() -> None:
+    assert lowered(THRESHOLD, row(topic="new", since=5_000, due_at=5_060)) == [("k", -1, None, 59)]
+
+
+def test_what_waits_since_the_last_flush_counts_that_from_the_right_clock() -> None:
+    emit = core.Threshold(after_ms=60, since="last_flush")
+    rows = row(since=800, flushed_at=5_000, due_at=5_060), row(key="idle", pending=0, flushed_at=5_000)
+    assert lowered(core.Stage(core.Collect(), emit, clock="run"), *rows) == [
+        ("k", 800, RIGHT, RIGHT + 60),
+        ("idle", None, RIGHT, None),
+    ]
+
+
+def test_the_end_of_a_window_stays_where_it_is() -> None:
+    emit = core.Threshold(after_ms=10_000, since="arrival")
+    stage = core.Stage(core.Collect(), emit, core.Tumbling(2_000), clock="run")
+    window = {"window_start": 0, "window_end": 2_000}
+    assert lowered(stage, row(since=1_500, due_at=2_000, **window)) == [("k", RIGHT, None, 2_000)]
+
+
+def test_a_stage_that_goes_by_the_time_of_records_keeps_all() -> None:
+    stage = core.Stage(core.Collect(), core.Threshold(after_ms=60, since="arrival"), clock="stream")
+    assert lowered(stage, row(since=5_000, due_at=5_060)) == []
