@@ -53,10 +53,11 @@ servers: ## Lose, restart and hang Spark Connect servers at each moment of a com
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.faults --jobs 2 --only 'connected*'
 
-lint: ## Check style and types only
+lint: ## Check style, words and types only
 	@$(BOOTSTRAP) --dev
 	$(VENV)/ruff check
 	$(VENV)/ruff format --check
+	$(VENV)/python -m scripts.words
 	$(VENV)/mypy
 
 simulate: ## Try the batch protocol in 1,000,000 random worlds, on all cores (an hour and a half on two)

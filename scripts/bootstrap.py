@@ -85,7 +85,9 @@ def fingerprint(kind: str) -> str:
 
 
 def install(kind: str) -> None:
-    """All packages, and this project in place. The stamp comes last: interrupted is not installed."""
+    """Install all packages, and this project in place. The stamp is written last, so that an interrupted
+    installation does not count as installed.
+    """
     if not (PYTHON.exists() and INSTALLED.exists()):
         make_venv()
     INSTALLED.unlink()
@@ -124,7 +126,7 @@ def use_fitting_python() -> None:
 
 
 def install_packages(lock: Path) -> None:
-    """By uv, which takes a third of pip's time; by pip where uv cannot do it."""
+    """Install with uv, which takes a third of pip's time, or with pip if uv fails."""
     locked = ("--require-hashes", "--no-deps", "-r")
     uv: list[str | Path] = [VENV / "bin" / "uv", "pip", "install", "--python", PYTHON]
     cache = VENV / "uv-cache"  # on the venv's file system, so that files are linked and not copied
@@ -138,12 +140,12 @@ def install_packages(lock: Path) -> None:
 
 
 def uv_settings() -> dict[str, str]:
-    """pip's index and certificates, as uv wants to be told."""
+    """Return pip's index and certificate settings as environment variables of uv."""
     ask = [str(PYTHON), "-m", "pip", "config", "list"]
     text = subprocess.run(ask, stdout=subprocess.PIPE, text=True, check=False).stdout
-    found = dict(re.findall(r"^(?:global|install|:env:)\.(index-url|cert)='(.+)'$", text, re.MULTILINE))
+    settings = dict(re.findall(r"^(?:global|install|:env:)\.(index-url|cert)='(.+)'$", text, re.MULTILINE))
     names = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE"}
-    return {names[key]: value for key, value in found.items()}
+    return {names[key]: value for key, value in settings.items()}
 
 
 def start_compiling() -> subprocess.Popen[bytes] | None:
@@ -239,7 +241,7 @@ class Line:
 
 
 def reason(output: str) -> str:
-    """Why a step failed, and what to do, from what it printed."""
+    """Return why a step failed, and what to do, judging by its output."""
     for pattern, advice in ADVICE.items():
         if re.search(pattern, output):
             return advice

@@ -43,7 +43,7 @@ def key_paths(value: Any, path: str = "") -> Iterator[str]:
 
 
 def paths_of(documents: list[Any]) -> list[str]:
-    """Those of a file, each once. Documents that say their kind begin with it."""
+    """Return the paths of all documents of a file. The paths of a document with a kind begin with it."""
     kinds = [f"{document['kind']}." if "kind" in document else "" for document in documents]
     pairs = zip(kinds, documents, strict=True)
     return sorted({f"{kind}{path}" for kind, document in pairs for path in key_paths(document)})
@@ -59,13 +59,13 @@ def check_schema(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any],
             check_schema(item, schema["items"], root, f"{path}[]")
     if not isinstance(value, dict) or schema.get(_OPEN):
         return
-    named, others = schema.get("properties", {}), schema.get("additionalProperties")
+    named, additional = schema.get("properties", {}), schema.get("additionalProperties")
     for key, below in value.items():
         if key in named:
             check_schema(below, named[key], root, f"{path}.{key}")
-        elif isinstance(others, dict):
-            check_schema(below, others, root, f"{path}.{key}")
-        elif named or others is False:
+        elif isinstance(additional, dict):
+            check_schema(below, additional, root, f"{path}.{key}")
+        elif named or additional is False:
             raise LookupError(f"{path}.{key} is not in the schema")
 
 

@@ -71,7 +71,7 @@ def _help(command: click.Command) -> str:
 
 
 def _option(option: click.Option, context: click.Context) -> tuple[str, str, str]:
-    """How it is written, what it means, and what holds without it."""
+    """Return an option's form, its meaning and its default."""
     names = " / ".join((*option.opts, *option.secondary_opts))
     shows_value = not (option.is_flag or option.count)
     written = f"`{names} {option.make_metavar(context)}`" if shows_value else f"`{names}`"
@@ -113,16 +113,16 @@ def _sections(schema: Schema) -> Iterator[str]:
 
 def _mappings(path: str, part: Schema, definitions: Mapping[str, Schema]) -> dict[str, list[Schema]]:
     """Path of a key -> the models that its value may be, of all keys at and below `path`."""
-    found: dict[str, list[Schema]] = {}
+    mappings: dict[str, list[Schema]] = {}
     for name, field in part["properties"].items():
         below = _below(path, name)
         models = [definitions[reference] for reference in _references(field)]
         inside = [_mappings(below, model, definitions) for model in models]
-        for each in ({below: models} if models else {}, *inside):
-            for where, forms in each.items():
-                known = found.setdefault(where, [])
-                known += [form for form in forms if form not in known]
-    return found
+        for nested in ({below: models} if models else {}, *inside):
+            for nested_path, nested_models in nested.items():
+                existing = mappings.setdefault(nested_path, [])
+                existing += [model for model in nested_models if model not in existing]
+    return mappings
 
 
 def _below(path: str, name: str) -> str:
@@ -130,7 +130,7 @@ def _below(path: str, name: str) -> str:
 
 
 def _keys(path: str, part: Schema, linked: str = "") -> str:
-    """`linked`: the one key whose own keys stand elsewhere on the page, by that path."""
+    """Return a table of keys. `linked` is the path of the key whose own keys have another table."""
     required = part.get("required", ())
     rows = []
     for name, field in part["properties"].items():
@@ -149,7 +149,7 @@ def _references(part: Schema) -> list[str]:
 
 
 def _type(part: Schema, path: str) -> str:
-    """In words; a mapping with keys of its own links to them."""
+    """Return a type in words. A mapping that has its own keys links to their table."""
     if "$ref" in part:
         return f"[mapping](#{_anchor(path)})"
     if choices := [*part.get("anyOf", ()), *part.get("oneOf", ())]:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def main(pipeline: str, generation: str, run_id: str) -> int:
-    """Compute the run's batch; print what it came to."""
+    """Compute the run's batch, and print its counts. Returns the exit code."""
     raise_on_sigterm()
     keep_pandas_out()
     try:
         with ThreadPoolExecutor(max_workers=1) as beside:
-            found = beside.submit(_planned, pipeline, int(generation), run_id)
+            planned_batch = beside.submit(_planned, pipeline, int(generation), run_id)
             session = open_session()
-        app, plan = found.result()
+        app, plan = planned_batch.result()
         if plan is None:
             from tidegate.app import LONG_DONE
 
@@ -45,7 +45,10 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
 
 
 def _planned(pipeline: str, generation: int, run_id: str) -> tuple[App, Plan | None]:
-    """The run's batch, if it is still to be done. What that imports takes as long as Spark's start."""
+    """Return the run's batch, or None if it is already done.
+
+    Its imports take as long as Spark's start, so both run at the same time.
+    """
     import tidegate.protocol  # noqa: F401
     from tidegate.app import App, planned_for
 
