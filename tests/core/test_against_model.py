@@ -100,7 +100,7 @@ def test_the_kernel_does_what_the_model_does(
 
 @examples(200)
 @given(cases(clocks=["stream"]), logs(one_partition_per_key=True), st.data())
-def test_by_stream_time_the_kernels_emissions_do_not_depend_on_where_the_log_was_cut(
+def test_stream_clock_emissions_do_not_depend_on_cuts(
     case: Case, log: Sequence[Any], data: st.DataObject
 ) -> None:
     whole = [Batch(tuple(itertools.chain(*log)))]
@@ -113,7 +113,7 @@ def test_by_stream_time_the_kernels_emissions_do_not_depend_on_where_the_log_was
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_a_session_that_is_over_takes_no_record_of_another_partition_while_it_waits_to_go_out() -> None:
+def test_expired_session_takes_no_record_of_another_partition() -> None:
     emit = {"on": "interval", "every": "30ms", "clock": "stream"}
     window = {"session": "5ms", "grace": "0ms"}
     case = Case({"name": "out", "reduce": "latest", "select": {"x": "x"}, "window": window, "emit": emit})
@@ -129,7 +129,7 @@ def test_a_session_that_is_over_takes_no_record_of_another_partition_while_it_wa
 
 
 @pytest.mark.parametrize("timestamp", [0, 2, 5, 9])
-def test_a_session_that_another_partitions_time_has_closed_stays_closed_in_the_next_batch(
+def test_closed_session_stays_closed_in_the_next_batch(
     timestamp: int,
 ) -> None:
     emit = {"on": "time_limit", "after": "30ms", "clock": "stream"}
@@ -149,7 +149,7 @@ def test_a_session_that_another_partitions_time_has_closed_stays_closed_in_the_n
 
 
 @pytest.mark.parametrize("path", kafka_streams.FILES, ids=kafka_streams.NAMES)
-def test_the_kernel_gives_what_kafka_streams_gave_however_it_is_cut(path: Path) -> None:
+def test_kernel_equals_kafka_streams_however_cut(path: Path) -> None:
     case = kafka_streams.load(path)
     records, expected = kafka_streams.records_of(case), case["expect"]
     for cuts in ((), range(1, len(records)), (len(records) // 3, len(records) // 2)):

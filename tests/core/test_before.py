@@ -91,5 +91,5 @@ LATEST = {"name": "out", "reduce": "latest", "select": {"x": "x", "s": "s"}}
         ({"name": "out", "reduce": {"n": "count(*)"}, "emit": {"on": "update"}}, True),
     ],
 )
-def test_only_stages_that_keep_what_went_out_can_tell(stage: dict[str, Any], remembers: bool) -> None:
+def test_only_stages_that_keep_emissions_have_before(stage: dict[str, Any], remembers: bool) -> None:
     assert Kernel(Case(stage)).stage.remembers_emitted is remembers

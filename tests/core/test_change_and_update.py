@@ -47,7 +47,7 @@ def test_null_equals_null_and_differs_from_a_value() -> None:
     assert changes(value(None), value(None), value(1), value(None)) == [value(None), value(1), value(None)]
 
 
-def test_nan_equals_nan() -> None:
+def test_nan_is_equal_to_nan() -> None:
     assert len(changes(value(math.nan), value(math.nan), value(1), value(math.nan))) == 3
 
 
@@ -68,7 +68,7 @@ def test_a_tombstone_of_an_unknown_key_emits_nothing() -> None:
     assert changes(None) == []
 
 
-def test_after_a_deletion_the_same_value_goes_out_again() -> None:
+def test_same_value_is_emitted_again_after_a_deletion() -> None:
     assert changes(value(1), None, value(1)) == [value(1), None, value(1)]
 
 
@@ -89,7 +89,7 @@ def test_a_suppressed_record_writes_no_state() -> None:
 
 
 @pytest.mark.parametrize("emit", [core.Change(core.Exact(BOTH)), core.Update()], ids=["change", "update"])
-def test_a_deleted_key_is_no_state_until_it_comes_back(emit: core.Emit) -> None:
+def test_deleted_key_has_no_state_until_it_returns(emit: core.Emit) -> None:
     kernel = Kernel(emit)
     rows = []
     for number, each in enumerate([value(1), None, None, value(2)]):
@@ -104,7 +104,7 @@ def test_update_sends_every_value() -> None:
     assert kernel.emissions["k"] == [value(1), value(1), None, value(1)]
 
 
-def test_what_where_rejects_is_neither_sent_nor_compared_with() -> None:
+def test_value_that_where_rejects_is_not_compared() -> None:
     kernel = Kernel(core.Change(core.Exact(BOTH)))
     kernel.apply(
         [
@@ -117,20 +117,20 @@ def test_what_where_rejects_is_neither_sent_nor_compared_with() -> None:
     assert kernel.counts["filtered"] == 1
 
 
-def test_a_key_that_where_kept_in_is_not_deleted_for_its_consumers() -> None:
+def test_key_that_where_rejects_is_not_deleted() -> None:
     kernel = Kernel(core.Update())
     kernel.apply([Record("k", value(1), 0, 0, 0, passes=False), Record("k", None, 0, 1, 1)])
     assert kernel.emissions == {}
 
 
-def test_under_update_the_state_holds_the_newest_value_beside_the_last_that_where_let_out() -> None:
+def test_update_state_keeps_newest_and_last_emitted_value() -> None:
     kernel = Kernel(core.Update())
     kernel.apply([Record("k", value(1), 0, 0, 0), Record("k", value(2), 0, 1, 1, passes=False)])
     assert kernel.state[-1]["held"] == value(2)
     assert kernel.state[-1]["emitted"] == value(1)
 
 
-def test_a_record_at_or_before_the_states_position_is_dropped() -> None:
+def test_record_at_or_before_the_state_is_dropped() -> None:
     kernel = Kernel(core.Change(core.Exact(BOTH)))
     kernel.apply(history(value(1), value(2)))
     kernel.apply(
@@ -140,7 +140,7 @@ def test_a_record_at_or_before_the_states_position_is_dropped() -> None:
     assert kernel.counts["deduplicated"] == 2
 
 
-def test_records_of_one_partition_go_by_offset_whatever_their_timestamps() -> None:
+def test_records_of_one_partition_follow_their_offsets() -> None:
     kernel = Kernel(core.Update())
     kernel.apply([Record("k", value(1), 0, 0, 900), Record("k", value(2), 0, 1, 100)])
     assert kernel.emissions["k"] == [value(1), value(2)]
@@ -198,7 +198,7 @@ EDITS = {"a heartbeat": core.Change(core.Exact(BOTH), heartbeat_ms=1000)} | {
 
 
 @pytest.mark.parametrize("edited", EDITS.values(), ids=EDITS.keys())
-def test_an_edit_that_looks_at_the_last_emission_finds_when_that_was(edited: core.Emit) -> None:
+def test_edited_stage_finds_time_of_last_emission(edited: core.Emit) -> None:
     kernel = Kernel(core.Change(core.Exact(BOTH)))
     kernel.apply([Record("k", value(1), 0, 0, timestamp=10_000)])
     kernel.emit = edited

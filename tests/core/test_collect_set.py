@@ -39,7 +39,7 @@ def collected(values: list[Any], held: list[Any] | None = None) -> list[Any]:
 
 
 @pytest.mark.parametrize("restored", [False, True])
-def test_a_value_is_compared_with_its_equal_and_not_with_the_whole_set(restored: bool) -> None:
+def test_set_compares_a_value_with_its_equals_only(restored: bool) -> None:
     known = [Compared(number) for number in range(1000)]
     held = collected([], list(known)) if restored else None
     Compared.comparisons = 0
@@ -60,20 +60,20 @@ SAME = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME, ids=map(repr, SAME))
-def test_what_is_equal_by_value_is_kept_once_as_it_first_came(one: Any, other: Any) -> None:
+def test_set_keeps_the_first_of_equal_values(one: Any, other: Any) -> None:
     (kept,) = collected([one, other])
     assert kept is one
     (merged,) = DISTINCT.dump(DISTINCT.merge(DISTINCT.load([one]), DISTINCT.load([other])))
     assert merged is one
 
 
-def test_a_map_is_kept_once_whatever_the_order_of_its_entries() -> None:
+def test_set_keeps_equal_maps_once_in_any_order() -> None:
     one, other = [("k", 1), ("l", 2)], [("l", 2), ("k", 1)]
     assert collected([one, other]) == [one]
     assert collected([[1, 2], [2, 1]]) == [[1, 2], [2, 1]]
 
 
-def test_merged_sessions_keep_the_older_ones_values_first_and_leave_both_as_they_were() -> None:
+def test_merged_sessions_keep_the_older_values_first() -> None:
     older, newer = DISTINCT.load([2, 1]), DISTINCT.load([3, 1])
     assert DISTINCT.dump(DISTINCT.merge(older, newer)) == [2, 1, 3]
     assert (DISTINCT.dump(older), DISTINCT.dump(newer)) == ([2, 1], [3, 1])
@@ -90,6 +90,6 @@ VALUES = st.recursive(
 
 @examples(500)
 @given(VALUES, VALUES)
-def test_two_values_have_one_identity_exactly_if_they_are_equal(left: Any, right: Any) -> None:
+def test_equal_values_have_one_identity(left: Any, right: Any) -> None:
     assert (identity(left) == identity(right)) == equal(left, right)
     assert hash(identity(left)) == hash(identity(left))

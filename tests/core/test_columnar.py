@@ -160,7 +160,7 @@ def holding(draw: st.DrawFn, reduce: str, emits: st.SearchStrategy[dict[str, Any
 
 @examples(300)
 @given(holding("latest", LIMITS), HISTORIES, FEEDING)
-def test_time_limit_and_interval_are_the_same_on_columns(
+def test_time_limit_and_interval_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_alike(case, batches, **feeding)
@@ -187,7 +187,7 @@ def windowed(draw: st.DrawFn) -> Case:
 
 @examples(300)
 @given(windowed(), HISTORIES, FEEDING)
-def test_window_close_of_aggregates_is_the_same_on_columns(
+def test_window_close_of_aggregates_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_alike(case, batches, **feeding)
@@ -280,7 +280,7 @@ def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], *
 
 @examples(600)
 @given(bounded(), crowds() | HISTORIES, COMPACTED | FEEDING)
-def test_a_bounded_time_limit_is_the_same_on_columns(
+def test_bounded_time_limit_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_and_the_model_alike(case, batches, **feeding)
@@ -288,7 +288,7 @@ def test_a_bounded_time_limit_is_the_same_on_columns(
 
 @examples(300)
 @given(bounded_windows(), crowds() | HISTORIES, COMPACTED | FEEDING)
-def test_a_bounded_window_close_is_the_same_on_columns(
+def test_bounded_window_close_columns_equal_rows(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_and_the_model_alike(case, batches, **feeding)
@@ -296,9 +296,7 @@ def test_a_bounded_window_close_is_the_same_on_columns(
 
 @examples(150)
 @given(bounded(), crowds())
-def test_by_stream_time_what_a_full_buffer_lets_out_does_not_depend_on_where_the_log_was_cut(
-    case: Case, batches: list[Batch]
-) -> None:
+def test_stream_clock_evictions_do_not_depend_on_cuts(case: Case, batches: list[Batch]) -> None:
     stage = case.stage | {"emit": case.stage["emit"] | {"clock": "stream"}}
     log = [record for batch in batches for record in batch.records]
     outcomes = []
@@ -323,7 +321,7 @@ LIMITED = {"on": "time_limit", "after": "5ms", "buffer": {"max_records": 1}}
 
 
 @pytest.mark.parametrize("stage", PLAIN.values(), ids=PLAIN.keys())
-def test_only_keys_with_special_rows_go_record_by_record(
+def test_only_keys_with_special_rows_take_the_loop(
     stage: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[set[str]] = []
@@ -348,7 +346,7 @@ def record(key: str, offset: int) -> Record:
     return Record(key, {"x": 1.0, "s": "p", "i": 1, "d": None, "m": None}, "in", 0, offset, offset)
 
 
-def test_of_bounded_buffers_only_partitions_with_special_rows_go_record_by_record(
+def test_only_partitions_with_special_rows_take_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken: list[set[int]] = []
@@ -370,7 +368,7 @@ def test_of_bounded_buffers_only_partitions_with_special_rows_go_record_by_recor
     assert set.union(*taken) == {0}
 
 
-def test_a_full_buffer_lets_out_what_is_due_first_however_far_apart_the_times_are() -> None:
+def test_full_buffer_evicts_the_earliest_due_entry() -> None:
     stage = {"name": "out", "reduce": "latest", "select": {"x": "x"}, "emit": LIMITED}
     times = {"c": 0, "b": 2**60, "a": 2**61, "d": 0, "e": 2**61}
     records = [

@@ -58,7 +58,7 @@ def test_what_decides_ends_the_evaluation() -> None:
     assert given(("case", (A, A), divides), a=True, b=0) is True
 
 
-def test_nan_is_equal_to_itself_and_larger_than_everything() -> None:
+def test_nan_equals_itself_and_exceeds_everything() -> None:
     assert given(("=", A, B), a=math.nan, b=math.nan) is True
     assert given((">", A, B), a=math.nan, b=math.inf) is True
     assert given(("<", A, B), a=math.nan, b=math.nan) is False
@@ -66,7 +66,7 @@ def test_nan_is_equal_to_itself_and_larger_than_everything() -> None:
     assert given(("<", A, B), a=5, b=math.nan) is True
 
 
-def test_zeros_are_equal() -> None:
+def test_zero_equals_minus_zero() -> None:
     assert given(("=", A, B), a=0.0, b=-0.0) is True
 
 
@@ -134,11 +134,11 @@ def test_null_divided_by_zero_is_null() -> None:
     assert given(("=", ("/", A, B), literal(1)), a=None, b=0) is None
 
 
-def test_a_decimal_is_not_divided_as_spark_would_round_it() -> None:
+def test_decimal_division_is_refused_for_its_rounding() -> None:
     assert "divides decimals" in failure(("=", ("/", A, B), literal(1)), a=Decimal("1.5"), b=3).what
 
 
-def test_a_remainder_has_the_sign_of_what_is_divided() -> None:
+def test_remainder_has_the_sign_of_the_dividend() -> None:
     for left, right, rest in [
         (-7, 3, -1),
         (7, -3, 1),
@@ -177,7 +177,7 @@ def test_a_result_that_is_no_boolean_fails() -> None:
     assert "neither true nor false" in failure(("not", A), a="x").what
 
 
-def test_in_is_null_when_only_a_null_could_be_it() -> None:
+def test_in_is_null_if_only_null_could_match() -> None:
     items = (literal(1), literal(None))
     assert given(("in", A, *items), a=1) is True
     assert given(("in", A, *items), a=2) is None
@@ -205,7 +205,7 @@ def test_like_knows_two_wildcards_and_an_escape(text: str, pattern: str, matches
     assert given(("like", A, pattern, "\\"), a=None) is None
 
 
-def test_a_case_takes_the_first_branch_that_is_true() -> None:
+def test_case_takes_the_first_true_branch() -> None:
     tree = ("=", ("case", (A, literal(1)), (B, literal(2)), literal(3)), literal(2))
     assert given(tree, a=None, b=True) is True
     assert given(tree, a=True, b=True) is False
@@ -314,26 +314,26 @@ def test_a_function_fails_on_what_it_cannot_take(name: str, argument: Any, part:
     assert part in failure(("null", ("call", name, A)), a=argument).what
 
 
-def test_a_condition_can_be_sent_after_it_was_used() -> None:
+def test_condition_can_be_pickled_after_its_use() -> None:
     condition = Condition("a > 1", (">", A, literal(1)))
     assert condition.evaluate({"a": 2}) is True
     again = pickle.loads(pickle.dumps(condition))
     assert (again, again.evaluate({"a": 2})) == (condition, True)
 
 
-def test_whole_numbers_fit_into_the_type_that_they_have() -> None:
+def test_whole_numbers_fit_their_type() -> None:
     doubled = ("fit", "int", ("*", A, literal(2)))
     assert given(("=", doubled, literal(2**31 - 2)), a=2**30 - 1) is True
     assert given(("=", doubled, literal(-(2**31))), a=-(2**30)) is True
     assert "too large for `int`" in failure(("=", doubled, literal(0)), a=2**30).what
 
 
-def test_a_key_whose_date_python_does_not_have_fails_with_what_to_do() -> None:
+def test_key_with_date_beyond_python_names_a_remedy() -> None:
     error = failure((">", ("key", None, "date"), literal(date(2020, 1, 1))), __key="+10000-01-01")
     assert "+10000-01-01 is no date of the years 1 to 9999" in error.what
 
 
-def test_a_key_column_is_read_out_of_the_canonical_key() -> None:
+def test_key_column_is_read_from_the_canonical_key() -> None:
     assert given(("=", ("key", None, "bigint"), literal(7)), __key="7") is True
     several = '{"id":7,"on":true,"day":"2026-01-01","price":1.50}'
     assert given(("=", ("key", "price", "decimal"), literal(Decimal("1.50"))), __key=several) is True

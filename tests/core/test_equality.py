@@ -84,18 +84,18 @@ MAPS: dict[str, tuple[pa.DataType, Any, Any, Any]] = {
 
 @pytest.mark.parametrize(("equal", "options"), WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize(("type_", "first", "turned", "other"), MAPS.values(), ids=MAPS.keys())
-def test_the_order_of_a_maps_entries_is_no_change(
+def test_order_of_map_entries_is_no_change(
     equal: Equivalence, options: dict[str, bool], type_: pa.DataType, first: Any, turned: Any, other: Any
 ) -> None:
     emitted = let_out(equal, type_, first, turned, other, first, **options)
     assert emitted == [first, other, first]
 
 
-def test_a_map_goes_out_in_the_order_in_which_it_came() -> None:
+def test_map_is_emitted_in_its_original_order() -> None:
     assert let_out(core.Serialized(V), MAP, BA) == [BA]
 
 
-def test_in_a_map_too_nan_is_nan_and_zero_has_no_sign() -> None:
+def test_map_values_compare_nan_and_zero_like_columns() -> None:
     type_ = pa.map_(pa.float64(), pa.float64())
     turned = [[(0.0, math.nan), (-1.0, 0.0)], [(-1.0, -0.0), (-0.0, math.nan)]]
     for hashed, trace in ((False, False), (False, True), (True, False)):
@@ -146,7 +146,7 @@ def decimals(*texts: str) -> Sequence[Decimal]:
     ],
     ids=str,
 )
-def test_numbers_are_as_far_apart_as_they_are_written(
+def test_numeric_distance_is_exact_as_written(
     tolerance: core.Within, type_: pa.DataType, values: Sequence[Any], emissions: int
 ) -> None:
     assert len(let_out(tolerance, type_, *values)) == emissions

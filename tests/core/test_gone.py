@@ -52,7 +52,7 @@ def read_once(batches: Sequence[Batch]) -> list[Batch]:
 
 @examples(100)
 @given(cases(), histories(), st.booleans(), st.booleans())
-def test_with_a_snapshot_after_every_batch_everything_is_as_without(
+def test_snapshot_after_every_batch_changes_nothing(
     case: Case, batches: Sequence[Batch], sparing: bool, drained: bool
 ) -> None:
     batches = read_once(batches)
@@ -72,7 +72,7 @@ def test_of_windows_that_are_over_nothing_is_left(case: Case, batches: Sequence[
 
 @pytest.mark.parametrize(("rule", "rows"), [("offset", 0), ("root", 1)])
 @pytest.mark.parametrize("on", ["update", "change"])
-def test_a_deleted_key_is_forgotten_unless_its_root_may_come_again(on: str, rule: str, rows: int) -> None:
+def test_deleted_key_expires_unless_its_root_can_return(on: str, rule: str, rows: int) -> None:
     kernel = Kernel(replace(Case({**LATEST, "emit": {"on": on}}), deduplicate=rule), compacting=True)
     for record in DELETED:
         kernel.apply(Batch((record,)))
@@ -80,7 +80,7 @@ def test_a_deleted_key_is_forgotten_unless_its_root_may_come_again(on: str, rule
     assert len(kernel.state) == rows
 
 
-def test_repeated_values_are_forgotten_when_their_time_is_over() -> None:
+def test_repeated_values_expire_after_their_time() -> None:
     assert core.live_rows_suffice(core.Stage(core.Latest(), core.Once(10)))
 
 
@@ -108,7 +108,7 @@ SINCE_FLUSH = {**BY_COUNT, "after": "60s", "since": "last_flush"}
         (LATEST, {"on": "interval", "every": "1ms"}, "offset", 1, 1),
     ],
 )
-def test_what_is_left_of_a_key_whose_records_have_all_gone_out(
+def test_key_without_waiting_records_keeps_little_state(
     reduce: dict[str, Any], emit: dict[str, Any], rule: str, live: int, rows: int
 ) -> None:
     kernel = Kernel(Case({"name": "out", **reduce, "emit": emit}, deduplicate=rule), compacting=True)
@@ -125,7 +125,7 @@ def test_what_is_left_of_a_key_whose_records_have_all_gone_out(
         (LATEST, {"on": "interval", "every": "1ms"}, DELETED),
     ],
 )
-def test_what_begins_after_all_has_gone_out_remembers_nothing_of_it_with_and_without_a_snapshot(
+def test_later_session_forgets_emitted_one_with_any_snapshot(
     reduce: dict[str, Any], emit: dict[str, Any], records: list[Record]
 ) -> None:
     case = Case({"name": "out", **reduce, "emit": emit})
@@ -140,7 +140,7 @@ def test_what_begins_after_all_has_gone_out_remembers_nothing_of_it_with_and_wit
     assert [row["emitted_timestamp"] for row in state] == [None]
 
 
-def test_a_window_that_another_partition_has_closed_is_gone_though_a_deletion_comes_after_it() -> None:
+def test_window_closed_by_another_partition_survives_no_deletion() -> None:
     """The deletion leaves nothing of its own: the same value in that window is new again."""
     window = {"tumbling": "10ms", "grace": "5ms"}
     case = Case({**LATEST, "window": window, "emit": {"on": "change", "clock": "stream"}})
@@ -168,7 +168,7 @@ def test_a_deletion_that_has_gone_out_leaves_nothing(on: str) -> None:
     assert kernel.state == []
 
 
-def test_a_key_that_where_never_lets_out_counts_once() -> None:
+def test_key_that_where_never_emits_counts_once() -> None:
     where = "x < 0"
     case = Case({**LATEST, "emit": {"on": "update"}, "where": where}, conditions={where: below("x", 0)})
     kernel = Kernel(case)
@@ -181,7 +181,7 @@ def test_a_key_that_where_never_lets_out_counts_once() -> None:
 
 @examples(300)
 @given(cases(), histories(), st.booleans(), st.booleans())
-def test_as_many_rows_are_counted_as_a_reader_sees_and_those_that_the_model_has(
+def test_counted_state_rows_equal_reader_and_model(
     case: Case, batches: Sequence[Batch], sparing: bool, compacting: bool
 ) -> None:
     if compacting:

@@ -25,7 +25,7 @@ def test_batches_in_one_have_the_rows_of_all() -> None:
     assert concatenated(parts).equals(pa.concat_batches(parts))
 
 
-def test_columns_that_are_null_in_some_batches_only_keep_their_values() -> None:
+def test_columns_that_are_null_in_some_batches_survive() -> None:
     due = pa.RecordBatch.from_pylist([{"key": "b", "due": 7}], _SCHEMA)
     parts = [rows(("a", 1)), due]
     assert concatenated(parts).column("due").to_pylist() == [None, 7]
@@ -40,7 +40,7 @@ def test_columns_that_are_null_altogether_share_their_memory() -> None:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_rows_are_sorted_by_one_column_after_the_other(number: int) -> None:
+def test_rows_are_sorted_by_successive_columns(number: int) -> None:
     pairs = list(itertools.product(["", "a", "ä"], [-1, 2]))[:number]
     for shuffled in itertools.permutations(pairs):
         assert in_order(rows(*shuffled), ("key", "turn")).equals(rows(*pairs))
@@ -51,13 +51,13 @@ def test_sorted_rows_are_not_moved() -> None:
     assert in_order(batch, ("key", "turn")) is batch
 
 
-def test_nulls_come_last() -> None:
+def test_nulls_are_sorted_last() -> None:
     ordered = in_order(rows((None, 1), ("a", 2)), ("key", "turn"))
     assert ordered.column("key").to_pylist() == ["a", None]
     assert pc.all(ordered.column("due").is_null()).as_py()
 
 
-def test_a_key_with_more_text_than_an_array_holds_is_named() -> None:
+def test_key_with_too_much_text_is_named() -> None:
     text = pa.array(["x" * 1_000_000]).take(pa.array([0] * 64))
     one = pa.record_batch(
         {

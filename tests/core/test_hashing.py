@@ -21,12 +21,12 @@ FROM_SPARK = {
 
 
 @pytest.mark.parametrize(("key", "number"), FROM_SPARK.items(), ids=[key[:5] for key in FROM_SPARK])
-def test_a_keys_hash_is_the_number_that_spark_gave(key: str, number: int) -> None:
+def test_hash_of_a_key_equals_spark_hash(key: str, number: int) -> None:
     assert key_hash(key) == number
 
 
 @given(st.lists(st.none() | st.text(st.characters(codec="utf-8"))), st.integers(0, 5))
-def test_each_key_has_its_own_hash_and_a_null_none(keys: list[str | None], start: int) -> None:
+def test_keys_have_distinct_hashes_and_null_has_none(keys: list[str | None], start: int) -> None:
     hashes = key_hashes(pa.array(keys, pa.string()).slice(min(start, len(keys))))
     unsigned = [
         None if key is None else xxhash.xxh64_intdigest(key.encode(), SEED)

@@ -47,7 +47,7 @@ def emitted(*batches: Batch, stage: dict[str, Any] = LATEST) -> list[tuple[Any, 
     ]
 
 
-def test_an_idle_key_is_repeated_each_time_that_the_heartbeat_has_passed() -> None:
+def test_idle_key_repeats_at_each_heartbeat() -> None:
     assert emitted(Batch(records((1, 0)), clock=5), Batch((), clock=25), Batch((), clock=30)) == [
         (1, 0, "new", 0),
         (1, 10, "heartbeat", 10),
@@ -64,7 +64,7 @@ def test_a_change_starts_the_heartbeat_again() -> None:
     ]
 
 
-def test_a_value_that_comes_late_is_repeated_a_heartbeat_after_it_went_out() -> None:
+def test_late_value_repeats_a_heartbeat_after_its_emission() -> None:
     late = Batch(records((1, 3)), clock=109)
     assert emitted(Batch((), clock=100), late, Batch((), clock=110)) == [
         (1, 3, "new", 100),
@@ -72,7 +72,7 @@ def test_a_value_that_comes_late_is_repeated_a_heartbeat_after_it_went_out() -> 
     ]
 
 
-def test_a_record_whose_own_time_reaches_the_heartbeat_is_the_heartbeat() -> None:
+def test_record_that_reaches_the_heartbeat_replaces_it() -> None:
     assert emitted(Batch(records((1, 0), (1, 12)), clock=21)) == [(1, 0, "new", 0), (1, 12, "heartbeat", 12)]
 
 
@@ -81,7 +81,7 @@ def test_a_deleted_key_has_no_heartbeat() -> None:
     assert deleted == [(1, 0, "new", 0), (None, 4, "deleted", 4)]
 
 
-def test_by_stream_time_a_heartbeat_comes_with_a_record() -> None:
+def test_stream_clock_heartbeat_needs_a_record() -> None:
     by_records = {**LATEST, "emit": {**HOURLY, "clock": "stream"}}
     assert emitted(Batch(records((1, 0)), clock=90), stage=by_records) == [(1, 0, "new", 0)]
 
@@ -95,7 +95,7 @@ def test_a_window_that_is_over_has_no_heartbeat() -> None:
     ]
 
 
-def test_an_edit_that_takes_the_heartbeat_away_keeps_what_went_out() -> None:
+def test_edit_that_removes_heartbeat_keeps_last_emission() -> None:
     kernel = Kernel(Case(LATEST))
     kernel.apply(Batch(records((1, 0)), clock=5))
     edited = Kernel(Case({**LATEST, "emit": {"on": "change", "equal": "bytes", "clock": "run"}}))
@@ -122,7 +122,7 @@ def test_the_kernel_repeats_what_the_model_repeats(
 
 @examples(100)
 @given(cases(**RUNS), logs(one_partition_per_key=True), st.integers(0, 90), st.data())
-def test_heartbeats_of_an_interval_do_not_depend_on_how_it_is_split(
+def test_heartbeats_do_not_depend_on_interval_splits(
     case: Case, log: Sequence[list[Record]], clock: int, data: st.DataObject
 ) -> None:
     case.stage["emit"].setdefault("heartbeat", "10ms")

@@ -123,12 +123,12 @@ def change(sequence: int | None, timestamp: int = 0, deleted: bool = False, key:
     return Change(key, sequence, deleted, timestamp)
 
 
-def test_an_older_change_has_no_effect_and_an_equal_one_is_a_redelivery() -> None:
+def test_older_change_is_outdated_equal_change_redelivered() -> None:
     one, two, three = change(1), change(2), change(3)
     assert applied([one, three, two, three, one]) == [one, three]
 
 
-def test_a_deletion_stays_deleted_whatever_older_change_comes_after_it() -> None:
+def test_deletion_survives_any_older_change() -> None:
     deletion, older = change(5, deleted=True), change(4)
     assert applied([deletion, older]) == [deletion]
     assert applied([deletion, older, change(6)]) == [deletion, change(6)]
@@ -140,14 +140,14 @@ def test_a_tombstone_without_a_sequence_has_no_effect() -> None:
     assert applied([change(6), change(None)]) == [change(6)], "it may be of an older deletion"
 
 
-def test_a_deletion_is_remembered_for_keep_and_what_is_older_is_late() -> None:
+def test_deletion_is_kept_then_older_changes_are_late() -> None:
     deletion, other = change(5, 100, deleted=True), change(1, 125, key="other")
     assert applied([deletion, other, change(4, 109)], KEEP_MS) == [deletion, other], "late"
     assert applied([deletion, change(4, 109)], KEEP_MS) == [deletion]
     assert applied([deletion, change(4, 110)], KEEP_MS) == [deletion, change(4, 110)], "begins anew"
 
 
-def test_a_key_that_is_there_has_its_sequence_however_late_a_change_is() -> None:
+def test_live_key_keeps_its_sequence_for_ever() -> None:
     first, other, late = change(1, 0), change(1, 100, key="other"), change(2, 0)
     assert applied([first, other, late], KEEP_MS) == [first, other, late]
 
@@ -184,7 +184,7 @@ def consistent(changes: Iterable[Change]) -> list[Change]:
 
 @examples(60)
 @given(st.lists(CHANGES, max_size=8), st.sets(st.integers(1, 7)), st.integers(1, 5))
-def test_whatever_the_order_of_changes_the_newest_of_each_key_is_the_last(
+def test_newest_change_of_a_key_always_wins(
     changes: Sequence[Change], cuts: set[int], arrow_rows: int
 ) -> None:
     """In several partitions, and in several batches."""
@@ -232,7 +232,7 @@ def batches(
     st.sampled_from([None, KEEP_MS]),
     st.booleans(),
 )
-def test_it_does_what_one_would_that_never_forgets_wherever_the_log_is_cut(
+def test_sequence_equals_an_unbounded_model_for_any_cut(
     steps: Sequence[tuple[str, int | None, bool, int, int]],
     cuts: set[int],
     arrow_rows: int,
@@ -255,7 +255,7 @@ def test_it_does_what_one_would_that_never_forgets_wherever_the_log_is_cut(
 
 @examples(50)
 @given(st.lists(st.tuples(CHANGES, st.integers(0, 9)), max_size=12))
-def test_what_one_pass_lets_through_the_next_one_takes_in_the_same_order(
+def test_later_pass_reads_records_in_the_same_order(
     steps: Sequence[tuple[Change, int]],
 ) -> None:
     """Of a key in several partitions, too, whose timestamps go up and down."""

@@ -78,7 +78,7 @@ columns = types.flatmap(
 
 
 @given(columns, st.integers(0, 6), st.integers(0, 6))
-def test_the_texts_of_a_column_are_those_of_its_values(values: pa.Array, start: int, length: int) -> None:
+def test_column_texts_equal_the_texts_of_values(values: pa.Array, start: int, length: int) -> None:
     part = values.slice(min(start, len(values)), length)
     assert json_texts(part).to_pylist() == one_by_one(part)
 

@@ -26,16 +26,16 @@ def lowered(stage: core.Stage, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_what_waits_since_the_wrong_clock_waits_from_the_right_one() -> None:
+def test_entries_wait_from_the_lowered_clock() -> None:
     rows = row(since=5_000, due_at=5_060), row(key="early", since=950, due_at=1_010)
     assert lowered(THRESHOLD, *rows) == [("k", RIGHT, None, RIGHT + 60)]
 
 
-def test_a_partition_without_a_time_has_the_least_one() -> None:
+def test_partition_without_a_time_gets_the_least() -> None:
     assert lowered(THRESHOLD, row(topic="new", since=5_000, due_at=5_060)) == [("k", -1, None, 59)]
 
 
-def test_what_waits_since_the_last_flush_counts_that_from_the_right_clock() -> None:
+def test_last_flush_waits_from_the_lowered_clock() -> None:
     emit = core.Threshold(after_ms=60, since="last_flush")
     rows = row(since=800, flushed_at=5_000, due_at=5_060), row(key="idle", pending=0, flushed_at=5_000)
     assert lowered(core.Stage(core.Collect(), emit, clock="run"), *rows) == [
@@ -44,13 +44,13 @@ def test_what_waits_since_the_last_flush_counts_that_from_the_right_clock() -> N
     ]
 
 
-def test_the_end_of_a_window_stays_where_it_is() -> None:
+def test_lower_clock_keeps_the_end_of_windows() -> None:
     emit = core.Threshold(after_ms=10_000, since="arrival")
     stage = core.Stage(core.Collect(), emit, core.Tumbling(2_000), clock="run")
     window = {"window_start": 0, "window_end": 2_000}
     assert lowered(stage, row(since=1_500, due_at=2_000, **window)) == [("k", RIGHT, None, 2_000)]
 
 
-def test_a_stage_that_goes_by_the_time_of_records_keeps_all() -> None:
+def test_lower_clock_keeps_stages_on_event_time() -> None:
     stage = core.Stage(core.Collect(), core.Threshold(after_ms=60, since="arrival"), clock="stream")
     assert lowered(stage, row(since=5_000, due_at=5_060)) == []

@@ -26,7 +26,7 @@ def cuttings(length: int) -> list[Iterable[int]]:
 
 
 @pytest.mark.parametrize("path", kafka_streams.FILES, ids=kafka_streams.NAMES)
-def test_the_model_gives_what_kafka_streams_gave_however_it_is_cut(path: Path) -> None:
+def test_model_equals_kafka_streams_however_cut(path: Path) -> None:
     case = kafka_streams.load(path)
     records, expected = kafka_streams.records_of(case), case["expect"]
     for cuts in cuttings(len(records)):
@@ -128,7 +128,7 @@ def test_a_percentage_is_of_the_old_value(batch: History) -> None:
     assert [each.value for each in model.emissions] == [x(-4), x(-7), x(-3)]
 
 
-def test_bytes_tell_minus_zero_from_zero_and_exact_does_not(batch: History) -> None:
+def test_bytes_distinguish_minus_zero_and_exact_does_not(batch: History) -> None:
     records = batch((0.0, 0), (-0.0, 1), (0.0, 2))
     assert len(run(model_of(LATEST, on="change"), records).emissions) == 1
     assert len(run(model_of(LATEST, on="change", equal="bytes"), records).emissions) == 3
@@ -140,7 +140,7 @@ def test_bytes_with_timestamp_send_when_either_differs(batch: History) -> None:
     assert out(model) == [(x(1), 0, "new", 0), (x(1), 3, "changed", 3)]
 
 
-def test_what_where_rejects_is_as_if_it_had_not_come_under_change(batch: History) -> None:
+def test_change_ignores_what_where_rejects(batch: History) -> None:
     stage = {**LATEST, "emit": {"on": "change"}, "where": "small"}
     model = Model(stage, conditions={"small": lambda row: row["x"] < 5})
     run(model, batch((1, 0), (9, 1), (1, 2), (None, 3)))
@@ -148,7 +148,7 @@ def test_what_where_rejects_is_as_if_it_had_not_come_under_change(batch: History
     assert (model.counts["filtered"], model.counts["idempotent-update-skip"]) == (1, 1)
 
 
-def test_what_where_rejects_under_update_stays_unknown_to_consumers(batch: History) -> None:
+def test_update_hides_rejected_values_from_consumers(batch: History) -> None:
     stage = {**LATEST, "emit": {"on": "update"}, "where": "small"}
     model = Model(stage, conditions={"small": lambda row: row["x"] < 5})
     run(model, batch((9, 0), (None, 1), (1, 2)))
@@ -158,14 +158,14 @@ def test_what_where_rejects_under_update_stays_unknown_to_consumers(batch: Histo
 # -- order, time, duplicates ----------------------------------------------------------------------------
 
 
-def test_one_partition_goes_by_offset_and_several_by_timestamp(batch: History) -> None:
+def test_records_merge_by_offset_or_by_timestamp(batch: History) -> None:
     model = run(model_of(LATEST, on="update"), batch((1, 9), (2, 4)))
     assert [each.value for each in model.emissions] == [x(1), x(2)]
     both = Batch((*batch((3, 20)).records, *batch((4, 10), partition=1).records))
     assert [each.value for each in run(model, both).emissions[2:]] == [x(4), x(3)]
 
 
-def test_a_record_that_a_later_offset_overtook_is_not_lost(batch: History) -> None:
+def test_record_overtaken_by_a_later_offset_is_kept(batch: History) -> None:
     model, elsewhere = model_of(SUM, on="update"), batch((1, 0), partition=1)
     run(model, Batch((*batch((2, 9), (4, 5)).records, *elsewhere.records)))
     assert [each.value["total"] for each in model.emissions if each.value] == [1, 5, 7]
@@ -179,14 +179,14 @@ def test_a_record_that_is_delivered_again_is_dropped(batch: History) -> None:
     assert model.counts["deduplicated"] == 2
 
 
-def test_rows_of_one_source_record_never_shut_each_other_out_but_count_once(batch: History) -> None:
+def test_rows_of_one_record_count_as_one(batch: History) -> None:
     rows = Batch(tuple(Record("k", x(1), "in", 0, 5, 0, None, group) for group in range(3)))
     model = run(model_of(SUM, on="update"), rows, rows)
     assert [each.value["n"] for each in model.emissions if each.value] == [1, 2, 3]
     assert model.counts["deduplicated"] == 3
 
 
-def test_root_counts_the_first_hop_and_starts_over_with_another() -> None:
+def test_root_counts_first_hop_and_restarts_with_another() -> None:
     model = Model({**SUM, "emit": {"on": "update"}}, deduplicate="root")
     sources = ["up/0/5", "up/0/5;mid/0/9", "up/0/4", "up/0/6", "else/0/1", None]
     records = [Record("k", x(1), "in", 0, offset, 0, source) for offset, source in enumerate(sources)]
@@ -194,26 +194,26 @@ def test_root_counts_the_first_hop_and_starts_over_with_another() -> None:
     assert (model.counts["used"], model.counts["deduplicated"]) == (4, 2)
 
 
-def test_aggregates_and_collect_ignore_nulls_which_still_move_time(batch: History) -> None:
+def test_aggregates_ignore_nulls_that_still_move_time(batch: History) -> None:
     model = model_of(SUM, on="time_limit", after="5ms", clock="stream")
     run(model, batch((1, 0), (None, 7)))
     assert out(model) == [({"n": 1, "total": 1}, 0, "time_limit", 5)]
     assert (model.counts["used"], model.counts["tombstones"]) == (2, 1)
 
 
-def test_a_timer_fires_before_the_next_record_when_another_key_reached_it(batch: History) -> None:
+def test_timer_fires_before_another_keys_record(batch: History) -> None:
     model = model_of(LATEST, on="time_limit", after="5ms", clock="stream")
     run(model, batch(("k", 1, 0), ("other", 0, 6), ("k", 2, 6), ("k", 3, 8)))
     assert [each.value for each in model.emissions if each.key == "k"] == [x(1)]
 
 
-def test_a_timer_fires_after_the_record_of_its_own_key_that_reaches_it(batch: History) -> None:
+def test_timer_fires_after_its_own_keys_record(batch: History) -> None:
     model = model_of(LATEST, on="time_limit", after="5ms", clock="stream")
     run(model, batch(("k", 1, 0), ("k", 2, 6)))
     assert out(model) == [(x(2), 6, "time_limit", 5)]
 
 
-def test_a_batchs_clock_fires_at_its_end_and_makes_later_records_late(batch: History) -> None:
+def test_clock_fires_last_and_makes_records_late(batch: History) -> None:
     model = model_of(SUM, TUMBLING, on="window_close")
     run(model, batch((1, 3), clock=40), batch((1, 5), (1, 25), (1, 26)), batch(clock=41))
     assert out(model) == [({"n": 1, "total": 1}, 3, (0, 10), "window_close", 15)]
@@ -222,7 +222,7 @@ def test_a_batchs_clock_fires_at_its_end_and_makes_later_records_late(batch: His
     assert out(model)[1:] == [({"n": 1, "total": 1}, 36, (30, 40), "window_close", 45)]
 
 
-def test_by_stream_time_the_clock_is_not_looked_at(batch: History) -> None:
+def test_stream_clock_ignores_the_batch_clock(batch: History) -> None:
     model = run(model_of(LATEST, on="time_limit", after="5ms", clock="stream"), batch((1, 0), clock=99))
     assert out(model) == []
 
@@ -230,20 +230,20 @@ def test_by_stream_time_the_clock_is_not_looked_at(batch: History) -> None:
 # -- windows --------------------------------------------------------------------------------------------
 
 
-def test_a_record_is_late_from_the_end_and_grace_on(batch: History) -> None:
+def test_record_is_late_from_end_plus_grace(batch: History) -> None:
     model = run(model_of(SUM, TUMBLING, on="update"), batch((1, 14), (1, 9), (1, 15), (1, 9), (1, 12)))
     assert [each.window for each in model.emissions] == [(10, 20), (0, 10), (10, 20), (10, 20)]
     assert (model.counts["late-record-drop"], model.counts["expired-window-record-drop"]) == (1, 1)
 
 
-def test_a_record_falls_into_every_hopping_window_and_may_be_late_for_some(batch: History) -> None:
+def test_hopping_record_may_be_late_for_some_windows(batch: History) -> None:
     hopping = {"hopping": "10ms", "every": "5ms", "grace": "0ms"}
     model = run(model_of(SUM, hopping, on="update"), batch((1, 3), (1, 12), (1, 9)))
     assert [each.window for each in model.emissions] == [(0, 10), (5, 15), (10, 20), (5, 15)]
     assert (model.counts["late-record-drop"], model.counts["expired-window-record-drop"]) == (1, 0)
 
 
-def test_merging_sessions_takes_back_what_went_out_even_for_an_equal_window(batch: History) -> None:
+def test_merging_sessions_retracts_emissions_of_equal_windows(batch: History) -> None:
     model = run(model_of(SUM, SESSION, on="update"), batch((1, 0), (2, 12), (4, 8), (8, 10)))
     assert [(each.value and each.value["total"], each.window, each.reason) for each in model.emissions] == [
         (1, (0, 0), "new"), (2, (12, 12), "new"),
@@ -252,12 +252,12 @@ def test_merging_sessions_takes_back_what_went_out_even_for_an_equal_window(batc
     ]  # fmt: skip
 
 
-def test_a_second_record_at_the_very_timestamp_updates_its_session(batch: History) -> None:
+def test_record_at_the_same_timestamp_updates_its_session(batch: History) -> None:
     model = run(model_of(SUM, SESSION, on="update"), batch((1, 4), (2, 4)))
     assert [(each.reason, each.window) for each in model.emissions] == [("new", (4, 4)), ("changed", (4, 4))]
 
 
-def test_merged_sessions_fold_in_window_order_then_the_record(batch: History) -> None:
+def test_merged_sessions_fold_in_window_order(batch: History) -> None:
     reduce = {"reduce": {"all": "collect_list(x)", "first": "first(x)", "last": "last(x)"}}
     model = run(model_of(reduce, SESSION, on="update"), batch((2, 12), (1, 0), (3, 5)))
     assert model.emissions[-1].value == {"all": [1, 2, 3], "first": 1, "last": 3}
@@ -268,7 +268,7 @@ def test_collected_sessions_take_nothing_back(batch: History) -> None:
     assert [each.value for each in model.emissions] == [{"events": [x(1)]}, {"events": [x(2)]}]
 
 
-def test_a_session_is_over_at_last_gap_and_grace_and_a_record_late_only_after(
+def test_session_ends_at_last_plus_gap_and_grace(
     batch: History,
 ) -> None:
     model = model_of(SUM, SESSION, on="update")
@@ -278,14 +278,14 @@ def test_a_session_is_over_at_last_gap_and_grace_and_a_record_late_only_after(
     assert model.counts["late-record-drop"] == 1
 
 
-def test_a_session_that_went_out_as_final_does_not_come_again(batch: History) -> None:
+def test_final_session_is_not_emitted_again(batch: History) -> None:
     model = model_of(SUM, SESSION, on="window_close", clock="stream")
     run(model, batch((1, 0), ("other", 1, 15), (2, 0), ("other", 1, 16), (4, 0)))
     assert out(model)[:1] == [({"n": 1, "total": 1}, 0, (0, 0), "window_close", 15)]
     assert model.counts["late-record-drop"] == 2
 
 
-def test_a_session_that_only_waits_to_go_out_is_not_merged_with(batch: History) -> None:
+def test_session_that_waits_for_emission_is_not_merged(batch: History) -> None:
     model = model_of(SUM, SESSION, on="time_limit", after="50ms", clock="stream")
     run(model, batch((1, 0), ("other", 0, 15), (2, 9), ("other", 0, 70)))
     assert [(each.window, each.at) for each in model.emissions if each.key == "k"] == [
@@ -301,7 +301,7 @@ def test_window_close_emits_once_and_never_a_null(batch: History) -> None:
     assert model.counts["intermediate-result-suppression"] == 2
 
 
-def test_what_an_expired_window_buffers_still_goes_out_in_its_time(batch: History) -> None:
+def test_buffer_of_an_expired_window_is_still_emitted(batch: History) -> None:
     model = model_of(SUM, TUMBLING, on="time_limit", after="30ms", clock="stream")
     run(model, batch((1, 5), (2, 20), (3, 9), (4, 35)))
     assert out(model) == [({"n": 1, "total": 1}, 5, (0, 10), "time_limit", 35)]
@@ -326,7 +326,7 @@ def test_time_limit_counts_from_the_first_buffered_value(batch: History) -> None
     assert out(model) == [(x(4), 12, "time_limit", 10), (x(6), 31, "time_limit", 30)]
 
 
-def test_time_limit_goes_by_the_timestamp_of_the_value_not_of_the_record(batch: History) -> None:
+def test_time_limit_uses_the_timestamp_of_the_value(batch: History) -> None:
     model = model_of(SUM, on="time_limit", after="10ms", clock="stream")
     run(model, batch((1, 0), (2, 12), (4, 3)))
     assert [each.at for each in model.emissions] == [10]
@@ -336,7 +336,7 @@ def test_time_limit_goes_by_the_timestamp_of_the_value_not_of_the_record(batch: 
     assert out(model)[1:] == [({"n": 5, "total": 31}, 22, "time_limit", 22)]
 
 
-def test_a_timer_is_never_due_before_it_was_set(batch: History) -> None:
+def test_timer_is_never_due_before_it_was_set(batch: History) -> None:
     model = model_of(LATEST, on="time_limit", after="10ms", clock="stream")
     run(model, batch(("other", 0, 50), ("k", 1, 3)))
     assert out(model) == [(x(1), 3, "time_limit", 50)]
@@ -348,7 +348,7 @@ def test_interval_goes_out_at_the_next_multiple(batch: History) -> None:
     assert [(each.value and each.value["total"], each.at) for each in model.emissions] == [(7, 20), (31, 30)]
 
 
-def test_a_buffered_null_replaces_and_goes_out_only_after_a_value(batch: History) -> None:
+def test_buffered_null_is_emitted_only_after_a_value(batch: History) -> None:
     model = model_of(LATEST, on="time_limit", after="5ms", clock="stream")
     run(model, batch((1, 0), (None, 1), ("other", 0, 9), (3, 15), ("other", 0, 21)))
     run(model, batch((4, 30), (None, 31), ("other", 0, 40)))
@@ -358,7 +358,7 @@ def test_a_buffered_null_replaces_and_goes_out_only_after_a_value(batch: History
     ]
 
 
-def test_threshold_flushes_by_count_and_by_time_of_the_first_event(batch: History) -> None:
+def test_threshold_flushes_by_count_and_first_event(batch: History) -> None:
     model = model_of(COLLECT, on="threshold", count=2, after="10ms", clock="stream")
     run(model, batch((1, 0), (2, 4), (3, 5), (4, 30)))
     assert out(model) == [
@@ -385,7 +385,7 @@ def test_threshold_flushes_by_bytes_of_the_records(batch: History) -> None:
     assert out(full) == [({"events": [x(1), x(2)]}, 4, "bytes", 4)]
 
 
-def test_a_record_that_is_larger_alone_goes_out_alone(batch: History) -> None:
+def test_oversized_record_is_emitted_alone(batch: History) -> None:
     model = run(model_of(COLLECT, on="threshold", max_bytes=30), batch((1, 0), (10**20, 1), (2, 2)))
     assert out(model) == [({"events": [x(1)]}, 0, "bytes", 1), ({"events": [x(10**20)]}, 1, "bytes", 1)]
 
@@ -426,7 +426,7 @@ def test_shut_down_raises_and_spill_does_not(batch: History) -> None:
             assert run(model, records).buffered() == Buffered(2, 2)
 
 
-def test_draining_sends_what_waits_but_no_window_before_it_closes(batch: History) -> None:
+def test_drain_emits_buffers_but_no_open_window(batch: History) -> None:
     model = run(model_of(COLLECT, on="threshold", count=9), batch((1, 3), (2, 7)))
     model.drain()
     assert out(model) == [({"events": [x(1), x(2)]}, 7, "drained", 7)]
@@ -438,7 +438,7 @@ def test_draining_sends_what_waits_but_no_window_before_it_closes(batch: History
 # -- values ---------------------------------------------------------------------------------------------
 
 
-def test_aggregates_ignore_nulls(batch: History) -> None:
+def test_aggregates_skip_null_inputs(batch: History) -> None:
     names = ["count(*)", "count(x)", "sum(x)", "min(x)", "max(x)", "avg(x)", "first(x)", "last(x)"]
     collected = ["collect_list(x)", "collect_set(x)"]
     stage = {"reduce": {name: name for name in (*names, *collected)}}

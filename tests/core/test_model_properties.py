@@ -48,7 +48,7 @@ def total(batches: Iterable[Batch]) -> list[Record]:
 
 @examples(400)
 @given(cases(clocks=["stream"]), logs(one_partition_per_key=True), st.data())
-def test_by_stream_time_emissions_do_not_depend_on_where_the_log_was_cut(
+def test_stream_clock_model_does_not_depend_on_cuts(
     case: Case, log: list[list[Record]], data: st.DataObject
 ) -> None:
     whole = [Batch(tuple(itertools.chain(*log)))]
@@ -60,7 +60,7 @@ def test_by_stream_time_emissions_do_not_depend_on_where_the_log_was_cut(
 
 @examples(300)
 @given(cases(), histories())
-def test_every_record_is_used_or_a_repetition_or_late(case: Case, batches: Sequence[Batch]) -> None:
+def test_every_record_is_used_repeated_or_late(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
     if outcome(model, batches) != "full":
         dropped = model.counts["deduplicated"] + model.counts["expired-window-record-drop"]
@@ -69,9 +69,7 @@ def test_every_record_is_used_or_a_repetition_or_late(case: Case, batches: Seque
 
 @examples(200)
 @given(cases(["change"], windows=ALIGNED), histories(one_partition_per_key=True))
-def test_change_never_emits_equal_values_in_a_row_but_for_a_heartbeat(
-    case: Case, batches: Sequence[Batch]
-) -> None:
+def test_change_repeats_a_value_only_as_heartbeat(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
     outcome(model, batches)
     for emissions in per_window(model.emissions):
@@ -91,7 +89,7 @@ def matches(model: Model, old: Value, new: Value, timestamps: tuple[int, int]) -
     cases(emits=["change"], reduces=["latest"], windows=[None], **PLAIN),
     histories(one_partition_per_key=True),
 )
-def test_the_last_emission_of_change_stands_for_the_last_value(case: Case, batches: Sequence[Batch]) -> None:
+def test_last_change_emission_equals_the_last_value(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
     outcome(model, batches)
     emitted = {each.key: each for each in model.emissions}
@@ -110,7 +108,7 @@ def newest_of(batches: Iterable[Batch]) -> dict[str, Record]:
 
 @examples(200)
 @given(st.sampled_from(HEARTBEATS), histories(one_partition_per_key=True))
-def test_the_last_emission_of_change_is_the_sum_of_all_input(heartbeat: str, batches: list[Batch]) -> None:
+def test_last_change_emission_equals_the_input_sum(heartbeat: str, batches: list[Batch]) -> None:
     stage = {"name": "out", "reduce": {"total": "sum(x)"}, "emit": {"on": "change", "heartbeat": heartbeat}}
     model = Model(stage)
     outcome(model, batches)
@@ -159,7 +157,7 @@ def test_each_record_is_counted_by_one_final_result(batches: list[Batch], clock:
 @given(
     cases(emits=["time_limit", "interval"], windows=TUMBLING, **PLAIN), histories(nulls=False), st.booleans()
 )
-def test_each_value_goes_out_or_is_replaced_or_waits(
+def test_time_limit_value_is_emitted_replaced_or_waits(
     case: Case, batches: Sequence[Batch], drained: bool
 ) -> None:
     model = case.model()
@@ -182,7 +180,7 @@ def test_each_value_goes_out_or_is_replaced_or_waits(
     ),
     histories(nulls=False),
 )
-def test_each_value_goes_out_at_once_or_is_skipped(case: Case, batches: Sequence[Batch]) -> None:
+def test_interval_value_is_emitted_at_once_or_skipped(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
     outcome(model, batches)
     assert model.counts["emitted"] + model.counts["idempotent-update-skip"] == model.counts["used"]

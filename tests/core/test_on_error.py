@@ -102,7 +102,7 @@ UPDATE = core.Stage(SUMS, core.Update(), name="totals")
 LATEST = core.Stage(core.Latest(), core.Update(), name="newest")
 
 
-def test_a_sum_past_64_bits_names_its_record_and_what_to_do() -> None:
+def test_sum_beyond_64_bits_names_its_record() -> None:
     error = failure(UPDATE, record(3, n=HUGE), record(4, n=1), record(5, n=-7))
     assert isinstance(error, RecordFailed)
     assert "`n`, sum(…), becomes too large" in error.what
@@ -110,7 +110,7 @@ def test_a_sum_past_64_bits_names_its_record_and_what_to_do() -> None:
     assert "on_error: quarantine" in error.fix
 
 
-def test_a_sum_may_be_the_largest_and_the_least_number() -> None:
+def test_sum_can_be_the_largest_or_least_number() -> None:
     assert decide(UPDATE, [record(0, n=HUGE)]).emissions[-1]["value"]["n"] == HUGE
     assert decide(UPDATE, [record(0, n=-HUGE), record(1, n=-1)]).emissions[-1]["value"]["n"] == -HUGE - 1
 
@@ -131,7 +131,7 @@ def test_a_decimal_past_38_digits_names_its_record(function: str) -> None:
         pytest.param(replace(LATEST, emit=core.Change(core.Exact(("at",)), heartbeat_ms=5)), id="by records"),
     ],
 )
-def test_an_instant_past_the_year_9999_names_its_record(stage: core.Stage) -> None:
+def test_instant_beyond_year_9999_names_its_record(stage: core.Stage) -> None:
     records = [record(0, at=0), record(1, at=FAR_MS * 1000)]
     with pytest.raises(RecordFailed, match=r"outside of the years 1 to 9999 \(at the record t/0/1"):
         decide(stage, records)
@@ -142,7 +142,7 @@ def test_an_instant_past_the_year_9999_names_its_record(stage: core.Stage) -> No
     assert decided.counts["quarantined"] == 1
 
 
-def test_a_record_that_is_set_aside_is_whole_with_position_and_reason() -> None:
+def test_quarantined_record_is_whole_with_position_and_reason() -> None:
     decided = decide(setting_aside(UPDATE), [record(3, n=HUGE), record(4, n=1), record(5, n=-7)])
     (aside,) = decided.quarantined
     assert (aside["topic"], aside["partition"], aside["offset"]) == ("t", 0, 4)
@@ -160,7 +160,7 @@ def test_a_condition_that_fails_sets_its_record_aside() -> None:
     assert decided.quarantined[0]["input"]["reason"].startswith("condition_failed: `10 / n > 0` has no")
 
 
-def test_of_several_windows_all_have_the_record_or_none() -> None:
+def test_record_enters_all_its_windows_or_none() -> None:
     stage = replace(setting_aside(UPDATE), window=core.Hopping(20, 10))
     # the windows [0, 20) and [10, 30): only the first of them cannot take record 1
     decided = decide(stage, [record(0, 5, n=HUGE), record(1, 15, n=1), record(2, 16, n=-1)])
@@ -174,7 +174,7 @@ def test_of_several_windows_all_have_the_record_or_none() -> None:
     assert {row["window_start"] for row in first_only.states} == {10}, "[0, 20) is over, [20, 40) is none"
 
 
-def test_sessions_that_cannot_be_joined_stay_as_they_are() -> None:
+def test_sessions_that_cannot_be_joined_stay_unchanged() -> None:
     stage = replace(setting_aside(UPDATE), window=core.Session(10, 100))
     decided = decide(
         stage, [record(0, 0, n=HUGE), record(1, 15, n=HUGE), record(2, 8, n=0), record(3, 16, n=-5)]
@@ -187,14 +187,14 @@ def test_sessions_that_cannot_be_joined_stay_as_they_are() -> None:
     assert [row["offset"] for row in decided.quarantined] == [2]
 
 
-def test_a_flush_that_cannot_be_tested_sets_the_record_aside_that_caused_it() -> None:
+def test_flush_that_fails_quarantines_its_record() -> None:
     stage = replace(setting_aside(UPDATE), emit=core.Threshold(count=2), where=INVERSE)
     decided = decide(stage, [record(0, n=1), record(1, n=-1), record(2, n=1)])
     assert [row["value"]["xs"] for row in decided.emissions] == [[0, 2]]
     assert [row["offset"] for row in decided.quarantined] == [1]
 
 
-def test_a_timer_that_fails_stops_with_key_and_window_since_no_record_did_it() -> None:
+def test_failing_timer_stops_with_key_and_window() -> None:
     stage = replace(setting_aside(UPDATE), emit=core.WindowClose(), window=core.Tumbling(10), where=INVERSE)
     error = failure(stage, record(0, 0, n=1), record(1, 1, n=-1), end=10)
     assert isinstance(error, ConditionFailed)
@@ -284,7 +284,7 @@ def _history(stage: core.Stage, batches: list[list[dict[str, Any]]]) -> tuple[li
     return emissions, newest, aside
 
 
-def test_a_record_that_is_set_aside_leaves_nothing_in_a_set() -> None:
+def test_quarantined_record_leaves_nothing_in_a_set() -> None:
     reduce = core.Aggregates((core.Aggregate("xs", "collect_set"), core.Aggregate("n", "last")))
     stage = setting_aside(core.Stage(reduce, core.Update(), where=INVERSE, name="sets"))
     decided = decide(stage, [record(0, n=1), record(1, n=0), record(2, n=2)])
@@ -293,7 +293,7 @@ def test_a_record_that_is_set_aside_leaves_nothing_in_a_set() -> None:
     assert decided.states[-1]["held"]["xs"] == [0, 2]
 
 
-def test_what_cannot_go_out_to_make_room_stops_and_no_later_record_is_set_aside_for_it() -> None:
+def test_failing_eviction_stops_without_quarantine() -> None:
     """As where a timer lets it out: what is wrong came long before the record at hand."""
     first = ("field", ("call", "at", ("column", "events"), ("literal", 0)), "n")
     inverse = Condition("10 / events[0].n > 0", (">", ("/", ("literal", 10), first), ("literal", 0)))
@@ -303,7 +303,7 @@ def test_what_cannot_go_out_to_make_room_stops_and_no_later_record_is_set_aside_
     assert "when the key 'k' goes out, by bytes" in error.what
 
 
-def test_what_a_record_has_refused_is_taken_back_with_the_record_that_is_set_aside() -> None:
+def test_refusals_of_a_quarantined_record_are_undone() -> None:
     """Of two windows, the first refuses its value, and the second cannot take the record."""
     at_least = core.RowExpectation("expect_column_values_to_be_between", ("n",), {"min_value": 0.0})
     stage = replace(setting_aside(UPDATE), window=core.Hopping(20, 10, 20), expectations=(at_least,))

@@ -54,11 +54,11 @@ def let_through(*records: tuple[str, int]) -> list[tuple[str, int]]:
     return whole.out
 
 
-def test_what_may_have_been_forgotten_is_late_and_not_let_through_twice() -> None:
+def test_possibly_forgotten_value_is_late_not_repeated() -> None:
     assert let_through(("a", 0), ("b", 10), ("a", 0)) == [("a", 0), ("b", 10)]
 
 
-def test_a_value_is_remembered_as_long_as_a_record_that_is_not_late_can_repeat_it() -> None:
+def test_value_is_remembered_while_it_can_repeat() -> None:
     assert let_through(("a", 100), ("b", 118), ("a", 109)) == [("a", 100), ("b", 118)]
     assert let_through(("a", 100), ("b", 118), ("a", 110)) == [("a", 100), ("b", 118), ("a", 110)]
 
@@ -76,7 +76,7 @@ def test_late_ones_are_counted_as_such() -> None:
     assert counts.accounted == 5
 
 
-def test_an_entry_that_is_forgotten_and_comes_again_in_one_batch_has_one_state_row() -> None:
+def test_forgotten_entry_that_returns_has_one_row() -> None:
     timed = Timed()
     timed.apply(("k", 0))
     timed.apply(("other", 25), ("k", 25))
@@ -104,7 +104,7 @@ def batches(steps: Sequence[tuple[str, int, int]], cuts: set[int]) -> Iterator[l
 
 @examples(300)
 @given(st.lists(STEPS, max_size=25), st.sets(st.integers(0, 25), max_size=6), st.integers(1, 5))
-def test_it_does_what_one_would_that_never_forgets_wherever_the_log_is_cut(
+def test_deduplication_equals_an_unbounded_model_for_any_cut(
     steps: Sequence[tuple[str, int, int]], cuts: set[int], arrow_rows: int
 ) -> None:
     timed, naive = Timed(arrow_rows), Once(KEEP_MS)
@@ -121,7 +121,7 @@ def test_it_does_what_one_would_that_never_forgets_wherever_the_log_is_cut(
 
 @examples(200)
 @given(st.lists(STEPS, max_size=25))
-def test_what_goes_out_of_one_value_is_at_least_keep_apart(steps: Sequence[tuple[str, int, int]]) -> None:
+def test_emissions_of_one_value_keep_their_distance(steps: Sequence[tuple[str, int, int]]) -> None:
     (whole,) = batches(steps, set())
     for key in "ab":
         times = sorted(timestamp for each, timestamp in let_through(*whole) if each == key)

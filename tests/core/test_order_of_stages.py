@@ -183,7 +183,7 @@ def texts(emitted: Sequence[Sequence[Emission]]) -> list[list[str]]:
 
 @examples(60)
 @given(st.lists(links, min_size=1, max_size=3), logs(), st.data())
-def test_a_later_stage_reads_what_one_process_would_have_emitted_wherever_the_log_is_cut(
+def test_later_stage_reads_one_order_for_any_cut(
     chain: list[Link], log: list[list[Record]], data: st.DataObject
 ) -> None:
     expected = texts(serial(chain, log))
@@ -198,7 +198,7 @@ PASSING = Link({"name": "out", **REDUCES[0], "emit": {"on": "update", "clock": "
 
 @examples(60)
 @given(unbounded, logs(partitions=3), st.data())
-def test_the_emissions_of_a_key_in_several_partitions_keep_their_order_through_later_stages(
+def test_key_in_several_partitions_keeps_order_through_stages(
     first: Link, log: list[list[Record]], data: st.DataObject
 ) -> None:
     places = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
@@ -243,14 +243,14 @@ def test_timers_of_one_instant_go_out_by_key() -> None:
     assert _numbers(stage.read) == [2, 1]
 
 
-def test_the_record_that_reaches_an_instant_goes_out_before_its_timers() -> None:
+def test_record_that_reaches_an_instant_precedes_its_timers() -> None:
     full = Link({**HELD.stage, "emit": FULL})
     records = [("a", 0, 5, 1), ("z", 0, 8, 2), ("z", 0, 15, 3), ("b", 0, 15, 4), ("b", 0, 15, 5)]
     (stage,) = _stages([full], *records)
     assert _numbers(stage.read) == [3, 1, 5]
 
 
-def test_a_timer_that_is_due_before_the_record_of_its_key_follows_it() -> None:
+def test_due_timer_follows_the_record_of_its_key() -> None:
     window = {"hopping": "10ms", "every": "5ms", "grace": "20ms"}
     filling = Link({**HELD.stage, "window": window, "emit": FULL})
     stages = _stages([filling, PASSING], ("a", 0, 7, 1), ("a", 0, 12, 2), ("a", 0, 19, 3))
@@ -263,7 +263,7 @@ def test_a_timer_that_is_due_before_the_record_of_its_key_follows_it() -> None:
     assert _numbers(stages[0].emissions) == _numbers(stages[1].emissions) == [2, 3, 1]
 
 
-def test_a_stale_value_of_another_partition_is_not_read_last() -> None:
+def test_stale_value_of_another_partition_is_not_last() -> None:
     first, second = _stages(
         [Link(PASSING.stage, by_time=True), PASSING], ("a", 0, 983, 1), ("a", 1, 1000, 2), ("a", 1, 995, 3)
     )

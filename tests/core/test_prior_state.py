@@ -69,7 +69,7 @@ records = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 2)), max_size
     st.integers(1, 4),
     st.booleans(),
 )
-def test_state_from_beside_gives_what_state_among_the_rows_gives(
+def test_separate_state_equals_state_among_rows(
     given_records: list[tuple[str, int]],
     known: set[str],
     due: set[str],
@@ -100,7 +100,7 @@ def test_state_without_records_comes_where_its_timer_fires(due: set[str], step: 
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_each_state_row_comes_once_although_a_batch_ends_in_the_middle_of_the_hashes(step: int) -> None:
+def test_each_state_row_is_read_once_across_batches(step: int) -> None:
     prior = Prior([state_row(key, 1.0, COLLIDING[key]) for key in KEYS], set(KEYS), step)
     batches = [
         pa.RecordBatch.from_pylist(

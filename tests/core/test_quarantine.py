@@ -21,7 +21,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("usable", [0, 1])
-def test_they_come_out_before_the_next_rows_are_taken(usable: int) -> None:
+def test_entries_are_emitted_before_further_rows_are_read(usable: int) -> None:
     """They are whole records: those of a task together may be larger than its memory."""
     record = record_row(Record("k", {"a": 1.0, "b": "x"}, 0, 0, 1_000))
     taken = 0

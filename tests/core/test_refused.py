@@ -29,7 +29,7 @@ from tidegate.core import columnar
 
 @examples(60)
 @given(cases(expecting=True), st.data(), st.integers(1, 7), st.booleans(), st.booleans())
-def test_with_expectations_the_kernel_does_what_the_model_does(
+def test_kernel_with_expectations_equals_the_model(
     case: Case, data: st.DataObject, arrow_rows: int, sparing: bool, drained: bool
 ) -> None:
     one_partition_per_key = data.draw(st.booleans())
@@ -44,7 +44,7 @@ def test_with_expectations_the_kernel_does_what_the_model_does(
 
 @examples(25)
 @given(cases(clocks=["stream"], expecting=True), logs(one_partition_per_key=True), st.data())
-def test_by_stream_time_what_is_refused_does_not_depend_on_where_the_log_was_cut(
+def test_stream_clock_refusals_do_not_depend_on_cuts(
     case: Case, log: Sequence[Any], data: st.DataObject
 ) -> None:
     whole = [Batch(tuple(itertools.chain(*log)))]
@@ -119,7 +119,7 @@ def refused(kernel: Kernel) -> list[Any]:
     return [(next(iter((each.value or {}).values())), each.position[2]) for each in kernel.refused]
 
 
-def test_a_change_that_is_refused_is_not_remembered_and_the_next_one_is_compared_with_what_went_out() -> None:
+def test_refused_change_is_not_remembered() -> None:
     records = values(1.0, -1.0, 1.0, -1.0, 2.0)
     for batches in ([records], [[record] for record in records]):
         kernel = after({"on": "change"}, *batches)
@@ -128,7 +128,7 @@ def test_a_change_that_is_refused_is_not_remembered_and_the_next_one_is_compared
         assert kernel.counts["idempotent-update-skip"] == 1
 
 
-def test_a_refused_value_that_comes_again_is_refused_again() -> None:
+def test_repeated_refused_value_is_refused_again() -> None:
     assert refused(after({"on": "change"}, values(-1.0, -1.0), values(-1.0))) == [
         (-1.0, 0),
         (-1.0, 1),
@@ -136,18 +136,18 @@ def test_a_refused_value_that_comes_again_is_refused_again() -> None:
     ]
 
 
-def test_a_key_whose_only_value_was_refused_is_not_deleted_for_consumers() -> None:
+def test_key_with_only_refused_values_is_not_deleted() -> None:
     kernel = after({"on": "change"}, values(-1.0, None, 1.0, None))
     assert out(kernel) == [1.0, None]
     assert [each.reason for each in kernel.emissions] == ["new", "deleted"]
 
 
-def test_under_update_a_refused_value_is_the_keys_value_all_the_same_and_a_deletion_passes() -> None:
+def test_update_keeps_a_refused_value_and_passes_deletions() -> None:
     kernel = after({"on": "update"}, values(1.0, -1.0, None))
     assert (out(kernel), refused(kernel)) == ([1.0, None], [(-1.0, 1)])
 
 
-def test_a_sum_goes_on_over_what_was_refused_and_goes_out_when_it_is_as_expected_again() -> None:
+def test_sum_continues_over_refused_values() -> None:
     kernel = after({"on": "update"}, values(-5.0, 3.0, 4.0), reduce={"total": "sum(x)"})
     assert (out(kernel), refused(kernel)) == ([2.0], [(-5.0, 0), (-2.0, 1)])
 
@@ -161,7 +161,7 @@ def test_a_sum_goes_on_over_what_was_refused_and_goes_out_when_it_is_as_expected
     ],
     ids=["time_limit", "interval", "threshold"],
 )
-def test_what_waited_and_is_refused_is_gone_and_waits_no_more(emit: dict[str, Any]) -> None:
+def test_refused_buffered_value_waits_no_more(emit: dict[str, Any]) -> None:
     later = [record(5.0, 1, "other", 40)]
     kernel = after(emit, values(-1.0), later, [record(7.0, 2, timestamp=41)], [record(5.0, 3, "other", 80)])
     assert refused(kernel) == [(-1.0, 0)]

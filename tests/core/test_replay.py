@@ -67,7 +67,7 @@ class _Once:
 
 @examples(60)
 @given(cases(deduplicates=["offset"]), logs(one_partition_per_key=True), st.data(), st.integers(0, 90))
-def test_a_replayed_record_is_taken_as_if_it_had_come_after_all_that_was_read(
+def test_replayed_record_follows_all_records_read(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject, clock: int
 ) -> None:
     before, again, after = parts(log, data)
@@ -82,7 +82,7 @@ def test_a_replayed_record_is_taken_as_if_it_had_come_after_all_that_was_read(
     logs(one_partition_per_key=True),
     st.data(),
 )
-def test_by_root_a_replay_changes_nothing_of_what_repeats_itself(
+def test_replay_by_root_changes_no_repetition(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
 ) -> None:
     before, again, after = parts(log, data)

@@ -50,7 +50,7 @@ def rows_of(values: pa.Array, stage: core.Stage) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
 @pytest.mark.parametrize("values", SHAPES.values(), ids=SHAPES.keys())
-def test_what_is_no_text_is_told_of_with_its_record(values: pa.Array, stage: core.Stage) -> None:
+def test_undecodable_text_is_reported_with_its_record(values: pa.Array, stage: core.Stage) -> None:
     with pytest.raises(RecordFailed, match=r"not UTF-8 \(at the record in/0/2\)"):
         list(core.decide(stage, [rows_of(values, stage)]))
 

@@ -58,7 +58,7 @@ KEYED = {
 
 @pytest.mark.parametrize("window", [None, (0, 3_600_000)], ids=["no window", "a window"])
 @pytest.mark.parametrize(("columns", "key", "values"), KEYED.values(), ids=KEYED.keys())
-def test_what_with_key_adds_is_counted_to_the_byte(
+def test_with_key_bytes_are_counted_exactly(
     columns: list[str], key: str, values: dict[str, Any], window: tuple[int, int] | None
 ) -> None:
     stage = {"reduce": "collect", "emit": {"on": "threshold", "max_bytes": 100}}
@@ -75,7 +75,7 @@ def test_what_with_key_adds_is_counted_to_the_byte(
     assert emit.envelope.json_bytes(key, window) == len(whole) - len(plain)
 
 
-def test_a_time_as_the_key_takes_as_much_as_the_longest() -> None:
+def test_time_key_counts_as_its_longest_text() -> None:
     column = core.KeyColumn("at", "time")
     assert column.json_bytes("2026-01-31 10:30:00") == len('"2026-01-31T10:30:00.000000Z"')
 
@@ -89,7 +89,7 @@ def test_other_sinks_add_nothing(sink: dict[str, Any]) -> None:
     assert emit.envelope == core.Envelope()
 
 
-def test_the_value_that_is_counted_is_the_text_of_the_events() -> None:
+def test_counted_value_is_the_text_of_events() -> None:
     type_ = core.Collect().output_type(pa.struct([("x", pa.int64())]))
     assert encoder(type_)({"events": [{"x": 1}, {"x": 22}]}) == '{"events":[{"x":1},{"x":22}]}'
 
@@ -107,21 +107,19 @@ def late_batch(since: str) -> list[Emission]:
     return kernel.emissions
 
 
-def test_events_that_come_late_gather_until_after_has_passed_since_their_arrival() -> None:
+def test_late_events_gather_until_after_since_arrival() -> None:
     emissions = late_batch("arrival")
     assert [len(emission.value["events"]) for emission in emissions if emission.value] == [5] * 300
     assert {emission.at for emission in emissions} == {70_000}
 
 
-def test_by_first_event_each_event_that_comes_too_late_goes_out_alone() -> None:
+def test_first_event_emits_each_overdue_event_alone() -> None:
     assert len(late_batch("first_event")) > 300
 
 
 @examples(150)
 @given(histories(one_partition_per_key=True), st.sampled_from(["3ms", "12ms", "30ms"]))
-def test_by_arrival_there_are_no_more_batches_than_by_first_event(
-    batches: Sequence[Batch], after: str
-) -> None:
+def test_arrival_makes_no_more_batches_than_first_event(batches: Sequence[Batch], after: str) -> None:
     counts = []
     for since in ("arrival", "first_event"):
         emit = {"on": "threshold", "after": after, "since": since, "clock": "run"}

@@ -39,7 +39,7 @@ def out(unchanged: core.Unchanged, emit: core.Emit, *batches: list[Any]) -> list
     return kernel.emissions.get("k", [])
 
 
-def test_a_null_is_the_last_value_of_its_column() -> None:
+def test_null_is_the_last_value_of_its_column() -> None:
     values = [value(1, "x"), value(None, "y"), value(2, None)]
     expected = [value(1, "x"), value(1, "y"), value(2, "y")]
     assert out(NULLS, CHANGE, values) == expected
@@ -67,7 +67,7 @@ def test_with_a_text_a_null_is_a_value() -> None:
     assert out(TEXT, CHANGE, values) == out(TEXT, CHANGE, *([each] for each in values)) == expected
 
 
-def test_a_key_knows_nothing_of_the_one_before_it() -> None:
+def test_key_inherits_nothing_from_the_previous_key() -> None:
     kernel = Kernel(CHANGE, unchanged=NULLS)
     kernel.apply([Record(key, value(None, key), 0, at, 0) for at, key in enumerate("abcdef")])
     assert kernel.emissions == {key: [value(None, key)] for key in "abcdef"}
@@ -119,7 +119,7 @@ histories = st.lists(st.tuples(st.sampled_from("abcd"), values), max_size=14)
 
 @examples(100)
 @given(histories, st.lists(st.integers(0, 14), max_size=4), st.sampled_from([NULLS, TEXT]), st.booleans())
-def test_it_is_what_the_model_tells_however_the_log_is_cut(
+def test_unchanged_columns_equal_the_model_for_any_cut(
     history: list[tuple[str, Any]], cuts: list[int], unchanged: core.Unchanged, emits_changes: bool
 ) -> None:
     records = [Record(key, each, 0, offset, 0) for offset, (key, each) in enumerate(history)]

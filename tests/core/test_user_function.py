@@ -29,7 +29,7 @@ def name_of(file: Path, function: str = "same") -> str:
     return f"{file.parent.name}.compare:{function}"
 
 
-def test_the_digest_is_of_the_source_and_nothing_is_run_for_it(module: Path) -> None:
+def test_digest_covers_the_source_and_runs_nothing(module: Path) -> None:
     module.write_text(SAME + "raise RuntimeError('it was run')\n")
     first = source_digest(name_of(module))
     assert source_digest(name_of(module, "other")) == first
@@ -43,14 +43,14 @@ def test_the_function_of_the_digest_is_loaded(module: Path) -> None:
     assert load(name_of(module), None)(1, 2) is False
 
 
-def test_a_function_whose_source_has_changed_since_the_plan_halts(module: Path) -> None:
+def test_function_changed_since_the_plan_halts(module: Path) -> None:
     digest = source_digest(name_of(module))
     module.write_text(SAME.replace("==", "!="))
     with pytest.raises(UserFunctionFailed, match=r"The source of shop_.*:same is not that.*drop the plan"):
         load(name_of(module), digest)
 
 
-def test_what_counts_is_the_source_that_the_process_has_imported(module: Path) -> None:
+def test_imported_source_is_the_one_that_counts(module: Path) -> None:
     """Not the file as it is now: a worker that goes on does not read it again."""
     digest = source_digest(name_of(module))
     load(name_of(module), digest)
@@ -67,13 +67,13 @@ def test_what_counts_is_the_source_that_the_process_has_imported(module: Path) -
         ("no_such_package.inside:same", "cannot be imported: ModuleNotFoundError"),
     ],
 )
-def test_a_module_that_is_not_there_is_an_error_that_names_the_function(name: str, says: str) -> None:
+def test_missing_module_names_the_function(name: str, says: str) -> None:
     for call in (lambda: source_digest(name), lambda: load(name, None)):
         with pytest.raises(UserFunctionFailed, match=f"{name} {says}"):
             call()
 
 
-def test_what_is_no_function_is_an_error_that_names_it(module: Path) -> None:
+def test_object_that_is_no_function_is_named(module: Path) -> None:
     module.write_text("same = 7\n")
     with pytest.raises(UserFunctionFailed, match="same is not a function"):
         load(name_of(module), None)
