@@ -1,13 +1,19 @@
-"""What `doctor` says of a stage that gathers more than its topics take."""
+"""Messages that their topic does not take for their size: found before the commit, and told by `doctor`."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tests.broker.batches import batch_of, message
 from tests.spec.files import made
-from tidegate.sinks.kafka.limits import wide_threshold
+from tidegate.broker.config import MAX_RECORD_BYTES
+from tidegate.errors import RecordTooLarge
+from tidegate.sinks.kafka.limits import check_sizes, narrow_size, wide_threshold
 
 TOPIC = {"kind": "kafka", "topic": "t"}
 
@@ -38,3 +44,47 @@ def test_a_threshold_that_gathers_more_than_its_topic_takes_is_told(
 
 def test_a_threshold_without_bytes_is_not_told_of() -> None:
     assert told({"count": 5}, 100_000) is None
+
+
+LARGEST = 1_000
+
+
+def noise(size: int) -> bytes:
+    """Return bytes that no compression makes smaller."""
+    return random.Random(size).randbytes(size)
+
+
+def test_a_message_that_is_larger_than_its_topic_takes_is_found_before_anything_is_sent() -> None:
+    first, small, large = message(b"a"), message(b"b", noise(900)), message(b"large", noise(2_000))
+    with pytest.raises(RecordTooLarge, match=r"key b'large' has 20\d\d bytes; the topic t takes 1000"):
+        check_sizes("t", LARGEST, [batch_of([first]), batch_of([small, large])])
+
+
+def test_a_message_that_its_topic_takes_when_it_is_compressed_is_sent() -> None:
+    check_sizes("t", LARGEST, [batch_of([message(b"a", b"x" * 100_000), message(b"b", None)])])
+
+
+@pytest.mark.parametrize("size", [900, 995])
+def test_a_message_that_is_too_large_with_its_headers_alone_is_left_to_the_broker(size: int) -> None:
+    sent = message(b"a", noise(size - 20))
+    assert (sent.size > LARGEST) == (size == 995)
+    check_sizes("t", LARGEST, [batch_of([sent])])
+
+
+@pytest.mark.parametrize("largest", [None, MAX_RECORD_BYTES, 20_000_000])
+def test_messages_are_read_only_for_a_topic_that_takes_less_than_a_batch_may_send(
+    largest: int | None,
+) -> None:
+    def unread() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("it was read")
+        yield
+
+    check_sizes("t", largest, unread())
+    assert narrow_size("t", largest) is None
+
+
+def test_a_topic_that_takes_less_than_a_batch_may_send_is_reported() -> None:
+    sentence = narrow_size("t", LARGEST)
+    assert sentence is not None
+    assert f"up to {LARGEST} bytes" in sentence
+    assert "--topic t --add-config max.message.bytes=1048588" in sentence
