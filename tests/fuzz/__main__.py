@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from pathlib import Path
 
 from tests.fuzz.runs import differences
@@ -19,24 +20,25 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--first", type=int, default=time.time_ns() // 1_000_000_000)
     options = parser.parse_args()
+    tally: Counter[str] = Counter()
     end, seed, failed = time.monotonic() + options.minutes * 60, options.first, 0
     spark = open_session("local[2]")
     while time.monotonic() < end:
         with tempfile.TemporaryDirectory() as folder:
-            if wrong := _wrong(spark, seed, Path(folder)):
+            if wrong := _wrong(spark, seed, Path(folder), tally):
                 failed += 1
                 print(
                     f"seed {seed}:", *wrong, (Path(folder) / "fuzzed.yaml").read_text(), sep="\n", flush=True
                 )
         seed += 1
     spark.stop()
-    print(f"{seed - options.first} seeds from {options.first} on, {failed} failed")
+    print(f"{seed - options.first} seeds from {options.first} on: {dict(tally)}, {failed} failed")
     return 1 if failed else 0
 
 
-def _wrong(spark: object, seed: int, folder: Path) -> list[str]:
+def _wrong(spark: object, seed: int, folder: Path, tally: Counter[str]) -> list[str]:
     try:
-        return list(differences(spark, seed, folder))  # type: ignore[arg-type]
+        return list(differences(spark, seed, folder, tally))  # type: ignore[arg-type]
     except Exception:
         return [traceback.format_exc()]
 

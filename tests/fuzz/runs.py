@@ -1,18 +1,22 @@
-"""One drawn pipeline on drawn records, computed uncut, cut, and in the data plane; what differs."""
+"""One drawn pipeline on drawn records: uncut, cut, in the data plane and in the model; what differs."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import yaml
+
 from tests.engine.played import Played
 from tests.fuzz.grammar import drawn_pipeline
+from tests.fuzz.naive import Modelled, NotCovered, modelled
 from tests.fuzz.records import COMPUTED, RecordDrawing
 from tidegate.engine.replay import Replay
 from tidegate.engine.replay_outcome import Outcome
-from tidegate.errors import TidegateError, Transient
+from tidegate.errors import BufferFull, TidegateError, Transient
 from tidegate.spec import CaseRecord, Pipeline, Tick
 from tidegate.spec.exact import read_exactly
 
@@ -20,17 +24,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Input: TypeAlias = CaseRecord | Tick
+ByKey: TypeAlias = Mapping[str, list[tuple[Any, ...]]]
 Batch: TypeAlias = tuple[list[CaseRecord], int | None]
 """Records, and the clock that is applied after them."""
 
 
-def differences(spark: SparkSession, seed: int, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with the pipeline of a seed: nothing if all ways to compute it agree."""
+def differences(
+    spark: SparkSession, seed: int, folder: Path, tally: Counter[str] | None = None
+) -> Iterator[str]:
+    """Yield what is wrong with the pipeline of a seed: nothing if all ways to compute it agree.
+
+    `tally` counts the pipelines that were computed, and those that the naive model covers.
+    """
+    tally = Counter() if tally is None else tally
     dice = random.Random(seed)
     drawn = drawn_pipeline(dice, folder)
     if drawn is None or not _is_computable(drawn[0]):
         return
-    pipeline, _ = drawn
+    pipeline, text = drawn
+    tally["computed"] += 1
     inputs = RecordDrawing(dice, pipeline, folder).inputs()
     uncut, *cut = _replayed(spark, pipeline, inputs, _cuts(dice, inputs))
     for outcome in (uncut, *cut):
@@ -38,6 +50,10 @@ def differences(spark: SparkSession, seed: int, folder: Path) -> Iterator[str]:
             yield f"it fails with an error that a retry does not mend: {outcome.error!r}"
     for places, outcome in zip(["each record", "random places"], cut, strict=False):
         yield from _differing(f"cut at {places}", uncut, outcome)
+    model = model_of(pipeline, text, inputs)
+    tally["in the model"] += model is not None
+    if model is not None:
+        yield from _differing_model(uncut, model)
     for title, batches in _ways(inputs).items():
         outcome = _played(spark, pipeline, batches, folder / title.replace(" ", "-"))
         yield from _differing(f"in the data plane, {title}", uncut, outcome)
@@ -57,6 +73,30 @@ def _replayed(
         return Replay(spark, pipeline, records).run_all([[], *cuts])
     except TidegateError as error:
         return [Outcome(error=error)]
+
+
+def model_of(pipeline: Pipeline, text: str, inputs: Sequence[Input]) -> Modelled | None:
+    """Return what the naive model gives of a pipeline file, or None if it does not cover it."""
+    try:
+        return modelled(pipeline, yaml.safe_load(text), inputs)
+    except NotCovered:
+        return None
+
+
+def _differing_model(uncut: Outcome, model: Modelled) -> Iterator[str]:
+    """Yield how the model differs. It knows no error but that a buffer is full."""
+    is_full = isinstance(uncut.error, BufferFull)
+    if is_full or model.emissions is None:
+        if is_full != (model.emissions is None):
+            yield f"in the model, the buffer is {'not ' * is_full}full: uncut {uncut.error!r}"
+        return
+    if uncut.error is None:
+        expected, actual = _plain(uncut), dict(model.emissions)
+        if not model.ordered:
+            expected, actual = (
+                {key: sorted(rows, key=repr) for key, rows in each.items()} for each in (expected, actual)
+            )
+        yield from _differing_keys("in the model", expected, actual)
 
 
 def _cuts(dice: random.Random, inputs: Sequence[Input]) -> list[list[int]]:
@@ -101,13 +141,16 @@ def _differing(title: str, uncut: Outcome, outcome: Outcome) -> Iterator[str]:
         if uncut.error is None or outcome.error is None:
             yield f"{title}: {outcome.error!r}, uncut {uncut.error!r}"
         return
-    expected, actual = _plain(uncut), _plain(outcome)
+    yield from _differing_keys(title, _plain(uncut), _plain(outcome))
+
+
+def _differing_keys(title: str, expected: ByKey, actual: ByKey) -> Iterator[str]:
     for key in sorted(expected.keys() | actual.keys()):
         if expected.get(key) != actual.get(key):
             yield f"{title}: key {key!r}: {actual.get(key)}, uncut {expected.get(key)}"
 
 
-def _plain(outcome: Outcome) -> dict[str, list[tuple[Any, ...]]]:
+def _plain(outcome: Outcome) -> ByKey:
     """Return the emissions by key, as they can be compared: value, timestamp, window and reason."""
     if isinstance(outcome.emissions, Mapping):
         return {key: [_row(row) for row in rows] for key, rows in outcome.emissions.items() if rows}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from tests.fuzz.grammar import drawn_pipeline
-from tests.fuzz.records import COMPUTED
-from tests.fuzz.runs import differences
+from tests.fuzz.records import COMPUTED, RecordDrawing
+from tests.fuzz.runs import differences, model_of
 from tests.fuzz.schemas import KINDS
 from tidegate.spec import Source
 
@@ -41,6 +41,17 @@ def test_pipelines_over_schema_files_of_each_kind_are_accepted(tmp_path: Path) -
     drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
     sources = [pipeline.source for pipeline, _ in filter(None, drawn)]
     assert {source.format for source in sources if source.schema_file is not None} == {*KINDS}
+
+
+def test_the_naive_model_covers_some_of_the_drawn_pipelines(tmp_path: Path) -> None:
+    covered = 0
+    for seed in range(40):
+        dice = random.Random(seed)
+        drawn = drawn_pipeline(dice, tmp_path)
+        if drawn is not None and drawn[0].source.format in COMPUTED and not drawn[0].source.registries:
+            inputs = RecordDrawing(dice, drawn[0], tmp_path).inputs()
+            covered += model_of(*drawn, inputs) is not None
+    assert covered > 3
 
 
 @pytest.mark.spark

@@ -19,11 +19,15 @@ _NUMERIC = ("int", "bigint", "double", "smallint")
 
 
 class Texts:
-    """What the texts of a file may name so far: columns by their types, stage by stage."""
+    """What the texts of a file may name so far: columns by their types, stage by stage.
+
+    `plain`: the expressions of the file are columns, as the naive model knows them.
+    """
 
     def __init__(self, dice: random.Random, folder: Path) -> None:
         self.dice = dice
         self.folder = folder
+        self.plain = dice.random() < 0.4
         self.format = "json"
         self.schema: dict[str, str] = {}
         self.columns: dict[str, str] = {"value": "string"}
@@ -106,6 +110,8 @@ class Texts:
         return self.dice.choice(fitting or list(columns) or ["n"])
 
     def _expression(self, columns: Mapping[str, str]) -> str:
+        if self.plain:
+            return f"`{self._column(columns)}`"
         any_, number = self._column(columns), self._of(columns, *_NUMERIC)
         text = self._of(columns, "string")
         return self.dice.choice(

@@ -11,9 +11,11 @@ def windows_at(settings: WindowSettings, timestamp: int) -> list[Window]:
 
     (`tumbling` is `hopping` with `every` = size).
     """
+    every = settings.every_ms
+    first = max(0, (timestamp - settings.size_ms) // every * every)  # the earlier ones are over
     return [
         (start, start + settings.size_ms)
-        for start in range(0, timestamp + 1, settings.every_ms)
+        for start in range(first, timestamp + 1, every)
         if start <= timestamp < start + settings.size_ms
     ]
 

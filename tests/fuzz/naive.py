@@ -1,0 +1,220 @@
+"""A drawn pipeline in the deliberately naive model (`tests.core.model`), where that covers it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from tests.core.model import Batch, BufferFull, Emission, Model, Record
+from tests.core.model.chain import Serial, as_records
+from tests.core.model.grammar import Condition
+from tidegate.core.json_text import encoder
+from tidegate.engine.given import CaseInput
+from tidegate.spec import CaseRecord, Pipeline, Tick
+from tidegate.spec.emitted import value_schema
+from tidegate.spec.exact import read_exactly
+
+Row: TypeAlias = tuple[str, int, "tuple[int, int] | None", str]
+"""An emission as it can be compared: value, timestamp, window and reason."""
+
+_OF_STAGE = {"name", "key", "window", "reduce", "select", "aliases", "emit", "where"}
+_OF_EMIT = {
+    *("on", "clock", "every", "after", "count", "since", "heartbeat", "state", "timestamp", "buffer"),
+    *("columns", "ignore", "equal"),
+}
+_ORDERED = ("int", "bigint", "smallint", "tinyint", "double", "float", "string", "boolean", "date")
+_SUMMED = ("int", "bigint", "smallint", "tinyint", "double")
+_MANY = 100
+_COLUMN = re.compile(r"`(\w+)`")
+_CONDITION = re.compile(r"`(\w+)` (is not null|is null|> 1)|true")
+
+
+class NotCovered(Exception):
+    """The model does not know an option, a type or an expression of the pipeline."""
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """What the model gives: the emissions by key, or None if a buffer was full.
+
+    `ordered`: whether the emissions of a key have one order.
+    """
+
+    emissions: Mapping[str, list[Row]] | None
+    ordered: bool = True
+
+
+def modelled(pipeline: Pipeline, written: Mapping[str, Any], inputs: Sequence[CaseRecord | Tick]) -> Modelled:
+    """Return what the model makes of the uncut input. `written` is the pipeline file. Raises NotCovered."""
+    source = pipeline.source
+    _require(source.sequence is None and source.deduplicate in ("offset", "root"), "deduplicate")
+    stages = [_Stage(pipeline, number, part) for number, part in enumerate(written["stages"])]
+    batches = _batches(pipeline, inputs)
+    instants = [record.timestamp for batch in batches for record in batch.records]
+    instants += [batch.clock for batch in batches if batch.clock is not None]
+    span_ms = max(instants, default=0) - min(instants, default=0)
+    _require(all(stage.is_quick(span_ms) for stage in stages), "as many timers or windows")
+    try:
+        emissions = _alone(stages[0], batches) if len(stages) == 1 else _chained(stages, batches)
+    except BufferFull:
+        return Modelled(None)
+    partitions = {record.home for batch in batches for record in batch.records}
+    bounded = any("buffer" in stage.settings["emit"] for stage in stages)
+    text = encoder(pa.struct(list(value_schema(pipeline, pipeline.stages[-1]))))
+    by_key: dict[str, list[Row]] = {}
+    for emission in emissions:
+        value = None if emission.value is None else read_exactly(text(emission.value))
+        row = (repr(value), emission.timestamp, emission.window, emission.reason)
+        by_key.setdefault(emission.key, []).append(row)
+    return Modelled(by_key, len(partitions) == 1 or not bounded)
+
+
+class _Stage:
+    """A stage as the model takes it."""
+
+    def __init__(self, pipeline: Pipeline, number: int, written: Mapping[str, Any]) -> None:
+        self.stage = pipeline.stages[number]
+        emit = dict(written["emit"])
+        _require(written.keys() <= _OF_STAGE and emit.keys() <= _OF_EMIT, "an option")
+        _require("max_bytes" not in emit.get("buffer", {}), "bytes of values")
+        schema = value_schema(pipeline, self.stage)
+        _require(not any(pa.types.is_null(field.type) for field in schema), "a type")
+        self.conditions: dict[str, Condition] = {}
+        self.settings: dict[str, Any] = {"name": "out", "emit": emit, "reduce": self._reduce(written)}
+        if isinstance(self.settings["reduce"], str):
+            self.settings["select"] = {name: _column(sql) for name, sql in self.stage.select.items()}
+        if "window" in written:
+            self.settings["window"] = written["window"]
+        if "where" in written:
+            self.settings["where"] = written["where"]
+            self.conditions[written["where"]] = _condition(written["where"])
+        if "equal" in emit:
+            emit["equal"] = _equal(emit["equal"])
+        key = self.stage.key if number else None
+        _require(key is None or len(key) == 1, "a key of several columns")
+        self.key = None if key is None else key[0]
+
+    def _reduce(self, written: Mapping[str, Any]) -> Any:
+        reduce = written.get("reduce", "latest")
+        return reduce if isinstance(reduce, str) else {name: self._aggregate(name) for name in reduce}
+
+    def _aggregate(self, name: str) -> str:
+        (aggregate,) = [each for each in self.stage.reduce if not isinstance(each, str) and each.name == name]
+        if aggregate.function == "count" and aggregate.argument == "*":
+            return "count(*)"
+        type_ = self.stage.types.get(name)
+        known = {"sum": _SUMMED, "avg": ("double",), "min": _ORDERED, "max": _ORDERED}
+        _require(type_ in known.get(aggregate.function, (type_,)), "an aggregate of this type")
+        return f"{aggregate.function}({_column(aggregate.argument)})"
+
+    @property
+    def by_stream(self) -> bool:
+        """Whether the clocks of batches mean nothing to it."""
+        return self.model().settings.clock == "stream"
+
+    def is_quick(self, span_ms: int) -> bool:
+        """Return whether the model, which is slow, gets through records of that time."""
+        settings = self.model().settings
+        heartbeat, window = settings.duration("heartbeat"), settings.window
+        is_slow = window is not None and window.size_ms // window.every_ms > _MANY
+        return not is_slow and (heartbeat is None or span_ms // heartbeat <= _MANY)
+
+    def model(self) -> Model:
+        return Model(self.settings, "offset", self.conditions)
+
+    def serial(self) -> Serial:
+        return Serial(self.settings, "offset", self.conditions)
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise NotCovered(what)
+
+
+def _column(sql: str) -> str:
+    found = _COLUMN.fullmatch(sql)
+    _require(found is not None, "an expression")
+    assert found
+    return found[1]
+
+
+def _condition(text: str) -> Condition:
+    found = _CONDITION.fullmatch(text)
+    _require(found is not None, "a condition")
+    assert found
+    name, test = found.groups()
+    tests: dict[str | None, Callable[[Any], bool | None]] = {
+        "is null": lambda value: value is None,
+        "is not null": lambda value: value is not None,
+        "> 1": _is_above_one,
+        None: lambda _: True,
+    }
+    return lambda row: tests[test](row.get(name))
+
+
+def _is_above_one(value: Any) -> bool | None:
+    if value is None:
+        return None
+    _require(isinstance(value, (int, float, Decimal)) and not isinstance(value, bool), "a comparison")
+    return bool(value != value or value > 1)  # NaN is above all numbers
+
+
+def _equal(written: Any) -> Any:
+    if isinstance(written, Mapping) and written.keys() == {"within"}:
+        amounts = {name: str(amount) for name, amount in written["within"].items()}
+        return {"within": {name: text if "%" in text else Decimal(text) for name, text in amounts.items()}}
+    _require(written == "exact", "an equality")
+    return written
+
+
+def _batches(pipeline: Pipeline, inputs: Sequence[CaseRecord | Tick]) -> list[Batch]:
+    """Return the records that can be used, by batch."""
+    given = CaseInput(inputs)
+    rows = given.decoded(pipeline.source, False).to_pylist()
+    _require(not any(row["__empty"] for row in rows), "a record without an element")
+    names = [column.name for column in pipeline.source.row_columns]
+    batches, cut = [], given.cut(())
+    for (start, end), clock in zip(cut.spans, cut.clocks, strict=True):
+        usable = [row for row in rows if start <= row["__turn"] < end and row["__reason"] is None]
+        batches.append(Batch(tuple(_record(row, names) for row in usable), clock))
+    return batches
+
+
+def _record(row: Mapping[str, Any], names: Sequence[str]) -> Record:
+    value = None if row["__tombstone"] else {name: row[name] for name in names}
+    place = row["__topic"], row["__partition"], row["__offset"]
+    return Record(row["__key"], value, *place, row["__timestamp"], None, row["__part"])
+
+
+def _alone(stage: _Stage, batches: Sequence[Batch]) -> list[Emission]:
+    model = stage.model()
+    for batch in batches:
+        model.apply(batch)
+    return model.emissions
+
+
+def _chained(stages: Sequence[_Stage], batches: Sequence[Batch]) -> list[Emission]:
+    """Return the last stage's emissions: record by record through each, from one partition."""
+    records = [record for batch in batches for record in batch.records]
+    homes = sorted({record.home for record in records})
+    _require(len(homes) < 2 and all(stage.by_stream for stage in stages), "several partitions or clocks")
+    groups: dict[int, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.offset, []).append(record)
+    log: list[Sequence[Record]] = list(groups.values())
+    emitted: list[Emission] = []
+    for number, stage in enumerate(stages):
+        if number:
+            _require(all(_has_key(emission, stage.key) for emission in emitted), "a key that is null")
+            log = [[record] for record in as_records(emitted, homes[0] if homes else ("", 0), stage.key)]
+        emitted = stage.serial().apply_all(log)
+    return emitted
+
+
+def _has_key(emission: Emission, key: str | None) -> bool:
+    return key is None or emission.value is None or isinstance(emission.value.get(key), (str, int))
