@@ -142,12 +142,12 @@ class Plan:
 
     def epochs_after(self, head: Head) -> dict[tuple[str, int], int]:
         """The leader epochs of the records before those offsets. Where a batch reads nothing and the record
-        is deleted since, the one that the head knows stays.
+        is deleted since, the one that the head knows stays, unless the topic is another one.
         """
         epochs = dict(head.epochs)
         for each in self.ranges:
             at = (each.topic, each.partition)
-            if each.span:
+            if each.span or self.topic_ids.get(each.topic) != head.topic_ids.get(each.topic):
                 epochs.pop(at, None)
             if each.end_epoch is not None:
                 epochs[at] = each.end_epoch

@@ -118,8 +118,9 @@ def _recreated(topic: str, known: str, topic_id: str) -> str:
 
 def _new_generation(stream: Stream) -> str:
     return (
-        f"Raise `generation` of {stream.pipeline} to read the new topic with a new state. If the source's "
-        "connection leads to another Kafka than before, correct that instead."
+        f"Raise `generation` of {stream.pipeline} to read the new topic with a new state. If the topic was "
+        f"moved to another cluster: {stream.recover_command('move')}. If the source's connection leads there "
+        "by mistake, correct that instead."
     )
 
 

@@ -42,7 +42,7 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
             f"Batch {head.seq + 1} of {lease.stream} is planned and not decided",
             f"Let it go through, or forget it: {lease.stream.recover_command('drop-plan')}",
         )
-    pipeline, plan = planned_pipeline(before), _plan(head, before, run_id)
+    pipeline, plan = planned_pipeline(before), still_plan(head, before, run_id)
     name = attempt_name(plan.seq, lease.lease.epoch)
     outboxes = {
         stage.name: rows
@@ -58,8 +58,8 @@ def net_batch(app: App, lease: LeasedLedger, charge: Charge, run_id: str) -> tup
     return plan, attempt
 
 
-def _plan(head: Head, before: Plan, run_id: str) -> Plan:
-    """A plan that reads nothing, with all that the batch before it was planned with."""
+def still_plan(head: Head, before: Plan, run_id: str) -> Plan:
+    """Return a plan that reads nothing, with all that the batch before it was planned with."""
     ranges: tuple[OffsetRange, ...] = standing_still(head, before.cut_partitions)
     return Plan(
         stream=head.stream,

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from tidegate import core
-from tidegate.app.damage import needed_by, state_named
-from tidegate.app.manifests import state_after
 from tidegate.core.lowered import lower_entries
-from tidegate.lake import DataFile, attempt_name
-from tidegate.lake.compaction import FoldRule, fold, of_batch
-from tidegate.lake.manifest import manifest_of
-from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, LedgerReader, Plan
-from tidegate.ledger.planned import planned_pipelines
+from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader
 from tidegate.ledger.records import Times
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text
-from tidegate.protocol.net import running_counts
+from tidegate.protocol.net import still_plan
 from tidegate.protocol.publish import publish_decided
-from tidegate.protocol.ranges import standing_still
 from tidegate.recovery.remedy import Proposal
 from tidegate.recovery.situation import Situation
-from tidegate.spec.kernel import state_stages
+from tidegate.recovery.still_batch import decide_still_batch
 
 LATE = ("late-record-drop", "expired-window-record-drop")
 
@@ -135,61 +128,29 @@ def _lower_clock(situation: Situation) -> tuple[str, ...]:
             done.append(f"Batch {dropped} is forgotten; the next run plans it anew.")
         if max(head.clocks.values(), default=-1) > now_ms + CLOCK_AHEAD_MS:
             lowered = _lowered(lease, head, now_ms)
-            lease.decide(_batch(situation, lease, head, lowered, now_ms))
+            _decide(situation, lease, head, lowered, now_ms)
             publish_decided(app, lease)
             clock = instant_text(max(lowered.clocks.values()))
             done.append(f"Batch {head.seq + 1} of {lease.stream} has set the clock back to {clock}.")
     return tuple(done) or ("The clock is not ahead of now any more; nothing was done.",)
 
 
-def _batch(
-    situation: Situation, lease: LeasedLedger, head: Head, lowered: _Lowered, now_ms: int
-) -> tuple[Plan, Attempt]:
-    """The batch that has the lowered clocks, times and state. Its files are written."""
-    app, stream = situation.app, lease.stream
-    before, last = lease.plan(stream, head.seq), lease.attempt(stream, head.seq)
+def _decide(situation: Situation, lease: LeasedLedger, head: Head, lowered: _Lowered, now_ms: int) -> None:
+    """Decide the batch that has the lowered clocks, times and state."""
+    before = lease.plan(lease.stream, head.seq)
     assert before is not None, "the ledger has the head's plan"
-    assert last is not None, "the ledger has the head's attempt"
-    clock_ms = min(lowered.clocks.values())
-    plan = Plan(
-        stream=stream,
-        seq=head.seq + 1,
-        run_id=lease.lease.holder,
-        clock_ms=clock_ms,
-        believed_until_ms=clock_ms + core.FUTURE_MS,
-        ranges=standing_still(head, before.cut_partitions),
-        topic_ids=head.topic_ids,
-        spec_text=before.spec_text,
-        spec_compiled=before.spec_compiled,
-        lookups=before.lookups,
-        clocks=lowered.clocks,
-        timestamps=before.timestamps,
-    )
-    name = attempt_name(plan.seq, lease.lease.epoch)
-    files = list(_lowered_state(situation, head, lowered, now_ms, name))
-    manifest = app.write_manifest(stream, manifest_of(name, plan.seq, files))
-    counts = running_counts(last)
-    return plan, Attempt(stream, plan.seq, manifest, counts, validated=True, times=lowered.times)
-
-
-def _lowered_state(
-    situation: Situation, head: Head, lowered: _Lowered, now_ms: int, name: str
-) -> Iterator[DataFile]:
-    """The rows of all stages that wait for a time which the wrong clock has set."""
-    app, stream = situation.app, situation.stream
-    lake, stages = app.lake(stream), state_stages(planned_pipelines(app.ledger, stream))
     floor = min(lowered.clocks.values())
-    with needed_by(state_named(stream, head.seq)):
-        state = state_after(app, stream, app.ledger.state_manifests(stream, head.seq))
-        for stage, files in state.items():
-            times = _place_times(lowered, stage)
-            logic, rule = stages[stage][-1], FoldRule.for_stages(stages[stage])
+    plan = replace(
+        still_plan(head, before, lease.lease.holder),
+        clock_ms=floor,
+        believed_until_ms=floor + core.FUTURE_MS,
+        clocks=lowered.clocks,
+    )
 
-            def lower(rows: pa.Table, logic: core.Stage = logic, times: Clocks = times) -> pa.Table:
-                return of_batch(lower_entries(logic, rows, times, now_ms, floor), head.seq + 1)
+    def lower(name: str, stage: core.Stage, rows: pa.Table) -> pa.Table:
+        return lower_entries(stage, rows, _place_times(lowered, name), now_ms, floor)
 
-            folder = lake.files("state", stage, name)
-            yield from fold(lake.store, folder, files, rule, is_whole=False, change=lower)
+    decide_still_batch(situation.app, lease, plan, lower, lowered.times)
 
 
 def _place_times(lowered: _Lowered, stage: str) -> Mapping[tuple[str, int], int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from uuid import uuid4
 
 from tidegate.app import App, leased
@@ -20,7 +21,8 @@ class Options:
 
     `choice` is the name of a remedy; None: none was chosen yet. `from_batch` is the batch from which on
     something is sent again. `sinks` are those that the choice is about; empty: those that have its cause.
-    `by` is who decides. `progress` is sink -> the newest batch that it has as a whole.
+    `by` is who decides. `progress` is sink -> the newest batch that it has as a whole. `checkpoints` is a
+    file with offsets of a topic that was moved, `old_connection` the cluster in which it was.
     """
 
     choice: str | None = None
@@ -28,6 +30,8 @@ class Options:
     progress: Mapping[str, int] = field(default_factory=dict)
     sinks: tuple[str, ...] = ()
     by: str | None = None
+    checkpoints: Path | None = None
+    old_connection: str | None = None
 
 
 @dataclass(frozen=True)

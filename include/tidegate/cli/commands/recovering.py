@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tidegate.cli.options import as_json, pipeline_argument
 
 CHOICES = (
-    *("accept-gap", "drop-plan", "lower-clock", "restore-progress"),
+    *("accept-gap", "drop-plan", "lower-clock", "move", "restore-progress"),
     *("send-again", "give-up", "promote", "forget", "adopt-ledger"),
 )
 """The names of the remedies; help does not wait for their import."""
@@ -39,6 +41,15 @@ def _progress(_context: click.Context, _parameter: click.Parameter, given: tuple
 @click.option(
     "--sink", "sinks", multiple=True, metavar="SINK", help="Only this sink, whatever it fails of; repeatable."
 )
+@click.option(
+    "--checkpoints",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="For move: lines of `partition,old offset,new offset`.",
+)
+@click.option(
+    "--old-connection", metavar="NAME", help="For move: the connection of the cluster that was read before."
+)
 @click.option("--yes", is_flag=True, help="Do what --choose shows. The ledger records it.")
 @click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
 @as_json
@@ -49,6 +60,8 @@ def recover(
     from_batch: int | None,
     progress: dict[str, int],
     sinks: tuple[str, ...],
+    checkpoints: Path | None,
+    old_connection: str | None,
     yes: bool,
     by: str | None,
     as_json: bool,
@@ -65,5 +78,5 @@ def recover(
     from tidegate.cli import recover
     from tidegate.recovery import Options
 
-    options = Options(choose, from_batch, progress, sinks, by)
+    options = Options(choose, from_batch, progress, sinks, by, checkpoints, old_connection)
     recover.recover(pipeline, generation, options, yes, by, as_json)
