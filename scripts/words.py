@@ -21,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKED = (
+    "include/tidegate/schemas",
     "scripts",
     "spark_jobs",
 )

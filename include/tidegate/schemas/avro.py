@@ -1,4 +1,4 @@
-"""Avro's schemas: JSON → `AvroType`, as version 1.12 of the specification has them."""
+"""Avro's schemas: JSON → `AvroType`, by version 1.12 of Avro's specification."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ _LOGICAL = {
     "local-timestamp-millis": ("long",),
     "local-timestamp-micros": ("long",),
 }
-"""Logical type -> what it can stand on. Any other is passed over, as the specification says."""
+"""Logical type -> the kinds that it can annotate. Avro's specification says to ignore any other logical type,
+and to read the annotated type itself.
+"""
 
 NO_DEFAULT = object()
-"""A field without a default: JSON's null is one."""
+"""Marks a field without a default. None would not do: JSON's null is a valid default."""
 
 
 @dataclass(eq=False)
@@ -43,10 +45,14 @@ class AvroField:
 
 @dataclass(eq=False)
 class AvroType:
-    """A type. What a kind does not have is empty. Types that refer to themselves are loops of these.
+    """A type of Avro. Attributes that a kind does not have are empty.
 
-    `name` is full, with the namespace. `logical` is one of those that are known, on a type that it can stand
-    on. `types`: of a union its branches; of an array or map the one of its items.
+    Args:
+        name: The full name of a record, enum or fixed, with its namespace.
+        types: The branches of a union; the single type of the items of an array, or of the values of a map.
+        logical: A logical type of `_LOGICAL` on a kind that it can annotate, otherwise None.
+
+    A type that refers to itself is a cycle of objects, so types are compared by identity (`eq=False`).
     """
 
     kind: str
@@ -63,28 +69,39 @@ class AvroType:
 
     @property
     def items(self) -> AvroType:
-        """What an array or a map is of."""
+        """The type of an array's items, or of a map's values."""
         return self.types[0]
 
     @property
     def text(self) -> str:
-        """How it is called in a sentence: `long`, `timestamp-millis`, `shop.Stock`, `["null","long"]`."""
+        """The type as messages show it.
+
+        Example: `long`, `timestamp-millis`, `shop.Stock`, `["null","long"]`.
+        """
         if self.kind == "union":
             return json.dumps([branch.text for branch in self.types], separators=(",", ":"))
         return self.name or self.logical or self.kind
 
 
 def parse_avro(text: str, references: Iterable[str] = ()) -> AvroType:
-    """The type of a schema's text; `references` are those whose names it uses, each after those that it uses
-    itself. Raises SchemaFault.
+    """Return the type of a schema's text.
+
+    Args:
+        text: The schema, as JSON.
+        references: The texts of the schemas whose names `text` uses, in order of dependency: a schema comes
+            after the schemas that it uses.
+
+    Raises SchemaFault if a text is not JSON, or not a schema of Avro.
+
+    Example: `parse_avro('{"type": "array", "items": "shop.Stock"}', [stock_schema])`
     """
     names: dict[str, AvroType] = {}
     for reference in references:
-        _parsed(reference, names)
-    return _parsed(text, names)
+        _parse(reference, names)
+    return _parse(text, names)
 
 
-def _parsed(text: str, names: dict[str, AvroType]) -> AvroType:
+def _parse(text: str, names: dict[str, AvroType]) -> AvroType:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -97,7 +114,10 @@ def _parsed(text: str, names: dict[str, AvroType]) -> AvroType:
 
 @dataclass
 class _Parser:
-    """`names`: full name -> the type that has it, for all that was read so far."""
+    """Turns decoded JSON into types.
+
+    `names` maps the full name of each type that was defined so far to the type.
+    """
 
     names: dict[str, AvroType] = field(default_factory=dict)
 
@@ -110,7 +130,7 @@ class _Parser:
             raise SchemaFault(f"{json.dumps(schema)[:60]} is not a type of Avro")
         kind = schema.get("type")
         if not isinstance(kind, str):
-            return self.type(kind, namespace)  # {"type": {"type": …}}
+            return self.type(kind, namespace)  # {"type": {"type": …}}: some producers nest the type
         if kind in ("record", "error"):
             return self.record(schema, namespace)
         if kind == "enum":
@@ -123,14 +143,14 @@ class _Parser:
         return _with_logical(self.named(kind, namespace), schema)
 
     def named(self, name: str, namespace: str) -> AvroType:
-        """A primitive type, or one that was defined before."""
+        """Return a primitive type, or a type that was defined before. Raises SchemaFault if there is none."""
         if name in PRIMITIVES:
             return AvroType(name)
-        known = self.names.get(name) if "." in name else self.names.get(_full(name, namespace))
-        known = known or self.names.get(name)
-        if known is None:
+        # A name without a dot is looked up in the enclosing namespace first, then as a full name by itself.
+        defined = self.names.get(_full(name, namespace)) or self.names.get(name)
+        if defined is None:
             raise SchemaFault(f"the type `{name}` is not defined")
-        return known
+        return defined
 
     def union(self, schema: list[Any], namespace: str) -> AvroType:
         branches = tuple(self.type(branch, namespace) for branch in schema)
@@ -155,7 +175,9 @@ class _Parser:
             raise SchemaFault(f"a field of `{record}` has no name, or no type")
         type_ = self.type(schema["type"], namespace)
         if isinstance(schema["type"], str):
-            type_ = _with_logical(type_, schema)  # written beside the type, as many producers do
+            # The specification puts `logicalType` inside of the type, but many producers write it beside the
+            # type.
+            type_ = _with_logical(type_, schema)
         aliases = tuple(alias for alias in schema.get("aliases") or () if isinstance(alias, str))
         return AvroField(schema["name"], type_, schema.get("default", NO_DEFAULT), aliases)
 
@@ -180,23 +202,30 @@ class _Parser:
         return logical
 
     def define(self, kind: str, schema: Mapping[str, Any], namespace: str) -> tuple[AvroType, str]:
-        """A type with a name, known from here on; and the namespace inside of it."""
+        """Define a named type. Returns the type, still empty, and the namespace that holds inside of it.
+
+        The name is registered before the fields are read, so that a record can refer to itself.
+        """
         name = schema.get("name")
         if not isinstance(name, str) or not _FULL_NAME.fullmatch(name):
             raise SchemaFault(f"a type of kind {kind} has no name that can be used")
         full = _full(name, schema.get("namespace", namespace) or "")
         if full in self.names:
             raise SchemaFault(f"the type `{full}` is defined twice")
-        inside = full.rpartition(".")[0]
+        inner_namespace = full.rpartition(".")[0]
         aliases = tuple(
-            _full(alias, inside) for alias in schema.get("aliases") or () if isinstance(alias, str)
+            _full(alias, inner_namespace) for alias in schema.get("aliases") or () if isinstance(alias, str)
         )
         self.names[full] = AvroType(kind, full, aliases)
-        return self.names[full], inside
+        return self.names[full], inner_namespace
 
 
 def _with_logical(type_: AvroType, schema: Mapping[str, Any]) -> AvroType:
-    """The type as the logical one that is written on it; itself where that is unknown, or does not fit."""
+    """Return the type with the logical type of `schema`; unchanged if that is unknown, or invalid for the
+    type.
+
+    The specification says to ignore an invalid logical type, not to refuse the schema.
+    """
     logical = schema.get("logicalType")
     if not isinstance(logical, str) or type_.kind not in _LOGICAL.get(logical, ()):
         return type_
@@ -207,9 +236,9 @@ def _with_logical(type_: AvroType, schema: Mapping[str, Any]) -> AvroType:
             return type_
     if logical == "uuid" and type_.kind == "fixed" and type_.size != 16:
         return type_
-    known = AvroType(type_.kind, type_.name, type_.aliases, size=type_.size, logical=logical)
-    known.precision, known.scale = digits
-    return known
+    annotated = AvroType(type_.kind, type_.name, type_.aliases, size=type_.size, logical=logical)
+    annotated.precision, annotated.scale = digits
+    return annotated
 
 
 def _full(name: str, namespace: str) -> str:

@@ -1,4 +1,4 @@
-"""Columns out of Avro's types: what each is in Arrow, as far as a pipeline can hold it."""
+"""Columns of Avro's types: the Arrow type of each type that a pipeline can store."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ _LOGICAL = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-"""Without the times of day: Spark has no type for them, so they are the numbers that they are."""
+"""`time-millis` and `time-micros` are missing: Spark has no type for a time of day, so their numbers stay
+numbers.
+"""
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38  # of Spark's decimals, and of Arrow's decimal128
 
 
 def avro_columns(schema: AvroType) -> pa.Schema:
-    """A column for each field of a record. Raises SchemaFault where one cannot be a column."""
+    """Return a column for each field of a record. Raises SchemaFault if `schema` is not a record, or if a
+    field cannot be a column: it is only null, a union of several types, an empty record, or contains itself.
+    """
     if schema.kind != "record":
         raise SchemaFault(f"the schema is `{schema.text}`, and only a record has columns")
     return pa.schema(
@@ -41,37 +45,38 @@ def avro_columns(schema: AvroType) -> pa.Schema:
 
 
 def arrow_type(type_: AvroType) -> pa.DataType:
-    """What it is in Arrow. Raises SchemaFault."""
+    """Return the Arrow type of a type, which messages call "it". Raises SchemaFault if there is none."""
     return _arrow_type(type_, (), "it")
 
 
-def _arrow_type(type_: AvroType, around: tuple[AvroType, ...], path: str) -> pa.DataType:
-    """`around`: the records that it stands in; `path` is what a fault calls it."""
-    if type_ in around:
+def _arrow_type(type_: AvroType, parents: tuple[AvroType, ...], path: str) -> pa.DataType:
+    """Return the Arrow type. `parents` are the records around `type_`; `path` is its name in a message."""
+    if type_ in parents:
         raise SchemaFault(f"`{path}` has itself inside of it, without an end")
     if type_.kind == "union":
-        return _union(type_, around, path)
+        return _union(type_, parents, path)
     if type_.kind == "null":
         raise SchemaFault(f"`{path}` is null and nothing else")
     if type_.kind == "record":
         if not type_.fields:
             raise SchemaFault(f"`{path}` is a record without fields")
-        inner = (*around, type_)
+        inner = (*parents, type_)
         parts = [
             (field.name, _arrow_type(field.type, inner, f"{path}.{field.name}")) for field in type_.fields
         ]
         return pa.struct([pa.field(name, part) for name, part in parts])
     if type_.kind == "array":
-        return pa.list_(_arrow_type(type_.items, around, f"{path}[...]"))
+        return pa.list_(_arrow_type(type_.items, parents, f"{path}[...]"))
     if type_.kind == "map":
-        return pa.map_(pa.string(), _arrow_type(type_.items, around, f"{path}[...]"))
-    if type_.logical == "decimal" and type_.precision <= _MOST_DIGITS:
+        return pa.map_(pa.string(), _arrow_type(type_.items, parents, f"{path}[...]"))
+    # A decimal with more digits than Spark has stays the bytes that it is in Avro.
+    if type_.logical == "decimal" and type_.precision <= _MAX_DIGITS:
         return pa.decimal128(type_.precision, type_.scale)
     return _LOGICAL.get(type_.logical or "", _SCALARS[type_.kind])
 
 
-def _union(type_: AvroType, around: tuple[AvroType, ...], path: str) -> pa.DataType:
-    parts = [_arrow_type(branch, around, path) for branch in type_.types if branch.kind != "null"]
+def _union(type_: AvroType, parents: tuple[AvroType, ...], path: str) -> pa.DataType:
+    parts = [_arrow_type(branch, parents, path) for branch in type_.types if branch.kind != "null"]
     if not parts or any(part != parts[0] for part in parts):
         raise SchemaFault(f"`{path}` is the union {type_.text}, which has no one type")
     return parts[0]

@@ -1,7 +1,11 @@
-"""What is wrong with a schema, or with what is wanted of it."""
+"""The error of this package."""
 
 from __future__ import annotations
 
 
 class SchemaFault(Exception):
-    """A text that is not a schema, or two that do not fit together: a half sentence that says why."""
+    """A text is not a schema, a schema has no columns, or two schemas do not fit together.
+
+    The message is a half sentence that says why ("the type `Stock` is not defined"); callers add to it which
+    file, field or subject is concerned.
+    """

@@ -1,7 +1,7 @@
-"""JSON Schema: its texts, held against the rules of their draft and the references that they have.
+"""JSON Schema: parse a schema, check it by the rules of its draft, and check that its references exist.
 
-What a value has to be is the library's to say (`jsonschema`, an extra). Nothing is ever fetched: a reference
-is to the document itself, or to one that is given by name.
+The library `jsonschema` (an extra) checks the values. tidegate never fetches a schema: a reference is to the
+document itself, or to a document that the caller gives by name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _DRAFTS_WITHOUT_SIBLINGS = ("draft-04", "draft-06", "draft-07")
 
 Resolver = Any
-"""Where a part of a schema looks up its references: `referencing`'s, which is generic over dialects."""
+"""`referencing`'s resolver, by which a part of a schema looks up its references.
+
+It is generic over dialects.
+"""
 
 
 @dataclass(frozen=True)
 class JsonSchema:
-    """A schema whose references are all there. `contents` is the document, `resolver` what it looks up by."""
+    """A schema whose references all exist. `contents` is the document, `resolver` looks up its references."""
 
     contents: Any
     resolver: Resolver
@@ -41,11 +44,11 @@ class JsonSchema:
 
     @property
     def hides_siblings(self) -> bool:
-        """Whether its draft passes over what stands beside a `$ref`."""
+        """Whether the schema's draft ignores the keywords beside a `$ref`: drafts 4, 6 and 7 do."""
         return any(draft in self.validator_class.META_SCHEMA["$schema"] for draft in _DRAFTS_WITHOUT_SIBLINGS)
 
     def validator(self) -> Validator:
-        """What says of a value whether it satisfies the schema, and why not."""
+        """Return the validator that checks values, with an exact `multipleOf` (see `is_multiple`)."""
         corrected: type[Validator] = extend(  # type: ignore[no-untyped-call]  # of the library
             self.validator_class, {"multipleOf": _multiple_of}
         )
@@ -53,8 +56,12 @@ class JsonSchema:
 
 
 def is_multiple(value: float, divisor: float) -> bool:
-    """Whether a number is a multiple, by the digits that both are written with: the library divides doubles,
-    of which 19.99 / 0.01 is no whole number.
+    """Return whether `value` is a multiple of `divisor`, by the digits that both are written with.
+
+    The library divides doubles, which is wrong for decimal fractions: 19.99 / 0.01 is 1998.9999999999998.
+
+    >>> is_multiple(19.99, 0.01)
+    True
     """
     return _fraction(value) % _fraction(divisor) == 0
 
@@ -69,15 +76,22 @@ def _multiple_of(validator: Any, divisor: float, value: Any, _: Any) -> Iterator
 
 
 def parse_json_schema(text: str, references: Mapping[str, str]) -> JsonSchema:
-    """The schema of a text; `references` are the texts that it refers to, by the names that it uses.
+    """Parse a schema. A schema without `$schema` is of draft 2020-12.
 
-    Without `$schema` it is of draft 2020-12. Raises SchemaFault.
+    Args:
+        text: The schema, as JSON.
+        references: Name, as `$ref` uses it -> the text of that schema.
+
+    Raises SchemaFault if a text is not a JSON Schema of the drafts 4 to 2020-12, or if a reference leads
+    nowhere.
     """
     contents = _checked(text, "the schema")
     resource = _resource(contents)
     registry: Registry[Any] = Registry().with_resource("", resource)
     for name, other in references.items():
         named = _resource(_checked(other, f"`{name}`"))
+        # A schema with an `$id` resolves relative references against it, so the name is also registered
+        # joined.
         registry = registry.with_resources([(name, named), (urljoin(resource.id() or "", name), named)])
     resolver = registry.resolver_with_root(resource)
     try:
@@ -89,31 +103,32 @@ def parse_json_schema(text: str, references: Mapping[str, str]) -> JsonSchema:
 
 def _validator_class(contents: Any) -> type[Validator]:
     draft = contents.get("$schema") if isinstance(contents, dict) else None
-    found: type[Validator] = Draft202012Validator
-    if draft is not None:  # of an unknown one the oldest, which is refused, too
-        found = (
+    validator_class: type[Validator] = Draft202012Validator
+    if draft is not None:  # an unknown draft is treated as draft 3, which is refused below
+        validator_class = (
             validator_for(contents, default=Draft3Validator) if isinstance(draft, str) else Draft3Validator
         )
-    if found is Draft3Validator:
-        raise SchemaFault(f"`$schema: {draft}` is none of the drafts 4 to 2020-12")
-    return found
+    if validator_class is Draft3Validator:
+        raise SchemaFault(f"`$schema: {draft}` is not a draft from 4 to 2020-12")
+    return validator_class
 
 
-def _checked(text: str, whose: str) -> Any:
+def _checked(text: str, label: str) -> Any:
+    """Return the decoded document of a schema, which a SchemaFault calls `label`."""
     try:
         contents = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SchemaFault(f"{whose} is not JSON: {error}") from None
+        raise SchemaFault(f"{label} is not JSON: {error}") from None
     if not isinstance(contents, (dict, bool)):
-        raise SchemaFault(f"{whose} is neither an object nor a boolean")
+        raise SchemaFault(f"{label} is neither an object nor a boolean")
     try:
         _validator_class(contents).check_schema(contents)  # type: ignore[arg-type]  # a boolean, too, is one
     except SchemaError as error:
         raise SchemaFault(
-            f"{whose} is no JSON Schema: {error.message[:200]} - at `{error.json_path}`"
+            f"{label} is not a JSON Schema: {error.message[:200]} - at `{error.json_path}`"
         ) from None
     except RecursionError:
-        raise SchemaFault(f"{whose} is nested too deep") from None
+        raise SchemaFault(f"{label} is nested too deep") from None
     return contents
 
 
@@ -122,7 +137,10 @@ def _resource(contents: Any) -> SchemaResource:
 
 
 def _check_references(resource: SchemaResource, resolver: Resolver, seen: set[int]) -> None:
-    """Whether what it refers to is there, and what that refers to."""
+    """Raise SchemaFault if a reference leads nowhere, also one in a schema that is referred to.
+
+    `seen` has the ids of the parts that were checked: schemas may refer to themselves.
+    """
     contents: Any = resource.contents
     if id(contents) in seen:
         return

@@ -1,4 +1,4 @@
-"""Columns out of a JSON Schema: what each property is in Arrow, as far as a pipeline can hold it."""
+"""Columns of a JSON Schema: the Arrow type of each property that a pipeline can store."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ _CHOICES = ("anyOf", "oneOf")
 
 
 def json_schema_columns(schema: JsonSchema) -> pa.Schema:
-    """A column for each property of the object that a schema is of. Raises SchemaFault where one cannot be.
+    """Return a column for each property of the object that a schema describes.
 
-    All can be null: what is `required` the schema itself says. An integer is a bigint, a number a double, a
-    text of `format: date-time` a timestamp, one in base64 is bytes.
+    All columns are nullable: the schema itself checks what is `required`. An integer is a bigint, a number a
+    double, a string of `format: date-time` a timestamp, a string in base64 is bytes.
+
+    Raises SchemaFault if the schema does not describe an object with `properties`, or if a property has no
+    type, several types, or contains itself.
     """
     type_ = _Reader(schema).type(schema.contents, schema.resolver, (), "$")
     if not pa.types.is_struct(type_):
@@ -31,14 +34,17 @@ class _Reader:
     def __init__(self, schema: JsonSchema) -> None:
         self._hides_siblings = schema.hides_siblings
 
-    def type(self, part: Any, resolver: Resolver, around: tuple[int, ...], path: str) -> pa.DataType:
-        """What the values of a part of the schema are. `around`: the parts that it stands in."""
-        if id(part) in around:
+    def type(self, part: Any, resolver: Resolver, parents: tuple[int, ...], path: str) -> pa.DataType:
+        """Return the type of the values of a part of the schema.
+
+        `parents`: the ids of the parts around it.
+        """
+        if id(part) in parents:
             raise SchemaFault(f"`{path}` has itself inside of it, without an end")
         if not isinstance(part, dict):
             raise SchemaFault(f"`{path}` can be anything")
-        around = (*around, id(part))
-        types = list(self._types(part, resolver, around, path))
+        parents = (*parents, id(part))
+        types = list(self._types(part, resolver, parents, path))
         if not types:
             raise SchemaFault(f"`{path}` has no `type`")
         if any(type_ != types[0] for type_ in types):
@@ -46,55 +52,58 @@ class _Reader:
         return types[0]
 
     def _types(
-        self, part: Mapping[str, Any], resolver: Resolver, around: tuple[int, ...], path: str
+        self, part: Mapping[str, Any], resolver: Resolver, parents: tuple[int, ...], path: str
     ) -> Iterator[pa.DataType]:
-        """The types that a part names in its different ways; null is none."""
+        """Yield the types that a part has by `$ref`, `anyOf`, `oneOf`, `type`, `const` or `enum`; null is
+        left out.
+        """
         if "$ref" in part:
             target = resolver.lookup(part["$ref"])
-            yield self.type(target.contents, target.resolver, around, path)
+            yield self.type(target.contents, target.resolver, parents, path)
             if self._hides_siblings:
                 return
         for choice in (choice for keyword in _CHOICES for choice in part.get(keyword, ())):
             if not _is_null(choice):
-                yield self.type(choice, resolver, around, path)
+                yield self.type(choice, resolver, parents, path)
         for name in _names(part):
             if name == "object":
-                yield self._object(part, resolver, around, path)
+                yield self._object(part, resolver, parents, path)
             elif name == "array":
-                yield pa.list_(self._items(part, resolver, around, path))
+                yield pa.list_(self._items(part, resolver, parents, path))
             else:
                 yield _scalar(part, name)
 
     def _object(
-        self, part: Mapping[str, Any], resolver: Resolver, around: tuple[int, ...], path: str
+        self, part: Mapping[str, Any], resolver: Resolver, parents: tuple[int, ...], path: str
     ) -> pa.DataType:
-        properties, others = part.get("properties"), part.get("additionalProperties")
+        properties, map_values = part.get("properties"), part.get("additionalProperties")
         if properties:
             types = {
-                name: self.type(inner, resolver, around, f"{path}.{name}")
+                name: self.type(inner, resolver, parents, f"{path}.{name}")
                 for name, inner in properties.items()
             }
             return pa.struct([pa.field(name, type_) for name, type_ in types.items()])
-        if isinstance(others, dict):
-            return pa.map_(pa.string(), self.type(others, resolver, around, f"{path}[...]"))
+        if isinstance(map_values, dict):
+            return pa.map_(pa.string(), self.type(map_values, resolver, parents, f"{path}[...]"))
         raise SchemaFault(f"`{path}` is an object without `properties`")
 
     def _items(
-        self, part: Mapping[str, Any], resolver: Resolver, around: tuple[int, ...], path: str
+        self, part: Mapping[str, Any], resolver: Resolver, parents: tuple[int, ...], path: str
     ) -> pa.DataType:
         items = part.get("items")
         if "prefixItems" in part or not isinstance(items, dict):
             raise SchemaFault(f"`{path}` is an array without one kind of `items`")
-        return self.type(items, resolver, around, f"{path}[...]")
+        return self.type(items, resolver, parents, f"{path}[...]")
 
 
 def _names(part: Mapping[str, Any]) -> list[str]:
-    """The names of its types without null; of values that are listed theirs."""
+    """Return the names of a part's types without null. Without `type` they are those of `const` or `enum`."""
     names = part.get("type")
     if names is None:
         values = [part["const"]] if "const" in part else part.get("enum", [])
         names = sorted({_name_of(value) for value in values})
     names = [names] if isinstance(names, str) else names
+    # JSON Schema counts an integer as a number, so `["integer", "number"]` is the one type number.
     return [name for name in names if name != "null" and not (name == "integer" and "number" in names)]
 
 

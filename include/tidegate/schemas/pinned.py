@@ -1,4 +1,7 @@
-"""Schemas as a plan keeps them: whatever becomes of their files and registries, a retry sees the same."""
+"""Schemas as a plan stores them.
+
+A retry gets the same schemas, even if their files or registry have changed.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +19,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PinnedSchema:
-    """Of Avro the schema's text, and the texts that it refers to, each after those that it needs itself. Of
-    Protobuf what the compiler has made of a file and all that it imports: see `schemas.protobuf`. Of JSON
-    Schema the text, and what it refers to, each as `["name", "text"]`.
+    """A schema with all that it refers to.
+
+    Args:
+        text: The schema's text for Avro and JSON Schema. For Protobuf the compiled file and its imports as
+            JSON: see `schemas.protobuf`.
+        references: For Avro the texts that the schema refers to, in order of dependency. For JSON Schema the
+            same, each as `["name", "text"]`. Empty for Protobuf.
     """
 
     text: str
     references: tuple[str, ...] = ()
 
     def avro(self) -> AvroType:
-        """Raises SchemaFault."""
+        """Parse the schema as Avro. Raises SchemaFault if it is not one."""
         return parse_avro(self.text, self.references)
 
     def protobuf(self) -> ProtoSchema:
-        """As it was compiled."""
+        """Decode the compiled schema of Protobuf; no compiler is needed."""
         return proto_from_json(self.text)
 
     def json_schema(self) -> JsonSchema:
-        """Raises SchemaFault."""
-        from tidegate.schemas.json_schema import parse_json_schema  # late: an extra
+        """Parse the schema as JSON Schema.
+
+        Raises SchemaFault if it is not one, or if a reference leads nowhere.
+        """
+        from tidegate.schemas.json_schema import parse_json_schema  # late: `jsonschema` is an extra
 
         return parse_json_schema(self.text, dict(map(json.loads, self.references)))
 
 
 @dataclass(frozen=True)
 class WriterSchema:
-    """A version of a subject of a registry: `id` is what records written by it begin with."""
+    """A version of a subject of a schema registry.
+
+    Records that it wrote begin with its `id` (Confluent's wire format).
+    """
 
     subject: str
     version: int
@@ -51,9 +64,13 @@ class WriterSchema:
 
 @dataclass(frozen=True)
 class SourceSchemas:
-    """Those of a source. `reader`: of the file beside the pipeline; None: the columns are the reader's.
+    """The schemas of a source.
 
-    `writers`: of the registry, as it was when the batch was planned; None: records have no schema's id.
+    Args:
+        reader: The schema of the file beside the pipeline; None if the pipeline's columns are the reader's
+            schema.
+        writers: The versions that the registry had when the batch was planned; None if records have no schema
+            id.
     """
 
     reader: PinnedSchema | None = None
@@ -64,21 +81,31 @@ class SourceSchemas:
 
 
 def pin_avro(text: str, imports: Mapping[str, str]) -> PinnedSchema:
-    """A schema of Avro. Raises SchemaFault for one that is none."""
+    """Pin a schema of Avro. `imports` maps names to the schemas it uses, in order of dependency.
+
+    Raises SchemaFault if it is not a schema of Avro.
+    """
     pinned = PinnedSchema(text, tuple(imports.values()))
     pinned.avro()
     return pinned
 
 
 def pin_json_schema(text: str, imports: Mapping[str, str]) -> PinnedSchema:
-    """A JSON Schema. Raises SchemaFault for one that is none, or refers to what is not there."""
-    pinned = PinnedSchema(text, tuple(json.dumps([name, other]) for name, other in imports.items()))
+    """Pin a JSON Schema. `imports` maps the names of its `$ref`s to texts.
+
+    Raises SchemaFault if it is not a JSON Schema, or if a reference leads nowhere.
+    """
+    references = tuple(json.dumps([name, imported]) for name, imported in imports.items())
+    pinned = PinnedSchema(text, references)
     pinned.json_schema()
     return pinned
 
 
 def pin_protobuf(text: str, imports: Mapping[str, str]) -> PinnedSchema:
-    """A `.proto` file, compiled. Raises SchemaFault."""
+    """Compile a `.proto` file and pin the result. `imports` maps file names, as imported, to texts.
+
+    Raises SchemaFault if the file does not compile.
+    """
     from tidegate.schemas.proto_files import proto_schema  # late: its compiler is an extra
 
     return PinnedSchema(proto_to_json(proto_schema(text, imports)))

@@ -1,6 +1,7 @@
 """`.proto` and `.desc` files → `ProtoSchema`, by Protobuf's own compiler and library (the extra `formats`).
 
-Only who reads a pipeline file, or plans a batch, needs them: workers have what a plan keeps.
+Only a process that reads a pipeline file, or plans a batch, needs them: workers get the compiled schema of
+the plan.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from typing import Any
 from tidegate.schemas.faults import SchemaFault
 from tidegate.schemas.protobuf import ProtoEnum, ProtoField, ProtoMessage, ProtoSchema
 
-_SECONDS = 60
+_TIMEOUT_S = 60
 
 
 def proto_schema(text: str, imports: Mapping[str, str] | None = None) -> ProtoSchema:
-    """The schema of a `.proto` file's text. `imports`: name, as imported -> text. Raises SchemaFault."""
+    """Compile the text of a `.proto` file. `imports`: name, as imported -> text.
+
+    Raises SchemaFault if the file does not compile, with up to three messages of the compiler.
+    """
     return _compiled(text, tuple(sorted((imports or {}).items())))
 
 
@@ -48,14 +52,15 @@ def _is_below(name: str) -> bool:
 
 
 def _protoc(folder: Path) -> bytes:
-    """What the compiler makes of a folder's files: a FileDescriptorSet. Raises SchemaFault."""
-    import grpc_tools  # late: an extra, which few need
+    """Compile the files of a folder to a serialized FileDescriptorSet. Raises SchemaFault if protoc fails."""
+    import grpc_tools  # late: an extra, which only pipelines with `.proto` files need
 
     well_known = Path(grpc_tools.__file__).parent / "_proto"
     out = folder / "out.desc"
     options = [f"-I{folder / 'in'}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={out}"]
+    # A process of its own, so that its messages can be captured and a timeout ends it.
     command = [sys.executable, "-m", "grpc_tools.protoc", *options, _ROOT]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if ": warning:" not in line]
         raise SchemaFault("; ".join(_shown(line, folder) for line in lines[:3]) or "protoc failed")
@@ -63,13 +68,21 @@ def _protoc(folder: Path) -> bytes:
 
 
 def _shown(line: str, folder: Path) -> str:
-    """The compiler's words without the folder: `line 3:5: …` of the schema itself, `other.proto:3:5: …`."""
+    """Return a message of the compiler without the temporary folder.
+
+    Messages on the schema itself begin with `line 3:5: …`, those on an import with `other.proto:3:5: …`.
+    """
     return line.replace(f"{folder / 'in'}/", "").replace(f"{_ROOT}:", "line ")
 
 
 def descriptor_schema(data: bytes, root: str | None = None) -> ProtoSchema:
-    """The schema of a FileDescriptorSet. `root`: the file whose messages are on top; None: the last one, as
-    compilers write the imported files first. Raises SchemaFault.
+    """Return the schema of a serialized FileDescriptorSet.
+
+    Args:
+        data: The content of a `.desc` file.
+        root: The file whose messages are on top. None takes the last file, as protoc writes imports first.
+
+    Raises SchemaFault if `data` is not a descriptor set, or lacks a file that it imports.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool  # late: an extra
     from google.protobuf.message import DecodeError
@@ -113,12 +126,13 @@ _KINDS = (
     *("", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group"),
     *("message", "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
 )
-"""By the numbers that descriptors have."""
+"""Protobuf's words for the kinds of fields, by their numbers in `FieldDescriptorProto.Type`."""
 
 
 def _field(field: Any) -> ProtoField:
     type_ = field.message_type or field.enum_type
     presence = "required" if field.is_required else "explicit" if field.has_presence else "implicit"
+    # protoc makes a oneof of one member of each `optional` field of proto3; that one is not the user's.
     oneof = field.containing_oneof
     return ProtoField(
         field.name,

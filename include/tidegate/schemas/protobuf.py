@@ -1,6 +1,7 @@
 """Protobuf's schemas, as decoding needs them: messages, fields and enums with all defaults resolved.
 
-Plain values, which JSON can hold: a plan keeps them, so that no compiler of `.proto` files is asked again.
+They are plain values that a plan stores as JSON, so that workers and retries need no compiler of `.proto`
+files.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from tidegate.schemas.faults import SchemaFault
 
 @dataclass(frozen=True)
 class ProtoField:
-    """`kind`: Protobuf's own word, such as `sint64`, `enum` or `message`; `type`: the full name of those two.
+    """A field of a message.
 
-    `presence`: whether a field that is not there differs from its default: `implicit` (it does not),
-    `explicit`, `required`. `oneof`: the one that it is a member of.
+    Args:
+        kind: Protobuf's own word, such as `sint64`, `enum` or `message`.
+        type: The full name of the field's enum or message.
+        presence: `implicit` if a field that is missing equals its default, otherwise `explicit` or
+            `required`.
+        oneof: The name of the oneof that contains the field.
     """
 
     name: str
@@ -32,7 +37,12 @@ class ProtoField:
 
 @dataclass(frozen=True)
 class ProtoMessage:
-    """`messages`: the full names of those that are declared in it, in order. `is_entry`: of a map."""
+    """A message type.
+
+    Args:
+        messages: The full names of the messages that are declared inside of it, in the file's order.
+        is_entry: Whether protoc made it for a map field, with the fields `key` and `value`.
+    """
 
     fields: tuple[ProtoField, ...]
     messages: tuple[str, ...] = ()
@@ -41,8 +51,12 @@ class ProtoMessage:
 
 @dataclass(frozen=True)
 class ProtoEnum:
-    """`names`: (number, name), in the order of the file: the first is the default, and of two names for a
-    number the first counts. `is_closed`: a number without a name is as if it were not there.
+    """An enum.
+
+    Args:
+        names: (number, name) in the file's order. The first is the default; the first name of a number
+            counts.
+        is_closed: Whether a number without a name is ignored, as in proto2.
     """
 
     names: tuple[tuple[int, str], ...]
@@ -51,8 +65,12 @@ class ProtoEnum:
 
 @dataclass(frozen=True)
 class ProtoSchema:
-    """One `.proto` file, and all that it refers to: full name -> message, enum. `top`: the full names of the
-    file's own messages, in order.
+    """One `.proto` file with all that it refers to.
+
+    Args:
+        top: The full names of the file's own top-level messages, in the file's order.
+        messages: Full name -> message, also of imported files and nested messages.
+        enums: Full name -> enum.
     """
 
     top: tuple[str, ...]
@@ -60,32 +78,42 @@ class ProtoSchema:
     enums: Mapping[str, ProtoEnum]
 
     def message(self, name: str) -> ProtoMessage:
-        """The message of a full name. Raises SchemaFault."""
+        """Return the message of a full name. Raises SchemaFault if the file has no such message."""
         if name not in self.messages:
             raise SchemaFault(f"there is no message `{name}`: the file has {', '.join(self.top) or 'none'}")
         return self.messages[name]
 
     def at(self, indexes: tuple[int, ...]) -> str | None:
-        """The full name of the message that Confluent's indexes lead to; None: there is none."""
+        """Return the full name of the message at Confluent's message indexes; None if there is none.
+
+        Example: `(1, 0)` is the first message inside of the file's second message.
+        """
         names, name = self.top, None
         for index in indexes:
             if not 0 <= index < len(names):
                 return None
             name = names[index]
+            # Map entries do not count: the compiler adds them, and the indexes are those of the `.proto`
+            # text.
             names = tuple(
                 inner for inner in self.messages[name].messages if not self.messages[inner].is_entry
             )
         return name
 
     def path(self, name: str) -> tuple[int, ...]:
-        """The indexes that lead to the message of a full name: the inverse of `at`. Raises SchemaFault."""
+        """Return Confluent's message indexes of a full name: the inverse of `at`.
+
+        Raises SchemaFault if the file has no such message.
+        """
         self.message(name)
         indexes: list[int] = []
         while name not in self.top:
-            around = next(outer for outer, message in self.messages.items() if name in message.messages)
-            inner = [n for n in self.messages[around].messages if not self.messages[n].is_entry]
-            indexes.insert(0, inner.index(name))
-            name = around
+            parent = next(outer for outer, message in self.messages.items() if name in message.messages)
+            siblings = [
+                inner for inner in self.messages[parent].messages if not self.messages[inner].is_entry
+            ]
+            indexes.insert(0, siblings.index(name))
+            name = parent
         return (self.top.index(name), *indexes)
 
 
@@ -93,10 +121,10 @@ _DECODER = msgspec.json.Decoder(ProtoSchema)
 
 
 def proto_to_json(schema: ProtoSchema) -> str:
-    """As a plan keeps it."""
+    """Return the schema as the JSON text that a plan stores."""
     return msgspec.json.encode(schema).decode()
 
 
 def proto_from_json(text: str) -> ProtoSchema:
-    """The inverse of `proto_to_json`."""
+    """Decode the JSON text that `proto_to_json` returns."""
     return _DECODER.decode(text)
