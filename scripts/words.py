@@ -21,6 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKED = (
+    "include/tidegate/demo",
+    "include/tidegate/local",
+    "include/tidegate/scaffold",
     "include/tidegate/schemas",
     "scripts",
     "spark_jobs",

@@ -67,5 +67,5 @@ def test_the_verdict_of_the_table_counts_its_rows_and_events_and_what_waits() ->
     same: dict[str, list[Any]] = {"7": [BATCH, WAITING], "8": [BATCH]}
     said = verdict(result(VISITOR_BATCHES, Proof(same, same)))
     assert said.startswith(
-        "the SQL table has 2 events of 2 customers in 2 rows, 1 at most in one, and 1 still"
+        "the SQL table has 2 events of 2 customers in 2 rows, at most 1 in a row, and 1 events"
     )

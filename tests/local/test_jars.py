@@ -82,5 +82,5 @@ def test_a_failed_download_says_why_in_one_line(tmp_path: Path, monkeypatch: pyt
         ensure_jars(BROKER, tmp_path)
     assert str(caught.value) == (
         "Downloading 46 jars failed: UnknownHostException: nowhere. "
-        "Check the network, then run the same again."
+        "Check the network, then run the command again."
     )

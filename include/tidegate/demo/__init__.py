@@ -1,4 +1,4 @@
-"""The demo: its inputs, what must come out of them, and the run on real parts."""
+"""The demo: its inputs, the expected outputs, and a run with real Kafka, Spark and Airflow."""
 
 from tidegate.demo.run import DemoResult, SampleResult, run_demo
 

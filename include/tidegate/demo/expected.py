@@ -1,4 +1,6 @@
-"""What the demo must publish, computed from its input by a plain loop that shares nothing with the engine."""
+"""The expected output of the demo's first pipeline, computed by a plain loop that shares no code with the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,15 @@ from typing import Any
 from tidegate.demo.events import Event
 
 History = dict[str, list[Any]]
-"""Key -> what is published for it, in order."""
+"""Key -> the values that are published for it, in order."""
 
 
 def expected_availability(events: Iterable[Event]) -> History:
-    """One entry whenever a product's availability differs from the last published; null for a deletion."""
+    """Return the availability changes of each product: a value whenever it differs from the last published
+    one.
+
+    A deletion is None.
+    """
     published: History = {}
     for event in events:
         change = _availability(event)
@@ -28,7 +34,9 @@ def expected_availability(events: Iterable[Event]) -> History:
 
 
 def _availability(event: Event) -> tuple[str, Any] | None:
-    """(key, message) of a usable event; the message of a tombstone is None."""
+    """Return (key, value) of an event, with None as the value of a tombstone; None if the event is
+    unusable.
+    """
     if event.value is None:
         return (event.key.decode(), None) if event.key else None
     try:

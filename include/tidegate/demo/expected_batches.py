@@ -1,7 +1,7 @@
-"""What the demo must put into the table `visitor_batches`, computed by a plain loop of its own.
+"""The rows that the demo must write to the table `visitor_batches`, computed by a plain loop.
 
-What goes out by time depends on the clocks of the batches, so these come from the plans in the ledger, with
-the offsets that each batch read. Nothing else is shared with the engine.
+Emissions by time depend on the clocks of the batches. The loop takes those, and the offsets that each batch
+read, from the plans in the ledger. It shares nothing else with the engine.
 """
 
 from __future__ import annotations
@@ -32,16 +32,23 @@ class _Customer:
         self.waiting.append(visit)
 
     def flush(self, seq: int | None, time_ms: int) -> None:
-        """Let out what waits, if there are enough or a minute has passed."""
+        """Emit the waiting visits, if there are `COUNT` of them or the first is a minute old at `time_ms`."""
         if self.waiting and (len(self.waiting) >= COUNT or self.first_ms + AFTER_MS <= time_ms):
             self.batches.append({"batch": seq, "events": self.waiting})
             self.waiting = []
 
 
 def expected_batches(events: Iterable[Event], plans: Sequence[Plan]) -> History:
-    """Customer -> the batches of its visits, each with the engine's batch that lets it out.
+    """Return, per customer, the batches of its visits, each with the `seq` of the engine's batch that emits
+    it.
 
-    What still waits at the end comes last, with the batch null. `events` in the order they were sent in.
+    Visits that still wait at the end come last, with None as the batch.
+
+    Args:
+        events: All events, in the order in which they were sent.
+        plans: The plans of the engine's batches, in order.
+
+    Example: `{"7": [{"batch": 1, "events": [...]}, {"batch": None, "events": [...]}]}`
     """
     logs = _logs(events)
     customers: dict[str, _Customer] = {}
@@ -53,6 +60,7 @@ def expected_batches(events: Iterable[Event], plans: Sequence[Plan]) -> History:
             )
             for event in logs.get(range_.partition, [])[range_.start : range_.end]:
                 time_ms = _take(customers, event, plan.seq, time_ms)
+            # A cut range leaves records unread, and their timestamps may lie before the batch's clock.
             times[range_.partition] = time_ms if range_.is_cut else max(time_ms, plan.clock_ms)
         for customer in customers.values():
             customer.flush(plan.seq, times[customer.partition])
@@ -60,12 +68,20 @@ def expected_batches(events: Iterable[Event], plans: Sequence[Plan]) -> History:
 
 
 def listed(batches: Sequence[Any], waiting: Sequence[Any]) -> list[Any]:
-    """A customer's batches, and what waits."""
+    """Return a customer's batches; waiting visits, if there are any, come last as a batch None."""
     return [*batches, {"batch": None, "events": list(waiting)}] if waiting else list(batches)
 
 
 def faults(history: History, events: Iterable[Event]) -> list[str]:
-    """What is wrong with the batches, whatever the clocks were: events not there once, or too many."""
+    """Return the problems of the batches that do not depend on clocks.
+
+    Each usable visit must be in exactly one batch, in the order in which it was sent, and a batch must not
+    have more than `COUNT` visits.
+
+    Args:
+        history: Customer -> batches, as `expected_batches` returns them.
+        events: All events, in the order in which they were sent.
+    """
     sent: dict[str, list[Any]] = {}
     for event in events:
         usable = _usable(event)
@@ -77,7 +93,7 @@ def faults(history: History, events: Iterable[Event]) -> list[str]:
     wrong = [name for name in sorted(sent.keys() | got.keys()) if sent.get(name) != got.get(name)]
     large = max((len(batch["events"]) for batches in history.values() for batch in batches), default=0)
     problems = (
-        [f"the visits of {len(wrong)} customers are not each there once, in order: {wrong[:3]}"]
+        [f"the visits of {len(wrong)} customers are missing, repeated or out of order: {wrong[:3]}"]
         if wrong
         else []
     )
@@ -85,7 +101,7 @@ def faults(history: History, events: Iterable[Event]) -> list[str]:
 
 
 def _logs(events: Iterable[Event]) -> dict[int, list[Event]]:
-    """Partition -> its records; the place in the list is the offset."""
+    """Return the records of each partition; the index in the list is the offset."""
     logs: dict[int, list[Event]] = {}
     for event in events:
         logs.setdefault(event.partition, []).append(event)
@@ -93,13 +109,13 @@ def _logs(events: Iterable[Event]) -> dict[int, list[Event]]:
 
 
 def _take(customers: dict[str, _Customer], event: Event, seq: int, time_ms: int) -> int:
-    """One event, and what it lets out; gives the partition's time after it."""
+    """Apply one event, and emit what it completes. Returns the partition's stream time after it."""
     usable = _usable(event)
     if usable is None:
         return time_ms
     name, visit = usable
     customer = customers.setdefault(name, _Customer(event.partition))
-    customer.flush(seq, time_ms)  # what was due before it came goes without it
+    customer.flush(seq, time_ms)  # a batch that was due before this visit is emitted without it
     customer.add(visit, event.timestamp_ms)
     time_ms = max(time_ms, event.timestamp_ms)
     customer.flush(seq, time_ms)
@@ -107,7 +123,7 @@ def _take(customers: dict[str, _Customer], event: Event, seq: int, time_ms: int)
 
 
 def _usable(event: Event) -> tuple[str, Any] | None:
-    """(customer, visit) of an event that the pipeline can read."""
+    """Return (customer, visit) of an event; None if the pipeline cannot read the event."""
     try:
         value = json.loads(event.value or b"")
     except ValueError:

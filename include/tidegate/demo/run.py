@@ -1,4 +1,6 @@
-"""`make demo`: the whole line on real parts, then the proof that what came out is what had to."""
+"""`make demo`: run both samples with real Kafka, Spark and Airflow, and prove that the output is the expected
+one.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from tidegate.local.stack import Stack
 
 _RUN_TIMEOUT_S = 600.0
 _TRIGGER_ATTEMPTS = 5
-_OF_THE_USER = ("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_SQL")
+_USER_SETTINGS = ("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_SQL")
 
 
 @dataclass(frozen=True)
 class DemoRun:
-    """One DAG run: its batch, and the seconds from its trigger to its end."""
+    """One DAG run: the report of its batch, and the seconds from its trigger to its end."""
 
     report: BatchReport
     seconds: float
@@ -34,7 +36,7 @@ class DemoRun:
 
 @dataclass(frozen=True)
 class SampleResult:
-    """How a sample went, and whether it was right."""
+    """The runs of a sample, in order, and the proof of its output."""
 
     sample: Sample
     runs: tuple[DemoRun, ...]
@@ -43,21 +45,30 @@ class SampleResult:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo shows at its end."""
+    """The result of the demo: one result per sample, in the order of SAMPLES."""
 
     samples: tuple[SampleResult, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether consumers see exactly what they must, of every sample."""
+        """Whether consumers see exactly the expected output of every sample."""
         return all(result.proof.equal for result in self.samples)
 
 
 def run_demo(home: Path, project: Path, say: Callable[[str], None]) -> DemoResult:
-    """Two runs of each DAG on a stack of its own; ends all that it started, also on failure."""
+    """Start a local stack, run each DAG twice, and compare the output. Ends all that it started, also on
+    failure.
+
+    Args:
+        home: The folder of the local stack (`TIDEGATE_HOME`); the demo replaces the folder `demo` below it.
+        project: The checkout with `dags/`, `plugins/` and `include/`.
+        say: Called with a line of progress.
+
+    Raises SetupFailed if a part of the stack does not start, or if a DAG run fails.
+    """
     folder = _fresh_folder(home)
-    for name in _OF_THE_USER:
-        os.environ.pop(name, None)  # the demo never touches what the user has
+    for name in _USER_SETTINGS:
+        os.environ.pop(name, None)  # the demo must never write to the user's own ledger, lake or database
     os.environ["TIDEGATE_PIPELINES"] = str(_unscheduled_pipelines(folder, project))
     os.environ["TIDEGATE_EXPECTATIONS"] = str(project / "include" / "expectations")
     say("starting Kafka, Spark and Airflow")
@@ -81,7 +92,10 @@ def _result(app: App, sample: Sample, *runs: DemoRun) -> SampleResult:
 
 
 def _wave(stack: Stack, app: App, number: int, say: Callable[[str], None]) -> list[DemoRun]:
-    """The events of a wave into Kafka, then a run of each DAG, side by side; in the order of SAMPLES."""
+    """Send the events of a wave to Kafka, then run all DAGs at the same time.
+
+    Returns runs in SAMPLES' order.
+    """
     servers = stack.broker.bootstrap_servers
     sent = [
         f"{send(servers, sample.topic, sample.events(number))} events in {sample.topic}" for sample in SAMPLES
@@ -96,9 +110,9 @@ def _wave(stack: Stack, app: App, number: int, say: Callable[[str], None]) -> li
 
 
 def _trigger(stack: Stack, sample: Sample, number: int) -> str:
-    """Start a run, and return its id, which Airflow makes up: under such an id the ledger has it, too.
+    """Trigger a DAG run and return its id. Airflow generates the id, and the ledger stores the run by it.
 
-    Airflow's SQLite refuses a write that meets another one: then it is asked again.
+    Airflow's database is SQLite here, which refuses a write during another write, so the trigger is retried.
     """
     interval = sample.interval(number) if sample.interval else None
     for _ in range(_TRIGGER_ATTEMPTS - 1):
@@ -111,7 +125,10 @@ def _trigger(stack: Stack, sample: Sample, number: int) -> str:
 
 
 def _wait(stack: Stack, app: App, sample: Sample, run_id: str, began: float) -> DemoRun:
-    """The end of a run, as the ledger tells of it."""
+    """Wait for the end of a DAG run. Returns its batch, as the ledger has it.
+
+    Raises SetupFailed if the run fails, or if it planned no batch.
+    """
     end = stack.airflow.wait_run(sample.pipeline, run_id, _RUN_TIMEOUT_S)
     seconds = time.monotonic() - began
     if end.state != "success":
@@ -127,7 +144,9 @@ def _wait(stack: Stack, app: App, sample: Sample, run_id: str, began: float) -> 
 
 
 def _unscheduled_pipelines(folder: Path, project: Path) -> Path:
-    """A folder with the samples, and without their schedules: only the demo's own runs read."""
+    """Copy the samples without their schedules to a folder, so that only the demo's own runs read
+    the topics.
+    """
     pipelines = folder / "pipelines"
     pipelines.mkdir()
     for sample in SAMPLES:
@@ -138,7 +157,10 @@ def _unscheduled_pipelines(folder: Path, project: Path) -> Path:
 
 
 def _fresh_folder(home: Path) -> Path:
-    """A folder of the demo's own, empty at each start, with the installed broker."""
+    """Make an empty folder for the demo.
+
+    It links to the installed jars of the broker, to not download them again.
+    """
     folder = home / "demo"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The two samples that the demo runs: what goes in, and the proof of what came out."""
+"""The two samples that the demo runs: their input, and the proof of their output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tidegate.ledger import Plan, Stream
 
 @dataclass(frozen=True)
 class Proof:
-    """What consumers see and what they must see, by key, in order; and what is wrong besides."""
+    """The output that consumers see, and the expected one: per key, in order.
+
+    `faults` has problems that hold whatever the expected output is, such as a batch with too many events.
+    """
 
     actual: History
     expected: History
@@ -27,15 +30,20 @@ class Proof:
 
     @property
     def equal(self) -> bool:
-        """Whether it is exactly what it must be."""
+        """Whether the output is exactly the expected one, and has no faults."""
         return self.actual == self.expected and not self.faults
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A pipeline, its input topic, and the events of each wave.
+    """A pipeline of the demo.
 
-    `interval` gives the data interval of a wave's DAG run; without it the clock is the time of the trigger.
+    Args:
+        pipeline: The name of the pipeline, which is also the DAG's.
+        topic: The input topic.
+        events: Returns the events of a wave (0 or 1).
+        prove: Reads the output, and compares it with the expected output for the given plans.
+        interval: Returns the data interval of a wave's DAG run. None: the clock is the time of the trigger.
     """
 
     pipeline: str
@@ -46,7 +54,7 @@ class Sample:
 
     @property
     def stream(self) -> Stream:
-        """The sample's only generation."""
+        """The stream of the sample's only generation."""
         return Stream(self.pipeline, 1)
 
 

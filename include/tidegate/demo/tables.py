@@ -1,4 +1,4 @@
-"""The demo's side of the SQL database and of the lake: read back what is in the table, and what waits."""
+"""Read the demo's output back from the SQL database, and the visits that wait from the lake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ _ROWS = 'SELECT "customerId", batch, events FROM visitor_batches ORDER BY batch,
 
 
 def read_batches(app: App, stream: Stream) -> History:
-    """Customer -> the batches of its visits, as they are in the table, and what waits in the state."""
+    """Return, per customer, the batches in the SQL table, then the visits that wait in the state as batch
+    None.
+
+    It has the shape of `expected_batches`, so that both can be compared.
+    Raises TidegateError if the state cannot be read.
+    """
     engine = create_engine(app.settings.sql_url())
     batches: History = {}
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""The demo's side of Kafka: make topics, send the events, read back what a consumer sees."""
+"""The demo's Kafka client: create topics, send the events, read back what a consumer sees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOCK, AVAILABILITY, VISITS = "stock", "availability", "visits"
 
 
 def create_topics(servers: str) -> set[str]:
-    """The input and the output topics, unless they are there. Returns those that are new."""
+    """Create the input and output topics that do not exist yet. Returns the names of the new topics."""
     admin = KafkaAdminClient(bootstrap_servers=servers)
     try:
         missing = {STOCK, AVAILABILITY, VISITS} - set(admin.list_topics())
@@ -30,7 +30,13 @@ def create_topics(servers: str) -> set[str]:
 
 
 def send(servers: str, topic: str, events: Iterable[Event]) -> int:
-    """Send events to a topic, in order; returns how many."""
+    """Send events to a topic, in order. Returns their number after the broker has acknowledged all.
+
+    Args:
+        servers: Kafka's bootstrap servers.
+        topic: The topic, which must exist.
+        events: The events; each one names its partition.
+    """
     producer = KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=20, compression_type="lz4")
     count = 0
     try:
@@ -46,7 +52,10 @@ def send(servers: str, topic: str, events: Iterable[Event]) -> int:
 
 
 def read_published(servers: str, topic: str = AVAILABILITY) -> History:
-    """Key -> values in order, as a `read_committed` consumer sees the topic up to its end."""
+    """Return the values of each key, in order, as a `read_committed` consumer sees the topic up to its end.
+
+    Example: `{'{"storeId":"store-1","id":7}': [{"storeId": "store-1", "id": 7, "isAvailable": True}, None]}`
+    """
     published: History = {}
     for record in committed_records(servers, topic):
         value = None if record.value is None else json.loads(record.value)
@@ -55,10 +64,14 @@ def read_published(servers: str, topic: str = AVAILABILITY) -> History:
 
 
 def committed_records(servers: str, topic: str) -> Iterator[Any]:
-    """A topic's records up to its end, by partition, as a `read_committed` consumer sees them."""
+    """Yield a topic's records up to its end, by partition, as a `read_committed` consumer sees them.
+
+    The end is the last stable offset: a `read_committed` consumer never waits for open transactions here.
+    """
     with committed_reader(KafkaConfig.parse(servers)) as consumer:
         for partition in sorted(consumer.partitions_for_topic(topic) or ()):
-            at = TopicPartition(topic, partition)
-            consumer.assign([at])
-            consumer.seek_to_beginning(at)
-            yield from read_until(consumer, at, consumer.end_offsets([at])[at])
+            topic_partition = TopicPartition(topic, partition)
+            consumer.assign([topic_partition])
+            consumer.seek_to_beginning(topic_partition)
+            end = consumer.end_offsets([topic_partition])[topic_partition]
+            yield from read_until(consumer, topic_partition, end)

@@ -1,4 +1,4 @@
-"""What the demo says of a sample at its end."""
+"""The sentence that the demo prints about a sample at its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidegate.demo.samples import AVAILABILITY, Proof
 
 
 def verdict(result: SampleResult) -> str:
-    """One sentence: what is there and what it is equal to, or the first difference."""
+    """Return one sentence: the size of the output and what it is equal to, or the first difference."""
     proof = result.proof
     if not proof.equal:
         return _difference(proof)
@@ -15,20 +15,22 @@ def verdict(result: SampleResult) -> str:
         records = sum(map(len, proof.actual.values()))
         return (
             f"a read_committed consumer sees {records} records of {len(proof.actual)} keys, each key's in "
-            "order: exactly the availability changes computed from the input on their own."
+            "order: exactly the availability changes that a separate computation expects from the input."
         )
     return (
-        f"{_batches(proof)}: exactly the batches computed from the input and the runs' clocks on their own."
+        f"{_batches(proof)}: exactly the batches that a separate computation expects from the input and the "
+        "runs' clocks."
     )
 
 
 def _batches(proof: Proof) -> str:
-    every = [batch for batches in proof.actual.values() for batch in batches]
-    rows = [len(batch["events"]) for batch in every if batch["batch"] is not None]
-    waiting = sum(len(batch["events"]) for batch in every) - sum(rows)
+    all_batches = [batch for batches in proof.actual.values() for batch in batches]
+    rows = [len(batch["events"]) for batch in all_batches if batch["batch"] is not None]
+    waiting = sum(len(batch["events"]) for batch in all_batches) - sum(rows)
     return (
         f"the SQL table has {sum(rows)} events of {len(proof.actual)} customers in {len(rows)} rows, "
-        f"{max(rows, default=0)} at most in one, and {waiting} still wait; each is there once, in order"
+        f"at most {max(rows, default=0)} in a row, and {waiting} events still wait; each event appears once, "
+        "in order"
     )
 
 

@@ -1,7 +1,7 @@
-"""The demo's second input: what visitors do on the customers' sites, the same for the same seed.
+"""The demo's second input: actions of visitors on the customers' sites, the same for the same seed.
 
 One customer's site is so busy that its visits reach a hundred again and again. Quiet customers have a few
-visits at the end of the first wave and none in the second: only the clock can let those out.
+visits at the end of the first wave and none in the second: only the clock can make the stage emit those.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from tidegate.demo.events import BEGIN_MS, PARTITIONS, SEED, Event
 
 VISIT_WAVES = (12_000, 4_000)
 SPANS_MS = (120_000, 20_000)
-"""How much time the visits of a wave take."""
+"""The time from a wave's first visit to its last."""
 CLOCKS_MS = (120_000, 210_000)
-"""When the batch of a wave takes place: the clock of the second is 90 s after the first's."""
+"""The clock of each wave's batch, after `BEGIN_MS`.
+
+The second is 90 s later, so a limit of 60 s has passed.
+"""
 BUSY_CUSTOMER = 1
 CUSTOMERS = range(2, 400)
 QUIET_CUSTOMERS = range(1000, 1500)
@@ -27,7 +30,13 @@ _MALFORMED = (b"{not json", b"", b'{"customerId": "seven", "visitorId": "v", "ac
 
 
 def visit_events(wave: int, begin_ms: int = BEGIN_MS, seed: int = SEED) -> Iterator[Event]:
-    """The events of a wave (0 or 1), when the first wave begins at `begin_ms`. About 1 % cannot be used."""
+    """Yield the visits of a wave, the same for the same seed. About 1 % cannot be used.
+
+    Args:
+        wave: 0 or 1.
+        begin_ms: The timestamp of the first wave's first visit.
+        seed: The seed of the random numbers.
+    """
     draw = random.Random(seed + 100 + wave)
     first_ms = begin_ms + sum(SPANS_MS[:wave])
     for number in range(VISIT_WAVES[wave]):
@@ -38,7 +47,7 @@ def visit_events(wave: int, begin_ms: int = BEGIN_MS, seed: int = SEED) -> Itera
 
 
 def visit_interval(wave: int) -> tuple[datetime, datetime]:
-    """The data interval of a wave's DAG run; its end is the batch's clock."""
+    """Return the data interval of a wave's DAG run. Its end is the batch's clock."""
     begin = datetime.fromtimestamp(BEGIN_MS / 1000, timezone.utc)
     start, end = (0, *CLOCKS_MS)[wave : wave + 2]
     return begin + timedelta(milliseconds=start), begin + timedelta(milliseconds=end)

@@ -1,4 +1,6 @@
-"""A real Airflow on this machine, for this machine only. To this package it is just a process."""
+"""A real Airflow on this machine, which only this machine can reach. tidegate starts it as a process and
+never imports it here, so `tidegate` works without Airflow.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ _SETTINGS = {
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
     "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
-    # a task that was killed is tried again after a minute, not after five
+    # Airflow notices a killed task by its missing heartbeat: after a minute here, after five by default.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
     "AIRFLOW__LOGGING__UVICORN_LOGGING_LEVEL": "WARNING",
     "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
@@ -60,10 +62,18 @@ _SETTINGS = {
 
 
 class AirflowStack(AirflowClient):
-    """`airflow standalone` with its files in `home/airflow`, and a client logged in to it.
+    """`airflow standalone` with its files in `home/airflow`, and a client that is logged in to it.
 
-    `env` is added to the environment of every component and task. The password is Airflow's own, made at
-    the first start, and known once it is ready.
+    Airflow generates the password at its first start; `wait_ready` reads it.
+
+    Args:
+        home: The folder of the local stack.
+        dags_folder: Airflow's DAGs.
+        plugins_folder: Airflow's plugins; None for an empty folder.
+        env: Added to the environment of every component and task.
+        port: The port of the API server; None for any free port.
+
+    Raises SetupFailed if the port is taken, or if Airflow does not start.
     """
 
     def __init__(
@@ -100,11 +110,14 @@ class AirflowStack(AirflowClient):
 
     @property
     def log(self) -> Path:
-        """What all components print; each task's own log is at `home/airflow/logs`."""
+        """The file with the output of all components. The logs of tasks are in `home/airflow/logs`."""
         return self._home / "logs" / "airflow.log"
 
     def start(self) -> None:
-        """Start it; `wait_ready` says when it can be used."""
+        """Start the processes and return at once. Call `wait_ready` before you use Airflow.
+
+        Raises SetupFailed if the port is taken.
+        """
         self._port = claim_port(self._port, "TIDEGATE_AIRFLOW_PORT") if self._port else free_port()
         self.url, self._token = f"http://127.0.0.1:{self._port}", ""
         self._started_at = datetime.now(timezone.utc)
@@ -117,9 +130,9 @@ class AirflowStack(AirflowClient):
             self._process.stop()
 
     def wait_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """Return when every component has reported since the start.
+        """Return when every component has sent a heartbeat since the start.
 
-        Raise SetupFailed where that does not come, or where another Airflow answers at the port.
+        Raises SetupFailed after `timeout_s`, or if another Airflow answers at the port.
         """
         if self._process is None:
             raise SetupFailed("Airflow was not started", "Call start() first.")
@@ -137,14 +150,16 @@ class AirflowStack(AirflowClient):
         super()._pause_until(deadline, complaint)
 
     def sick_components(self) -> list[str]:
-        """Return the components that have ended, or hang: those that have shown no life for a while."""
+        """Return the names of components that have ended or hang: Airflow reports their last heartbeat as too
+        old.
+        """
         health = self._health()
         if health is None:
             return ["api-server"]
         return [name for name in _COMPONENTS if health[name]["status"] != "healthy"]
 
     def _health(self) -> Mapping[str, Any] | None:
-        """What Airflow says of its components; None where it does not answer."""
+        """Return Airflow's health report, by component; None if Airflow does not answer."""
         try:
             status, health = self._http("GET", "/api/v2/monitor/health")
         except SetupFailed:
@@ -156,10 +171,11 @@ class AirflowStack(AirflowClient):
         return health is not None and all(self._has_reported(name, health[name]) for name in _COMPONENTS)
 
     def _require_own(self) -> None:
-        """Raise SetupFailed where the Airflow that answers is not this one.
+        """Raise SetupFailed if another Airflow answers at the port.
 
-        Another one can take the port between the look at it and the start of the API server. Its health looks
-        the same, but it does not sign with this start's secret, also where both homes have one password.
+        Another one can take the port after `claim_port` and before the API server starts. Its health looks
+        the same, but it does not sign tokens with the secret of this start, even if both homes have the same
+        password.
         """
         try:
             is_own = is_signed(self._log_in(), self._secret)
@@ -172,10 +188,13 @@ class AirflowStack(AirflowClient):
             )
 
     def _has_reported(self, name: str, report: Mapping[str, str | None]) -> bool:
-        """Healthy, and not merely because an earlier stack's last heartbeat is still young."""
+        """Return whether a component is healthy by a heartbeat of this start.
+
+        Airflow counts a recent heartbeat of an earlier stack as healthy, too. The database has no heartbeat.
+        """
         heartbeat = report.get(f"latest_{name}_heartbeat")
-        young = heartbeat is not None and datetime.fromisoformat(heartbeat) > self._started_at
-        return report["status"] == "healthy" and (young or name == "metadatabase")
+        is_recent = heartbeat is not None and datetime.fromisoformat(heartbeat) > self._started_at
+        return report["status"] == "healthy" and (is_recent or name == "metadatabase")
 
     def _read_password(self) -> str:
         path = self._home / "airflow" / "simple_auth_manager_passwords.json.generated"
@@ -185,8 +204,11 @@ class AirflowStack(AirflowClient):
             raise SetupFailed(f"No password in {path}", "Delete the file, and start again.") from error
 
     def environment(self) -> dict[str, str]:
-        """What each component is started with; with it, one more of them belongs to this Airflow."""
-        # what the shell says for another Airflow must not lead this one to that one's database
+        """Return the environment of each component.
+
+        A process that you start with it belongs to this Airflow.
+        """
+        # AIRFLOW_HOME and settings of the user's own Airflow would make this one use that one's database.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
         own = {
             "AIRFLOW_HOME": str(self._home / "airflow"),
@@ -194,7 +216,7 @@ class AirflowStack(AirflowClient):
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(self._plugins_folder),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__API__PORT": str(self._port),
-            # the one that Airflow makes up is so short that each request logs a warning
+            # Airflow generates a secret that is so short that each request logs a warning.
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret,
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),

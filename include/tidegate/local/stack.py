@@ -1,7 +1,7 @@
-"""The whole local stack, broker, Airflow and Spark: for as long as a block runs, or detached until `down`.
+"""The local stack of broker, Airflow and Spark: for the time of a `with` block, or detached until `down`.
 
-Detached, a supervisor holds the stack. A lock on `home/stack.lock`, which the system takes away from a
-process that ends in whatever way, says whether it lives; `home/stack.json` says where things are.
+A supervisor process runs a detached stack. It is alive as long as `home/stack.lock` is locked: the system
+releases the lock when the process ends, in any way. `home/stack.json` has the addresses of the parts.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from tidegate.spark_token import HOST
 _UP_TIMEOUT_S = 240.0
 _DOWN_TIMEOUT_S = 30.0
 _USUAL_PORTS = {"TIDEGATE_KAFKA_PORT": 9092, "TIDEGATE_AIRFLOW_PORT": 8080, "TIDEGATE_SPARK_PORT": 15002}
-_LOOKS_PER_MAINTENANCE = 60
-_MOST_SICK_LOOKS = 4
-"""So many looks in a row at a component without a sign of life: a machine that slept is no cause to end."""
+_CHECKS_PER_MAINTENANCE = 60
+_MAX_SICK_CHECKS = 4
+"""Stop the stack after so many checks in a row find a component without a heartbeat. One check is not enough:
+after a machine has slept, all heartbeats are old.
+"""
 
 
 @dataclass(frozen=True)
 class StackInfo:
-    """Where a running stack is reached."""
+    """The addresses of a running stack, and the login of its Airflow. `pid` is the supervisor's process."""
 
     pid: int
     airflow_url: str
@@ -50,10 +52,16 @@ class StackInfo:
 
 
 class Stack:
-    """Broker and Airflow with the environment that tidegate needs; leaving the block ends both.
+    """A broker and an Airflow with the environment that tidegate needs. Leaving the `with` block ends them.
 
-    `project` is the checkout with `dags/`, `plugins/` and `include/pipelines/`. With `keeps_spark` there is a
-    Spark Connect server, in which batches compute; without, each one starts a Spark of its own.
+    Args:
+        home: The folder of the local stack.
+        project: The checkout with `dags/`, `plugins/` and `include/pipelines/`.
+        keeps_spark: Whether a Spark Connect server runs, in which batches compute. Otherwise each batch
+            starts Spark.
+
+    Raises SetupFailed if a part does not start. SettingsInvalid is raised if a port in the environment is
+    invalid.
     """
 
     def __init__(self, home: Path, project: Path, *, keeps_spark: bool = False) -> None:
@@ -71,7 +79,8 @@ class Stack:
             undo.enter_context(self.broker)
             if self.spark is not None:
                 undo.callback(self.spark.stop)
-                self.spark.launch()  # it is ready before Airflow is
+                # Only launched: it becomes ready while Airflow starts, which takes longer.
+                self.spark.launch()
             self.airflow.env.update(
                 environment(self._home, self._project, self.broker.bootstrap_servers, self.spark)
             )
@@ -100,15 +109,20 @@ class Stack:
 def environment(
     home: Path, project: Path, bootstrap_servers: str, spark: SparkServer | None = None
 ) -> dict[str, str]:
-    """What tidegate, Airflow's connections and Spark need to know; what the caller has set already stays."""
+    """Return the variables that tidegate, Airflow's connections and Spark need for a local stack.
+
+    Values of `TIDEGATE_LEDGER`, `TIDEGATE_SQL` and `TIDEGATE_PIPELINES` that you have set are kept.
+
+    Raises SetupFailed if there is no Java.
+    """
     java = java_home(find_java())
-    chosen = {
+    defaults = {
         "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
         "TIDEGATE_SQL": sink_url(home),
         "TIDEGATE_PIPELINES": str(project / "include" / "pipelines"),
     }
     return {
-        **{name: os.environ.get(name) or value for name, value in chosen.items()},
+        **{name: os.environ.get(name) or value for name, value in defaults.items()},
         "TIDEGATE_HOME": str(home),
         "TIDEGATE_KAFKA": bootstrap_servers,
         "AIRFLOW_CONN_TIDEGATE_KAFKA": json.dumps(
@@ -143,24 +157,36 @@ def _spark_server(home: Path) -> SparkServer:
 
 
 def sink_url(home: Path) -> str:
-    """The database of the SQL sinks that name none, where the caller has set none."""
+    """Return the URL of the default database for SQL sinks without a connection, if TIDEGATE_SQL is
+    not set.
+    """
     return f"sqlite:///{home / 'sink.db'}"
 
 
 def up(home: Path, project: Path) -> tuple[StackInfo, bool]:
-    """Start the stack in the background; return when it can be used, with True if it was up already."""
-    if found := status(home):
-        return found, True
+    """Start the stack in the background, and return when it can be used.
+
+    Args:
+        home: The folder of the local stack.
+        project: The checkout with `dags/`, `plugins/` and `include/pipelines/`.
+
+    Returns the stack's addresses, and whether it was running already. Raises SetupFailed if a part does not
+    start.
+
+    Example: `info, was_running = up(settings.home, Path.cwd())`
+    """
+    if info := status(home):
+        return info, True
     log = home / "logs" / "stack.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    if not _is_held(home):
+    if not _is_locked(home):
         _info_path(home).unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-    # where another is just starting, this one finds the lock taken and ends
+    # If another supervisor is starting at the same time, this one finds the lock taken and ends.
     supervisor = _spawn_supervisor(home, project, log)
     deadline = time.monotonic() + _UP_TIMEOUT_S
-    while not (found := status(home)):
-        if supervisor.poll() is not None and not _is_held(home):
+    while not (info := status(home)):
+        if supervisor.poll() is not None and not _is_locked(home):
             raise SetupFailed(
                 log.read_text().strip() or "The stack ended while starting", f"See {log.parent}."
             )
@@ -168,12 +194,15 @@ def up(home: Path, project: Path) -> tuple[StackInfo, bool]:
             down(home)
             raise SetupFailed(f"The stack was not ready after {_UP_TIMEOUT_S:.0f} s", f"See {log.parent}.")
         time.sleep(0.1)
-    return found, False
+    return info, False
 
 
 def down(home: Path) -> bool:
-    """End the detached stack, and whatever one that crashed has left; False when none was up."""
-    was_up = _is_held(home)
+    """End the detached stack, and processes that a crashed stack has left.
+
+    Returns whether a stack was running.
+    """
+    was_up = _is_locked(home)
     if was_up:
         pid = int(_lock_path(home).read_text())
         _signal_until_free(home, pid)
@@ -183,15 +212,18 @@ def down(home: Path) -> bool:
 
 
 def status(home: Path) -> StackInfo | None:
-    """Where the detached stack is reached; None when it is not up, or not yet."""
+    """Return the addresses of the detached stack; None if it is not running, or not ready yet."""
     with suppress(OSError, ValueError, TypeError):
-        if _is_held(home):
+        if _is_locked(home):
             return StackInfo(**json.loads(_info_path(home).read_text()))
     return None
 
 
 def supervise(home: Path, project: Path) -> None:
-    """Hold the stack until SIGTERM, or until a part of it ends by itself."""
+    """Run the stack until SIGTERM. This is the main function of the supervisor process.
+
+    Raises SetupFailed if another stack runs in `home`, or if a part of the stack ends by itself.
+    """
     signal.signal(signal.SIGTERM, _leave)
     with _lock(home):
         sweep(str(home))
@@ -204,30 +236,38 @@ def supervise(home: Path, project: Path) -> None:
 
 
 def hold(stack: Stack, logs: Path, seconds_between: float = 0.5) -> NoReturn:
-    """Maintain a running stack. Raise SetupFailed when a part of it has ended by itself, or hangs.
+    """Watch and maintain a running stack; it never returns.
 
-    A component of Airflow's ends without Airflow, so that DAGs stand still while all looks well.
+    A component of Airflow, such as the scheduler, can end while the Airflow process continues. Then no DAG
+    runs, though the process looks fine, so this also checks Airflow's health report.
+
+    Args:
+        stack: The running stack.
+        logs: The folder that the message names.
+        seconds_between: The time between two checks.
+
+    Raises SetupFailed if a part of the stack has ended by itself, or hangs.
     """
-    sick_looks = 0
-    for look in count(1):
+    sick_checks = 0
+    for check in count(1):
         if not stack.running:
             raise SetupFailed("A part of the stack ended by itself", f"See {logs}.")
-        if look % _LOOKS_PER_MAINTENANCE == 0:
+        if check % _CHECKS_PER_MAINTENANCE == 0:
             if stack.spark is not None:
                 stack.spark.maintain()
             sick = stack.airflow.sick_components()
-            sick_looks = sick_looks + 1 if sick else 0
-            if sick_looks == _MOST_SICK_LOOKS:
+            sick_checks = sick_checks + 1 if sick else 0
+            if sick_checks == _MAX_SICK_CHECKS:
                 raise SetupFailed(
                     f"Airflow's {', '.join(sick)} ended by itself, or hangs",
                     f"See {stack.airflow.log}, and run `tidegate up` again.",
                 )
         time.sleep(seconds_between)
-    raise AssertionError("it is held until it ends")
+    raise AssertionError("the loop above never ends")
 
 
 def _leave(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the ending
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM must not interrupt the shutdown
     sys.exit(0)
 
 
@@ -250,16 +290,19 @@ def _signal_until_free(home: Path, pid: int) -> None:
             os.kill(pid, number)
         deadline = time.monotonic() + _DOWN_TIMEOUT_S
         while time.monotonic() < deadline:
-            if not _is_held(home):
+            if not _is_locked(home):
                 return
             time.sleep(0.05)
 
 
 @contextmanager
 def _lock(home: Path) -> Iterator[None]:
-    """Be the one supervisor below `home`; the lock's file says who."""
+    """Hold the lock of the only supervisor in `home`, and write this process's id to the lock's file.
+
+    Raises SetupFailed if another supervisor has it.
+    """
     with _lock_path(home).open("a+") as file:
-        for _ in range(20):  # a look at the lock takes it for a moment, too
+        for _ in range(20):  # `_is_locked` of another process takes the lock for a moment, too
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -272,7 +315,7 @@ def _lock(home: Path) -> Iterator[None]:
         yield
 
 
-def _is_held(home: Path) -> bool:
+def _is_locked(home: Path) -> bool:
     try:
         with _lock_path(home).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -292,7 +335,7 @@ def _info_path(home: Path) -> Path:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write whole or not at all, for the owner's eyes: there is a password in it."""
+    """Write a file atomically, and readable by its owner only: it contains a password."""
     draft = path.with_suffix(".draft")
     draft.touch(mode=0o600)
     draft.write_text(text)
@@ -300,14 +343,17 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _port(setting: str) -> int | None:
-    """The port that was asked for, else the usual one if it is free, else any."""
-    wanted = os.environ.get(setting, "")
-    if not wanted:
+    """Return the port of a setting; without it the usual port, or None (any port) if the usual port is taken.
+
+    Raises SettingsInvalid if the setting is not a port.
+    """
+    requested = os.environ.get(setting, "")
+    if not requested:
         usual = _USUAL_PORTS[setting]
         return usual if is_free(usual) else None
-    if not wanted.isdigit() or not 0 < int(wanted) < 65_536:
-        raise SettingsInvalid(f"{setting}={wanted} is no port", "Set it to a number from 1 to 65535.")
-    return int(wanted)
+    if not requested.isdigit() or not 0 < int(requested) < 65_536:
+        raise SettingsInvalid(f"{setting}={requested} is not a port", "Set it to a number from 1 to 65535.")
+    return int(requested)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Runs one command and sees to it that nothing of it outlives us: `python warden.py GRACE_S COMMAND…`.
+"""Run a command, and end all its processes when the parent dies: `python warden.py GRACE_S COMMAND…`.
 
-Started by `processes.py` as a process of its own, so standard library only, and quick to start.
-The parent holds the other end of standard input. TERM or KILL there says how to end; when the parent dies,
-by whatever signal, the end of the pipe says so too. On Linux the warden is the subreaper of all that the
-command starts: processes that moved to sessions of their own still are among its descendants.
+`processes.py` starts it as a process of its own, so it uses the standard library only, which starts quickly.
+The parent has the other end of standard input. It writes TERM or KILL to say how to end; if the parent dies,
+by any signal, the pipe ends, which counts as TERM. On Linux the warden is the subreaper of all processes that
+the command starts, so processes that move to another session stay its descendants.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ _PROC = Path("/proc")
 
 
 def main(grace_s: float, command: list[str]) -> int:
-    """Run the command to its end or ours; the result is its exit code (a signal's number, negated)."""
+    """Run the command until it ends, or until the parent orders or dies.
+
+    Args:
+        grace_s: The seconds between SIGTERM and SIGKILL.
+        command: The program and its arguments.
+
+    Returns the command's exit code; the negated number of the signal that ended it.
+    """
     _adopt_orphans()
     wakeup = _wake_on_signals()
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True)
@@ -42,7 +49,10 @@ def main(grace_s: float, command: list[str]) -> int:
 
 
 def _await_order(child: subprocess.Popen[bytes], wakeup: int) -> str:
-    """TERM or KILL as the parent said, or EXITED when the command ended by itself."""
+    """Wait for an order.
+
+    Returns TERM or KILL as the parent ordered, or EXITED if the command ended by itself.
+    """
     parent = os.getppid()
     while not _has_ended(child):
         ready, _, _ = select.select([0, wakeup], [], [], 1.0)
@@ -56,13 +66,15 @@ def _await_order(child: subprocess.Popen[bytes], wakeup: int) -> str:
 
 
 def _await_end(child: subprocess.Popen[bytes], deadline: float) -> None:
-    """Give the command, and all else of its group that got the signal, the time to end in good order."""
+    """Wait until the command and its descendants have ended, at most until `deadline` (of
+    `time.monotonic`).
+    """
     while (not _has_ended(child) or living_below(os.getpid())) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def _has_ended(child: subprocess.Popen[bytes]) -> bool:
-    """Collect every process that ended, adopted ones too, and say whether the command is among them."""
+    """Reap every child that ended, also adopted ones. Returns whether the command itself has ended."""
     while child.returncode is None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -73,7 +85,7 @@ def _has_ended(child: subprocess.Popen[bytes]) -> bool:
 
 
 def _kill_all_below() -> None:
-    # again and again, because a process may start another between our look and our shot
+    # Repeat, because a process can start another one between the listing and the signal.
     while pids := living_below(os.getpid()):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -82,20 +94,20 @@ def _kill_all_below() -> None:
 
 
 def living_below(top: int) -> list[int]:
-    """Every process below `top` that still runs."""
+    """Return the ids of all running descendants of the process `top`, without `top` itself."""
     children: dict[int, list[int]] = {}
     for pid, parent in _process_table():
         children.setdefault(parent, []).append(pid)
-    found, todo = [], [top]
-    while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
-    return found
+    descendants, pending = [], [top]
+    while pending:
+        next_children = children.get(pending.pop(), [])
+        descendants += next_children
+        pending += next_children
+    return descendants
 
 
 def _process_table() -> Iterator[tuple[int, int]]:
-    """(process, parent) of every process that still runs."""
+    """Yield (process id, parent's id) of every process that still runs; zombies have ended."""
     if not _PROC.is_dir():
         yield from _process_table_from_ps()
         return
@@ -121,7 +133,9 @@ def _adopt_orphans() -> None:
 
 
 def _wake_on_signals() -> int:
-    """A descriptor that gets a byte per signal, so that one `select` waits for everything."""
+    """Return a file descriptor that gets a byte per signal, so that one `select` waits for orders and
+    signals.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)

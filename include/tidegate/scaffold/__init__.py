@@ -1,4 +1,7 @@
-"""New pipelines: a file, a case that it passes and a suite, from what a user has chosen. No printing."""
+"""New pipelines: make a file, a case that it passes and a suite from a user's draft.
+
+This package never prints.
+"""
 
 from tidegate.scaffold.draft import SINKS, WAYS, Draft
 from tidegate.scaffold.files import pipeline_texts

@@ -10,7 +10,7 @@ from tidegate.scaffold.draft import Draft
 from tidegate.scaffold.flow import flow
 
 _RECORD_KEY = "k1"
-# two different values of each type that has but one way to be written
+# Two different values of each type whose values have exactly one spelling in JSON and in a key's text.
 _VALUES: dict[str, tuple[Any, Any]] = {
     "string": ("a", "b"),
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), (1, 2)),
@@ -18,10 +18,11 @@ _VALUES: dict[str, tuple[Any, Any]] = {
     "boolean": (True, False),
     "date": ("2026-01-31", "2026-02-01"),
 }
-# of the other types that can be keys
+# Values of the other types that a key can have. Their texts in a key can differ from what a person writes.
 _KEY_VALUES = {"timestamp": "2026-01-31T10:30:00Z", "timestamp_ntz": "2026-01-31T10:30:00", "decimal": 1}
 _TEXT = """\
-# `tidegate test` runs this. Change the pipeline, and what it is expected to emit; add cases for what matters.
+# Run it with `tidegate test`. If you change the pipeline, change what the case expects; add cases for what
+# matters.
 cases:
   - name: {name}
     pipeline: ../../{pipeline}.yaml
@@ -29,17 +30,17 @@ cases:
 {input}    expect:
 {expected}"""
 _NAMES = {
-    "change": "what has not changed does not go out again",
-    "threshold": "after a minute the records that wait go out together",
-    "time_limit": "after 30 seconds the newest value goes out",
-    "window_close": "the count of an hour goes out when it is over, and ten minutes",
+    "change": "an unchanged value is not emitted again",
+    "threshold": "buffered records are emitted together after a minute",
+    "time_limit": "the newest value is emitted after 30 seconds",
+    "window_close": "the count of an hour is emitted ten minutes after its end",
 }
 _TIMES_MS = {"change": (1000, 2000, 3000), "window_close": (60_000, 120_000)}
 _TICKS_MS = {"threshold": 61_000, "time_limit": 31_000, "window_close": 4_200_000}
 
 
 def case_text(draft: Draft) -> str:
-    """A case file that the new pipeline passes."""
+    """Return the text of a case file that the new pipeline passes."""
     return _TEXT.format(
         name=_NAMES[draft.way],
         pipeline=draft.name,
@@ -49,7 +50,7 @@ def case_text(draft: Draft) -> str:
 
 
 def _input(draft: Draft) -> Iterator[dict[str, Any]]:
-    """Two records, of which the first comes twice where a change counts; a tick where time does."""
+    """Yield the case's records, and a tick if the way to emit depends on time."""
     for record, timestamp_ms in _records(draft):
         key = {} if draft.key else {"key": _RECORD_KEY}
         yield {**key, "value": record, "timestamp": timestamp_ms}
@@ -64,7 +65,11 @@ def _records(draft: Draft) -> list[tuple[dict[str, Any], int]]:
 
 
 def _record(draft: Draft, variant: int) -> dict[str, Any]:
-    """A record of the one key. Columns whose values can be written in several ways are null."""
+    """Return a record of the case's key. `variant`: 0 or 1, which of two values its columns beside the key
+    have.
+
+    A column whose values have several spellings is left out, so that the expected text is certain.
+    """
     values = {}
     for column in draft.source_columns:
         kind, is_key = draft.kind_of(column.name), column.name in draft.key
@@ -77,7 +82,7 @@ def _record(draft: Draft, variant: int) -> dict[str, Any]:
 
 def _expected(draft: Draft) -> Iterator[str]:
     if any(draft.kind_of(name) not in _VALUES for name in draft.key):
-        yield "# The text of such a key, and so what goes out under it, `tidegate simulate` shows."
+        yield "# Run `tidegate simulate` to see the text of this key and what is emitted for it."
         yield "quarantined: 0"
         return
     emissions = list(_emissions(draft))
@@ -108,7 +113,7 @@ def _emitted(draft: Draft, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _key(draft: Draft) -> str:
-    """The key's text: of one column its own, of several a compact JSON object."""
+    """Return the key's text: the value of a single column, or a compact JSON object of several columns."""
     if not draft.key:
         return _RECORD_KEY
     record = _record(draft, 0)

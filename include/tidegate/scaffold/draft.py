@@ -1,4 +1,4 @@
-"""What a user has chosen of a new pipeline."""
+"""The draft of a new pipeline: the choices of a user."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ WAYS = {
     "time_limit": "the newest value, at most every 30 seconds",
     "window_close": "a count per hour, when the hour is over",
 }
-"""Ways to emit that a new pipeline can begin with, and what each lets out."""
+"""Ways to emit that a new pipeline can begin with -> what each emits, as `tidegate init` shows it."""
 
 SINKS = {"kafka": "topic", "sql": "table", "table": "path"}
-"""Kinds of sinks, and the field that says where one writes to."""
+"""Kind of sink -> the field of the pipeline file that names its target."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A pipeline to be.
+    """The choices for a new pipeline with one topic, one stage and one sink.
 
-    `columns` are Spark's DDL, `key` the columns of the key: none, and the record's own counts. `target` is
-    the topic, the SQL table or the path of the one sink.
+    Args:
+        columns: The source's columns, as Spark's DDL.
+        key: The columns of the key. If empty, the pipeline uses the key of the Kafka record.
+        way: A way to emit of `WAYS`.
+        target: The topic, the SQL table or the path of the sink.
+        schedule: Airflow's schedule; None if only triggers start the DAG.
+
+    Example: `Draft("stock", "stock", "sku STRING, left INT", key=("sku",), target="stock-changes")`
     """
 
     name: str
@@ -41,7 +47,7 @@ class Draft:
 
     @cached_property
     def source_columns(self) -> tuple[Column, ...]:
-        """The columns, taken apart. Raises SettingsInvalid."""
+        """The parsed columns. Raises SettingsInvalid if the DDL has a mistake."""
         columns, faults = parse_columns(self.columns)
         if faults:
             what = "; ".join(fault.message for fault in faults)
@@ -50,16 +56,24 @@ class Draft:
 
     @property
     def emitted(self) -> dict[str, Column]:
-        """Name in the emission -> source column: those beside the key; all, where the key has all."""
+        """Name in the emission -> source column: the columns beside the key, or all if the key has all
+        columns.
+        """
         beside = tuple(column for column in self.source_columns if column.name not in self.key)
         return {_emitted_name(column.name): column for column in beside or self.source_columns}
 
     def kind_of(self, name: str) -> str:
-        """The kind of a source column's type; none where there is no such column, which the grammar says."""
+        """Return the kind of a source column's type, such as `bigint`.
+
+        An unknown column has the kind "": the grammar reports it with line and fix, so no error is raised
+        here.
+        """
         types = {column.name: column.type for column in self.source_columns}
         return parse_type(types[name]).kind if name in types else ""
 
 
 def _emitted_name(name: str) -> str:
-    """What the outbox has a column for already gets another name."""
+    """Return the column's name in an emission: another one if the outbox already has a column of
+    this name.
+    """
     return f"event_{name}" if name.lower() in RESERVED else name

@@ -1,4 +1,4 @@
-"""All files of a new pipeline, as texts."""
+"""The texts of all files of a new pipeline."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from tidegate.spec import parse_pipeline
 
 
 def pipeline_texts(draft: Draft, pipelines: Path, expectations: Path) -> dict[Path, str]:
-    """File -> text: the pipeline, a case that it passes, and its suite where it has one. Nothing is written.
+    """Return the text of each file: the pipeline, a case that it passes, and its suite if the draft has one.
 
-    Raises SettingsInvalid, PipelineInvalid: what was chosen is no pipeline.
+    Nothing is written: the caller decides what happens to files that exist.
+
+    Args:
+        draft: The choices of the user.
+        pipelines: The folder of the pipeline files; the case goes into `cases/NAME` below it.
+        expectations: The folder of the quality suites.
+
+    Raises SettingsInvalid or PipelineInvalid if the draft is not a valid pipeline.
     """
     file = pipelines / f"{draft.name}.yaml"
     text = pipeline_text(draft)
@@ -26,7 +33,7 @@ def pipeline_texts(draft: Draft, pipelines: Path, expectations: Path) -> dict[Pa
 
 
 def _suite_text(draft: Draft) -> str:
-    """A suite of Great Expectations for what the pipeline sends out: each emission has a key and a time."""
+    """Return a suite of Great Expectations: each emission has a key, its columns, and a timestamp."""
     columns = ("key", "timestamp", *draft.key)
     expectations = [
         {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": column}, "meta": {}}

@@ -7,29 +7,29 @@ from tidegate.scaffold.flow import flow
 from tidegate.spec.names import quote
 
 SCHEMA_FILE = "pipeline.schema.json"
-"""The grammar for editors, beside the pipeline files."""
+"""The name of the JSON Schema of the grammar, beside the pipeline files: editors complete and check by it."""
 
 _STAGES = {
     "change": """\
     {select}
     reduce: latest
-    # Only a value that differs from the key's last one goes out.
+    # The stage emits a value only if it differs from the last emitted value of its key.
     emit: {{on: change, equal: exact}}
 """,
     "threshold": """\
     {select}
-    # All of a key's records wait, until there are enough of them or the first has waited for a minute.
+    # The records of a key wait until there are 100 of them, or until the first has waited for a minute.
     reduce: collect
     emit: {{on: threshold, count: 100, after: 60s}}
 """,
     "time_limit": """\
     {select}
     reduce: latest
-    # The newest value goes out, 30 seconds after the first that waits.
+    # The stage emits the newest value, 30 seconds after the first value that waits.
     emit: {{on: time_limit, after: 30s}}
 """,
     "window_close": """\
-    # Hours of the clock; late records have ten minutes more.
+    # Each window is one hour. Late records count until ten minutes after its end.
     window: {{tumbling: 1h, grace: 10m}}
     reduce: {{n: "count(*)"}}
     emit: {{on: window_close}}
@@ -50,7 +50,8 @@ source:
   - {{kind: {sink}, {field}: {target}{with_key}}}
 """
 _BOUNDS = """\
-# A batch of which more cannot be used is told of in the log, or halts before anything of it is visible.
+# If more of a batch's records than `alert` cannot be used, tidegate alerts. If more than `stop`, the batch
+# halts before anything of it is visible.
 quarantine: {alert: {share: 1%}, stop: {share: 50%}}
 """
 _QUALITY = """\
@@ -61,7 +62,11 @@ quality:
 
 
 def pipeline_text(draft: Draft) -> str:
-    """The file. Whether it has mistakes the grammar says: what a user has chosen stands in it as it is."""
+    """Return the text of the pipeline file.
+
+    The choices are written as they are, without a check: `parse_pipeline` reports their mistakes with line
+    and fix.
+    """
     text = _TEXT.format(
         schema=SCHEMA_FILE,
         name=draft.name,
@@ -79,6 +84,6 @@ def pipeline_text(draft: Draft) -> str:
 
 
 def _selection(draft: Draft) -> dict[str, str]:
-    """Each column as itself."""
+    """Return the `select` that emits each column unchanged, quoted if its name is not an identifier."""
     names = {name: column.name for name, column in draft.emitted.items()}
     return {name: column if column.isidentifier() else quote(column) for name, column in names.items()}
