@@ -58,7 +58,7 @@ def test_a_new_pipeline_passes_its_case(way: str, spark: SparkSession, tmp_path:
 
 
 @pytest.mark.parametrize("sink", SINKS)
-def test_each_kind_of_sink_is_written_with_its_own_field(sink: str, tmp_path: Path) -> None:
+def test_each_sink_kind_is_drafted_with_its_field(sink: str, tmp_path: Path) -> None:
     pipeline_file, *_ = written(tmp_path, draft(sink=sink, key=("a",)))
     (declared,) = load_pipeline(pipeline_file).sinks
     assert (declared.kind, declared.with_key) == (sink, True)
@@ -84,7 +84,7 @@ def test_without_a_suite_there_is_none(tmp_path: Path) -> None:
         ({"topic": 'a"b: c'}, PipelineInvalid, "legal Kafka topic"),
     ],
 )
-def test_what_is_no_pipeline_is_refused_before_anything_is_written(
+def test_invalid_draft_is_refused_before_writing(
     chosen: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     with pytest.raises(error) as caught:

@@ -79,7 +79,7 @@ NO_COLUMNS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("part", "why"), NO_COLUMNS.values(), ids=NO_COLUMNS.keys())
-def test_a_property_that_can_be_no_column_says_why(part: Any, why: str) -> None:
+def test_impossible_json_schema_column_says_why(part: Any, why: str) -> None:
     with pytest.raises(SchemaFault) as caught:
         columns({"p": part})
     assert str(caught.value) == why
@@ -91,7 +91,7 @@ def test_only_objects_have_columns() -> None:
         json_schema_columns(schema)
 
 
-def test_until_draft_7_what_stands_beside_a_reference_does_not_count() -> None:
+def test_draft_7_ignores_keywords_beside_a_reference() -> None:
     part = {"$ref": "#/definitions/tag", "type": "integer"}
     definitions = {"definitions": {"tag": TEXT}}
     assert columns({"p": part}, **definitions, **{"$schema": DRAFT_7}) == {"p": "string"}
@@ -114,7 +114,7 @@ def test_what_is_no_schema_says_why() -> None:
     "reference",
     ["http://example.com/a.json", "other.json", "#/$defs/none", "#none", DRAFT_7, "file:///etc/passwd"],
 )
-def test_what_is_not_in_the_schema_is_not_fetched(reference: str) -> None:
+def test_outside_schema_references_are_not_fetched(reference: str) -> None:
     for schema in (
         {"properties": {"p": {"$ref": reference}}},
         {"$defs": {"d": {"not": {"$ref": reference}}}},
@@ -125,7 +125,7 @@ def test_what_is_not_in_the_schema_is_not_fetched(reference: str) -> None:
 
 
 @pytest.mark.parametrize("id_", [None, "https://example.com/schemas/stock.json"])
-def test_references_are_found_by_their_names_and_have_references_themselves(id_: str | None) -> None:
+def test_nested_references_are_found_by_name(id_: str | None) -> None:
     whole = {"type": "object", "properties": {"p": {"$ref": "tag.json"}}} | ({"$id": id_} if id_ else {})
     references = {
         "texts.json": '{"$defs": {"t": {"type": "string"}}}',

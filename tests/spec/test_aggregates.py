@@ -38,7 +38,7 @@ def test_latest_emits_what_is_selected() -> None:
     assert (found.emitted, found.values) == (("price", "ok", "name"), LATEST["select"])
 
 
-def test_collect_emits_events() -> None:
+def test_collect_emits_an_events_column() -> None:
     found = made(COLLECT).stages[0]
     assert (found.emitted, found.values) == (("events",), {"price": "price"})
 
@@ -47,7 +47,7 @@ def test_latest_is_the_default() -> None:
     assert made().stages[0].reduce == "latest"
 
 
-def test_the_arguments_of_a_function_are_not_those_of_the_aggregate() -> None:
+def test_function_arguments_are_no_aggregate_arguments() -> None:
     assert stage("max(greatest(id, 1))").values == {"x": "greatest(id, 1)"}
     assert stage("max(array(id, 1)[0])").values == {"x": "array(id, 1)[0]"}
 
@@ -114,13 +114,13 @@ def test_select_does_not_go_with_aggregates() -> None:
     assert "into an aggregate" in fix
 
 
-def test_the_events_of_collect_cannot_be_called_like_the_key() -> None:
+def test_key_column_named_events_is_refused() -> None:
     source = {"columns": "Events string, n int", "key": ["Events"]}
     ((field, message, _),) = refused({**COLLECT, "select": {"n": "n"}}, source=source)
     assert (field, "`Events` is a key column" in message) == ("stages.0.reduce", True)
 
 
-def test_an_event_may_have_a_field_that_is_called_like_the_key() -> None:
+def test_event_field_can_share_the_key_name() -> None:
     assert made({"reduce": "collect", "select": {"id": "id + 1"}}).stages[0].values == {"id": "id + 1"}
 
 

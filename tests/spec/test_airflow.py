@@ -80,21 +80,21 @@ def test_all_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{dag_id: x}", "dag_id", "unknown field"),
     ],
 )
-def test_what_cannot_be_is_told_with_line_and_fix(written: str, field: str, told: str) -> None:
+def test_airflow_mistake_has_line_and_fix(written: str, field: str, told: str) -> None:
     ((line, found, message, fix),) = problems(f"{GOOD}airflow: {written}\n")
     assert line == len(GOOD.splitlines()) + 1
     assert found.startswith(f"airflow.{field}")
     assert told in f"{message}. {fix}"
 
 
-def test_no_plan_has_it_and_no_state_depends_on_it() -> None:
+def test_airflow_settings_leave_plans_and_state_unchanged() -> None:
     plain, placed = good(), parse_pipeline(f"{GOOD}airflow: {{pool: spark, retries: 0}}\n", "p.yaml")
     assert compile_pipeline(placed) == compile_pipeline(plain)
     assert incompatible_changes(plain, placed) == []
     assert read_compiled(compile_pipeline(placed), placed.text, "batch 1").airflow == AirflowSettings()
 
 
-def test_a_pipeline_s_word_goes_before_the_defaults_field_by_field_and_setting_by_setting() -> None:
+def test_pipeline_settings_override_defaults_field_by_field() -> None:
     defaults = settings(
         "{pool: a, queue: q, tags: [x], spark: {executors: 2, conf: {spark.ui.enabled: true}}}"
     )
@@ -132,7 +132,7 @@ def test_an_empty_file_of_defaults_has_none(tmp_path: Path) -> None:
         ("airflow: [", "defaults.yaml:1"),
     ],
 )
-def test_a_mistake_in_the_defaults_is_told_with_line_and_fix(tmp_path: Path, text: str, told: str) -> None:
+def test_defaults_mistake_has_line_and_fix(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "defaults.yaml").write_text(text)
     with pytest.raises(PipelineInvalid) as caught:
         load_defaults(tmp_path)

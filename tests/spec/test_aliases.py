@@ -14,7 +14,7 @@ def source(**aliases: list[str]) -> dict[str, Any]:
     return {"source": {"aliases": aliases}}
 
 
-def test_they_are_of_columns_of_the_source_and_of_what_a_stage_emits() -> None:
+def test_aliases_name_source_and_emitted_columns() -> None:
     pipeline = made(
         {"select": {"total": "price"}, "aliases": {"total": ["sum", "cost"]}},
         {"reduce": {"n": "count(*)"}, "aliases": {"n": ["number"]}},
@@ -58,7 +58,7 @@ def test_a_name_belongs_to_one_column(aliases: dict[str, list[str]], says: str) 
     assert says in message
 
 
-def test_a_format_that_does_not_read_them_has_none() -> None:
+def test_format_without_aliases_refuses_them() -> None:
     written = {**SOURCE, "format": "string", "key": None, "aliases": {"value": ["text"]}}
     del written["columns"]
     ((field, message, _),) = refused(source=written | {"columns": None})
@@ -73,7 +73,7 @@ def test_a_format_that_does_not_read_them_has_none() -> None:
         ({"format": "protobuf", "columns": None}, "by their numbers"),
     ],
 )
-def test_where_fields_are_known_otherwise_it_says_how_one_is_renamed(others: Any, fix: str) -> None:
+def test_alias_refusal_says_how_to_rename(others: Any, fix: str) -> None:
     told = [
         told
         for field, _, told in refused(source={**SOURCE, **others, "aliases": {"name": ["title"]}})

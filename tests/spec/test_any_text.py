@@ -62,7 +62,7 @@ def parsed(text: str, file: str = "p.yaml") -> tuple[Problem, ...]:
 @example("%YAML 9.9\n---\na")
 @example("a: !<tag:yaml.org,2002:int> x")
 @example("--- !!map\n? !!seq []\n: 1")
-def test_any_text(text: str) -> None:
+def test_any_text_loads_or_reports_mistakes(text: str) -> None:
     parsed(text)
     parsed(text, "p.json")
 
@@ -79,7 +79,7 @@ def test_any_value_in_the_place_of_a_value(at: int, value: Any) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["pipeline", "source", "stages", "sinks", "lookup", "x"]), _JSON))
-def test_any_mapping(data: dict[str, Any]) -> None:
+def test_any_mapping_loads_or_reports_mistakes(data: dict[str, Any]) -> None:
     refused(lambda: parse_case_pipeline(data, "case.json"))
 
 
@@ -131,7 +131,7 @@ def test_anything_may_be_missing(route: tuple[Any, ...]) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["name", "pipeline", "tables", "input", "expect", "cases"]), _JSON))
-def test_any_case(data: dict[str, Any]) -> None:
+def test_any_case_loads_or_reports_mistakes(data: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.json"
         path.write_text(json.dumps(data))
@@ -139,13 +139,13 @@ def test_any_case(data: dict[str, Any]) -> None:
 
 
 @given(st.text() | st.lists(_PIECES, max_size=12).map(" ".join) | st.lists(_PIECES, max_size=12).map("".join))
-def test_any_expression(text: str) -> None:
+def test_any_expression_is_accepted_or_refused(text: str) -> None:
     faults = check_expression(text, {"quantity": None, "nested": None})
     assert all(fault.message and fault.fix for fault in faults)
 
 
 @given(st.text() | st.lists(_PIECES, max_size=12).map(" ".join), st.none() | st.integers() | st.text())
-def test_any_condition(text: str, value: Any) -> None:
+def test_any_condition_is_accepted_or_refused(text: str, value: Any) -> None:
     condition, faults = parse_condition(text, {"quantity": None, "nested": None, "x": None})
     assert (condition is None) == bool(faults)
     assert all(fault.message and fault.fix for fault in faults)
@@ -155,16 +155,14 @@ def test_any_condition(text: str, value: Any) -> None:
 
 
 @given(st.text() | st.lists(st.sampled_from(_AGGREGATES), max_size=9).map("".join))
-def test_any_aggregate(text: str) -> None:
+def test_any_aggregate_is_accepted_or_refused(text: str) -> None:
     (function, _), faults = parse_aggregate(text, {"quantity": None, "x": None})
     assert bool(function) or bool(faults)
     assert all(fault.message and fault.fix for fault in faults)
 
 
 @given(st.sampled_from([*ALLOWED, *(text for text, _ in REFUSED if len(text) < 100)]), st.data())
-def test_a_dangerous_call_is_found_wherever_it_stands_in_an_expression(
-    text: str, data: st.DataObject
-) -> None:
+def test_dangerous_call_is_found_anywhere_in_an_expression(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text)))
     inside = text[:at] + " rand() " + text[at:]
     in_quotes = inside.replace(" rand() ", " x ")
@@ -175,6 +173,6 @@ def test_a_dangerous_call_is_found_wherever_it_stands_in_an_expression(
 
 
 @given(st.text(alphabet="abint<>(),: `-8struckmapy"))
-def test_any_columns(text: str) -> None:
+def test_any_columns_are_accepted_or_refused(text: str) -> None:
     columns, faults = parse_columns(text)
     assert columns or faults

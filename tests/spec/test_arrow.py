@@ -42,7 +42,7 @@ def test_columns_keep_their_names_and_their_order() -> None:
     )
 
 
-def test_spark_makes_of_it_the_types_that_are_written() -> None:
+def test_arrow_schema_gives_the_written_spark_types() -> None:
     from pyspark.sql.pandas.types import from_arrow_type
 
     texts = [*sorted(set(SCALARS.values())), "decimal(38,10)", "map<string,array<struct<a:int,b:date>>>"]

@@ -109,7 +109,7 @@ def test_bytes_are_written_as_base64(tmp_path: Path) -> None:
         ("format: avro, schema: stock.avsc, registry: {}", "null", None),
     ],
 )
-def test_a_value_of_avro_is_written_as_defaults_are(
+def test_avro_case_value_is_written_like_a_default(
     tmp_path: Path, source: str, value: str, payload: bytes | None
 ) -> None:
     assert binary_case(tmp_path, source, f"value: {value}") == payload
@@ -125,9 +125,7 @@ def test_a_value_of_avro_is_written_as_defaults_are(
         ("format: avro, schema: stock.avsc", "base64: AA==, raw: x", "`raw` and `base64` are both given"),
     ],
 )
-def test_a_binary_value_that_cannot_be_made_is_refused(
-    tmp_path: Path, source: str, value: str, why: str
-) -> None:
+def test_impossible_binary_case_value_is_refused(tmp_path: Path, source: str, value: str, why: str) -> None:
     with pytest.raises(PipelineInvalid, match=why):
         binary_case(tmp_path, source, value)
 
@@ -151,7 +149,7 @@ def test_a_record_needs_no_key(tmp_path: Path) -> None:
     assert records(tmp_path, "{value: 1, timestamp: 1}") == [CaseRecord(None, b"1", 1, "in")]
 
 
-def test_a_tick_ends_a_batch_and_gives_its_clock(tmp_path: Path) -> None:
+def test_tick_ends_a_batch_and_sets_its_clock(tmp_path: Path) -> None:
     assert records(tmp_path, "{tick: 60000}") == [Tick(60000)]
 
 
@@ -168,7 +166,7 @@ def test_header_names_may_repeat_in_order(tmp_path: Path) -> None:
     assert record.headers == (("h", "x"), ("h", "y"))
 
 
-def test_the_value_of_a_text_format_is_the_text(tmp_path: Path) -> None:
+def test_text_format_value_is_the_text(tmp_path: Path) -> None:
     text = INLINE.replace('format: json, columns: "value bigint"', "format: string")
     path = write(
         tmp_path, text.replace("value: {value: 1}, timestamp: 5}\nexpect", "value: hi, timestamp: 5}\nexpect")
@@ -176,7 +174,7 @@ def test_the_value_of_a_text_format_is_the_text(tmp_path: Path) -> None:
     assert load_cases(path)[0].input == (CaseRecord("a", b"hi", 5, "in"),)
 
 
-def test_the_value_of_a_text_format_cannot_be_anything_else(tmp_path: Path) -> None:
+def test_text_format_value_of_another_type_is_refused(tmp_path: Path) -> None:
     text = INLINE.replace('format: json, columns: "value bigint"', "format: bytes")
     assert problems(write(tmp_path, text)) == [
         (7, "input.0.value", "the value of `format: bytes` is a text, not a mapping")
@@ -190,7 +188,7 @@ def test_a_file_may_hold_several_cases(tmp_path: Path) -> None:
     assert [case.name for case in load_cases(write(tmp_path, text))] == ["two", "three"]
 
 
-def test_the_pipeline_may_be_a_path_from_the_case_file(tmp_path: Path) -> None:
+def test_case_can_name_its_pipeline_by_path(tmp_path: Path) -> None:
     write(tmp_path, GOOD, "levels.yaml")
     folder = tmp_path / "cases" / "levels"
     folder.mkdir(parents=True)
@@ -198,13 +196,13 @@ def test_the_pipeline_may_be_a_path_from_the_case_file(tmp_path: Path) -> None:
     assert load_cases(path)[0].pipeline.hash == parse_pipeline(GOOD, "p").hash
 
 
-def test_the_mistakes_of_a_pipeline_file_are_those_of_its_cases(tmp_path: Path) -> None:
+def test_case_reports_mistakes_of_its_pipeline_file(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("generation: 2", "generation: 0"), "levels.yaml")
     path = write(tmp_path, "name: x\npipeline: levels.yaml\ninput: []\nexpect: {emissions: {}}\n")
     assert problems(path) == [(2, "generation", "0 is too small")]
 
 
-def test_the_form_of_a_case_is_checked_without_its_pipeline(tmp_path: Path) -> None:
+def test_case_form_is_checked_without_its_pipeline(tmp_path: Path) -> None:
     path = write(tmp_path, json.dumps(STREAMS, indent=1), "case.json")
     ((_, written),) = read_cases(path)
     assert written.name == "tumbling-final"
@@ -212,7 +210,7 @@ def test_the_form_of_a_case_is_checked_without_its_pipeline(tmp_path: Path) -> N
     assert written.expect.emissions["c"][0].window == (0, 10)
 
 
-def test_a_pipeline_in_a_case_is_told_with_the_lines_of_the_case(tmp_path: Path) -> None:
+def test_inline_pipeline_mistake_has_the_case_line(tmp_path: Path) -> None:
     wrong = json.dumps(STREAMS, indent=1).replace("count(*)", "cnt(*)").replace("10ms", "10 ms")
     path = write(tmp_path, wrong, "case.json")
     assert [(field, message) for _, field, message in problems(path)] == [
@@ -230,7 +228,7 @@ LOOKED_UP = INLINE.replace(
 )
 
 
-def test_a_case_gives_the_rows_of_the_tables_that_lookups_name(tmp_path: Path) -> None:
+def test_case_gives_rows_of_lookup_tables(tmp_path: Path) -> None:
     text = LOOKED_UP.replace("input:", "tables:\n  stores/current: [{value: 1, region: north}]\ninput:")
     (case,) = load_cases(write(tmp_path, text))
     assert case.tables == {"stores/current": ({"value": 1, "region": "north"},)}
@@ -301,7 +299,7 @@ BAD: list[tuple[tuple[str, str], int, str, str]] = [
 @pytest.mark.parametrize(
     ("edit", "line", "field", "part"), BAD, ids=[edit[1][:30] or "no name" for edit, *_ in BAD]
 )
-def test_a_mistake_is_told_with_its_line_and_field(
+def test_case_mistake_has_line_and_field(
     tmp_path: Path, edit: tuple[str, str], line: int, field: str, part: str
 ) -> None:
     assert INLINE.count(edit[0]) == 1
@@ -324,13 +322,13 @@ def test_a_file_without_cases_is_refused(tmp_path: Path, text: str, part: str) -
     assert any(part in message for *_, message in problems(write(tmp_path, text)))
 
 
-def test_case_names_differ(tmp_path: Path) -> None:
+def test_case_names_must_differ(tmp_path: Path) -> None:
     case = "{name: x, pipeline: p.yaml, input: [], expect: {emissions: {}}}"
     found = problems(write(tmp_path, f"cases:\n  - {case}\n  - {case}\n"))
     assert found == [(3, "cases.1.name", "'x' is there twice")]
 
 
-def test_the_mistakes_of_all_cases_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_cases_are_reported_together(tmp_path: Path) -> None:
     case = "{name: x, pipeline: p.yaml, input: [], expect: {}}"
     found = problems(write(tmp_path, f"cases:\n  - {case}\n  - {case.replace('name: x', 'name: y')}\n"))
     assert [(line, field) for line, field, _ in found] == [(2, "cases.0.expect"), (3, "cases.1.expect")]
@@ -354,7 +352,7 @@ def test_json_lines_are_input() -> None:
         ('{"value": 1, "value": 1}', "input", "written twice"),
     ],
 )
-def test_a_bad_json_line_is_told_with_its_number(line: str, field: str, part: str) -> None:
+def test_bad_json_line_is_reported_with_its_number(line: str, field: str, part: str) -> None:
     with pytest.raises(PipelineInvalid) as caught:
         parse_input('{"tick": 5}\n\n' + line, "in.jsonl", parse_pipeline(GOOD, "p"))
     found: list[Any] = [(each.line, each.field) for each in caught.value.problems]

@@ -43,7 +43,7 @@ def pipeline(*checks: Any) -> Pipeline:
     return made({}, COUNT, quality=[*checks] or {"checkpoint": "c"}, **SINKS)
 
 
-def test_its_validation_definitions_are_checks_of_stages_and_sinks(tmp_path: Path) -> None:
+def test_validation_definitions_become_checks(tmp_path: Path) -> None:
     definitions = [definition(), definition("s0", "state", "b"), definition("kafka:out", "emissions")]
     folder = write(tmp_path, {"actions": [DOCS], "result_format": "SUMMARY"}, *definitions)
     written = pipeline({"suite": "x"}, {"checkpoint": "c", "on_failure": "warn"})
@@ -56,7 +56,7 @@ def test_its_validation_definitions_are_checks_of_stages_and_sinks(tmp_path: Pat
     )
 
 
-def test_a_plan_has_its_checks_whatever_becomes_of_its_files(tmp_path: Path) -> None:
+def test_plan_keeps_its_checks_without_their_files(tmp_path: Path) -> None:
     folder = write(tmp_path, {}, definition("s0"))
     planned = with_suites(with_checkpoints(pipeline(), folder), {"a": '{"name": "a"}'}.get)
     assert_same(planned)
@@ -64,7 +64,7 @@ def test_a_plan_has_its_checks_whatever_becomes_of_its_files(tmp_path: Path) -> 
     assert [check.suite_text for check in planned.checks] == ['{"name": "a"}']
 
 
-def test_suites_of_other_checks_are_pinned_beside_a_checkpoint_that_is_not_read() -> None:
+def test_other_suites_are_pinned_beside_an_unread_checkpoint() -> None:
     written = pipeline({"checkpoint": "c"}, {"suite": "x"})
     pinned = with_suites(written, {"x": "{}"}.get)
     assert pinned.quality[0] == written.quality[0]
@@ -91,7 +91,7 @@ def test_suites_of_other_checks_are_pinned_beside_a_checkpoint_that_is_not_read(
         ({"data": {"datasource": named("p")}}, {}, "`asset` has no `name`"),
     ],
 )
-def test_what_tidegate_does_not_do_is_refused_with_the_way_out(
+def test_unsupported_checkpoint_is_refused_with_a_remedy(
     tmp_path: Path, changed: dict[str, Any], checkpoint: dict[str, Any], told: str
 ) -> None:
     written = definition(**changed) | {"name": "a of s1"}
@@ -100,13 +100,13 @@ def test_what_tidegate_does_not_do_is_refused_with_the_way_out(
         with_checkpoints(pipeline(), folder)
 
 
-def test_one_that_is_not_there_is_told_with_those_that_are_like_it(tmp_path: Path) -> None:
+def test_missing_checkpoint_suggests_similar_names(tmp_path: Path) -> None:
     folder = write(tmp_path, {"name": "orders"}, definition())
     with pytest.raises(SettingsInvalid, match=r"checkpoints/order\.json does not exist.*`orders`"):
         with_checkpoints(pipeline({"checkpoint": "order"}), folder)
 
 
-def test_it_has_no_suite_that_the_pipeline_file_has_on_the_same(tmp_path: Path) -> None:
+def test_checkpoint_suite_cannot_repeat_the_pipeline_file(tmp_path: Path) -> None:
     folder = write(tmp_path, {}, definition())
     with pytest.raises(SettingsInvalid, match="suite a is evaluated twice on the same"):
         with_checkpoints(pipeline({"checkpoint": "c"}, {"suite": "a", "stage": "s1"}), folder)

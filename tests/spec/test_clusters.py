@@ -41,7 +41,7 @@ def test_source_and_sinks_may_have_one_each() -> None:
     assert pipeline.source.cluster.variable == "TIDEGATE_KAFKA_SHOP"
 
 
-def test_the_same_topic_in_two_clusters_are_two_sinks() -> None:
+def test_same_topic_in_two_clusters_makes_two_sinks() -> None:
     pipeline = made(sinks=[kafka(), kafka(**SHOP)])
     assert [sink.name for sink in pipeline.sinks] == ["kafka:out", "kafka:shop:out"]
     assert [rules.target for sink in pipeline.sinks if (rules := sink.messages)] == ["out", "shop:out"]
@@ -53,7 +53,7 @@ def test_the_same_topic_in_two_clusters_are_two_sinks() -> None:
     ("source", "sink", "reads_itself"),
     [({}, {}, True), (SHOP, SHOP, True), ({}, SHOP, False), (SHOP, {}, False)],
 )
-def test_a_topic_is_a_source_only_in_its_own_cluster(
+def test_topic_is_a_source_in_its_cluster_only(
     source: dict[str, Any], sink: dict[str, Any], reads_itself: bool
 ) -> None:
     found = refused(source={**source, "topics": ["both"]}, sinks=[kafka("both", **sink)])
@@ -91,7 +91,7 @@ def test_a_plan_has_the_names() -> None:
     assert source_connection(compile_pipeline(made(sinks=[kafka()])), "batch 1") is None
 
 
-def test_another_connection_of_the_source_goes_on_and_is_told() -> None:
+def test_changed_source_connection_is_accepted_and_reported() -> None:
     before, after = made(sinks=[kafka()]), made(source=SHOP, sinks=[kafka()])
     assert incompatible_changes(before, after) == []
     (sentence,) = notable_changes(before, after)

@@ -89,11 +89,11 @@ def test_words_of_sql_may_be_names() -> None:
         ("ä int", "'ä' does not belong here"),
     ],
 )
-def test_is_refused(text: str, part: str) -> None:
+def test_wrong_column_type_is_refused(text: str, part: str) -> None:
     assert any(part in message for message in messages(text)), messages(text)
 
 
-def test_all_types_that_are_wrong_are_told_at_once() -> None:
+def test_all_wrong_types_are_reported_together() -> None:
     assert messages("a foo, b void, c varchar(3), d int") == [
         "the type of `a`, `foo`, is unknown",
         "the type of `b`, `void`, holds nothing",

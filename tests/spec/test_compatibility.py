@@ -367,17 +367,17 @@ def test_an_edit_that_state_survives(edit: str) -> None:
 
 
 @pytest.mark.parametrize("edit", INCOMPATIBLE)
-def test_an_edit_that_state_does_not_survive_is_named(edit: str) -> None:
+def test_incompatible_edit_is_named(edit: str) -> None:
     before, after, fields = INCOMPATIBLE[edit]
     assert changed_fields(before, after) == fields
 
 
-def test_a_change_says_what_was_and_what_is_and_why() -> None:
+def test_change_reports_old_new_and_reason() -> None:
     (change,) = incompatible_changes(made(CHANGE), made(CHANGE, **source(key=["id", "name"])))
     assert str(change) == '`source.key` was ["id"] and is ["id", "name"] (state is found by the key)'
 
 
-def test_sinks_that_come_go_or_get_another_stage_are_told() -> None:
+def test_changed_sinks_are_reported() -> None:
     stages = ({"name": "a", **CHANGE}, {"name": "b", **CHANGE})
     before = made(*stages, sinks=[{**TABLE, "stage": "a"}, {"kind": "table"}])
     after = made(*stages, sinks=[{**TABLE, "stage": "b"}, {"kind": "kafka", "topic": "out"}])
@@ -399,7 +399,7 @@ def planned(pipeline: Pipeline, *stages: Parts) -> Pipeline:
 UNREADABLE = "price >>> $(`"
 
 
-def test_the_texts_of_the_head_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_of_the_head_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     edited = made({**CHANGE, "select": {"price": "price * 2", "name": "ok"}}, CHANGE)
     before = planned(made(CHANGE, CHANGE), {"select": {"price": UNREADABLE, "name": UNREADABLE}}, {})
     for place in ("tidegate.spec.sql._parse", "tidegate.spec.condition.parse"):
@@ -411,14 +411,14 @@ def test_the_texts_of_the_head_are_not_read_again(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_types_of_a_head_that_was_planned_before_they_were_kept_are_left_to_spark() -> None:
+def test_untyped_head_is_left_to_spark() -> None:
     before = planned(made(CHANGE), {})
     for stage in before.stages:
         stage._types = None
     assert incompatible_changes(before, made({**CHANGE, "select": {"price": "ok", "name": "name"}})) == []
 
 
-def test_an_aggregate_whose_words_cannot_be_told_apart_any_more_is_compared_as_it_stands() -> None:
+def test_ambiguous_aggregate_is_compared_as_text() -> None:
     def summed(argument: str) -> Pipeline:
         (aggregate,) = pipeline.stages[0].reduce
         assert not isinstance(aggregate, str)
@@ -431,7 +431,7 @@ def test_an_aggregate_whose_words_cannot_be_told_apart_any_more_is_compared_as_i
     assert incompatible_changes(summed(UNREADABLE), summed(f"{UNREADABLE} "))
 
 
-def test_a_key_whose_type_is_not_taken_any_more_is_compared_by_its_name() -> None:
+def test_key_of_a_removed_type_compares_by_name() -> None:
     def typed(type_: str) -> Pipeline:
         columns = (column.model_copy(update={"type": type_}) for column in pipeline.source.columns)
         return pipeline.model_copy(

@@ -164,7 +164,7 @@ def test_numbers_and_texts_survive_being_compiled(amount: float, number: Any, te
         assert_same(made({"where": f"name = '{text}'"}))
 
 
-def test_it_is_read_without_the_modules_and_the_grammar_of_its_day(trusted: pytest.MonkeyPatch) -> None:
+def test_compiled_plan_loads_without_old_modules_or_grammar(trusted: pytest.MonkeyPatch) -> None:
     pipelines = with_everything()
     forms = {name: compile_pipeline(pipeline) for name, pipeline in pipelines.items()}
     trusted.delenv("TIDEGATE_PYTHON_MODULES")
@@ -177,7 +177,7 @@ def test_it_is_read_without_the_modules_and_the_grammar_of_its_day(trusted: pyte
             kernel_stage(loaded, stage)
 
 
-def test_the_names_of_stages_are_read_without_the_rest(trusted: pytest.MonkeyPatch) -> None:
+def test_stage_names_load_without_the_rest(trusted: pytest.MonkeyPatch) -> None:
     for pipeline in with_everything().values():
         assert stage_names(compile_pipeline(pipeline), "batch 1") == [each.name for each in pipeline.stages]
 
@@ -213,7 +213,7 @@ def test_the_golden_file_is_read(trusted: pytest.MonkeyPatch) -> None:
             assert callable(compiled(condition.tree))
 
 
-def test_every_condition_keeps_its_tree_and_is_not_parsed_again(trusted: pytest.MonkeyPatch) -> None:
+def test_compiled_condition_is_not_parsed_again(trusted: pytest.MonkeyPatch) -> None:
     (condition,) = [stage.condition for stage in again(with_everything()["everything"]).stages if stage.where]
     assert condition == Condition("n < window_end", ("<", ("column", "n"), ("column", "window_end")))
 
@@ -230,13 +230,13 @@ def test_every_condition_keeps_its_tree_and_is_not_parsed_again(trusted: pytest.
         ('{"format": 1, "pipeline": {"is": "Nobody", "of": {}}}', "cannot be read"),
     ],
 )
-def test_a_form_that_cannot_be_read_says_whose_it_is(form: str, says: str) -> None:
+def test_unreadable_compiled_form_names_its_batch(form: str, says: str) -> None:
     with pytest.raises(PlanUnreadable, match=f"batch 7 of p/1 .*{says}|{says}.*batch 7 of p/1") as caught:
         read_compiled(form, "pipeline: p", "batch 7 of p/1")
     assert caught.value.fix
 
 
-def test_what_is_no_part_of_the_grammar_is_not_written() -> None:
+def test_class_outside_of_the_grammar_is_not_written() -> None:
     pipeline = parse_pipeline(GOOD, "p.yaml")
     with pytest.raises(KeyError):
         compile_pipeline(pipeline.model_copy(update={"lookup": [object()]}))

@@ -37,7 +37,7 @@ def test_every_operation_of_a_tree_has_its_types() -> None:
     assert OPERATIONS.keys() == compiler._FORMS.keys() | compiler._OPERATORS.keys()
 
 
-def test_no_function_is_left_out_of_those_that_are_compared_with_spark() -> None:
+def test_every_function_is_compared_with_spark() -> None:
     of_parts, texts = in_spark.expressions_of_parts()
     compared = [text for text in in_spark.expressions() if read_expression(text, in_spark.KNOWN) is not None]
     compared += [text for text in texts if read_expression(text, of_parts) is not None]
@@ -45,7 +45,7 @@ def test_no_function_is_left_out_of_those_that_are_compared_with_spark() -> None
     assert set(NAMES) - called == set()
 
 
-def test_each_operator_and_function_is_what_its_text_is_over_all_types() -> None:
+def test_operator_types_equal_those_of_the_text() -> None:
     unknown: Known = dict.fromkeys(in_spark.KNOWN)
     compared = 0
     for text in in_spark.expressions():
@@ -64,7 +64,7 @@ def test_each_operator_and_function_is_what_its_text_is_over_all_types() -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_is_the_condition_that_its_text_is_over_these_types(seed: int) -> None:
+def test_compiled_condition_equals_its_text_over_types(seed: int) -> None:
     made = RandomCondition(random.Random(seed))
     compared = 0
     for _ in range(50):

@@ -177,13 +177,13 @@ def expressions_of_parts() -> tuple[Known, tuple[str, ...]]:
     return {name: parse_type(type_) for name, type_ in _ELEMENT_TYPES.items()}, _OF_PARTS
 
 
-def test_operators_and_functions_agree_with_spark_on_all_pairs_of_types(spark: SparkSession) -> None:
+def test_operators_agree_with_spark_on_type_pairs(spark: SparkSession) -> None:
     read = {text: typed for text in expressions() if (typed := read_expression(text, KNOWN)) is not None}
     assert len(read) > 1000
     _assert_agreement(spark, read, rows(), _COLUMNS)
 
 
-def test_parts_of_arrays_maps_and_texts_agree_with_spark(spark: SparkSession) -> None:
+def test_element_access_agrees_with_spark(spark: SparkSession) -> None:
     known, texts = expressions_of_parts()
     read = {text: read_expression(text, known) for text in texts}
     assert [text for text, typed in read.items() if typed is None] == []
@@ -192,7 +192,7 @@ def test_parts_of_arrays_maps_and_texts_agree_with_spark(spark: SparkSession) ->
     _assert_agreement(spark, {t: typed for t, typed in read.items() if typed}, given, _ELEMENT_TYPES)
 
 
-def test_powers_are_those_of_java_to_the_last_bit(spark: SparkSession) -> None:
+def test_powers_equal_java_to_the_last_bit(spark: SparkSession) -> None:
     source = random.Random(20260131)
     numbers = [2.0**power * source.uniform(1, 2) for power in range(-1074, 1024, 9)]
     pairs = [(source.choice(numbers), source.choice((1, -1)) * source.uniform(0, 40)) for _ in range(3000)]

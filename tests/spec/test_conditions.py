@@ -36,7 +36,7 @@ def test_a_negative_constant_keeps_its_digits() -> None:
     assert read(f"d > -{digits}").tree == (">", ("column", "d"), ("literal", Decimal(f"-{digits}")))
 
 
-def test_a_condition_is_made_of_tuples_that_can_be_printed_and_sent() -> None:
+def test_condition_tuples_can_be_printed_and_pickled() -> None:
     condition = read("a > 1 and not (s like 'a%' or n.b is null)")
     assert condition.tree == (
         "and",
@@ -199,14 +199,14 @@ def test_is_refused_with_a_fix(text: str, part: str) -> None:
     assert any(part in fault.message for fault in faults(text)), faults(text)
 
 
-def test_what_there_is_is_listed_where_something_is_not() -> None:
+def test_unknown_name_lists_the_existing_ones() -> None:
     ((fix),) = {fault.fix for fault in faults("sha2(s, 256) = 'x'")}
     assert all(name in fix for name in NAMES)
     assert "+ - * / %" in fix
     assert "Compute everything else in `select`." in fix
 
 
-def test_all_faults_of_a_condition_are_found_at_once() -> None:
+def test_all_faults_of_a_condition_are_reported() -> None:
     assert [fault.message for fault in faults("sha2(s, 256) = 'x' and a = s and not s")] == [
         "a condition cannot call `sha2`",
         "bigint and string are compared",
@@ -217,7 +217,7 @@ def test_all_faults_of_a_condition_are_found_at_once() -> None:
 @pytest.mark.parametrize(
     "text", ["z > 1", "z = 'a'", "z", "z.a.b is null", "lower(z) like 'a%'", "z + 1 < z / 2"]
 )
-def test_what_is_not_known_of_a_type_is_not_held_against_it(text: str) -> None:
+def test_unknown_type_does_not_refuse_a_condition(text: str) -> None:
     assert read(text)
 
 
@@ -250,6 +250,6 @@ def test_a_long_chain_is_not_too_deep() -> None:
         ("z", None),
     ],
 )
-def test_the_type_of_an_expression_is_told_where_it_can_be(text: str, type_: str | None) -> None:
+def test_expression_type_is_reported_where_possible(text: str, type_: str | None) -> None:
     found = expression_type(text, KNOWN)
     assert (found and found.text) == type_

@@ -24,7 +24,7 @@ from tidegate.spec.cron import PRESETS, cron_mistake
         *PRESETS,
     ],
 )
-def test_is_a_schedule(text: str) -> None:
+def test_valid_cron_text_is_a_schedule(text: str) -> None:
     assert cron_mistake(text) is None
 
 
@@ -57,7 +57,7 @@ _FIELD = st.text("0123456789*/,-monjafe", min_size=1, max_size=6)
 
 
 @given(st.lists(_FIELD, min_size=5, max_size=5))
-def test_whatever_is_accepted_is_accepted_by_airflows_own_reader(fields: list[str]) -> None:
+def test_accepted_cron_is_accepted_by_airflow(fields: list[str]) -> None:
     croniter = pytest.importorskip("croniter").croniter
     text = " ".join(fields)
     if cron_mistake(text) is None:

@@ -21,7 +21,7 @@ def mistakes(**source: Any) -> list[tuple[str, str]]:
     return [(field, message) for field, message, _ in refused(source={**CSV, **source})]
 
 
-def test_without_options_it_is_rfc_4180_and_what_is_empty_is_null() -> None:
+def test_csv_default_is_rfc_4180_with_empty_nulls() -> None:
     assert dialect() == CsvDialect(",", '"', None, "")
 
 

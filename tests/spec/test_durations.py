@@ -24,7 +24,7 @@ def test_milliseconds_come_back_as_they_were_written(milliseconds: int) -> None:
 
 
 @given(st.integers(0, 10**9), st.sampled_from(list(UNITS)))
-def test_what_is_written_has_the_largest_unit_that_fits(count: int, unit: str) -> None:
+def test_duration_is_written_with_its_largest_unit(count: int, unit: str) -> None:
     milliseconds = count * UNITS[unit]
     written = write_duration(milliseconds)
     assert parse_duration(written) == milliseconds

@@ -49,7 +49,7 @@ COMBINATIONS = list(itertools.product(REDUCES, WAYS, WINDOWS))
 
 
 @pytest.mark.parametrize(("reduce", "on", "window"), COMBINATIONS, ids=map(" ".join, COMBINATIONS))
-def test_every_combination_is_accepted_or_refused_with_a_fix(reduce: str, on: str, window: str) -> None:
+def test_emit_combination_is_accepted_or_refused_with_fix(reduce: str, on: str, window: str) -> None:
     found = refused(stage(on, {**REDUCES[reduce], **WINDOWS[window]}))
     if on == "window_close" and window == "no window":
         assert [message for _, message, _ in found] == ["`on: window_close` needs a window"]
@@ -65,7 +65,7 @@ def test_every_combination_is_accepted_or_refused_with_a_fix(reduce: str, on: st
 
 
 @pytest.mark.parametrize("on", WAYS)
-def test_the_clock_is_that_of_the_run_for_what_waits(on: str) -> None:
+def test_strategies_that_wait_use_the_run_clock(on: str) -> None:
     assert read(on).clock == ("stream" if on in ("update", "change") else "run")
 
 
@@ -84,7 +84,7 @@ def test_another_clock_is_refused() -> None:
 
 
 @pytest.mark.parametrize("on", WAYS)
-def test_a_stage_is_timed_when_it_waits_or_has_a_window(on: str) -> None:
+def test_stage_that_waits_or_has_windows_is_timed(on: str) -> None:
     plain: dict[str, Any] = HOUR if on == "window_close" else {}
     assert made(stage(on, {**LATEST, **plain})).stages[0].timed == (on not in ("update", "change"))
     if on != "window_close":
@@ -136,7 +136,7 @@ def test_heartbeat_is_a_duration() -> None:
     assert change(heartbeat="1h").heartbeat_ms == 3_600_000
 
 
-def test_a_heartbeat_beats_by_the_clock_of_runs_only() -> None:
+def test_only_the_run_clock_triggers_a_heartbeat() -> None:
     beats = [change(heartbeat="1h", clock=clock).beats_by_clock for clock in ("run", "stream")]
     assert beats == [True, False]
     assert not change(clock="run").beats_by_clock
@@ -154,7 +154,7 @@ def test_tolerances_are_numbers_or_percentages() -> None:
     assert change(equal={"within": {"price": 1}}).equal.within == {"price": Amount(Decimal(1))}  # type: ignore[union-attr]
 
 
-def test_a_tolerance_is_the_number_that_is_written_and_not_the_nearest_double() -> None:
+def test_tolerance_is_the_exact_written_number() -> None:
     written = "0.10000000000000000000001"
     for form in ("{}", "'{}%'"):
         equal = "{within: {seen: " + form.format(written) + "}}"
@@ -168,13 +168,13 @@ def test_a_tolerance_is_the_number_that_is_written_and_not_the_nearest_double() 
     assert change(equal={"within": {"price": 0.1}}).equal.within["price"].amount == Decimal("0.1")  # type: ignore[union-attr]
 
 
-def test_a_tolerance_is_of_any_number_and_of_what_spark_alone_knows() -> None:
+def test_tolerance_applies_to_numbers_and_unknown_types() -> None:
     select = {"a": "cents * 2", "b": "id", "c": "from_json(name, 'x int').x"}
     within = {"within": {"a": 0, "b": 1, "c": "5%"}}
     assert made({"select": select, "emit": {"on": "change", "equal": within}})
 
 
-def test_sql_sees_the_last_emitted_and_the_new_value() -> None:
+def test_equal_sql_sees_old_and_new_value() -> None:
     found = change(equal={"sql": "abs(old.price - NEW.Price) < 0.5 and old.ok <=> new.ok"}).equal
     assert found.sql.evaluate(  # type: ignore[union-attr]
         {"old": {"price": 1.0, "ok": None}, "new": {"price": 1.4, "ok": None}}
@@ -201,7 +201,7 @@ def test_python_names_a_function_of_a_module(monkeypatch: pytest.MonkeyPatch, na
     assert "does not name a function" in told("change", equal={"python": name})[1]
 
 
-def test_a_hash_is_kept_of_what_is_compared_as_a_whole() -> None:
+def test_hash_covers_what_is_compared_as_whole() -> None:
     assert change(state="hash").state == "hash"
     assert change(state="hash", equal="bytes", timestamp=True).state == "hash"
 
@@ -262,7 +262,7 @@ def test_state_hash_of_a_python_function_is_refused(monkeypatch: pytest.MonkeyPa
 # what waits
 
 
-def test_a_time_limit_has_a_buffer_when_it_is_bounded() -> None:
+def test_bounded_time_limit_has_a_buffer() -> None:
     assert read("time_limit").buffer is None
     found = read("time_limit", buffer={"max_records": 1000})
     assert isinstance(found, TimeLimitEmit)
@@ -275,7 +275,7 @@ def test_a_time_limit_has_a_buffer_when_it_is_bounded() -> None:
     )
 
 
-def test_the_buffer_of_final_values_shuts_down_by_default() -> None:
+def test_window_close_buffer_shuts_down_by_default() -> None:
     found = read("window_close", buffer={"max_bytes": 5})
     assert isinstance(found, WindowCloseEmit)
     assert found.buffer is not None
@@ -288,7 +288,7 @@ def test_a_buffer_that_spills_needs_no_bound(on: str) -> None:
     assert read(on, buffer={"when_full": "spill", "max_records": 5}).buffer.max_records == 5
 
 
-def test_a_threshold_is_a_number_bytes_or_a_time() -> None:
+def test_threshold_is_a_count_bytes_or_time() -> None:
     found = read("threshold", after="60s", since="last_flush")
     assert isinstance(found, ThresholdEmit)
     assert (found.count, found.max_bytes, found.after_ms, found.since) == (100, None, 60_000, "last_flush")
@@ -297,7 +297,7 @@ def test_a_threshold_is_a_number_bytes_or_a_time() -> None:
     assert (events.count, events.max_bytes, events.since) == (None, 5, "arrival")
 
 
-def test_after_starts_with_the_arrival_of_events_unless_stream_time_counts() -> None:
+def test_after_starts_at_arrival_except_under_stream_clock() -> None:
     sinces = [read("threshold", after="60s", **options) for options in ({}, {"clock": "stream"})]
     assert [emit.since for emit in sinces if isinstance(emit, ThresholdEmit)] == ["arrival", "first_event"]
 

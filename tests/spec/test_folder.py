@@ -10,7 +10,7 @@ from tests.spec.files import GOOD
 from tidegate.spec import load_pipelines
 
 
-def test_the_pipelines_of_a_folder_come_by_file_name(tmp_path: Path) -> None:
+def test_folder_lists_pipelines_by_file_name(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(GOOD.replace("pipeline: levels", "pipeline: first"))
     (tmp_path / "a.yaml").write_text(GOOD.replace("pipeline: levels", "pipeline: second"))
     (tmp_path / "README.md").write_text("not a pipeline")
@@ -21,7 +21,7 @@ def test_the_pipelines_of_a_folder_come_by_file_name(tmp_path: Path) -> None:
     assert errors == []
 
 
-def test_one_bad_file_does_not_keep_the_others_back(tmp_path: Path) -> None:
+def test_bad_file_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("pipeline: [")
     (tmp_path / "b.yaml").write_text(GOOD)
     pipelines, errors = load_pipelines(tmp_path)
@@ -29,7 +29,7 @@ def test_one_bad_file_does_not_keep_the_others_back(tmp_path: Path) -> None:
     assert [error.problems[0].file for error in errors] == [str(tmp_path / "a.yaml")]
 
 
-def test_of_two_files_with_one_name_and_generation_none_is_used(tmp_path: Path) -> None:
+def test_two_files_of_one_generation_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("# the same\n" + GOOD)
     (tmp_path / "b.yaml").write_text(GOOD)
     pipelines, errors = load_pipelines(tmp_path)
@@ -41,7 +41,7 @@ def test_of_two_files_with_one_name_and_generation_none_is_used(tmp_path: Path) 
     assert str(tmp_path / "b.yaml") in errors[0].problems[0].message
 
 
-def test_two_generations_stand_side_by_side_in_two_files(tmp_path: Path) -> None:
+def test_two_generations_can_have_two_files(tmp_path: Path) -> None:
     (tmp_path / "levels.yaml").write_text(GOOD)
     (tmp_path / "levels_next.yaml").write_text(GOOD.replace("generation: 2", "generation: 3"))
     pipelines, errors = load_pipelines(tmp_path)
@@ -62,7 +62,7 @@ LOOKUP = "lookup: [{table: levels/levels, on: [key], columns: [isAvailable]}]"
     ("windows", "refused"),
     [(["{tumbling: 1h}"], True), ([None], False), ([None, "{tumbling: 1h}"], False), ([], False)],
 )
-def test_a_lookup_that_fits_no_generation_of_what_it_reads_is_refused_with_its_line(
+def test_lookup_unfit_for_every_generation_is_refused(
     tmp_path: Path, windows: list[str | None], refused: bool
 ) -> None:
     for generation, window in enumerate(windows, 2):
@@ -80,9 +80,7 @@ def test_a_lookup_that_fits_no_generation_of_what_it_reads_is_refused_with_its_l
 @pytest.mark.parametrize(
     ("when_full", "refused"), [("emit_early", True), ("shut_down", True), ("spill", False)]
 )
-def test_a_lookup_of_a_stage_with_a_bounded_buffer_is_refused(
-    tmp_path: Path, when_full: str, refused: bool
-) -> None:
+def test_lookup_of_a_bounded_buffer_is_refused(tmp_path: Path, when_full: str, refused: bool) -> None:
     """It has an entry for each partition that a key's records are in: which of them is the value?"""
     emit = f"{{on: time_limit, after: 1m, buffer: {{max_records: 5, when_full: {when_full}}}}}"
     change = "emit:\n      on: change\n      equal: exact"

@@ -45,7 +45,7 @@ def _fields(model: type[BaseModel], around: str) -> set[str]:
     return found
 
 
-def test_every_field_of_the_models_has_an_example_and_no_other() -> None:
+def test_every_model_field_has_exactly_one_example() -> None:
     assert set(EXAMPLES) == _fields(Written, "")
 
 

@@ -40,19 +40,19 @@ def test_it_takes_each_sample_which_names_it(path: Path) -> None:
     assert first == "# yaml-language-server: $schema=pipeline.schema.json"
 
 
-def test_the_file_that_the_samples_name_is_what_the_command_prints() -> None:
+def test_committed_json_schema_equals_the_command_output() -> None:
     stored = json.loads((PIPELINES / "pipeline.schema.json").read_text())
     assert stored == SCHEMA, "write it anew: tidegate schema > include/pipelines/pipeline.schema.json"
 
 
-def test_it_takes_the_pipeline_of_the_guide_and_one_with_something_of_everything() -> None:
+def test_json_schema_accepts_the_guide_and_full_pipeline() -> None:
     guide = GUIDE.split("```yaml\npipeline: ", 1)[1].split("```", 1)[0]
     assert complaints(f"pipeline: {guide}") == []
     assert complaints(GOOD + AIRFLOW) == []
     assert [error.message for error in VALIDATOR.iter_errors(everything())] == []
 
 
-def test_it_takes_numbers_with_underscores_as_editors_read_them() -> None:
+def test_json_schema_accepts_numbers_with_underscores() -> None:
     """Their YAML is 1.2: `5_000_000` is a text there."""
     data = {**read(GOOD, "p.yaml").data}
     data["source"] = {**data["source"], "max_records": yaml.safe_load('"5_000_000"')}
@@ -78,7 +78,7 @@ def test_it_refuses_what_an_editor_should_underline(before: str, after: str) -> 
     assert complaints(GOOD.replace(before, after))
 
 
-def test_each_field_says_what_it_is_and_how_it_is_written() -> None:
+def test_json_schema_describes_each_field() -> None:
     written: set[str] = set()
 
     def collect(part: Any) -> None:

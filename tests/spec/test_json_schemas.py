@@ -26,7 +26,7 @@ def test_columns_may_be_some_of_them() -> None:
     assert columns(f'{JSON}, columns: "id int"') == [("id", "int")]
 
 
-def test_a_registrys_subject_has_the_title_of_the_schema() -> None:
+def test_registry_subject_is_the_title_of_the_schema() -> None:
     source = parsed(f"{JSON}, registry: {{strategy: record_name}}").source
     assert source.subjects == ("Stock",)
     assert parsed('format: json, registry: {}, columns: "id int"').source.subjects == (
@@ -35,7 +35,7 @@ def test_a_registrys_subject_has_the_title_of_the_schema() -> None:
     )
 
 
-def test_a_plan_keeps_the_schema_whatever_becomes_of_its_file(tmp_path: Path) -> None:
+def test_plan_keeps_the_schema_without_its_file(tmp_path: Path) -> None:
     file = tmp_path / "stock.json"
     file.write_text('{"type": "object", "properties": {"id": {"type": "integer"}}}')
     pipeline_text = text("format: json, schema: stock.json")

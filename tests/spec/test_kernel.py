@@ -57,7 +57,7 @@ ALL = ("price", "ok", "name")
     ],
     ids=["latest", "collect", "aggregates"],
 )
-def test_how_records_fold(written: dict[str, Any], reduce: core.Reduce) -> None:
+def test_reduce_compiles_to_its_fold(written: dict[str, Any], reduce: core.Reduce) -> None:
     assert stage(written).reduce == reduce
 
 
@@ -70,7 +70,7 @@ def test_how_records_fold(written: dict[str, Any], reduce: core.Reduce) -> None:
         ({"session": "1s", "grace": "5ms"}, core.Session(1000, 5)),
     ],
 )
-def test_windows(written: Any, window: core.Window | None) -> None:
+def test_window_compiles_to_kernel_window(written: Any, window: core.Window | None) -> None:
     assert stage({**COUNT, "window": written}).window == window
 
 
@@ -133,7 +133,7 @@ def test_the_clock_is_that_of_emit() -> None:
     assert emit(on="interval", every="1s", clock="stream").clock == "stream"
 
 
-def test_where_is_tested_by_the_kernel_with_what_was_known_when_the_file_was_read() -> None:
+def test_where_uses_types_known_at_load() -> None:
     held = {**LATEST, "emit": {"on": "interval", "every": "1m"}}
     found = stage({**held, "where": "coalesce(PRICE, 1) = 1"}).where
     assert found is not None
@@ -173,7 +173,7 @@ def test_records_are_deduplicated_by_the_first_stage_only(source: dict[str, Any]
     assert found == [first, "none"]
 
 
-def test_columns_are_deduplicated_by_a_stage_of_its_own() -> None:
+def test_deduplicated_columns_get_their_own_stage() -> None:
     assert deduplication_stage(made(source={"deduplicate": "root"})) is None
     waiting = {**COUNT, "emit": {"on": "interval", "every": "1s"}}
     assert deduplication_stage(made(waiting, source=BY_COLUMNS)) == core.Stage(

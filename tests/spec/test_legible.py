@@ -19,14 +19,14 @@ BEFORE = edited((f'"{EVERY_FIVE}"', f'"{HOURLY}"'))
     [("reduce: latest", "reduce: lastest"), ("lookup: []", "lookup: ["), ("topics: [stock]", "\ttopics: x")],
     ids=["a mistake", "no YAML from there on", "no YAML at all"],
 )
-def test_a_mistake_elsewhere_leaves_stream_and_schedule_as_they_are_written(edit: tuple[str, str]) -> None:
+def test_mistake_elsewhere_keeps_stream_and_schedule(edit: tuple[str, str]) -> None:
     scheduling = legible_scheduling(edited(edit), BEFORE)
     assert scheduling is not None
     assert (scheduling.pipeline, scheduling.generation, scheduling.schedule) == ("levels", 2, EVERY_FIVE)
 
 
 @pytest.mark.parametrize("schedule", ['"*/5 * * *"', '"*/5 * * * *', "[", "5"])
-def test_a_schedule_that_is_itself_mistaken_is_the_last_good_one(schedule: str) -> None:
+def test_mistaken_schedule_falls_back_to_last_good(schedule: str) -> None:
     text = edited((f'"{EVERY_FIVE}"', schedule))
     with_before, without = legible_scheduling(text, BEFORE), legible_scheduling(text)
     assert with_before is not None
@@ -43,7 +43,7 @@ def test_a_schedule_that_was_taken_out_is_none() -> None:
 @pytest.mark.parametrize(
     "text", ["", "stages: [", "- a list", GOOD.replace("pipeline: levels", "pipeline: L E")]
 )
-def test_a_text_that_names_no_pipeline_is_of_the_last_good_one(text: str) -> None:
+def test_text_without_pipeline_falls_back_to_last_good(text: str) -> None:
     scheduling = legible_scheduling(text, BEFORE)
     assert scheduling is not None
     assert scheduling.pipeline == "levels"
@@ -59,14 +59,14 @@ def test_a_text_that_names_no_pipeline_is_of_the_last_good_one(text: str) -> Non
         ("generation: 2\n", None),
     ],
 )
-def test_the_stream_of_a_broken_file_as_far_as_it_can_be_told(
+def test_broken_file_yields_its_stream_if_possible(
     written: str, stream: tuple[str, int | None] | None, tmp_path: Path
 ) -> None:
     (tmp_path / "p.yaml").write_text(written)
     assert stream_in_broken_file(str(tmp_path / "p.yaml")) == stream
 
 
-def test_a_file_alone_is_refused_for_what_the_whole_folder_refuses_it_for(tmp_path: Path) -> None:
+def test_single_file_fails_for_mistakes_of_its_folder(tmp_path: Path) -> None:
     lookup = "lookup: [{table: levels/levels, on: [key], columns: [isAvailable]}]"
     stage = "  - name: levels"
     windowed = edited((stage, f"{stage}\n    window: {{tumbling: 1h}}"), ("generation: 2", "generation: 3"))

@@ -126,7 +126,7 @@ BAD: list[tuple[Edit, int, str, str]] = [
 
 
 @pytest.mark.parametrize(("edit", "line", "field", "part"), BAD, ids=[edit[1] for edit, *_ in BAD])
-def test_a_mistake_is_told_with_its_line_and_field(edit: Edit, line: int, field: str, part: str) -> None:
+def test_mistake_has_line_and_field(edit: Edit, line: int, field: str, part: str) -> None:
     found = problems(edited(edit))
     assert any((at, of) == (line, field) and part in message for at, of, message, _ in found), found
 
@@ -177,7 +177,7 @@ def test_an_unreadable_text_is_one_readable_problem(text: str, line: int, part: 
         ("[" * 100_000, 1, "nested too deeply"),
     ],
 )
-def test_json_that_cannot_be_read_is_one_readable_problem(text: str, line: int, part: str) -> None:
+def test_unreadable_json_is_one_readable_problem(text: str, line: int, part: str) -> None:
     ((at, _, message, _),) = problems(text, "p.json")
     assert at == line
     assert part in message
@@ -193,7 +193,7 @@ def test_the_mistakes_of_json_have_lines_too() -> None:
     assert (4, "source.topics") in [(line, field) for line, field, *_ in problems(text, "p.json")]
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_mistakes_are_reported_in_file_order() -> None:
     text = edited(
         ("pipeline: levels", "pipeline: Levels"),
         ("topics: [stock]", "topics: [st ock]"),
@@ -294,25 +294,25 @@ def test_without_select_a_reserved_column_needs_another_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["key", "timestamp"])
-def test_a_key_column_may_not_be_called_like_a_column_of_the_outbox(name: str) -> None:
+def test_key_column_named_like_outbox_column_is_refused(name: str) -> None:
     text = edited(
         ("seenAt bigint", f"seenAt bigint, {name} bigint"), ("key: [storeId, id]", f"key: [{name}]")
     )
     assert f"`{name}` is reserved" in problems(text)[0][2]
 
 
-def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_missing_file_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(PipelineInvalid, match="cannot be read: No such file"):
         load_pipeline(tmp_path / "none.yaml")
 
 
-def test_a_file_that_is_not_utf8_is_a_problem(tmp_path: Path) -> None:
+def test_file_that_is_not_utf8_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_bytes(b"pipeline: \xff")
     with pytest.raises(PipelineInvalid, match="byte 10 is not UTF-8"):
         load_pipeline(tmp_path / "p.yaml")
 
 
-def test_a_problem_reads_as_file_line_field_message_and_fix(tmp_path: Path) -> None:
+def test_problem_text_has_file_line_field_and_fix(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(edited(("generation: 2", "generation: 0")))
     with pytest.raises(PipelineInvalid) as caught:
@@ -320,7 +320,7 @@ def test_a_problem_reads_as_file_line_field_message_and_fix(tmp_path: Path) -> N
     assert str(caught.value) == (f"{path}:2: generation: 0 is too small. Write for example `generation: 1`.")
 
 
-def test_a_misspelt_field_is_one_mistake_whatever_follows_from_it() -> None:
+def test_misspelt_field_is_reported_once() -> None:
     stage = {
         "name": "s",
         "selct": {"a": "quantity + 1"},
@@ -337,7 +337,7 @@ def test_a_misspelt_field_is_one_mistake_whatever_follows_from_it() -> None:
     assert [problem.field for problem in caught.value.problems] == ["sorce"]
 
 
-def test_a_name_that_does_not_exist_is_one_mistake_with_all_its_places() -> None:
+def test_unknown_name_is_reported_once_with_all_places() -> None:
     stage = {
         "name": "s",
         "select": {"aa": "quantity + 1"},
@@ -354,7 +354,7 @@ def test_a_name_that_does_not_exist_is_one_mistake_with_all_its_places() -> None
     assert "`b`" in other.message
 
 
-def test_a_schema_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_schema_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "stock.avsc").write_text("{}")
     path = tmp_path / "p.json"
     source = {"topics": ["t"], "format": "avro", "schema": "stok.avsc"}

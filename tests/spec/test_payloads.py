@@ -31,7 +31,7 @@ def test_a_sink_writes_json_without_headers_by_default() -> None:
     assert found.connections == (Connection("kafka"),)
 
 
-def test_a_sink_with_a_schema_needs_a_registry_and_names_a_subject() -> None:
+def test_sink_schema_needs_a_registry_and_subject() -> None:
     found = declared(made(sinks=[sink(format="avro")]))
     assert (found.subject, found.connections[1:]) == ("out-value", (Connection("registry"),))
     registry = {"connection": "shop", "subject": "levels", "register": False}
@@ -41,7 +41,7 @@ def test_a_sink_with_a_schema_needs_a_registry_and_names_a_subject() -> None:
     assert not found.registry.may_register
 
 
-def test_each_format_has_a_column_of_the_outbox_and_each_schema_one_of_its_own() -> None:
+def test_each_format_and_schema_has_an_outbox_column() -> None:
     formats: list[dict[str, Any]] = [{"format": name} for name in ("json", "debezium", "avro", "protobuf")]
     written = [
         {**sink(**format_), "topic": f"t{number}", "with_key": with_key}
@@ -86,7 +86,7 @@ def test_each_format_has_a_column_of_the_outbox_and_each_schema_one_of_its_own()
         (BOUNDED, {"format": "debezium"}, "format", "a bounded buffer keeps"),
     ],
 )
-def test_a_mistake_in_the_format_of_a_sink_is_told(
+def test_sink_format_mistake_is_reported(
     stage: dict[str, Any], written: dict[str, Any], field: str, part: str
 ) -> None:
     ((found, message, fix),) = refused(stage, sinks=[sink(**written)])
@@ -95,7 +95,7 @@ def test_a_mistake_in_the_format_of_a_sink_is_told(
     assert "secret" not in message + fix
 
 
-def test_keys_have_a_column_of_the_outbox_and_a_schema_with_a_subject_of_its_own() -> None:
+def test_message_keys_have_own_column_and_subject() -> None:
     text, json, avro = (
         declared(made(sinks=[sink(key_format=format_)])) for format_ in ("text", "json", "avro")
     )
@@ -166,14 +166,14 @@ def test_the_columns_of_keys_and_envelopes_have_types() -> None:
         ),
     ],
 )
-def test_the_columns_of_messages_are_those_that_are_emitted(
+def test_message_columns_are_the_emitted_ones(
     stages: list[dict[str, Any]], with_key: bool, columns: dict[str, pa.DataType]
 ) -> None:
     pipeline = made(*stages, sinks=[sink(format="avro", with_key=with_key)])
     assert emitted_schema(pipeline, pipeline.sinks[0]) == pa.schema(list(columns.items()))
 
 
-def test_only_a_stage_with_an_envelope_tells_what_was_before() -> None:
+def test_only_envelopes_carry_the_value_before() -> None:
     formats: list[tuple[dict[str, Any], bool]] = [({"format": "debezium"}, True), ({"format": "json"}, False)]
     formats += [({"format": "avro"}, False), ({"format": "avro", "envelope": True}, True)]
     for format_, tells in formats:

@@ -71,7 +71,7 @@ def test_any_edit_makes_another_hash() -> None:
     assert parse_pipeline(GOOD + "# a word\n", "p.yaml").hash != good().hash
 
 
-def test_the_file_is_read_as_it_is_line_ends_included(tmp_path: Path) -> None:
+def test_pipeline_text_keeps_its_line_ends(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_bytes(GOOD.replace("\n", "\r\n").encode())
     assert load_pipeline(path).text == GOOD.replace("\n", "\r\n")
@@ -94,7 +94,7 @@ def test_bytes_have_the_one_column_value() -> None:
     assert parse_pipeline(small("bytes"), "p").source.columns == (Column(name="value", type="binary"),)
 
 
-def test_without_select_every_column_is_emitted_as_it_is_in_order() -> None:
+def test_missing_select_emits_all_columns_in_order() -> None:
     text = small("json", ', columns: "b int, `a-b` string"')
     assert parse_pipeline(text, "p").stages[0].select == {"b": "`b`", "a-b": "`a-b`"}
 
@@ -166,7 +166,7 @@ def test_a_pipeline_may_be_json() -> None:
     assert parse_pipeline(text, "p.json").pipeline == "p"
 
 
-def test_a_case_needs_no_schedule_generation_sinks_or_quality() -> None:
+def test_case_needs_no_schedule_generation_or_sinks() -> None:
     data = {
         "pipeline": "case",
         "source": {"topics": ["in"], "format": "json", "columns": "value bigint"},

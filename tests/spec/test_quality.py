@@ -21,7 +21,7 @@ def checked(*checks: dict[str, Any]) -> Any:
     return made({}, COUNT, quality=[*checks], **TWO)
 
 
-def test_a_check_that_is_written_alone_is_a_list_of_one() -> None:
+def test_single_check_is_a_list_of_one() -> None:
     assert good().quality == (QualityCheck(suite="availability", on_failure="stop"),)
 
 
@@ -30,13 +30,13 @@ def test_without_a_check_there_is_none(nothing: str) -> None:
     assert good((STOP[0], nothing)).quality == ()
 
 
-def test_a_check_is_of_the_last_stage_unless_it_names_another_or_a_sink() -> None:
+def test_check_defaults_to_the_last_stage() -> None:
     pipeline = checked({"suite": "a"}, {"suite": "b", "stage": "s0"}, {"suite": "c", "sink": "kafka:out"})
     assert [pipeline.checked_stage(check).name for check in pipeline.quality] == ["s1", "s0", "s0"]
     assert [pipeline.checked_sink(check) for check in pipeline.quality] == [None, None, pipeline.sinks[0]]
 
 
-def test_the_emissions_of_a_stage_with_a_check_are_written_though_no_sink_gets_them() -> None:
+def test_checked_stage_writes_emissions_without_a_sink() -> None:
     inner, state = {"suite": "a", "stage": "s0"}, {"suite": "a", "stage": "s0", "of": "state"}
     sinks = [{"kind": "table"}]
     assert made({}, COUNT, sinks=sinks).published_stages == ("s1",)
@@ -44,7 +44,7 @@ def test_the_emissions_of_a_stage_with_a_check_are_written_though_no_sink_gets_t
     assert made({}, COUNT, sinks=sinks, quality=state).published_stages == ("s1",)
 
 
-def test_the_suite_of_a_planned_check_stays_with_it() -> None:
+def test_planned_check_keeps_its_suite() -> None:
     pipeline = checked({"suite": "a"}, {"suite": "b", "stage": "s0", "of": "state", "on_failure": "warn"})
     planned = tuple(check.planned('{"name": "a"}') for check in pipeline.quality)
     assert_same(pipeline)
@@ -64,7 +64,7 @@ def test_the_suite_of_a_planned_check_stays_with_it() -> None:
         ({"suit": "b"}, "quality.0.suit", "unknown field `suit`"),
     ],
 )
-def test_what_a_check_cannot_be_of_is_a_mistake(check: dict[str, Any], field: str, message: str) -> None:
+def test_check_of_an_impossible_target_is_refused(check: dict[str, Any], field: str, message: str) -> None:
     (found,) = refused({}, COUNT, quality=[{"suite": "a", **check}], **TWO)
     assert (found[0], message in found[1]) == (field, True), found
     assert found[2]
@@ -75,14 +75,14 @@ def test_a_suite_is_evaluated_once_on_the_same() -> None:
     assert found[:2] == ("quality", "the suite `a` is evaluated twice on the same")
 
 
-def test_a_mistake_in_a_list_has_the_line_of_its_check() -> None:
+def test_list_mistake_has_the_line_of_its_check() -> None:
     text = edited((STOP[0], "quality:\n  - suite: availability\n  - suite: b\n    of: levels\n"))
     (found,) = problems(text)
     assert found[:2] == (35, "quality.1.of")
 
 
 @pytest.mark.parametrize("target", [{"sink": "kafka:out"}, {"of": "state"}, {"of": "emissions"}])
-def test_rows_go_into_quarantine_of_what_a_stage_emits_alone(target: dict[str, Any]) -> None:
+def test_only_stage_checks_quarantine_rows(target: dict[str, Any]) -> None:
     (problem,) = problems_of({"suite": "a", "on_failure": "quarantine", **target})
     assert "`quarantine` is for the values that a stage emits" in problem.message
 
@@ -93,7 +93,7 @@ def problems_of(check: dict[str, Any]) -> Any:
     return caught.value.problems
 
 
-def test_a_stage_has_the_row_expectations_of_its_checks_as_they_were_planned() -> None:
+def test_stage_keeps_its_planned_row_expectations() -> None:
     null = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "price"}}
     text = json.dumps({"name": "a", "expectations": [null, {"type": "expect_table_row_count_to_equal"}]})
     written = checked(

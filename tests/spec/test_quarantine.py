@@ -17,7 +17,7 @@ from tidegate.spec.quarantine import RecordBound
 LAST = "  on_failure: stop\n"
 
 
-def test_a_pipeline_says_when_it_alerts_and_when_it_stops() -> None:
+def test_pipeline_bounds_quarantine_by_alert_and_stop() -> None:
     rule = good(
         (LAST, f"{LAST}quarantine: {{alert: {{share: 0.5%, count: 10}}, stop: {{share: 100%}}}}\n")
     ).quarantine
@@ -52,9 +52,7 @@ def test_what_is_no_bound_is_refused(bound: str, says: str) -> None:
         ("topic: dead, connection: shop", "dead-letters:shop:dead", Connection("kafka", "shop")),
     ],
 )
-def test_a_topic_of_dead_letters_is_published_to_after_the_sinks(
-    fields: str, name: str, connection: Connection
-) -> None:
+def test_dead_letter_topic_is_published_after_sinks(fields: str, name: str, connection: Connection) -> None:
     pipeline = parse_pipeline(f"{GOOD}quarantine: {{{fields}}}\n", "p.yaml")
     assert [sink.name for sink in pipeline.outputs] == [*(sink.name for sink in pipeline.sinks), name]
     assert connection in pipeline.connections
@@ -75,7 +73,7 @@ def test_a_topic_of_dead_letters_is_its_own(fields: str, says: str) -> None:
         parse_pipeline(f"{GOOD}quarantine: {{{fields}}}\n", "p.yaml")
 
 
-def test_the_same_name_in_another_cluster_is_another_topic() -> None:
+def test_same_name_in_another_cluster_is_another_topic() -> None:
     fields = "topic: availability, connection: elsewhere"
     assert parse_pipeline(f"{GOOD}quarantine: {{{fields}}}\n", "p.yaml").dead_letters is not None
 
@@ -84,7 +82,7 @@ def test_the_same_name_in_another_cluster_is_another_topic() -> None:
 @given(
     st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 20), st.none() | st.integers(0, 100)
 )
-def test_a_bound_is_passed_by_what_is_more_than_either_of_both(
+def test_either_quarantine_bound_can_be_exceeded(
     quarantined: int, came_in: int, count: int | None, percent: int | None
 ) -> None:
     bound = RecordBound(count=count, share=None if percent is None else f"{percent}%")

@@ -55,7 +55,7 @@ def test_a_sample_is_the_pipeline_of_the_contract(name: str, emit: dict[str, Any
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_has_a_schedule_and_cases_of_its_own(name: str) -> None:
+def test_sample_has_a_schedule_and_cases(name: str) -> None:
     assert sample(name).schedule is not None
     of_it = [case for path in CASES if path.parent.name == name for case in load_cases(path)]
     assert of_it
@@ -63,11 +63,11 @@ def test_a_sample_has_a_schedule_and_cases_of_its_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", CASES, ids=[f"{path.parent.name}/{path.stem}" for path in CASES])
-def test_a_case_file_of_a_sample_is_without_mistakes(path: Path) -> None:
+def test_sample_case_file_has_no_mistakes(path: Path) -> None:
     assert load_cases(path)
 
 
-def test_a_smaller_buffer_is_all_that_the_case_of_a_full_one_changes() -> None:
+def test_full_buffer_case_differs_by_its_buffer_only() -> None:
     ours = sample("rate_limited").stages[0]
     (case,) = load_cases(PIPELINES / "cases" / "rate_limited" / "full.yaml")
     theirs = case.pipeline.stages[0]
@@ -134,7 +134,7 @@ def failures() -> Failures:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_suite_is_content_with_what_the_pipeline_emits(failures: Failures, name: str) -> None:
+def test_sample_suite_accepts_the_pipeline_output(failures: Failures, name: str) -> None:
     pipeline = sample(name)
     emitted = {*pipeline.stages[-1].emitted, *pipeline.key_columns}
     assert emitted <= GOOD[name].keys()

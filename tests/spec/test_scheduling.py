@@ -29,7 +29,7 @@ def parsed(*lines: str) -> Pipeline:
     return parse_pipeline(unscheduled(*lines) if "schedule:" in lines[0] else scheduled(*lines), "p.yaml")
 
 
-def test_what_is_left_out_is_utc_and_catches_up_with_nothing() -> None:
+def test_schedule_defaults_to_utc_without_catchup() -> None:
     assert (good().timezone, good().start_date, good().catchup) == ("UTC", None, False)
 
 
@@ -43,9 +43,7 @@ def test_what_is_left_out_is_utc_and_catches_up_with_nothing() -> None:
         ("Europe/Berlin", "2026-07-01 08:00Z", 8),
     ],
 )
-def test_a_day_begins_at_midnight_in_the_schedules_time_zone_and_an_instant_has_its_own(
-    zone: str, written: str, hours: int
-) -> None:
+def test_day_starts_at_midnight_of_the_time_zone(zone: str, written: str, hours: int) -> None:
     pipeline = parsed(f"timezone: {zone}", f"start_date: {written}", "catchup: true")
     assert pipeline.start_date == datetime(2026, 7, 1, tzinfo=timezone.utc) + timedelta(hours=hours)
     assert (pipeline.timezone, pipeline.catchup) == (zone, True)
@@ -82,18 +80,18 @@ def test_a_mistake_is_told_with_its_fix(line: str, message: str, fix: str) -> No
     assert problems(scheduled(line)) == [(4, line.partition(":")[0], message, fix)]
 
 
-def test_a_mistaken_start_date_is_the_only_mistake_where_catching_up_needs_one() -> None:
+def test_catchup_with_mistaken_start_date_reports_once() -> None:
     assert len(problems(scheduled("start_date: soon", "catchup: true"))) == 1
 
 
-def test_a_planned_batch_does_not_know_when_runs_are_started() -> None:
+def test_planned_batch_ignores_start_of_runs() -> None:
     lines = ("timezone: Europe/Berlin", "start_date: 2026-07-01", "catchup: true", "deadline: 30m")
     compiled = compile_pipeline(parsed(*lines))
     assert compiled == compile_pipeline(good())
     assert read_compiled(compiled, GOOD, "batch 1") == good()
 
 
-def test_a_schedule_of_assets_has_all_or_any_of_them_and_cron_beside_them() -> None:
+def test_asset_schedule_combines_all_any_and_cron() -> None:
     schedule = parsed('schedule: {assets: ["tidegate://orders", prices], when: any, cron: "@daily"}').schedule
     assert isinstance(schedule, AssetSchedule)
     assert (schedule.assets, schedule.when, schedule.cron) == (
@@ -166,13 +164,11 @@ def test_a_schedule_of_assets_has_all_or_any_of_them_and_cron_beside_them() -> N
         ),
     ],
 )
-def test_a_mistake_in_a_schedule_of_assets_is_told_where_it_is(
-    line: str, field: str, message: str, fix: str
-) -> None:
+def test_asset_schedule_mistake_is_reported_in_place(line: str, field: str, message: str, fix: str) -> None:
     assert problems(unscheduled(line)) == [(3, field, message, fix)]
 
 
-def test_assets_have_no_intervals_to_catch_up_with_and_cron_beside_them_has() -> None:
+def test_catchup_needs_cron_beside_assets() -> None:
     since = ("start_date: 2026-01-31", "catchup: true")
     ((_, field, message, fix),) = problems(unscheduled("schedule: {assets: [a]}", *since))
     assert (field, message) == ("catchup", "`catchup: true` makes up for intervals, and assets have none")
@@ -180,6 +176,6 @@ def test_assets_have_no_intervals_to_catch_up_with_and_cron_beside_them_has() ->
     assert parsed('schedule: {assets: [a], cron: "@daily"}', *since).catchup
 
 
-def test_a_planned_batch_reads_a_schedule_of_assets_back() -> None:
+def test_planned_batch_restores_an_asset_schedule() -> None:
     pipeline = parsed("schedule: {assets: [a], when: any}")
     assert read_compiled(compile_pipeline(pipeline), pipeline.text, "batch 1").schedule == pipeline.schedule

@@ -109,7 +109,7 @@ def test_a_registry_is_a_connection_of_the_pipeline() -> None:
         (f"{AVRO}, registry: {{url: x}}", "registry.url", "unknown field `url`"),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_a_fix(source: str, field: str, message: str) -> None:
+def test_impossible_schema_combination_is_refused_with_fix(source: str, field: str, message: str) -> None:
     ((line, found, said, fix),) = problems(text(source), HERE)
     assert (line, found) == (2, f"source.{field}")
     assert said.startswith(message)

@@ -38,7 +38,7 @@ def test_without_one_the_order_is_the_logs() -> None:
     assert not kernel_stage(pipeline, pipeline.stages[0]).by_time
 
 
-def test_it_is_a_step_before_the_stages_and_its_partitions_stay_in_their_order() -> None:
+def test_sequence_step_precedes_stages_and_keeps_order() -> None:
     pipeline = made({}, {}, **source({"columns": ["at", "id"], "keep": "7d"}))
     stage = core.Stage(core.Latest(), core.InSequence(604_800_000), deduplicate="none", by_time=True)
     assert sequence_stage(pipeline) == stage
@@ -47,7 +47,7 @@ def test_it_is_a_step_before_the_stages_and_its_partitions_stay_in_their_order()
     assert record_layout(pipeline.source).sequence == SequenceParts(("at", "id"))
 
 
-def test_of_debezium_it_is_made_of_fields_of_the_source() -> None:
+def test_debezium_sequence_uses_source_fields() -> None:
     pipeline = made(**debezium({"source": BINLOG}))
     assert pipeline.source.sequence is not None
     fields = arrow_schema(pipeline.source.sequence.source or ())
@@ -70,7 +70,7 @@ def test_a_plan_has_debeziums_fields() -> None:
 
 
 @pytest.mark.parametrize("name", ["price", "ok", "blob", "tags", "cents", "place"])
-def test_what_has_no_order_to_go_by_is_refused(name: str) -> None:
+def test_sequence_without_an_order_is_refused(name: str) -> None:
     field, message, _ = problem(**source({"columns": [name]}))
     assert field == "source.sequence.columns.0"
     assert message.endswith("which has no order to go by")

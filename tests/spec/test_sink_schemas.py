@@ -29,7 +29,7 @@ def declared(sink: str) -> KafkaSink:
     return found
 
 
-def test_a_file_is_read_with_the_pipeline_and_needs_no_registry() -> None:
+def test_schema_file_is_read_without_a_registry() -> None:
     sink = declared(AVRO)
     assert (sink.registry, sink.connections) == (None, (Connection("kafka"),))
     schema = sink.payload.schema
@@ -72,7 +72,7 @@ def test_a_file_may_be_in_a_registry_too() -> None:
         (f"{AVRO}, key_format: avro", "registry", "keys in `avro` need a registry"),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_a_fix(sink: str, field: str, message: str) -> None:
+def test_impossible_sink_schema_is_refused_with_fix(sink: str, field: str, message: str) -> None:
     ((line, found, said, fix),) = problems(text(sink), HERE)
     assert (line, found) == (4, f"sinks.0.{field}")
     assert said.startswith(message)

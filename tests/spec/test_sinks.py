@@ -18,19 +18,19 @@ def sink(**written: Any) -> SqlSink:
     return found
 
 
-def test_a_sql_sink_appends_to_a_table_by_default() -> None:
+def test_sql_sink_appends_by_default() -> None:
     found = sink()
     assert (found.table, found.mode, found.connection) == ("levels", "append", None)
     assert (found.with_key, found.stage, found.name) == (False, None, "sql:levels")
 
 
-def test_a_sql_sink_may_have_a_schema_a_connection_a_mode_a_stage_and_the_key() -> None:
+def test_sql_sink_accepts_all_of_its_options() -> None:
     found = sink(table="shop.levels", connection="reports_2", mode="upsert", stage="s0", with_key=True)
     assert (found.name, found.mode) == ("sql:reports_2:shop.levels", "upsert")
     assert (found.with_key, found.stage) == (True, "s0")
 
 
-def test_the_same_table_in_two_databases_are_two_sinks() -> None:
+def test_same_table_in_two_databases_makes_two_sinks() -> None:
     sinks = [{"kind": "sql", "table": "levels"}, {"kind": "sql", "table": "levels", "connection": "a"}]
     assert len(made(sinks=sinks).sinks) == 2
     ((field, message, _),) = refused(sinks=[*sinks, sinks[0]])
@@ -117,13 +117,13 @@ def test_an_append_may_drop_the_window() -> None:
     assert made(WINDOWED, {"emit": {"on": "change"}}, sinks=[{**UPSERT, "mode": "append"}])
 
 
-def test_it_is_the_sinks_own_stage_that_must_not_collect() -> None:
+def test_only_the_sinks_own_stage_must_not_collect() -> None:
     upsert = {"kind": "sql", "table": "t", "mode": "upsert"}
     assert refused(COLLECT, COUNT, sinks=[upsert]) == []
     assert refused(COLLECT, COUNT, sinks=[{**upsert, "stage": "s0"}])[0][0] == "sinks.0.mode"
 
 
-def test_the_stage_of_a_sink_is_the_last_or_the_one_it_names() -> None:
+def test_sink_stage_defaults_to_the_last() -> None:
     sinks = [{"kind": "table"}, {"kind": "sql", "table": "t", "stage": "s0"}]
     pipeline = made(COUNT, COUNT, sinks=sinks)
     assert [pipeline.stage_of(each).name for each in pipeline.sinks] == ["s1", "s0"]

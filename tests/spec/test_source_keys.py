@@ -24,7 +24,7 @@ def test_the_columns_of_keys_are_columns_like_others() -> None:
     assert [str(field.type) for field in message_columns(pipeline, sink, sink.key)] == ["int64"]
 
 
-def test_keys_are_of_the_registry_of_the_values_unless_another_is_named() -> None:
+def test_keys_default_to_the_registry_of_values() -> None:
     source = {**COLUMNS, "key_format": "protobuf", "format": "avro", "registry": {"connection": "shop"}}
     pipeline = made(source=source)
     assert pipeline.source.key_subjects == ("in-key",)
@@ -64,7 +64,7 @@ def test_keys_are_of_the_registry_of_the_values_unless_another_is_named() -> Non
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_a_fix(
+def test_impossible_key_combination_is_refused_with_fix(
     source: dict[str, Any], field: str, part: str
 ) -> None:
     found = refused(source={**COLUMNS, **source})

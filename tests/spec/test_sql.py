@@ -11,12 +11,12 @@ KNOWN = {column.name: parse_type(column.type) for column in parse_columns(COLUMN
 
 
 @pytest.mark.parametrize("expression", ALLOWED)
-def test_is_allowed(expression: str) -> None:
+def test_safe_sql_expression_is_allowed(expression: str) -> None:
     assert check_expression(expression, KNOWN) == []
 
 
 @pytest.mark.parametrize(("expression", "part"), REFUSED, ids=[text[:40] or "empty" for text, _ in REFUSED])
-def test_is_refused(expression: str, part: str) -> None:
+def test_unsafe_sql_expression_is_refused(expression: str, part: str) -> None:
     messages = [fault.message for fault in check_expression(expression, KNOWN)]
     assert any(part in message for message in messages), messages
 
@@ -26,7 +26,7 @@ def test_every_refusal_has_a_fix(expression: str, _part: str) -> None:
     assert all(fault.fix.endswith((".", "?")) for fault in check_expression(expression, KNOWN))
 
 
-def test_all_faults_of_an_expression_are_found_at_once() -> None:
+def test_all_faults_of_an_expression_are_reported() -> None:
     faults = check_expression("quantty > rand() and nested.c = 1 and uper(name) = 'x'", KNOWN)
     assert [fault.message for fault in faults] == [
         "`rand` gives another value each time",
@@ -48,12 +48,12 @@ def test_a_misspelt_field_is_suggested() -> None:
     assert [fault.fix for fault in check_expression("nested.dep", KNOWN)] == ["Did you mean `deep`?"]
 
 
-def test_when_the_columns_are_not_known_any_column_will_do_but_no_function() -> None:
+def test_unknown_columns_allow_any_name_but_no_function() -> None:
     assert check_expression("whatever.it + `is`", None) == []
     assert check_expression("whatever + rand()", None) != []
 
 
-def test_a_field_of_a_column_whose_type_is_not_known_will_do() -> None:
+def test_field_of_an_untyped_column_is_allowed() -> None:
     assert check_expression("a.b", {"a": None}) == []
 
 

@@ -69,7 +69,7 @@ def functions(spark: SparkSession) -> set[str]:
     return {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
 
 
-def test_every_function_of_spark_is_either_allowed_or_refused(functions: set[str]) -> None:
+def test_every_spark_function_is_allowed_or_refused(functions: set[str]) -> None:
     assert functions - classified().keys() == set()
 
 
@@ -79,7 +79,7 @@ def test_every_classified_function_exists(functions: set[str]) -> None:
 
 
 @pytest.mark.parametrize("expression", ALLOWED)
-def test_what_is_allowed_is_known_to_spark_and_deterministic(select: Select, expression: str) -> None:
+def test_allowed_functions_exist_in_spark_and_are_deterministic(select: Select, expression: str) -> None:
     assert deterministic(select(expression))
 
 
@@ -89,9 +89,7 @@ def test_chance_really_hides_there(select: Select, expression: str) -> None:
 
 
 @pytest.mark.parametrize("expression", OF_THE_CLOCK)
-def test_the_clock_really_hides_there_and_spark_calls_it_deterministic(
-    select: Select, expression: str
-) -> None:
+def test_spark_calls_hidden_clocks_deterministic(select: Select, expression: str) -> None:
     selected = select(expression)
     assert deterministic(selected)
     assert (
@@ -99,7 +97,7 @@ def test_the_clock_really_hides_there_and_spark_calls_it_deterministic(
     )
 
 
-def test_a_word_of_the_clock_stays_a_text_where_it_is_allowed(select: Select) -> None:
+def test_clock_word_in_a_text_is_allowed(select: Select) -> None:
     choice = "case when quantity is null then 'now' else 'later' end"
     assert value(select(choice)) == "now"
     assert value(select(f"try_cast({choice} as timestamp)")) is None

@@ -30,18 +30,18 @@ HELD = {**LATEST, "emit": {"on": "time_limit", "after": "1m"}}
 # what a later stage sees
 
 
-def test_a_later_stage_reads_what_the_one_before_it_emits() -> None:
+def test_later_stage_reads_emissions_of_the_previous() -> None:
     pipeline = made(NAMED, PER_NAME)
     assert [stage.emitted for stage in pipeline.stages] == [("n", "name"), ("most",)]
     assert [stage.key for stage in pipeline.stages] == [None, ("name",)]
     assert [pipeline.key_of(stage) for stage in pipeline.stages] == [("id",), ("name",)]
 
 
-def test_a_later_stage_sees_the_key_of_the_one_before_it() -> None:
+def test_later_stage_sees_the_previous_key() -> None:
     assert made(COUNT, {"select": {"id": "id", "twice": "id * 2 + n"}}).stages[1].emitted == ("id", "twice")
 
 
-def test_a_later_stage_sees_the_window_of_the_one_before_it_as_milliseconds() -> None:
+def test_later_stage_sees_windows_as_milliseconds() -> None:
     select = {"start": "window_start", "size": "window_end - window_start + n"}
     assert made({**COUNT, **HOUR}, {"select": select}, COUNT)
     found = refused(COUNT, {"select": select})
@@ -65,14 +65,14 @@ def test_a_later_stage_sees_the_window_of_the_one_before_it_as_milliseconds() ->
         (HOUR, {"key": ["id"]}, False),
     ],
 )
-def test_a_later_stage_takes_deletions_of_its_own_key_and_of_no_member_or_window_of_it(
+def test_later_stage_takes_only_deletions_of_its_key(
     before: dict[str, Any], after: dict[str, Any], takes: bool
 ) -> None:
     pipeline = made(before, {"select": {"m": "1"}, **after})
     assert [pipeline.takes_deletions(stage) for stage in pipeline.stages] == [True, takes]
 
 
-def test_a_stage_whose_key_is_regrouped_passes_deletions_of_the_new_key_on() -> None:
+def test_regrouped_stage_forwards_deletions_of_its_key() -> None:
     pipeline = made(NAMED, {"key": ["name"], "select": {"m": "n"}}, {"select": {"m": "m"}})
     assert [pipeline.takes_deletions(stage) for stage in pipeline.stages] == [True, False, True]
 
@@ -87,7 +87,7 @@ def test_the_third_stage_sees_the_second_only() -> None:
     assert fields(found) == ["stages.2.select.c", "stages.2.select.d"]
 
 
-def test_without_select_a_later_stage_emits_what_the_one_before_it_does() -> None:
+def test_later_stage_emits_previous_columns_without_select() -> None:
     assert made({**NAMED, **HOUR}, {}).stages[1].select == {"n": "`n`", "name": "`name`"}
 
 
@@ -114,7 +114,7 @@ def test_types_are_known_where_they_can_be_told(aggregate: str, sum_of_it: bool)
     assert (found == []) is sum_of_it
 
 
-def test_the_mistakes_of_a_stage_do_not_make_others_of_the_next() -> None:
+def test_stage_mistakes_cause_none_in_later_stages() -> None:
     found = refused({"reduce": {"n": "cnt(*)"}}, {"key": ["n"], "select": {"a": "n", "b": "id"}})
     assert fields(found) == ["stages.0.reduce.n"]
     found = refused({**COUNT, "window": {"tumbling": "x"}}, {"select": {"a": "window_start"}})
@@ -131,7 +131,7 @@ def test_stages_have_names_of_their_own() -> None:
 # keys
 
 
-def test_the_first_stage_has_the_key_of_the_source() -> None:
+def test_first_stage_has_the_source_key() -> None:
     ((field, message, fix),) = refused({**COUNT, "key": ["name"]})
     assert (field, message, fix) == (
         "stages.0.key",
@@ -160,18 +160,18 @@ def test_a_mistake_in_a_key_is_told(key: Any, field: str, part: str) -> None:
     assert fix
 
 
-def test_a_key_may_be_the_key_before_and_what_is_emitted() -> None:
+def test_key_combines_previous_key_and_emitted_columns() -> None:
     pipeline = made(NAMED, {**COUNT, "key": ["id", "name"]}, COUNT)
     assert [pipeline.key_of(stage) for stage in pipeline.stages] == [("id",), ("id", "name"), ("id", "name")]
 
 
-def test_a_later_stage_cannot_emit_its_key_as_something_else() -> None:
+def test_later_stage_cannot_redefine_its_key() -> None:
     ((field, message, _),) = refused(NAMED, {"key": ["name"], "select": {"name": "upper(name)"}})
     assert (field, "`name` is a key column" in message) == ("stages.1.select", True)
     assert made(NAMED, {"key": ["name"], "select": {"name": "name", "id": "id + 1"}})
 
 
-def test_a_sink_puts_in_the_key_of_its_own_stage() -> None:
+def test_sink_adds_the_key_of_its_stage() -> None:
     unkeyed = {"source": {"key": None}}
     sinks = [{"kind": "table", "with_key": True, "stage": "s0"}]
     assert made(NAMED, PER_NAME, sinks=[{"kind": "table", "with_key": True}], **unkeyed)
@@ -197,7 +197,7 @@ def test_where_is_over_what_is_emitted(text: str, stage: dict[str, Any]) -> None
     assert condition.text == text
 
 
-def test_where_on_a_records_own_value_is_all_of_sparks_sql_over_key_columns_too() -> None:
+def test_where_over_a_record_allows_all_spark_sql() -> None:
     text = "regexp_replace(name, 'a', '') in ('b') and exists(array(id), x -> x > 1)"
     stage = made({**LATEST, "where": text}).stages[0]
     assert stage.where_of_record == text
@@ -265,14 +265,14 @@ def test_an_exploded_column_is_one_element_in_expressions() -> None:
     assert found == []
 
 
-def test_an_exploded_column_may_be_the_key_and_the_time() -> None:
+def test_exploded_column_can_be_key_and_time() -> None:
     source = {"columns": "tags array<string>, times array<bigint>, n int"}
     assert made(source={**source, "explode": "tags", "key": ["tags"]}).key_columns == ("tags",)
     assert made(source={**source, "explode": "times", "timestamp": "times", "key": ["n"]})
     assert fields(refused(source={**source, "explode": "times", "key": ["tags"]})) == ["source.key.0"]
 
 
-def test_the_declared_columns_stay_what_is_in_the_record() -> None:
+def test_declared_columns_are_those_of_the_record() -> None:
     columns = {column.name: column.type for column in made(source={"explode": "tags"}).source.columns}
     assert columns["tags"] == "array<string>"
 
@@ -325,7 +325,7 @@ def lookup(**changes: Any) -> list[dict[str, Any]]:
     return [{"table": "stores/current", "on": ["name"], "columns": ["region"], **changes}]
 
 
-def test_the_columns_of_a_lookup_can_be_named_and_are_selected() -> None:
+def test_lookup_columns_can_be_named_and_selected() -> None:
     pipeline = made({"select": {"r": "upper(region)"}, "where": "r = 'N'"}, lookup=lookup())
     assert pipeline.lookup[0].columns == ("region",)
     assert list(made(lookup=lookup(), source={"columns": "id int, name string"}).stages[0].select) == [
@@ -345,9 +345,7 @@ def test_the_columns_of_a_lookup_can_be_named_and_are_selected() -> None:
         ("file:///lake/stores", None),
     ],
 )
-def test_a_name_with_one_slash_is_a_state_and_a_path_is_a_table(
-    table: str, state: tuple[str, str] | None
-) -> None:
+def test_lookup_name_with_slash_is_a_state(table: str, state: tuple[str, str] | None) -> None:
     assert made(lookup=lookup(table=table)).lookup[0].state == state
 
 
@@ -391,7 +389,7 @@ def test_a_mistake_in_a_lookup_is_told(changes: dict[str, Any], field: str, part
         (False, {"columns": ["window_start"]}, "no windows, and so no `window_start`"),
     ],
 )
-def test_a_lookup_says_which_window_where_there_are_windows_and_none_elsewhere(
+def test_lookup_names_a_window_only_where_windows_exist(
     windowed: bool, changes: dict[str, Any], part: str
 ) -> None:
     source = {"columns": "id int, name string, window_end bigint"}
@@ -418,7 +416,7 @@ def test_a_lookup_by_key_means_the_records_key() -> None:
 LATEST_KEY: dict[str, Any] = {"select": {"id": "id"}}
 
 
-def test_a_pipeline_with_all_of_it_survives_the_way_to_another_process() -> None:
+def test_full_pipeline_survives_pickling() -> None:
     pipeline: Pipeline = made({**NAMED, **HOUR, "where": "n > 1"}, PER_NAME, lookup=lookup())
     copy = pickle.loads(pickle.dumps(pipeline))
     assert copy == pipeline

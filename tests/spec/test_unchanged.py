@@ -29,7 +29,7 @@ def test_it_is_nulls_or_a_text() -> None:
     assert unchanged(unchanged=None) is None
 
 
-def test_it_goes_with_updates_and_with_changes_of_everything() -> None:
+def test_unchanged_works_with_update_and_full_change() -> None:
     for emit in (
         {"on": "update"},
         {"on": "change", "heartbeat": "1h"},
@@ -76,7 +76,7 @@ def test_a_later_stage_gets_whole_values() -> None:
     assert (field, message) == ("stages.1.unchanged", "a later stage gets whole values")
 
 
-def test_it_does_not_go_with_lookups_roots_and_checks_that_take_values_out() -> None:
+def test_unchanged_excludes_lookups_roots_and_row_checks() -> None:
     lookup = {"table": "stores/current", "on": ["name"], "columns": ["region"]}
     quality = {"suite": "s", "on_failure": "quarantine"}
     assert [field for field, *_ in refused(NULLS, lookup=[lookup])] == ["stages.0.unchanged"]

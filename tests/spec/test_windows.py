@@ -37,7 +37,7 @@ def test_grace_is_0ms_by_default_and_may_be() -> None:
     assert window({"tumbling": "1s", "grace": "0ms"}).grace_ms == 0
 
 
-def test_a_hop_may_be_as_long_as_the_window() -> None:
+def test_hop_can_be_as_long_as_its_window() -> None:
     assert window({"hopping": "1s", "every": "1s"}).every_ms == 1000
 
 
