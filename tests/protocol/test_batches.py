@@ -33,7 +33,7 @@ from tidegate.errors import (
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-def test_10_5_0_gives_true_nothing_false_across_batches(world: World) -> None:
+def test_quantities_give_true_then_false_across_batches(world: World) -> None:
     world.stock(10)
     world.run()
     world.stock(5)
@@ -67,7 +67,7 @@ def test_nulls_tombstones_and_malformed_records_in_one_batch(world: World) -> No
     assert counts["read"] == counts["used"] + counts["quarantined"] == 6
 
 
-def test_columns_without_a_value_and_fields_that_are_not_declared_are_in_the_report(world: World) -> None:
+def test_empty_and_undeclared_columns_are_reported(world: World) -> None:
     world.send(*({"value": {"storeId": "1", "id": 2, "quantty": 3}, "key": b"x"} for _ in range(3)))
     world.run()
     report = inspect.batch_report(world.app.ledger, world.stream, 1)
@@ -77,7 +77,7 @@ def test_columns_without_a_value_and_fields_that_are_not_declared_are_in_the_rep
     assert (report.fields, report.sampled) == ({"quantty": 3}, 3)
 
 
-def test_a_record_from_the_far_future_is_quarantined_and_holds_nothing_back(
+def test_far_future_record_is_quarantined_and_delays_nothing(
     world: World,
 ) -> None:
     world.configure(world.source, {AFTER: str(2**63 - 1)})
@@ -98,7 +98,7 @@ def test_a_clock_of_the_future_plans_nothing(world: World) -> None:
     assert world.app.ledger.open_plan(world.stream) is None
 
 
-def test_a_batch_reads_only_up_to_its_intervals_end(world: World) -> None:
+def test_batch_reads_up_to_its_interval_end(world: World) -> None:
     world.stock(1, timestamp_ms=1000)
     world.stock(0, timestamp_ms=2000)
     world.run(interval_end_ms=2000)
@@ -107,7 +107,7 @@ def test_a_batch_reads_only_up_to_its_intervals_end(world: World) -> None:
     assert world.published() == {key_of(): [True, False]}
 
 
-def test_a_backfilled_interval_leaves_what_came_days_later_to_its_own_interval(world: World) -> None:
+def test_backfilled_interval_leaves_late_records_to_theirs(world: World) -> None:
     day = 86_400_000
     world.stock(1, timestamp_ms=1000)
     world.stock(0, timestamp_ms=10 * day)
@@ -117,7 +117,7 @@ def test_a_backfilled_interval_leaves_what_came_days_later_to_its_own_interval(w
     assert [world.counts(seq).get("quarantined", 0) for seq in (1, 2)] == [0, 0]
 
 
-def test_max_records_cuts_the_log_and_the_output_does_not_change(world: World) -> None:
+def test_max_records_cuts_do_not_change_the_output(world: World) -> None:
     world.write_pipeline(source_extra="max_records: 3")
     world.stock(1, 2, 0, 0, 5, 0, 0, 3)
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_max_records_cuts_the_log_and_the_output_does_not_change(world: World) -
     assert [world.counts(seq)["read"] for seq in (1, 2, 3)] == [3, 3, 2]
 
 
-def test_only_committed_records_are_read_and_markers_do_not_disturb(world: World) -> None:
+def test_only_committed_records_are_read_across_markers(world: World) -> None:
     producer = KafkaProducer(bootstrap_servers=world.servers, transactional_id=f"tx-{world.name}")
     producer.init_transactions()
     for quantity, commit in ((1, True), (0, False)):
@@ -142,7 +142,7 @@ def test_only_committed_records_are_read_and_markers_do_not_disturb(world: World
     assert world.app.ledger.head(world.stream).offsets[world.source, 0] == 4
 
 
-def test_a_range_that_holds_only_markers_completes_and_advances(world: World) -> None:
+def test_range_of_markers_completes_and_advances(world: World) -> None:
     world.stock(1)
     world.run()
     producer = KafkaProducer(bootstrap_servers=world.servers, transactional_id=f"tx-{world.name}")
@@ -173,7 +173,7 @@ def test_an_open_transaction_ends_the_batch_before_it(world: World) -> None:
         producer.close()
 
 
-def test_a_run_with_nothing_new_is_noted_and_plans_nothing(world: World) -> None:
+def test_run_without_new_records_plans_nothing(world: World) -> None:
     world.stock(1)
     world.run()
     outcome = world.run("later")
@@ -190,7 +190,7 @@ def test_running_a_finished_run_again_sends_nothing(world: World) -> None:
     assert world.published() == {key_of(): [True, False]}
 
 
-def test_each_step_of_a_finished_batch_is_a_no_op(world: World) -> None:
+def test_steps_of_a_finished_batch_are_no_ops(world: World) -> None:
     world.stock(1, 0)
     plan = world.run("r").plan
     assert plan is not None
@@ -212,7 +212,7 @@ def test_publishing_a_table_batch_again_adds_nothing(world: World) -> None:
     assert DeltaTable(path).to_pyarrow_table().num_rows == 2
 
 
-def test_a_run_that_stopped_before_publishing_is_finished_by_the_next_run(world: World) -> None:
+def test_next_run_publishes_an_unpublished_batch(world: World) -> None:
     world.stock(1)
     trigger = protocol.Trigger("first", NOW_MS)
     plan = protocol.plan_batch(world.app, world.pipeline, trigger).plan
@@ -226,7 +226,7 @@ def test_a_run_that_stopped_before_publishing_is_finished_by_the_next_run(world:
     assert world.published() == {key_of(): [True, False]}
 
 
-def test_a_planned_batch_is_adopted_word_for_word_by_the_next_run(world: World) -> None:
+def test_next_run_adopts_a_planned_batch_unchanged(world: World) -> None:
     world.stock(1)
     plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("first", NOW_MS)).plan
     assert plan is not None
@@ -238,7 +238,7 @@ def test_a_planned_batch_is_adopted_word_for_word_by_the_next_run(world: World) 
     assert world.published() == {key_of(): [True, False]}
 
 
-def test_a_changed_file_waits_until_the_planned_batch_is_done(world: World) -> None:
+def test_changed_file_waits_for_the_planned_batch(world: World) -> None:
     world.stock(1, 7)
     plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
     world.write_pipeline(**{"quantity > 0": "quantity > 5"})
@@ -278,7 +278,7 @@ def test_another_generation_starts_over_beside_the_first(world: World) -> None:
     assert [str(each) for each in world.app.ledger.streams()] == ["availability/1", "availability/2"]
 
 
-def test_state_can_be_read_now_and_as_of_a_batch(world: World) -> None:
+def test_state_is_readable_now_and_as_of_batch(world: World) -> None:
     world.stock(1)
     world.stock(4, product=2)
     world.run()
@@ -294,7 +294,7 @@ def test_state_can_be_read_now_and_as_of_a_batch(world: World) -> None:
     assert state(as_of=1) == {key_of(): True, key_of(product=2): True}
 
 
-def test_emissions_carry_the_chain_of_hops_with_this_one_appended(world: World) -> None:
+def test_emissions_carry_the_source_chain(world: World) -> None:
     header = ("tidegate-source", b"orders/3/7")
     world.stock(1, headers=[("tidegate-source", b"ignored/0/0"), header])
     world.run()
@@ -354,7 +354,7 @@ def test_a_failing_suite_stops_before_anything_is_visible(world: World) -> None:
     assert tries == [(1, False), (2, True)]
 
 
-def test_a_try_meets_the_suite_that_was_planned_with_unless_that_has_stopped_one(world: World) -> None:
+def test_retry_uses_the_planned_suite_unless_it_stopped(world: World) -> None:
     expectation = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}
     suite: dict[str, Any] = {"name": "strict", "meta": {}, "expectations": [expectation]}
     folder = world.app.settings.expectations
@@ -373,7 +373,7 @@ def test_a_try_meets_the_suite_that_was_planned_with_unless_that_has_stopped_one
     assert world.published() == {key_of(): [True]}
 
 
-def test_after_a_failed_gate_the_plan_can_be_dropped_and_the_corrected_file_is_used(world: World) -> None:
+def test_dropped_plan_after_failed_gate_uses_corrected_file(world: World) -> None:
     world.stock(3)
     plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
     assert plan is not None
@@ -391,7 +391,7 @@ def test_a_missing_topic_halts_with_its_name(world: World) -> None:
         world.run()
 
 
-def test_a_missing_output_topic_halts_and_the_next_run_after_the_cure_sends_everything(world: World) -> None:
+def test_missing_output_topic_halts_until_it_exists(world: World) -> None:
     world.stock(1)
     world.delete(world.sink)
     with pytest.raises(TopicMissing, match=world.sink):
@@ -423,7 +423,7 @@ def test_a_recreated_output_topic_halts(world: World) -> None:
     assert world.published() == {}
 
 
-def test_retention_past_the_head_halts_and_an_accepted_gap_goes_on(world: World) -> None:
+def test_retention_gap_halts_until_it_is_accepted(world: World) -> None:
     from click.testing import CliRunner
 
     from tidegate.cli import cli
@@ -443,7 +443,7 @@ def test_retention_past_the_head_halts_and_an_accepted_gap_goes_on(world: World)
     assert world.counts(2)["read"] == 2
 
 
-def test_a_column_of_another_type_halts_and_an_added_column_goes_on(world: World) -> None:
+def test_changed_column_type_halts_but_new_column_continues(world: World) -> None:
     world.stock(1)
     world.run()
     world.write_pipeline(**{"quantity > 0": "cast(quantity as string)"})
@@ -461,7 +461,7 @@ def test_a_column_of_another_type_halts_and_an_added_column_goes_on(world: World
     assert [row["value"] for row in rows] == [{"isAvailable": True, "n": 2}]
 
 
-def test_a_value_that_an_expression_cannot_take_fails_with_the_remedy_and_loses_nothing(world: World) -> None:
+def test_failing_expression_names_a_remedy_and_loses_nothing(world: World) -> None:
     world.write_pipeline(**{"quantity > 0": "(10 / quantity) > 0"})
     world.stock(1, 0)
     with pytest.raises(Exception, match="try_divide"):
@@ -473,14 +473,14 @@ def test_a_value_that_an_expression_cannot_take_fails_with_the_remedy_and_loses_
     assert world.published() == {key_of(): [True, False]}
 
 
-def test_a_step_out_of_order_says_which_is_missing(world: World) -> None:
+def test_step_out_of_order_names_the_missing_one(world: World) -> None:
     plan = protocol.plan_batch(world.app, world.pipeline, protocol.Trigger("r", NOW_MS)).plan
     assert plan is not None
     with pytest.raises(Halted, match="not computed"):
         protocol.commit_batch(world.app, plan, "r")
 
 
-def test_an_emission_too_large_for_the_sink_is_found_before_the_commit(world: World) -> None:
+def test_oversized_emission_is_found_before_the_commit(world: World) -> None:
     world.write_pipeline(**{"quantity > 0": "lpad(storeId, 600000, 'é')"})
     world.stock(1)
     with pytest.raises(RecordTooLarge, match=r"1200\d\d\d bytes.*too_large: quarantine"):
@@ -488,7 +488,7 @@ def test_an_emission_too_large_for_the_sink_is_found_before_the_commit(world: Wo
     assert world.app.ledger.head(world.stream).seq == 0
 
 
-def test_emissions_too_large_are_quarantined_where_that_is_declared_and_the_others_go_out(
+def test_oversized_emissions_are_quarantined_where_declared(
     world: World,
 ) -> None:
     table = world.folder / "published"
@@ -511,7 +511,7 @@ def test_emissions_too_large_are_quarantined_where_that_is_declared_and_the_othe
     assert counts["read"] == counts["used"] + counts["quarantined"] == 6
 
 
-def test_an_emission_quarantined_for_its_size_has_happened_for_what_comes_after_it(world: World) -> None:
+def test_quarantined_oversized_emission_counts_as_emitted(world: World) -> None:
     declared = {"quantity > 0": "repeat('é', quantity)", "with_key: true}": "too_large: quarantine}"}
     world.write_pipeline(extra="quality: {suite: any}", **declared)
     world.app.settings.expectations.mkdir()
@@ -527,9 +527,7 @@ def test_an_emission_quarantined_for_its_size_has_happened_for_what_comes_after_
     assert world.published() == {key_of(): ["é"]}
 
 
-def test_a_lake_that_cannot_be_written_is_a_typed_error_and_the_cure_is_enough(
-    world: World, tmp_path: Path
-) -> None:
+def test_unwritable_lake_fails_typed_and_recovers(world: World, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     lake.write_text("a file where the folder should be")
     world.stock(1)

@@ -74,7 +74,7 @@ def shop(world: World) -> Iterator[Shop]:
         yield Shop(world, server)
 
 
-def test_avro_of_several_writers_is_read_and_a_retry_needs_no_registry(shop: Shop) -> None:
+def test_avro_of_several_writers_is_read_without_registry(shop: Shop) -> None:
     client = SchemaRegistryClient({"url": shop.registry.url})
     context = SerializationContext(shop.world.source, MessageField.VALUE)
     stock = {"storeId": "s1", "id": 1, "note": None}
@@ -122,7 +122,7 @@ def test_protobuf_by_a_file_and_by_a_registry(shop: Shop) -> None:
 
 
 @pytest.mark.long
-def test_keys_in_avro_are_columns_and_a_tombstone_finds_its_key_by_them(shop: Shop) -> None:
+def test_avro_key_columns_identify_a_tombstone(shop: Shop) -> None:
     client = SchemaRegistryClient({"url": shop.registry.url})
     fields = [{"name": "id", "type": "long"}, {"name": "storeId", "type": "string"}]
     write = AvroSerializer(client, json.dumps({"type": "record", "name": "Key", "fields": fields}))

@@ -77,7 +77,7 @@ def clusters(world: World, secured: SecuredBroker) -> TwoClusters:
 
 
 @pytest.mark.parametrize("kind", [MUTUAL, SCRAM])
-def test_what_is_read_in_one_cluster_is_published_in_the_other(
+def test_batch_reads_and_publishes_in_different_clusters(
     world: World, secured: SecuredBroker, kind: str
 ) -> None:
     clusters = TwoClusters(world, secured, kind)
@@ -91,7 +91,7 @@ def test_what_is_read_in_one_cluster_is_published_in_the_other(
     assert PROGRESS_TOPIC in clusters.admin(lambda admin: admin.list_topics())
 
 
-def test_what_is_read_by_a_login_is_published_without_one(clusters: TwoClusters) -> None:
+def test_source_login_is_not_used_for_the_sink(clusters: TwoClusters) -> None:
     world = clusters.world
     clusters.source_in_shop()
     world.stock(1)  # which nobody reads
@@ -107,7 +107,7 @@ class _Elsewhere(World):
         self.servers, self.source, self.sink = servers, world.source, world.sink
 
 
-def test_topics_of_the_same_name_in_two_clusters_are_two_sinks_of_which_each_has_everything(
+def test_same_topic_name_in_two_clusters_gets_everything(
     clusters: TwoClusters,
 ) -> None:
     world = clusters.world
@@ -126,7 +126,7 @@ def test_topics_of_the_same_name_in_two_clusters_are_two_sinks_of_which_each_has
     }
 
 
-def test_a_batch_goes_where_it_was_planned_to_whatever_the_file_says_now(clusters: TwoClusters) -> None:
+def test_batch_goes_to_its_planned_cluster(clusters: TwoClusters) -> None:
     world = clusters.world
     clusters.sink_in_shop()
     world.stock(1)
@@ -141,7 +141,7 @@ def test_a_batch_goes_where_it_was_planned_to_whatever_the_file_says_now(cluster
     assert (clusters.published(), world.published()) == ({key_of(): [True]}, {key_of(): [False]})
 
 
-def test_a_sink_may_have_the_name_of_the_source_in_another_cluster_but_not_in_the_same(
+def test_sink_can_share_the_source_name_elsewhere_only(
     clusters: TwoClusters,
 ) -> None:
     world = clusters.world
@@ -156,9 +156,7 @@ def test_a_sink_may_have_the_name_of_the_source_in_another_cluster_but_not_in_th
 
 
 @pytest.mark.parametrize("place", ["sink_in_shop", "source_in_shop"])
-def test_a_connection_that_is_not_set_stops_the_batch_before_it_is_planned(
-    clusters: TwoClusters, place: str
-) -> None:
+def test_missing_connection_stops_before_the_plan(clusters: TwoClusters, place: str) -> None:
     world = clusters.world
     getattr(clusters, place)()
     says = r"TIDEGATE_KAFKA_SHOP is not set.*`connection: shop`.*`tidegate_kafka_shop`"
@@ -169,7 +167,7 @@ def test_a_connection_that_is_not_set_stops_the_batch_before_it_is_planned(
     assert world.app.ledger.open_plan(world.stream) is None
 
 
-def test_a_connection_that_leads_to_another_cluster_halts_and_says_so(clusters: TwoClusters) -> None:
+def test_connection_to_another_cluster_halts(clusters: TwoClusters) -> None:
     world = clusters.world
     world.stock(1)
     world.run()
@@ -186,7 +184,7 @@ def test_a_connection_that_leads_to_another_cluster_halts_and_says_so(clusters: 
     assert world.published() == {key_of(): [True, False]}
 
 
-def test_progress_that_is_lost_in_the_sinks_cluster_is_found_there(clusters: TwoClusters) -> None:
+def test_lost_progress_is_found_in_the_sinks_cluster(clusters: TwoClusters) -> None:
     world = clusters.world
     clusters.sink_in_shop()
     for quantity in (1, 0):

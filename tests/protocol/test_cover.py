@@ -80,14 +80,14 @@ def reader(tmp_path: Path, broker: KafkaBroker) -> Reader:
 SEVEN = [("run", [(0, 3)]), ("run#2", [(3, 6)]), ("run#3", [(6, 7)])]
 
 
-def test_a_run_goes_on_batch_by_batch_until_its_interval_is_covered(reader: Reader) -> None:
+def test_run_continues_until_its_interval_is_covered(reader: Reader) -> None:
     reader.run()
     assert reader.batches == SEVEN
     reader.run(replace(NOW, run_id="next"))
     assert len(reader.batches) == len(SEVEN)
 
 
-def test_what_comes_in_while_a_run_is_at_work_is_left_to_the_next(reader: Reader) -> None:
+def test_records_during_a_run_are_left_to_next(reader: Reader) -> None:
     reader.steps_left = 3
     with pytest.raises(Killed):
         reader.run()
@@ -99,7 +99,7 @@ def test_what_comes_in_while_a_run_is_at_work_is_left_to_the_next(reader: Reader
     assert reader.batches[len(SEVEN) :] == [("next", [(7, 9)])]
 
 
-def test_a_run_that_is_killed_after_each_of_its_steps_has_the_batches_of_one_that_is_not(
+def test_run_killed_after_any_step_has_same_batches(
     reader: Reader,
 ) -> None:
     kills = 0
@@ -143,7 +143,7 @@ def test_a_run_of_one_batch_has_no_more(reader: Reader) -> None:
     assert not protocol.has_more_batches(reader.app, reader.stream, idle)
 
 
-def test_a_run_that_finishes_anothers_plan_reads_its_own_interval_all_the_same(reader: Reader) -> None:
+def test_run_that_finishes_another_plan_reads_its_interval(reader: Reader) -> None:
     died = replace(NOW, run_id="died")
     assert protocol.plan_batch(reader.app, reader.source.batches.pipeline, died).plan is not None
     reader.app.ledger.acquire(reader.stream, "died").release()
@@ -151,12 +151,12 @@ def test_a_run_that_finishes_anothers_plan_reads_its_own_interval_all_the_same(r
     assert reader.batches == [("died", [(0, 3)]), ("run#2", [(3, 6)]), ("run#3", [(6, 7)])]
 
 
-def test_an_interval_that_ends_at_an_instant_is_covered_to_there(reader: Reader) -> None:
+def test_interval_ending_at_an_instant_is_covered(reader: Reader) -> None:
     reader.run(replace(NOW, interval_end_ms=6))
     assert reader.batches == [("run", [(0, 3)]), ("run#2", [(3, 5)])]
 
 
-def test_a_run_reads_at_most_so_many_records_and_leaves_the_rest_to_later_ones(reader: Reader) -> None:
+def test_run_reads_up_to_its_record_limit(reader: Reader) -> None:
     few = replace(NOW, max_records=4)
     reader.run(few)
     assert reader.batches == [("run", [(0, 3)]), ("run#2", [(3, 4)])]
@@ -166,7 +166,7 @@ def test_a_run_reads_at_most_so_many_records_and_leaves_the_rest_to_later_ones(r
     assert reader.batches[2:] == [("next", [(4, 7)])]
 
 
-def test_a_run_reads_up_to_the_offsets_that_it_is_given_and_applies_no_clock_to_what_is_left(
+def test_run_reads_to_given_offsets_without_a_clock(
     reader: Reader,
 ) -> None:
     topic = reader.source.topic
@@ -180,13 +180,13 @@ def test_a_run_reads_up_to_the_offsets_that_it_is_given_and_applies_no_clock_to_
     assert set(reader.app.ledger.head(reader.stream).clocks.values()) == {NOW.clock_ms}
 
 
-def test_offsets_of_a_partition_that_is_not_there_are_refused(reader: Reader) -> None:
+def test_offsets_of_a_missing_partition_are_refused(reader: Reader) -> None:
     with pytest.raises(TriggerInvalid, match=rf"stock\[7\].*It reads {reader.source.topic}\[0\]"):
         reader.run(replace(NOW, until_offsets={("stock", 7): 5}))
     assert reader.app.ledger.run(reader.stream, NOW.run_id) is None
 
 
-def test_what_an_open_transaction_keeps_from_being_read_is_not_waited_for(reader: Reader) -> None:
+def test_run_does_not_wait_for_an_open_transaction(reader: Reader) -> None:
     producer = KafkaProducer(
         bootstrap_servers=reader.source.servers, transactional_id=f"upstream-{reader.source.topic}"
     )
@@ -201,7 +201,7 @@ def test_what_an_open_transaction_keeps_from_being_read_is_not_waited_for(reader
         producer.close()
 
 
-def test_a_drain_that_finishes_anothers_plan_drains_all_the_same(reader: Reader) -> None:
+def test_drain_that_finishes_another_plan_still_drains(reader: Reader) -> None:
     reader.run()
     reader.source.send(8)
     died = replace(NOW, run_id="died")
@@ -211,9 +211,7 @@ def test_a_drain_that_finishes_anothers_plan_drains_all_the_same(reader: Reader)
     assert reader.batches[len(SEVEN) :] == [("died", [(7, 8)]), ("drain#2", [(8, 8)])]
 
 
-def test_a_run_of_long_ago_is_done_however_far_it_came(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_of_long_ago_is_done(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     reader.run(replace(NOW, max_records=3))
     reader.run(replace(NOW, run_id="next"))
     monkeypatch.setattr(type(reader.app.ledger), "plan", _without_old_plans(type(reader.app.ledger).plan))
@@ -228,7 +226,7 @@ def _without_old_plans(plan: Any) -> Any:
     return lambda ledger, stream, seq: None if seq == 1 else plan(ledger, stream, seq)
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(reader: Reader) -> None:
+def test_dry_run_shows_the_plan_and_writes_nothing(reader: Reader) -> None:
     def dry_run() -> str:
         return "\n".join(protocol.describe_next_batch(reader.app, reader.source.batches.pipeline, NOW))
 

@@ -167,7 +167,7 @@ def as_batch(plan: Plan) -> core.Batch:
 @pytest.mark.parametrize("on", EMITS)
 @examples(50)
 @given(log=logs(one_partition_per_key=True), data=st.data())
-def test_an_interval_that_is_cut_gives_the_emissions_of_one_that_is_not(
+def test_cut_interval_gives_the_emissions_of_an_uncut(
     on: str, log: Sequence[Sequence[Record]], data: st.DataObject
 ) -> None:
     case, triggers = data.draw(cases(emits=[on])), data.draw(intervals(log))
@@ -179,7 +179,7 @@ def test_an_interval_that_is_cut_gives_the_emissions_of_one_that_is_not(
 
 @examples(300)
 @given(cases(clocks=["run"]), logs(one_partition_per_key=True), st.data())
-def test_an_interval_without_records_does_what_an_empty_batch_would_have_done(
+def test_interval_without_records_acts_as_empty_batch(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
 ) -> None:
     triggers = [data.draw(limited(each)) for each in data.draw(intervals(log))]
@@ -193,7 +193,7 @@ def test_an_interval_without_records_does_what_an_empty_batch_would_have_done(
 
 @examples(100)
 @given(cases(), logs(one_partition_per_key=True), st.data())
-def test_what_is_left_of_an_interval_belongs_to_the_next_one_whoever_runs_it(
+def test_rest_of_an_interval_belongs_to_the_next(
     case: Case, log: Sequence[Sequence[Record]], data: st.DataObject
 ) -> None:
     """Each partition is as if it were alone, and had one batch per clock that was applied to it."""

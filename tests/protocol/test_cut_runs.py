@@ -81,7 +81,7 @@ def emissions(world: World) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def test_a_cut_interval_has_the_emissions_of_one_that_is_read_whole(world: World) -> None:
+def test_cut_run_has_the_emissions_of_a_whole(world: World) -> None:
     visits(world)
     write(world, generation=1)
     assert read_to_the_end(world) == 1

@@ -56,7 +56,7 @@ def test_whole_files_are_said_to_be_whole(committed: Committed) -> None:
     assert "2 files are as they were written" in deep(committed)
 
 
-def test_files_are_whole_after_those_that_nobody_reads_were_cleaned_away(tmp_path: Path) -> None:
+def test_live_files_stay_whole_after_cleaning(tmp_path: Path) -> None:
     made = Committed(tmp_path, "  - {kind: table}", "sqlite://")
     made.states = {"second": pa.table({"hash": [1], "key": ["k"], "live": [True], "updated_seq": [1]})}
     made.commit(1, {"first": [], "second": []})
@@ -115,7 +115,7 @@ READERS: dict[str, tuple[Callable[[Committed], object], str, str]] = {
 
 @pytest.mark.parametrize("damage", [Path.unlink, shorten, change])
 @pytest.mark.parametrize("reader", READERS)
-def test_whoever_reads_a_damaged_file_names_it_and_what_needs_it(
+def test_damaged_file_is_named_with_its_user(
     two_batches: Committed, reader: str, damage: Callable[[Path], None]
 ) -> None:
     read, kind, needed_by = READERS[reader]
@@ -158,7 +158,7 @@ def test_a_changed_manifest_is_found_by_the_doctor(committed: Committed) -> None
     assert "LakeDamaged" in deep(committed)
 
 
-def test_a_publication_that_lacks_a_file_names_it_and_the_batch_and_publishes_nothing(
+def test_publication_without_its_file_names_file_and_batch(
     committed: Committed,
 ) -> None:
     (file,) = data_files(committed)
@@ -172,7 +172,7 @@ def test_a_publication_that_lacks_a_file_names_it_and_the_batch_and_publishes_no
 
 @pytest.mark.spark
 @pytest.mark.broker
-def test_a_computation_that_meets_a_damaged_file_names_it_and_the_batch_and_goes_on_with_the_restored_one(
+def test_computation_names_a_damaged_file_and_recovers(
     world: World,
 ) -> None:
     world.stock(1)

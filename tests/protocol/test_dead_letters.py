@@ -53,7 +53,7 @@ def letters(world: World, dead: str) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: row[:3])
 
 
-def test_records_of_all_stages_go_there_as_they_came_and_those_that_are_replayed_in_vain_again(
+def test_dead_letters_hold_records_of_all_stages(
     world: World,
 ) -> None:
     dead = f"dead-{world.name}"

@@ -30,7 +30,7 @@ def drained(committed: Committed) -> protocol.Outcome:
     return protocol.plan_batch(committed.app, committed.pipeline, trigger)
 
 
-def test_a_drain_reads_nothing_and_leaves_every_partition_where_it_is(committed: Committed) -> None:
+def test_drain_reads_nothing_and_moves_no_offset(committed: Committed) -> None:
     committed.commit(1, {})
     committed.held.accept_gap([OffsetRange("events", 3, 0, 7)])
     plan = drained(committed).plan
@@ -52,7 +52,7 @@ def test_a_planned_batch_goes_before_a_drain(committed: Committed) -> None:
     assert drained(committed).plan == waiting
 
 
-def test_age_at_plan_time_is_how_far_the_newest_record_lies_behind_the_clock(committed: Committed) -> None:
+def test_age_is_the_newest_record_behind_the_clock(committed: Committed) -> None:
     committed.commit(1, {})
     drained(committed)
     metrics = committed.app.ledger.metrics(committed.stream, 2)
@@ -72,7 +72,7 @@ sinks: [{{kind: kafka, topic: {sink}}}]
 @pytest.mark.parametrize(
     ("clock", "held", "runs"), [("run", 3, True), ("run", 0, False), ("stream", 3, False)]
 )
-def test_the_clock_alone_calls_for_a_batch_only_where_it_can_let_something_out(
+def test_clock_starts_a_batch_only_if_it_emits(
     broker: KafkaBroker, tmp_path: Path, clock: str, held: int, runs: bool
 ) -> None:
     def no_spark(_: int) -> SparkSession:
@@ -102,9 +102,7 @@ def test_the_clock_alone_calls_for_a_batch_only_where_it_can_let_something_out(
 
 
 @pytest.mark.broker
-def test_lag_at_plan_time_counts_all_that_waits_also_what_a_later_batch_reads(
-    broker: KafkaBroker, tmp_path: Path
-) -> None:
+def test_lag_at_plan_counts_all_waiting_records(broker: KafkaBroker, tmp_path: Path) -> None:
     world = World(broker.bootstrap_servers, tmp_path, lambda _: None)  # type: ignore[arg-type,return-value]
     world.write_pipeline(source_extra="max_records: 2")
     world.stock(1, 2, 3, 4, 5)

@@ -90,7 +90,7 @@ class Shop:
             return [tuple(row) for row in connection.execute(query)]
 
 
-def test_columns_are_added_widened_renamed_and_removed_from_the_plan_to_the_tables(world: World) -> None:
+def test_schema_evolution_goes_from_plan_to_tables(world: World) -> None:
     shop = Shop(world)
     shop.batch(FIRST, ("a", {"qty": 1}), ("b", {"qty": 1}))
     shop.batch(ADDED, ("a", {"qty": 1}), ("b", {"qty": 1, "price": 0.5}))
@@ -132,7 +132,7 @@ def test_columns_are_added_widened_renamed_and_removed_from_the_plan_to_the_tabl
     ]
 
 
-def test_a_narrower_column_and_an_older_name_that_is_wrong_are_refused_at_plan(world: World) -> None:
+def test_narrower_column_and_wrong_alias_are_refused(world: World) -> None:
     shop = Shop(world)
     shop.batch(WIDENED, ("a", {"qty": 1, "price": 0.5}))
     narrow = {**WIDENED, "columns": "qty int, price double"}

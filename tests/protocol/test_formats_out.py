@@ -197,7 +197,7 @@ LEVEL = {
 }
 
 
-def test_keys_envelopes_and_files_of_schemas_go_out_and_a_later_batch_asks_nobody(formats: Formats) -> None:
+def test_planned_sink_formats_need_no_registry_later(formats: Formats) -> None:
     registered = {"format": "avro", "schema": "level.avsc", "registry": {}, "key_format": "protobuf"}
     formats.write_sinks(
         LEVEL,
@@ -245,7 +245,7 @@ def test_keys_envelopes_and_files_of_schemas_go_out_and_a_later_batch_asks_nobod
     assert bare == of_file
 
 
-def test_a_schema_is_checked_and_fixed_when_a_batch_is_planned(formats: Formats) -> None:
+def test_sink_schema_is_checked_and_fixed_at_plan(formats: Formats) -> None:
     avro = f"{formats.topics['avro']}-value"
     formats.write(register=False)
     with pytest.raises(SchemaUnknown, match=rf"{avro} .*`register: true` at the sink: .*isAvailable"):

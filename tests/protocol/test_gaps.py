@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
-def test_a_compacted_topic_is_read_over_its_gaps_and_the_records_left_are_counted(
-    home: Path, tmp_path: Path, spark: SparkSession
-) -> None:
+def test_compacted_topic_is_read_over_its_gaps(home: Path, tmp_path: Path, spark: SparkSession) -> None:
     config = {"log.cleaner.backoff.ms": "100"}
     with KafkaBroker(own_home(home, tmp_path), config=config) as broker:
         world = World(broker.bootstrap_servers, tmp_path, lambda _: spark)
@@ -88,7 +86,7 @@ def _roll_until(world: World, compacted: Callable[[], bool]) -> None:
     raise AssertionError("Kafka did not compact the topic")
 
 
-def test_records_deleted_after_the_plan_halt_and_an_accepted_gap_plans_anew(world: World) -> None:
+def test_records_deleted_after_plan_halt_until_accepted(world: World) -> None:
     world.stock(1)
     world.run()
     world.stock(0, 0, 1, 0)
@@ -109,7 +107,7 @@ def test_records_deleted_after_the_plan_halt_and_an_accepted_gap_plans_anew(worl
     assert world.counts(2)["read"] == 2
 
 
-def test_a_batch_that_has_read_its_records_is_not_given_up_for_a_gap(world: World) -> None:
+def test_computed_batch_survives_an_accepted_gap(world: World) -> None:
     world.stock(1)
     world.run()
     world.stock(0, 0, 1, 0)
@@ -130,9 +128,7 @@ def test_a_batch_that_has_read_its_records_is_not_given_up_for_a_gap(world: Worl
 
 
 @pytest.mark.long  # Spark tries for more than a minute
-def test_a_broker_that_is_gone_when_spark_reads_is_transient_and_the_next_try_computes(
-    home: Path, tmp_path: Path, spark: SparkSession
-) -> None:
+def test_broker_lost_in_compute_is_transient(home: Path, tmp_path: Path, spark: SparkSession) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         world = World(broker.bootstrap_servers, tmp_path, lambda _: spark)
         servers = {"bootstrap.servers": world.servers, "request.timeout.ms": "3000"}

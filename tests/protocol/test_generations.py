@@ -56,7 +56,7 @@ def findings(committed: Committed, *arguments: str) -> dict[str, tuple[str, str]
     return {row["check"]: (row["ok"], row["found"]) for row in rows if "generation 1" in row["check"]}
 
 
-def test_what_the_old_generation_has_decided_is_published_before_the_new_one_plans(old: Committed) -> None:
+def test_old_generation_publishes_before_the_new_one_plans(old: Committed) -> None:
     finish(old)
     assert published(old) == {"sql:seconds": 1}
     assert old.query("SELECT stream, key, m FROM seconds") == [("visitors/1", "1", 11)]
@@ -65,7 +65,7 @@ def test_what_the_old_generation_has_decided_is_published_before_the_new_one_pla
     assert old.query("SELECT count(*) FROM seconds") == [(1,)]
 
 
-def test_a_generation_that_has_a_file_of_its_own_is_left_to_its_own_runs(old: Committed) -> None:
+def test_generation_with_a_file_has_its_own_runs(old: Committed) -> None:
     own = old.file.read_text().replace("generation: 2", "generation: 1")
     old.file.with_name("visitors_1.yaml").write_text(own)
     finish(old)
@@ -82,9 +82,7 @@ def test_a_generation_that_has_a_file_of_its_own_is_left_to_its_own_runs(old: Co
         ("generation: 1\n", ""),  # that is 1
     ],
 )
-def test_a_generation_whose_own_file_has_a_mistake_is_left_to_that_file(
-    old: Committed, written: str, instead: str
-) -> None:
+def test_generation_with_a_mistaken_file_is_left_alone(old: Committed, written: str, instead: str) -> None:
     own = old.file.read_text().replace("generation: 2", "generation: 1").replace(written, instead)
     broken = old.file.with_name("visitors_1.yaml")
     broken.write_text(own + "schedule: never\n")
@@ -100,16 +98,14 @@ def test_a_generation_whose_own_file_has_a_mistake_is_left_to_that_file(
         assert "--choose drop-plan" not in str(found)
 
 
-def test_another_generations_broken_file_is_not_the_old_ones(old: Committed) -> None:
+def test_broken_file_belongs_to_its_generation_only(old: Committed) -> None:
     old.file.with_name("visitors_3.yaml").write_text("pipeline: visitors\ngeneration: 3\nschedul: daily\n")
     old.file.with_name("nobody.yaml").write_text("stages: [\n")
     finish(old)
     assert published(old) == {"sql:seconds": 1}
 
 
-def test_a_stream_that_somebody_works_on_is_left_to_them(
-    old: Committed, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_leased_stream_is_left_to_its_holder(old: Committed, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     lease = old.app.ledger.acquire(old.stream, "run-of-1")
     finish(old)
@@ -118,13 +114,13 @@ def test_a_stream_that_somebody_works_on_is_left_to_them(
     lease.renew()  # it was not fenced
 
 
-def test_another_pipeline_s_open_batch_is_not_looked_at(old: Committed) -> None:
+def test_open_batch_of_another_pipeline_is_ignored(old: Committed) -> None:
     old.file.write_text(old.file.read_text().replace("pipeline: visitors", "pipeline: guests"))
     finish(old)
     assert published(old) == {}
 
 
-def test_a_batch_of_the_old_generation_that_is_not_decided_is_named_and_not_touched(
+def test_undecided_batch_of_old_generation_is_only_named(
     old: Committed, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan_open_batch(old, 2)
@@ -137,7 +133,7 @@ def test_a_batch_of_the_old_generation_that_is_not_decided_is_named_and_not_touc
     )
 
 
-def test_what_cannot_be_published_is_named_and_holds_up_nobody(
+def test_unpublishable_batch_is_named_and_blocks_nobody(
     old: Committed, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = old.folder / "sink.db"
@@ -151,7 +147,7 @@ def test_what_cannot_be_published_is_named_and_holds_up_nobody(
     assert published(old) == {"sql:seconds": 1}
 
 
-def test_an_old_generation_that_cannot_be_read_any_more_is_named_and_holds_up_nobody(
+def test_unreadable_old_generation_is_named_and_blocks_nobody(
     old: Committed, caplog: pytest.LogCaptureFixture
 ) -> None:
     damage(old, old.stream)
@@ -161,7 +157,7 @@ def test_an_old_generation_that_cannot_be_read_any_more_is_named_and_holds_up_no
     assert (wrong, "PlanUnreadable" in told) == ("WRONG", True)
 
 
-def test_an_old_generation_whose_pipeline_the_ledger_has_lost_holds_up_nobody(
+def test_old_generation_without_pipeline_text_blocks_nobody(
     old: Committed, caplog: pytest.LogCaptureFixture
 ) -> None:
     with old.app.ledger._engine.begin() as connection:
@@ -171,7 +167,7 @@ def test_an_old_generation_whose_pipeline_the_ledger_has_lost_holds_up_nobody(
     assert f"What {old.stream} has decided cannot be published" in caplog.text
 
 
-def test_doctor_lists_every_stream_of_the_ledger_and_what_is_open_there(old: Committed) -> None:
+def test_doctor_lists_every_stream_with_open_work(old: Committed) -> None:
     plan_open_batch(old, 2)
     for arguments in ((), ("visitors",)):
         found = findings(old, *arguments)
@@ -185,13 +181,13 @@ def test_doctor_lists_every_stream_of_the_ledger_and_what_is_open_there(old: Com
     assert findings(old, "guests") == {}
 
 
-def test_doctor_tells_of_a_pipeline_whose_file_is_gone(old: Committed) -> None:
+def test_doctor_reports_a_pipeline_without_its_file(old: Committed) -> None:
     old.file.unlink()
     waits, told = findings(old)["batches of visitors, generation 1"]
     assert (waits, told.startswith("batch 1 is committed and not published to sql:seconds")) == ("wait", True)
 
 
-def test_a_plan_of_the_old_generation_can_be_dropped(old: Committed) -> None:
+def test_plan_of_the_old_generation_can_be_dropped(old: Committed) -> None:
     finish(old)
     plan_open_batch(old, 2)
     arguments = ["recover", "visitors", "--generation", "1", "--choose", "drop-plan", "--yes"]
@@ -200,7 +196,7 @@ def test_a_plan_of_the_old_generation_can_be_dropped(old: Committed) -> None:
     assert "batches of visitors, generation 1" not in findings(old)
 
 
-def test_a_generation_that_the_ledger_does_not_have_is_refused(old: Committed) -> None:
+def test_unknown_generation_is_refused(old: Committed) -> None:
     arguments = ["recover", "visitors", "--generation", "7", "--choose", "drop-plan"]
     result = CliRunner().invoke(cli, arguments, env=old.environment)
     assert "no generation 7 of a pipeline visitors" in str(result.exception)
@@ -208,9 +204,7 @@ def test_a_generation_that_the_ledger_does_not_have_is_refused(old: Committed) -
 
 
 @pytest.mark.broker
-def test_the_plan_step_of_the_new_generation_finishes_the_old_one(
-    tmp_path: Path, broker: KafkaBroker
-) -> None:
+def test_plan_step_finishes_the_old_generation(tmp_path: Path, broker: KafkaBroker) -> None:
     source = Source(tmp_path, broker.bootstrap_servers)
     source.send(1000)
     source.decide()

@@ -80,7 +80,7 @@ def drain(world: World, clock_ms: int) -> Any:
     return json.loads(result.stdout)
 
 
-def test_what_is_held_back_goes_out_by_count_by_the_clock_and_drained(visits: World) -> None:
+def test_threshold_flushes_by_count_clock_and_drain(visits: World) -> None:
     visit(visits, 1, 1, 2, 3, 4)
     visit(visits, 2, 9)
     visits.run(clock_ms=NOW_MS)
@@ -117,7 +117,7 @@ sinks:
 """
 
 
-def test_a_heartbeat_goes_out_by_the_clock_of_a_run_that_reads_nothing(world: World) -> None:
+def test_heartbeat_follows_the_clock_without_records(world: World) -> None:
     file = world.folder / "pipelines" / "availability.yaml"
     file.write_text(BEATS.format(source=world.source, sink=world.sink))
     world.send({"value": {"id": 1, "quantity": 5}, "timestamp_ms": NOW_MS})

@@ -75,7 +75,7 @@ def machine(shared: tuple[KafkaBroker, Path], tmp_path: Path) -> Machine:
     return Machine(broker, Source(tmp_path, broker.bootstrap_servers), data)
 
 
-def test_a_log_that_was_truncated_and_has_grown_past_the_head_halts_and_doctor_finds_it(
+def test_truncated_and_regrown_log_halts(
     machine: Machine,
 ) -> None:
     source = machine.source
@@ -91,7 +91,7 @@ def test_a_log_that_was_truncated_and_has_grown_past_the_head_halts_and_doctor_f
     assert machine.head == before
 
 
-def test_a_broker_that_was_restarted_and_has_lost_nothing_halts_nothing(machine: Machine) -> None:
+def test_restarted_broker_without_loss_halts_nothing(machine: Machine) -> None:
     source = machine.source
     source.send(1)
     assert source.decide() == [(0, 0, 1)]
@@ -109,7 +109,7 @@ def test_a_broker_that_was_restarted_and_has_lost_nothing_halts_nothing(machine:
     assert source.doctor()[0] == 0
 
 
-def test_retention_may_delete_all_that_was_read_of_an_epoch(machine: Machine) -> None:
+def test_retention_can_delete_a_read_epoch(machine: Machine) -> None:
     source = machine.source
     source.send(1, 2)
     source.decide()
@@ -132,7 +132,7 @@ def test_retention_may_delete_all_that_was_read_of_an_epoch(machine: Machine) ->
     ],
     ids=["recreated", "truncated"],
 )
-def test_a_source_that_is_another_when_its_batch_is_committed_halts_and_nothing_is_decided(
+def test_source_replaced_before_the_commit_halts(
     machine: Machine, befall: Callable[[Machine], None], error: type[Exception], told: str
 ) -> None:
     source = machine.source
@@ -149,7 +149,7 @@ def test_a_source_that_is_another_when_its_batch_is_committed_halts_and_nothing_
     assert (code, error.__name__ in shown) == (2, True)
 
 
-def test_a_first_batch_of_a_topic_that_was_recreated_is_planned_anew(machine: Machine) -> None:
+def test_first_batch_of_a_recreated_topic_is_replanned(machine: Machine) -> None:
     source = machine.source
     source.send(1)
     plan = machine.computed()
@@ -161,9 +161,7 @@ def test_a_first_batch_of_a_topic_that_was_recreated_is_planned_anew(machine: Ma
     assert source.decide() == [(0, 0, 2)]
 
 
-def test_a_broker_that_is_gone_at_the_commit_is_transient_and_the_next_try_commits(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broker_lost_at_commit_is_transient(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.source.send(1)
     plan = machine.computed()
     machine.broker.stop()
@@ -177,7 +175,7 @@ def test_a_broker_that_is_gone_at_the_commit_is_transient_and_the_next_try_commi
     assert machine.head.seq == 1
 
 
-def test_what_retention_deletes_after_it_was_read_is_committed_all_the_same(machine: Machine) -> None:
+def test_records_deleted_after_reading_are_still_committed(machine: Machine) -> None:
     source = machine.source
     source.send(1, 2, 3)
     plan = machine.computed()

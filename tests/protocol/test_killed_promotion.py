@@ -32,7 +32,7 @@ KILLED = {
 
 
 @pytest.mark.parametrize("fault", sampled(KILLED, ("ledger.promote=kill", "ledger.promote=kill_after")))
-def test_a_killed_promotion_leaves_one_in_charge_and_the_next_finishes_it(tmp_path: Path, fault: str) -> None:
+def test_killed_promotion_leaves_one_generation_in_charge(tmp_path: Path, fault: str) -> None:
     beside = Beside(tmp_path, "  - {kind: sql, table: seconds}")
     beside.fill()
     before = beside.sent()

@@ -41,7 +41,7 @@ def test_a_delta_table_is_pinned_to_its_version(committed: Committed, tmp_path: 
         assert pinned(committed, path) == {"version": version, "id": str(DeltaTable(path).metadata().id)}
 
 
-def test_a_table_that_does_not_exist_is_an_error_that_names_it(committed: Committed, tmp_path: Path) -> None:
+def test_missing_lookup_table_is_named(committed: Committed, tmp_path: Path) -> None:
     with pytest.raises(LookupMissing, match=r"nowhere does not exist.*Write it"):
         pinned_lookups(committed.app, looking_up(committed, str(tmp_path / "nowhere")), {})
 
@@ -69,7 +69,7 @@ def read_from(committed: Committed, before: int | None = None) -> tuple[int, int
     return pin["generation"], pin["seq"]
 
 
-def test_a_state_is_pinned_to_the_newest_generation_once_that_has_caught_up(committed: Committed) -> None:
+def test_lookup_pins_the_newest_generation_that_caught_up(committed: Committed) -> None:
     batch(committed, 1, 1, events=10)
     batch(committed, 2, 1, events=4)
     assert read_from(committed) == (1, 1)
@@ -77,7 +77,7 @@ def test_a_state_is_pinned_to_the_newest_generation_once_that_has_caught_up(comm
     assert read_from(committed) == (2, 2)
 
 
-def test_a_lookup_does_not_go_back_to_an_older_generation_that_goes_on(committed: Committed) -> None:
+def test_lookup_never_returns_to_an_older_generation(committed: Committed) -> None:
     batch(committed, 1, 1, events=10)
     batch(committed, 2, 1, events=10)
     batch(committed, 1, 2, events=11)
@@ -85,7 +85,7 @@ def test_a_lookup_does_not_go_back_to_an_older_generation_that_goes_on(committed
     assert read_from(committed, before=2) == (2, 1)
 
 
-def test_of_three_generations_the_newest_that_has_caught_up_with_all_before_it_is_read(
+def test_newest_caught_up_of_three_generations_is_read(
     committed: Committed,
 ) -> None:
     batch(committed, 1, 1, events=10)
@@ -94,7 +94,7 @@ def test_of_three_generations_the_newest_that_has_caught_up_with_all_before_it_i
     assert read_from(committed) == (2, 1)
 
 
-def test_a_partition_that_a_generation_has_not_begun_is_one_it_is_behind_in(committed: Committed) -> None:
+def test_generation_lacking_a_partition_is_behind(committed: Committed) -> None:
     batch(committed, 1, 1, events=10, more=1)
     batch(committed, 2, 1, events=10)
     assert read_from(committed) == (2, 1)  # it does not read that topic at all
@@ -102,9 +102,7 @@ def test_a_partition_that_a_generation_has_not_begun_is_one_it_is_behind_in(comm
     assert read_from(committed) == (1, 1)
 
 
-def test_a_table_that_was_replaced_by_another_of_its_name_halts_and_names_it(
-    committed: Committed, tmp_path: Path
-) -> None:
+def test_replaced_lookup_table_halts_and_is_named(committed: Committed, tmp_path: Path) -> None:
     path = str(tmp_path / "stores")
     rows = pa.table({"customerId": [1], "name": ["x"]})
     write_deltalake(path, rows)
@@ -120,7 +118,7 @@ def test_a_table_that_was_replaced_by_another_of_its_name_halts_and_names_it(
         check_lookup_tables(plan)
 
 
-def test_a_replaced_table_halts_before_and_after_spark_has_read_it(
+def test_replaced_table_halts_before_and_after_reading(
     committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "stores")
@@ -145,7 +143,7 @@ def test_a_replaced_table_halts_before_and_after_spark_has_read_it(
     assert committed.app.ledger.attempt(committed.stream, 1) is None
 
 
-def test_a_pinned_state_is_read_through_whichever_snapshot_there_is(committed: Committed) -> None:
+def test_pinned_state_survives_any_snapshot(committed: Committed) -> None:
     values = pa.table({"hash": [1], "key": ["k"], "value": [{"m": 1}], "live": [True], "updated_seq": [1]})
     committed.states = {"second": values}
     for seq in (1, 2, 3):
@@ -176,13 +174,13 @@ def test_a_pinned_state_is_read_through_whichever_snapshot_there_is(committed: C
     assert read_through() == [second]
 
 
-def test_a_pipeline_without_a_batch_is_an_error_that_says_to_run_it(committed: Committed) -> None:
+def test_lookup_of_pipeline_without_batch_says_run_it(committed: Committed) -> None:
     committed.compute(1, {})
     with pytest.raises(LookupMissing, match="tidegate run visitors"):
         pinned_lookups(committed.app, looking_up(committed, "visitors/second"), {})
 
 
-def test_a_stage_that_the_pipeline_does_not_have_is_an_error_that_names_those_it_has(
+def test_lookup_of_missing_stage_lists_existing_stages(
     committed: Committed,
 ) -> None:
     committed.commit(1, {})
@@ -190,7 +188,7 @@ def test_a_stage_that_the_pipeline_does_not_have_is_an_error_that_names_those_it
         pinned_lookups(committed.app, looking_up(committed, "visitors/third"), {})
 
 
-def test_a_state_with_windows_is_not_looked_up_without_the_window(tmp_path: Path) -> None:
+def test_lookup_of_windowed_state_needs_the_window(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: table}", "sqlite://")
     text = committed.file.read_text()
     committed.file.write_text(text.replace("{name: first,", "{name: first, window: {tumbling: 1h},"))
@@ -201,7 +199,7 @@ def test_a_state_with_windows_is_not_looked_up_without_the_window(tmp_path: Path
     assert pinned_lookups(committed.app, looking_up(committed, "visitors/second"), {})
 
 
-def test_a_state_with_a_bounded_buffer_is_not_looked_up(committed: Committed) -> None:
+def test_lookup_of_a_bounded_buffer_is_refused(committed: Committed) -> None:
     text, bounded = committed.file.read_text(), "{on: time_limit, after: 1m, buffer: {max_records: 5}}"
     committed.file.write_text(text.replace("emit: {on: update}", f"emit: {bounded}"))
     committed.commit(1, {})

@@ -56,7 +56,7 @@ def replay(world: World, fault: str) -> int:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.broker
-def test_a_million_records_are_corrected_and_replayed_under_kills_and_none_is_lost_or_twice(
+def test_million_records_replay_once_under_kills(
     world: World,
 ) -> None:
     send_unusable(world)

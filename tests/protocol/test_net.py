@@ -38,7 +38,7 @@ def sent(beside: Beside) -> list[tuple[str, int, str, int]]:
     return sorted(row for row in beside.sent() if row[0] == "visitors/2")
 
 
-def test_only_what_differs_goes_out_and_then_the_new_stream_goes_on(beside: Beside) -> None:
+def test_net_promotion_sends_differences_then_the_stream(beside: Beside) -> None:
     before = beside.sent()
     beside.promote(beside.new, is_net=True)
     assert beside.sent()[: len(before)] == before
@@ -55,7 +55,7 @@ def test_only_what_differs_goes_out_and_then_the_new_stream_goes_on(beside: Besi
     }
 
 
-def test_they_are_a_batch_of_their_own_that_reads_nothing_and_changes_no_state(beside: Beside) -> None:
+def test_net_batch_reads_nothing_and_keeps_state(beside: Beside) -> None:
     ledger, stream = beside.new.app.ledger, beside.new.stream
     before = ledger.head(stream)
     beside.promote(beside.new, is_net=True)
@@ -79,7 +79,7 @@ def test_where_nothing_differs_the_switch_is_all(tmp_path: Path) -> None:
     assert sent(beside) == [("visitors/2", 4, "a", 3)]
 
 
-def test_going_back_by_net_differences_takes_back_what_had_changed(beside: Beside) -> None:
+def test_net_rollback_takes_changes_back(beside: Beside) -> None:
     beside.promote(beside.new, is_net=True)
     beside.decide(beside.old, 4, [("b", 7)])
     beside.rollback(is_net=True)
@@ -87,7 +87,7 @@ def test_going_back_by_net_differences_takes_back_what_had_changed(beside: Besid
     assert sorted(back) == [(5, "a", 2), (5, "b", 7), (5, "c", None), (5, "gone", 1)]
 
 
-def test_what_a_generation_sent_before_it_was_replaced_is_not_sent_again(beside: Beside) -> None:
+def test_generation_does_not_repeat_its_earlier_emissions(beside: Beside) -> None:
     beside.promote(beside.new, is_net=True)
     beside.rollback(is_net=True)
     beside.decide(beside.new, 5, [("a", 21)])
@@ -107,7 +107,7 @@ def test_after_net_differences_nobody_needs_the_generation_before(beside: Beside
     assert sorted(rows) == [("b", None), ("c", None), ("same", None)]
 
 
-def test_what_a_dropped_generation_has_sent_cannot_be_told(beside: Beside) -> None:
+def test_emissions_of_a_dropped_generation_are_unknown(beside: Beside) -> None:
     beside.promote(beside.new)
     protocol.drop_generation(beside.old.app, beside.old.stream, "drop")
     third = beside._beside(3)
@@ -145,7 +145,7 @@ def test_a_batch_that_is_planned_goes_first(beside: Beside) -> None:
         beside.promote(beside.new, is_net=True)
 
 
-def test_wherever_it_breaks_off_each_difference_goes_out_once(
+def test_interrupted_net_promotion_sends_each_difference_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = filled(tmp_path / "filled")
@@ -167,7 +167,7 @@ def test_wherever_it_breaks_off_each_difference_goes_out_once(
         assert (beside.in_charge, sent(beside)) == (2, [*NET, GONE]), (name, action)
 
 
-def test_messages_with_a_schema_or_a_value_before_are_not_written_again() -> None:
+def test_net_promotion_refuses_schemas_and_envelopes() -> None:
     for format_ in ("avro", "debezium"):
         pipeline = made(sinks=[{"kind": "kafka", "topic": "out", "format": format_}])
         with pytest.raises(SettingsInvalid, match=f"out has messages in {format_}.*without --net"):

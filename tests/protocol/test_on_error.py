@@ -34,7 +34,7 @@ def write(world: World, **on_error: str) -> None:
     (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
 
 
-def test_a_record_that_a_stage_cannot_use_halts_by_name_or_is_set_aside_whole(world: World) -> None:
+def test_unusable_record_halts_or_is_quarantined_whole(world: World) -> None:
     write(world)
     numbers = [1, HUGE, 4, -5, 2]
     headers = [("from", b"here"), ("from", b"there")]

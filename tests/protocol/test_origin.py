@@ -40,9 +40,7 @@ def begin(beside: Beside, seq: int) -> None:
 
 
 @pytest.mark.parametrize(("seq", "values"), [(3, [3001, 3002]), (4, [4001, 3002, 4003])])
-def test_it_has_the_state_after_a_batch_and_stands_where_that_ended(
-    beside: Beside, seq: int, values: list[int]
-) -> None:
+def test_origin_has_state_and_offsets_of_a_batch(beside: Beside, seq: int, values: list[int]) -> None:
     begin(beside, seq)
     assert [(row["value"]["n"], row["updated_seq"]) for row in state(beside)] == [(n, 1) for n in values]
     ledger, stream = beside.new.app.ledger, beside.new.stream
@@ -54,7 +52,7 @@ def test_it_has_the_state_after_a_batch_and_stands_where_that_ended(
     assert beside.new.publish(1) == {}
 
 
-def test_what_came_after_the_batch_is_read_by_its_own_batches(beside: Beside) -> None:
+def test_records_after_the_origin_are_read_again(beside: Beside) -> None:
     begin(beside, 3)
     beside.new.states = {"first": pa.Table.from_pylist([row(1, 2)], SCHEMA)}
     beside.decide(beside.new, 2, [])
@@ -62,7 +60,7 @@ def test_what_came_after_the_batch_is_read_by_its_own_batches(beside: Beside) ->
     assert {(row["key"], row["updated_seq"]) for row in newest} == {("k1", 1), ("k2", 1), ("k1", 2)}
 
 
-def test_its_output_goes_on_from_what_the_other_had_sent_until_then(beside: Beside) -> None:
+def test_output_continues_from_the_origins_last_emissions(beside: Beside) -> None:
     begin(beside, 3)
     beside.decide(beside.new, 2, [])
     beside.decide(beside.new, 3, [])
@@ -73,7 +71,7 @@ def test_its_output_goes_on_from_what_the_other_had_sent_until_then(beside: Besi
     assert [row for row in beside.sent() if row[0] == "visitors/2"] == []
 
 
-def test_a_file_that_does_not_fit_the_state_is_refused_and_the_generation_is_empty_still(
+def test_origin_with_unfit_file_leaves_generation_empty(
     beside: Beside,
 ) -> None:
     text = beside.new.file.read_text()
@@ -83,7 +81,7 @@ def test_a_file_that_does_not_fit_the_state_is_refused_and_the_generation_is_emp
     assert beside.new.app.ledger.head(beside.new.stream).seq == 0
 
 
-def test_one_that_has_begun_cannot_begin_with_a_state(beside: Beside) -> None:
+def test_started_generation_cannot_take_an_origin(beside: Beside) -> None:
     beside.decide(beside.new, 1, [])
     with pytest.raises(Halted, match="has begun already"):
         begin(beside, 3)

@@ -59,13 +59,13 @@ def decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compared:
     return decided
 
 
-def test_a_decided_batch_is_published_although_its_module_may_not_be_called_now(
+def test_decided_batch_is_published_without_its_module(
     decided: Compared,
 ) -> None:
     assert decided.publish(1) == {"table": 1}
 
 
-def test_compaction_and_cleaning_go_on_although_a_module_may_not_be_called_now(
+def test_maintenance_continues_without_a_module(
     decided: Compared,
 ) -> None:
     (pipeline,) = planned_pipelines(decided.app.ledger, decided.stream)
@@ -82,7 +82,7 @@ def damage(committed: Committed, stream: Stream) -> None:
         connection.execute(text(statement), {"form": form, "pipeline": stream.pipeline})
 
 
-def test_a_batch_that_a_newer_tidegate_planned_says_which_one(decided: Compared) -> None:
+def test_batch_of_a_newer_tidegate_names_its_version(decided: Compared) -> None:
     damage(decided, decided.stream)
     with pytest.raises(PlanUnreadable, match=r"batch 1 of visitors/1 was planned by tidegate 3\.0\.0"):
         decided.publish(1)
@@ -108,7 +108,7 @@ def failing(errors: dict[str, Exception]) -> Callable[[Stream], str]:
     return work
 
 
-def test_several_streams_that_fail_are_one_error_that_names_all_and_is_retried_if_one_can_be() -> None:
+def test_failures_of_several_streams_make_one_error() -> None:
     streams = [Stream(name, 1) for name in "abc"]
     two = {"a": PlanUnreadable("a is broken"), "c": PlanUnreadable("c is broken")}
     done, error = maintenance.work_on_streams(streams, failing(two))
@@ -124,7 +124,7 @@ def edited(committed: Committed, before: str, after: str) -> None:
     committed.file.write_text(committed.file.read_text().replace(before, after))
 
 
-def test_an_edit_that_the_state_does_not_survive_is_refused_before_anything_is_read_or_planned(
+def test_edit_unfit_for_the_state_is_refused_first(
     tmp_path: Path,
 ) -> None:
     committed = Committed(tmp_path, "  - {kind: table}")
@@ -140,7 +140,7 @@ def test_an_edit_that_the_state_does_not_survive_is_refused_before_anything_is_r
     assert committed.app.ledger.open_plan(committed.stream) is None
 
 
-def test_after_the_edit_is_undone_the_next_batch_is_planned(tmp_path: Path) -> None:
+def test_undone_edit_lets_the_next_batch_plan(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: table}")
     committed.commit(1, ROWS)
     committed.publish(1)
@@ -162,7 +162,7 @@ def test_an_edit_that_consumers_see_is_told(tmp_path: Path, caplog: pytest.LogCa
     assert "visitors/1: The sink table is gone: it gets nothing more" in caplog.messages
 
 
-def test_a_head_whose_plan_the_ledger_has_lost_halts(tmp_path: Path) -> None:
+def test_head_without_its_plan_halts(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: table}")
     committed.commit(1, ROWS)
     committed.publish(1)
@@ -188,7 +188,7 @@ def planned_next(compared: Compared) -> Plan:
     return plan
 
 
-def test_a_plan_notes_the_version_of_a_function_which_the_kernel_requires(tmp_path: Path, shop: Path) -> None:
+def test_plan_notes_required_function_versions(tmp_path: Path, shop: Path) -> None:
     compared = Compared(tmp_path)
     compared.commit(1, ROWS)
     compared.publish(1)
@@ -200,7 +200,7 @@ def test_a_plan_notes_the_version_of_a_function_which_the_kernel_requires(tmp_pa
     assert emit.equivalence == core.Function("shop.compare:same", ("m",), digest)
 
 
-def test_a_function_that_changed_between_two_batches_is_told(
+def test_function_changed_between_batches_is_reported(
     tmp_path: Path, shop: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     compared = Compared(tmp_path)
@@ -213,7 +213,7 @@ def test_a_function_that_changed_between_two_batches_is_told(
     assert incompatible_changes(earlier, with_digests(compared.pipeline)) == []
 
 
-def test_a_planned_batch_whose_module_may_not_be_called_any_more_is_not_computed(
+def test_planned_batch_without_its_module_is_not_computed(
     tmp_path: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = Compared(tmp_path)
@@ -226,7 +226,7 @@ def test_a_planned_batch_whose_module_may_not_be_called_any_more_is_not_computed
         protocol.compute_batch(app, plan, plan.run_id, lambda: pytest.fail("Spark was started"))
 
 
-def test_a_function_that_is_not_where_batches_are_planned_is_an_error(tmp_path: Path, shop: Path) -> None:
+def test_function_missing_at_plan_is_an_error(tmp_path: Path, shop: Path) -> None:
     shop.unlink()
     importlib.invalidate_caches()
     compared = Compared(tmp_path)

@@ -92,7 +92,7 @@ def kept(world: World, stage: dict[str, Any], **source: Any) -> list[Any]:
     return [(place, result) for place, result in found.items() if not result["success"]]
 
 
-def test_changes_differ_from_the_ones_before_and_their_counts_add_up(world: World) -> None:
+def test_promised_changes_differ_and_counts_add_up(world: World) -> None:
     assert kept(world, CHANGES["exact"]) == []
 
 

@@ -34,7 +34,7 @@ def beside(tmp_path: Path) -> Beside:
     return Beside(tmp_path)
 
 
-def test_what_a_generation_decides_that_is_not_in_charge_goes_nowhere(beside: Beside) -> None:
+def test_generation_not_in_charge_publishes_nothing(beside: Beside) -> None:
     beside.fill()
     assert beside.sent() == OLD
     ledger = beside.old.app.ledger
@@ -45,7 +45,7 @@ def test_what_a_generation_decides_that_is_not_in_charge_goes_nowhere(beside: Be
     assert beside.sent()[len(OLD) :] == [("visitors/1", 3, "a", 3)]
 
 
-def test_a_promotion_lets_out_the_new_stream_from_its_start_and_withholds_the_old_one(beside: Beside) -> None:
+def test_promotion_publishes_new_and_withholds_old_stream(beside: Beside) -> None:
     beside.fill()
     assert beside.promote(beside.new).is_new
     assert beside.sent() == OLD + NEW
@@ -56,7 +56,7 @@ def test_a_promotion_lets_out_the_new_stream_from_its_start_and_withholds_the_ol
     assert sorted(table["n"].to_pylist()) == [1, 1, 2, 10, 10, 20, 20, 30]
 
 
-def test_a_rollback_goes_on_where_the_old_stream_stopped_and_so_does_the_next_promotion(
+def test_rollback_continues_where_the_old_stream_stopped(
     beside: Beside,
 ) -> None:
     beside.fill()
@@ -72,7 +72,7 @@ def test_a_rollback_goes_on_where_the_old_stream_stopped_and_so_does_the_next_pr
     assert beside.sent() == [*OLD, *NEW, ("visitors/1", 3, "a", 3), *later]
 
 
-def test_a_rollback_may_go_back_to_one_that_has_stood_still(beside: Beside) -> None:
+def test_rollback_can_return_to_an_idle_generation(beside: Beside) -> None:
     beside.fill([("a", 30)])
     beside.promote(beside.new)
     with pytest.raises(Halted, match=r"has not read yet what visitors/2 has: 1 offsets"):
@@ -81,7 +81,7 @@ def test_a_rollback_may_go_back_to_one_that_has_stood_still(beside: Beside) -> N
     assert beside.in_charge == 1
 
 
-def test_one_that_has_not_read_what_the_other_has_is_not_promoted(beside: Beside) -> None:
+def test_generation_that_is_behind_is_not_promoted(beside: Beside) -> None:
     with pytest.raises(Halted, match="has no batch yet"):
         beside.promote(beside.new)
     beside.decide(beside.new, 1, [("a", 10)])
@@ -100,7 +100,7 @@ def test_a_second_promotion_of_the_same_changes_nothing(beside: Beside) -> None:
     assert beside.sent() == OLD + NEW
 
 
-def test_what_the_old_one_has_decided_goes_out_before_the_switch(beside: Beside) -> None:
+def test_old_decided_batches_go_out_before_the_switch(beside: Beside) -> None:
     beside.fill([("a", 30)])
     beside.old.commit(3, {"second": [("a", 3)]})
     beside.old.held.release()
@@ -109,7 +109,7 @@ def test_what_the_old_one_has_decided_goes_out_before_the_switch(beside: Beside)
 
 
 @pytest.mark.parametrize("holder", ["old", "new"])
-def test_nobody_is_promoted_while_a_batch_is_at_work(beside: Beside, holder: str) -> None:
+def test_promotion_waits_for_a_running_batch(beside: Beside, holder: str) -> None:
     beside.fill()
     at_work = getattr(beside, holder)
     at_work.compute(3, {})
@@ -118,7 +118,7 @@ def test_nobody_is_promoted_while_a_batch_is_at_work(beside: Beside, holder: str
     assert beside.in_charge == 1
 
 
-def test_a_batch_of_the_old_one_that_was_at_work_cannot_commit_into_the_switch(beside: Beside) -> None:
+def test_running_old_batch_cannot_commit_after_a_promotion(beside: Beside) -> None:
     beside.fill()
     plan = beside.old.compute(3, {"second": [("a", 3)]})
     attempt = beside.old.held.attempt(plan.stream, 3)
@@ -129,7 +129,7 @@ def test_a_batch_of_the_old_one_that_was_at_work_cannot_commit_into_the_switch(b
         beside.old.held.commit(plan, attempt)
 
 
-def test_a_promotion_holds_only_on_the_head_that_it_has_seen(beside: Beside) -> None:
+def test_promotion_requires_the_head_it_compared(beside: Beside) -> None:
     beside.fill()
     app = beside.old.app
     promotion = beside.promote(beside.new).promotion
@@ -150,7 +150,7 @@ def test_a_promotion_holds_only_on_the_head_that_it_has_seen(beside: Beside) -> 
     assert beside.in_charge == 2
 
 
-def test_wherever_a_promotion_breaks_off_one_is_in_charge_and_the_next_finishes_it(
+def test_interrupted_promotion_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled = Beside(tmp_path / "filled")
@@ -174,9 +174,7 @@ def test_wherever_a_promotion_breaks_off_one_is_in_charge_and_the_next_finishes_
     assert {("ledger.promote", "raise", 1), ("ledger.promote", "lose", 2)} <= in_charge
 
 
-def test_the_next_run_finishes_what_a_promotion_has_left(
-    beside: Beside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_run_finishes_an_interrupted_promotion(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
     beside.fill([("a", 30)])
     failpoints._hits.clear()
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", "ledger.add_publication=lose@2")
@@ -200,7 +198,7 @@ def test_a_lookup_reads_the_generation_in_charge(beside: Beside) -> None:
     assert _readable(ledger, "visitors", 2) == [beside.old.stream]
 
 
-def test_what_is_withheld_stays_in_the_ledger_until_it_is_out(beside: Beside) -> None:
+def test_withheld_batches_stay_in_the_ledger(beside: Beside) -> None:
     beside.fill([("a", 30)], [("a", 40)])
     app = beside.old.app
     manifest = app.write_manifest(beside.new.stream, manifest_of("snapshot", 4, []))
@@ -216,7 +214,7 @@ def test_what_is_withheld_stays_in_the_ledger_until_it_is_out(beside: Beside) ->
     assert [row[1:] for row in beside.sent()[-2:]] == [(3, "a", 30), (4, "a", 40)]
 
 
-def test_a_dropped_generation_leaves_what_it_has_published_and_its_number_is_never_used_again(
+def test_dropped_generation_keeps_output_and_retires_its_number(
     beside: Beside,
 ) -> None:
     beside.fill()
@@ -247,7 +245,7 @@ def test_the_one_in_charge_is_not_dropped(beside: Beside) -> None:
     assert beside.old.app.lake(beside.old.stream).store.listed("visitors/g1")
 
 
-def test_a_process_that_still_works_on_a_dropped_generation_is_fenced(beside: Beside) -> None:
+def test_process_of_a_dropped_generation_is_fenced(beside: Beside) -> None:
     beside.fill()
     zombie = beside.old.app.ledger.acquire(beside.new.stream, "d")
     protocol.drop_generation(beside.old.app, beside.new.stream, "d")
@@ -276,7 +274,7 @@ def test_one_that_was_never_made_is_not_promoted(beside: Beside) -> None:
 ASKS = "airflow: {approve_promotion: true}\n"
 
 
-def test_where_a_file_of_any_generation_asks_for_it_a_promotion_needs_an_approval(beside: Beside) -> None:
+def test_promotion_needs_approval_if_any_file_asks(beside: Beside) -> None:
     beside.fill()
     beside.old.file.write_text(beside.old.file.read_text() + ASKS)
     with pytest.raises(SettingsInvalid, match=r"Trigger the DAG visitors\.promote .*--approved-by NAME"):
@@ -298,7 +296,7 @@ def test_nobody_approves_that_a_generation_goes_back(beside: Beside) -> None:
 
 
 @pytest.mark.parametrize("text", ["stages: none", "stages: [{{", "airflow: {owner: 7}"])
-def test_a_file_with_mistakes_asks_for_approval_as_before(beside: Beside, text: str) -> None:
+def test_mistaken_file_keeps_asking_for_approval(beside: Beside, text: str) -> None:
     beside.fill()
     mistaken = beside.new.file.read_text().replace("stages:", "later:")
     beside.new.file.write_text(f"{mistaken}{text}\n{ASKS}")
@@ -328,7 +326,7 @@ def test_a_second_rollback_does_not_go_forward_again(beside: Beside) -> None:
     assert beside.in_charge == 1
 
 
-def test_a_run_that_has_promoted_does_not_promote_again_after_a_rollback(beside: Beside) -> None:
+def test_rerun_promotion_does_nothing_after_a_rollback(beside: Beside) -> None:
     beside.fill()
     beside.promote(beside.new, "a run")
     assert not beside.promote(beside.new, "a run").is_new  # its retry finishes it
@@ -340,7 +338,7 @@ def test_a_run_that_has_promoted_does_not_promote_again_after_a_rollback(beside:
     assert beside.in_charge == 1
 
 
-def test_a_rollback_that_is_tried_again_goes_back_once(beside: Beside) -> None:
+def test_retried_rollback_goes_back_once(beside: Beside) -> None:
     beside.fill()
     beside.promote(beside.new)
     app = beside.old.app

@@ -38,7 +38,7 @@ def results(world: World, seq: int) -> Sequence[tuple[str, str, str, bool]]:
     return [(each.target, each.type, each.severity, each.passed) for each in found]
 
 
-def test_every_stage_its_deletions_and_the_state_can_be_checked(world: World) -> None:
+def test_stages_deletions_and_state_can_be_checked(world: World) -> None:
     rows = "expect_table_row_count_to_equal"
     write_suite(world, "inner", (rows, {"value": 2}, None))
     write_suite(
@@ -67,7 +67,7 @@ def test_every_stage_its_deletions_and_the_state_can_be_checked(world: World) ->
     assert world.published() == {key_of(): [True]}
 
 
-def test_a_batch_that_emits_nothing_can_break_a_least_number_of_rows(world: World) -> None:
+def test_empty_batch_can_break_a_minimum_row_count(world: World) -> None:
     least = {"min_value": {"$PARAMETER": "min_emitted"}}
     write_suite(world, "steady", ("expect_table_row_count_to_be_between", least, None))
     world.write_pipeline(extra="quality: {suite: steady, on_failure: stop}")

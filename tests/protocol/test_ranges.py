@@ -29,11 +29,11 @@ def only(ranges: tuple[OffsetRange, ...]) -> tuple[int, int]:
     return ranges[0].start, ranges[0].end
 
 
-def test_the_first_batch_starts_at_the_first_kept_record() -> None:
+def test_first_batch_starts_at_the_first_retained_record() -> None:
     assert only(plan_ranges(head(), [view(start=3)], {}, None, None)) == (3, 10)
 
 
-def test_a_declared_first_start_counts_for_the_first_batch() -> None:
+def test_declared_start_applies_to_the_first_batch() -> None:
     assert only(plan_ranges(head(), [view()], {("t", 0): 7}, None, None)) == (7, 10)
 
 
@@ -55,7 +55,7 @@ def test_an_added_partition_that_lost_records_halts() -> None:
         plan_ranges(head(4), [two(500)], {}, None, None)
 
 
-def test_the_end_is_the_last_stable_offset_not_the_logs_end() -> None:
+def test_range_ends_at_the_last_stable_offset() -> None:
     assert only(plan_ranges(head(4), [view(stable=6, end=10)], {}, None, None)) == (4, 6)
 
 
@@ -63,7 +63,7 @@ def test_the_end_is_at_most_the_intervals() -> None:
     assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 8}, None)) == (4, 8)
 
 
-def test_an_intervals_end_below_the_head_reads_nothing_and_never_goes_back() -> None:
+def test_interval_end_below_the_head_reads_nothing() -> None:
     assert only(plan_ranges(head(4), [view()], {}, {("t", 0): 2}, None)) == (4, 4)
 
 
@@ -80,7 +80,7 @@ def test_an_intervals_end_below_the_head_reads_nothing_and_never_goes_back() -> 
         (view(), 2, 1, False),
     ],
 )
-def test_a_range_is_cut_where_it_leaves_records_of_the_interval(
+def test_range_is_cut_if_it_leaves_records(
     there: TopicView, upper: int | None, most: int | None, is_cut: bool
 ) -> None:
     ends = None if upper is None else {("t", 0): upper}
@@ -93,7 +93,7 @@ def test_an_added_partition_starts_at_its_first_record() -> None:
     assert ranges == (OffsetRange("t", 0, 4, 10), OffsetRange("t", 1, 0, 5))
 
 
-def test_records_deleted_before_they_were_read_halt_with_the_range_and_the_command() -> None:
+def test_deleted_unread_records_halt_with_range_and_command() -> None:
     with pytest.raises(OffsetsLost, match=r"t\[0\] offsets 4 to 6 .*recover p --choose accept-gap"):
         plan_ranges(head(4), [view(start=7)], {}, None, None)
 
@@ -103,7 +103,7 @@ def test_a_log_that_ends_before_the_head_halts() -> None:
         plan_ranges(head(12), [view()], {}, None, None)
 
 
-def test_a_recreated_topic_halts_although_its_offsets_would_fit() -> None:
+def test_recreated_topic_halts_even_with_fitting_offsets() -> None:
     with pytest.raises(TopicRecreated, match="Raise `generation`"):
         plan_ranges(head(4), [view(topic_id="other")], {}, None, None)
 
@@ -112,7 +112,7 @@ def plan(start: int, end: int) -> Plan:
     return Plan(STREAM, 2, "r", 0, 0, (OffsetRange("t", 0, start, end),), {"t": "id"}, "", "")
 
 
-def test_what_is_planned_and_still_there_passes_also_an_empty_range_that_retention_passed() -> None:
+def test_planned_empty_range_passed_by_retention_is_accepted() -> None:
     check_planned(plan(4, 10), [view(start=4)])
     check_planned(plan(4, 4), [view(start=7)])
 
@@ -144,9 +144,7 @@ ranges_strategy = st.lists(
 
 
 @given(ranges_strategy, st.integers(1, 3000))
-def test_limited_ranges_fill_the_limit_exactly_and_keep_their_starts(
-    ranges: list[OffsetRange], most: int
-) -> None:
+def test_limited_ranges_fill_the_limit_exactly(ranges: list[OffsetRange], most: int) -> None:
     limited = limit_span(ranges, most)
     assert sum(each.span for each in limited) == min(most, sum(each.span for each in ranges))
     for before, after in zip(ranges, limited, strict=True):
@@ -154,7 +152,7 @@ def test_limited_ranges_fill_the_limit_exactly_and_keep_their_starts(
         assert after.start <= after.end <= before.end
 
 
-def test_a_busy_partition_does_not_keep_small_ones_waiting() -> None:
+def test_busy_partition_does_not_starve_small_ones() -> None:
     ranges = [
         OffsetRange("t", partition, 5, 5 + span) for partition, span in enumerate([3, 0, 20_000, 40, 3])
     ]

@@ -52,7 +52,7 @@ def apply(
     return world.app.ledger.metrics(world.stream, 1).get(("", f"{name}.alert"))
 
 
-def test_beyond_the_bound_the_log_and_a_metric_tell_and_the_batch_goes_on(
+def test_alert_bound_logs_and_counts_but_continues(
     world: Quarantined, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -79,9 +79,7 @@ def test_a_replay_is_not_asked(world: Quarantined) -> None:
 
 
 @pytest.mark.parametrize("rule", ["{alert: {count: 2}}", "{alert: {count: 2}, stop: {count: 2}}"])
-def test_who_asks_for_it_is_told_once_of_a_batch_however_often_it_is_tried(
-    world: Quarantined, rule: str
-) -> None:
+def test_alert_reaches_the_callback_once_per_batch(world: Quarantined, rule: str) -> None:
     told: list[str] = []
     for _ in range(3):
         with suppress(QuarantineExceeded):
@@ -90,11 +88,11 @@ def test_who_asks_for_it_is_told_once_of_a_batch_however_often_it_is_tried(
     assert told == [expected]
 
 
-def test_nobody_is_told_of_a_batch_within_the_bound(world: Quarantined) -> None:
+def test_batch_within_the_bound_alerts_nobody(world: Quarantined) -> None:
     apply(world, "{alert: {count: 3}}", alert=lambda cause: pytest.fail(cause))
 
 
-def test_late_records_beyond_the_bound_are_told_in_the_log_by_a_metric_and_by_the_callback(
+def test_late_alert_reaches_log_metric_and_callback(
     world: Quarantined, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
@@ -107,20 +105,20 @@ def test_late_records_beyond_the_bound_are_told_in_the_log_by_a_metric_and_by_th
     assert apply(world, "{stop: {count: 0}}", REPLAY, name="late") == 0, "a replay is not asked"
 
 
-def test_late_records_beyond_the_other_bound_stop_the_batch(world: Quarantined) -> None:
+def test_late_stop_bound_fails_the_batch(world: Quarantined) -> None:
     with pytest.raises(LateExceeded, match=r"7 of 100 .* more than `late.stop` allows") as caught:
         apply(world, "{stop: {share: 5%}}", name="late")
     assert "raise `late.stop`" in caught.value.fix
 
 
-def test_reasons_are_counted_in_the_ledger_whatever_the_bounds_are(world: Quarantined) -> None:
+def test_reasons_are_counted_without_any_bound(world: Quarantined) -> None:
     apply(world, "{alert: {share: 1%}}", name="late")
     report = batch_report(world.app.ledger, world.stream, 1)
     assert report is not None
     assert report.reasons == {"malformed": 2, "null_key": 1}
 
 
-def test_a_batch_of_which_nothing_can_be_used_is_a_warning_without_any_bound(
+def test_batch_without_usable_records_always_warns(
     world: Quarantined, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     useless: dict[str, dict[str, float]] = {"": {"read": 3, "quarantined": 3}, "first": {"used": 0}}
@@ -133,7 +131,7 @@ def test_a_batch_of_which_nothing_can_be_used_is_a_warning_without_any_bound(
     )
 
 
-def test_the_fates_of_a_report_add_up_to_what_came_in(world: Quarantined) -> None:
+def test_fates_of_a_report_add_up_to_input(world: Quarantined) -> None:
     plan = world.app.ledger.plan(world.stream, 1)
     assert plan is not None
     counts = {"read": 8, "exploded": 4, "used": 5, "quarantined": 1, "deduplicated": 2}
@@ -160,7 +158,7 @@ def test_the_fates_of_a_report_add_up_to_what_came_in(world: Quarantined) -> Non
     ]
 
 
-def test_a_typo_in_columns_is_a_warning_that_names_the_column_and_the_field(
+def test_misspelt_column_warns_with_column_and_field(
     world: Quarantined, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typo = {"source:columns": {"id": 9, "quantty": 0}, "source:fields": {"": 9, "quantity": 9}}

@@ -36,7 +36,7 @@ def quantities(world: World) -> dict[str, list[Any]]:
     }
 
 
-def test_a_change_that_is_refused_goes_out_with_the_next_good_value_and_is_in_quarantine_once(
+def test_refused_change_is_quarantined_until_a_good_value(
     world: World,
 ) -> None:
     select = 'isAvailable: "quantity > 0"'

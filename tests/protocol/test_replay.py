@@ -41,7 +41,7 @@ def edited(world: World, path: Path, **values: Any) -> Any:
     return lambda: inspect.iter_exported(path)
 
 
-def test_a_fixed_record_is_taken_as_new_and_no_record_after_it_is_dropped(world: World) -> None:
+def test_replayed_record_is_new_and_drops_none_later(world: World) -> None:
     event = stock_event(7)
     world.send(stock_event(10), {**event, "value": b"{oops"}, {**event, "value": b"{worse"}, stock_event(0))
     world.run()
@@ -79,7 +79,7 @@ def test_a_fixed_record_is_taken_as_new_and_no_record_after_it_is_dropped(world:
     assert world.published() == {key_of(): [True, False, True, False]}
 
 
-def test_only_the_element_that_was_unusable_counts_again_and_repetitions_are_still_known(
+def test_only_unusable_element_is_replayed(
     world: World,
 ) -> None:
     """A count of exploded records by root, whose sources repeat themselves."""
@@ -110,7 +110,7 @@ def test_only_the_element_that_was_unusable_counts_again_and_repetitions_are_sti
 
 
 @pytest.mark.long
-def test_the_command_edits_replays_and_says_what_came_of_it(world: World) -> None:
+def test_command_edits_replays_and_reports(world: World) -> None:
     text = {"storeId": "s1", "id": 1, "quantity": "7"}
     world.send({**stock_event(7), "value": text}, {**stock_event(7), "value": b"{oops"})
     world.run()
@@ -148,7 +148,7 @@ def counted(world: World) -> dict[str, list[int]]:
     return {key: [value["n"] for value in values] for key, values in published.items()}
 
 
-def test_with_a_sequence_a_replayed_record_has_its_own_place_in_the_order(world: World) -> None:
+def test_sequenced_replay_keeps_its_place_in_order(world: World) -> None:
     """One that a later change has overtaken has no effect; one that is the newest goes out."""
     data = {
         "pipeline": "availability",

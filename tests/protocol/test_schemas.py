@@ -67,7 +67,7 @@ def ids(pipeline: Pipeline) -> list[int]:
     return [writer.id for writer in pipeline.source.schemas.writers or ()]
 
 
-def test_all_versions_are_in_the_plan_and_the_next_one_asks_for_the_newest_only(
+def test_plan_holds_all_versions_and_asks_for_new(
     registered: Registered,
 ) -> None:
     first = registered.register(json.dumps(SCHEMA))
@@ -85,7 +85,7 @@ def test_all_versions_are_in_the_plan_and_the_next_one_asks_for_the_newest_only(
     assert [len(writer.schema.avro().fields) for writer in writers] == [1, 2]
 
 
-def test_the_schemas_of_keys_are_in_the_plan_as_those_of_values_are(registered: Registered) -> None:
+def test_plan_holds_the_schemas_of_keys(registered: Registered) -> None:
     of_keys = {"type": "record", "name": "Key", "fields": [{"name": "store", "type": "string"}]}
     registered.register(json.dumps(SCHEMA))
     with pytest.raises(SchemaUnknown, match="none of the subjects stock-key"):
@@ -109,13 +109,13 @@ def test_a_batch_that_reads_nothing_does_not_ask(registered: Registered) -> None
     assert registered.server.asked == []
 
 
-def test_a_schema_of_protobuf_is_compiled_with_what_it_imports(registered: Registered) -> None:
+def test_protobuf_schema_is_compiled_with_its_imports(registered: Registered) -> None:
     registered.register(PROTO, "PROTOBUF", b_proto=IMPORTED)
     (writer,) = registered.planned(format_="protobuf").source.schemas.writers or ()
     assert {"A", "B"} <= writer.schema.protobuf().messages.keys()
 
 
-def test_a_registry_that_is_down_is_a_retry_and_a_subject_that_is_not_there_is_none(
+def test_registry_down_is_transient_but_missing_subject_permanent(
     registered: Registered,
 ) -> None:
     with pytest.raises(SchemaUnknown, match="none of the subjects stock-value"):
@@ -125,13 +125,13 @@ def test_a_registry_that_is_down_is_a_retry_and_a_subject_that_is_not_there_is_n
         registered.planned()
 
 
-def test_a_schema_that_is_none_is_refused_by_its_name(registered: Registered) -> None:
+def test_invalid_schema_is_refused_by_name(registered: Registered) -> None:
     registered.register('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Unknown"}]}')
     with pytest.raises(SchemaRefused, match=r"Version 1 of stock-value .*`Unknown` is not defined"):
         registered.planned()
 
 
-def test_a_schema_that_refers_to_another_one_has_it(registered: Registered) -> None:
+def test_referencing_schema_includes_the_referenced_one(registered: Registered) -> None:
     place = '{"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}'
     text = '{"type": "record", "name": "Stock", "fields": [{"name": "place", "type": "Place"}]}'
     registered.register(text, Place=place)

@@ -46,7 +46,7 @@ def test_each_sink_gets_the_outbox_of_its_stage(committed: Committed) -> None:
     assert len(committed.query(FIRSTS)) == 3
 
 
-def test_a_stage_that_emits_nothing_is_published_as_nothing(committed: Committed) -> None:
+def test_stage_without_emissions_publishes_nothing(committed: Committed) -> None:
     committed.commit(1, {"first": [("1", 10)], "second": []})
     assert committed.publish(1) == {"sql:firsts": 1, "sql:seconds": 0, "table": 1}
     committed.commit(2, {"first": [], "second": [("1", 5)]})
@@ -61,7 +61,7 @@ def test_a_stage_that_emits_nothing_is_published_as_nothing(committed: Committed
     ["sql.advance=lose", "sql.count=lose", "sql.commit=lose", "ledger.add_publication=raise"],
 )
 @pytest.mark.parametrize("hit", [1, 2])
-def test_a_publisher_that_dies_between_sinks_sends_nothing_twice(
+def test_publisher_killed_between_sinks_sends_nothing_twice(
     committed: Committed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str, hit: int
 ) -> None:
     committed.commit(1, BATCH)
@@ -78,13 +78,13 @@ def test_a_publisher_that_dies_between_sinks_sends_nothing_twice(
     assert table.num_rows == 3
 
 
-def test_a_sink_whose_database_is_not_set_stops_the_plan(tmp_path: Path) -> None:
+def test_sink_without_database_stops_the_plan(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: sql, table: t, connection: reports}", "sqlite://")
     with pytest.raises(SettingsInvalid, match="TIDEGATE_SQL_REPORTS is not set"):
         protocol.plan_batch(committed.app, committed.pipeline, protocol.Trigger("test", 0))
 
 
-def test_a_column_with_the_name_of_one_of_the_tables_own_stops_the_plan(tmp_path: Path) -> None:
+def test_column_named_like_a_table_column_stops_plan(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: sql, table: t}", "sqlite://")
     committed.file.write_text(committed.file.read_text().replace("{m: n}", "{batch: n}"))
     with pytest.raises(PipelineInvalid, match="event_batch"):
@@ -92,7 +92,7 @@ def test_a_column_with_the_name_of_one_of_the_tables_own_stops_the_plan(tmp_path
     assert committed.app.ledger.open_plan(committed.stream) is None
 
 
-def test_what_the_database_cannot_hold_is_found_before_the_commit(tmp_path: Path) -> None:
+def test_unstorable_value_is_found_before_the_commit(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: sql, table: t, mode: upsert}", "postgresql://u@h/never-asked")
     plan = committed.compute(1, {"first": [], "second": [("1" * 3000, 1)]})
     with pytest.raises(SinkRefused, match="3000 bytes"):
@@ -101,14 +101,14 @@ def test_what_the_database_cannot_hold_is_found_before_the_commit(tmp_path: Path
         protocol.commit_batch(committed.app, plan, "test")
 
 
-def test_a_table_with_another_key_is_found_before_a_batch_is_planned(committed: Committed) -> None:
+def test_table_with_another_key_stops_the_plan(committed: Committed) -> None:
     committed.query("CREATE TABLE seconds (key TEXT, batch BIGINT, PRIMARY KEY (key, batch))")
     (sink,) = (sink for sink in sinks_of(committed) if sink.name == "sql:seconds")
     with pytest.raises(SinkRefused, match="seconds exists, but not with the key that `mode: upsert` needs"):
         sink.check_settings()
 
 
-def test_a_table_with_another_key_is_found_before_the_commit(committed: Committed) -> None:
+def test_table_with_another_key_stops_the_commit(committed: Committed) -> None:
     plan = committed.compute(1, BATCH)
     committed.query("CREATE TABLE seconds (key TEXT, batch BIGINT, PRIMARY KEY (key, batch))")
     with pytest.raises(SinkRefused, match="seconds exists, but not with the key that `mode: upsert` needs"):
@@ -116,7 +116,7 @@ def test_a_table_with_another_key_is_found_before_the_commit(committed: Committe
     assert committed.app.ledger.head(committed.stream).seq == 0
 
 
-def test_a_database_that_does_not_answer_keeps_no_batch_from_being_decided(
+def test_unreachable_database_does_not_block_the_decision(
     committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (Path(committed.folder) / "sink.db").mkdir()

@@ -35,7 +35,7 @@ def planned(committed: Committed, seq: int) -> Plan:
     return plan
 
 
-def test_publish_after_a_commit_that_did_not_happen_halts_and_publishes_nothing(batches: Committed) -> None:
+def test_publish_after_a_missing_commit_halts(batches: Committed) -> None:
     with pytest.raises(Halted, match=r"Batch 2 of visitors/1 is not committed.*Clear `commit`"):
         protocol.publish_batch(batches.app, planned(batches, 2), "run-2")
     assert batches.app.ledger.publications(batches.stream, 1) == {}
@@ -43,7 +43,7 @@ def test_publish_after_a_commit_that_did_not_happen_halts_and_publishes_nothing(
     assert batches.app.ledger.lease_holder(batches.stream) is None
 
 
-def test_publish_of_a_batch_before_the_head_is_a_verified_no_op(batches: Committed) -> None:
+def test_publish_before_the_head_is_a_no_op(batches: Committed) -> None:
     batches.publish(1)
     attempt = batches.app.ledger.attempt(batches.stream, 2)
     assert attempt is not None
@@ -76,7 +76,7 @@ def _commit(app: App, plan: Plan) -> Any:
     ],
     ids=["compute after plan", "validate after compute", "commit after compute", "commit after validate"],
 )
-def test_a_step_after_one_that_did_not_happen_halts_and_says_what_to_clear(
+def test_step_after_a_skipped_one_names_it(
     batches: Committed, is_computed: bool, step: Callable[[App, Plan], Any], message: str
 ) -> None:
     plan = planned(batches, 2)

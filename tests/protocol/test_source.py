@@ -105,9 +105,7 @@ def source(tmp_path: Path, broker: KafkaBroker) -> Source:
     return Source(tmp_path, broker.bootstrap_servers)
 
 
-def test_added_partitions_are_read_from_their_first_record_and_logged(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_added_partitions_are_read_from_their_start(source: Source, caplog: pytest.LogCaptureFixture) -> None:
     source.send(1, 2)
     assert source.decide() == [(0, 0, 2)]
     source.admin("create_partitions", {source.topic: NewPartitions(3)})
@@ -119,7 +117,7 @@ def test_added_partitions_are_read_from_their_first_record_and_logged(
     assert source.decide() == [(0, 2, 2), (1, 0, 1), (2, 1, 1)]
 
 
-def test_a_transaction_that_stays_open_is_told_with_its_producer(
+def test_open_transaction_is_reported_with_its_producer(
     source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     source.send(1)
@@ -146,7 +144,7 @@ def test_a_transaction_that_stays_open_is_told_with_its_producer(
     assert source.decide() == [(0, 1, 3)]
 
 
-def test_the_partition_and_offset_are_told_where_the_broker_does_not_tell_who(
+def test_open_transaction_without_producer_names_its_offset(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kafka.errors import ClusterAuthorizationFailedError
@@ -169,7 +167,7 @@ def test_the_partition_and_offset_are_told_where_the_broker_does_not_tell_who(
         producer.close()
 
 
-def test_a_recreated_topic_halts_and_doctor_says_how_to_go_on(source: Source) -> None:
+def test_recreated_topic_halts_and_doctor_names_a_remedy(source: Source) -> None:
     source.send(1)
     source.decide()
     source.admin("delete_topics", [source.topic])
@@ -181,7 +179,7 @@ def test_a_recreated_topic_halts_and_doctor_says_how_to_go_on(source: Source) ->
     assert (code, "Raise `generation` of visitors" in shown) == (2, True)
 
 
-def test_retention_past_the_head_halts_and_doctor_names_the_range_and_the_command(source: Source) -> None:
+def test_retention_gap_halts_and_doctor_names_the_range(source: Source) -> None:
     source.send(1)
     source.decide()
     source.send(2, 3, 4)
@@ -196,7 +194,7 @@ def test_retention_past_the_head_halts_and_doctor_names_the_range_and_the_comman
     assert source.decide() == [(0, 3, 4)]
 
 
-def test_doctor_finds_what_the_first_batch_cannot_read_any_more_and_goes_on_without(source: Source) -> None:
+def test_doctor_finds_records_lost_before_first_batch(source: Source) -> None:
     source.send(1, 2, 3, 4)
     source.plan()
     source.admin("delete_records", {TopicPartition(source.topic, 0): 3})
@@ -207,7 +205,7 @@ def test_doctor_finds_what_the_first_batch_cannot_read_any_more_and_goes_on_with
     assert source.decide() == [(0, 3, 4)]
 
 
-def test_doctor_finds_a_topic_that_was_recreated_while_the_first_batch_was_planned(source: Source) -> None:
+def test_doctor_finds_a_topic_recreated_during_planning(source: Source) -> None:
     source.send(1)
     source.plan()
     source.admin("delete_topics", [source.topic])
@@ -219,7 +217,7 @@ def test_doctor_finds_a_topic_that_was_recreated_while_the_first_batch_was_plann
     assert source.decide() == [(0, 0, 2)]
 
 
-def test_a_log_truncated_below_the_head_halts_and_is_never_reset(home: Path, tmp_path: Path) -> None:
+def test_log_truncated_below_the_head_halts(home: Path, tmp_path: Path) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
         source = Source(tmp_path, broker.bootstrap_servers)
         source.send(1, 2, 3)
@@ -236,7 +234,7 @@ def test_a_log_truncated_below_the_head_halts_and_is_never_reset(home: Path, tmp
         assert source.batches.app.ledger.head(source.batches.stream).offsets == {(source.topic, 0): 3}
 
 
-def test_a_pipeline_that_waits_for_its_topic_is_not_wrong_until_it_has_begun(source: Source) -> None:
+def test_pipeline_can_wait_for_its_topic(source: Source) -> None:
     source.admin("delete_topics", [source.topic])
     code, shown = source.doctor()
     assert (code, "not started" in shown, f"--topic {source.topic}" in shown) == (0, True, True)
@@ -249,14 +247,14 @@ def test_a_pipeline_that_waits_for_its_topic_is_not_wrong_until_it_has_begun(sou
     assert (code, "TopicMissing" in shown) == (2, True)
 
 
-def test_an_output_topic_that_is_missing_is_found_by_doctor(source: Source) -> None:
+def test_doctor_finds_a_missing_output_topic(source: Source) -> None:
     source.decide()
     source.write("{kind: table}", f"{{kind: kafka, topic: {source.topic}-out}}")
     code, shown = source.doctor()
     assert (code, f"kafka-topics.sh --create --topic {source.topic}-out" in shown) == (2, True)
 
 
-def test_an_output_topic_that_takes_smaller_records_than_tidegate_sends_is_found_by_doctor(
+def test_doctor_finds_an_output_topic_for_smaller_records(
     source: Source,
 ) -> None:
     out = f"{source.topic}-out"
@@ -267,7 +265,7 @@ def test_an_output_topic_that_takes_smaller_records_than_tidegate_sends_is_found
     assert f"kafka-configs.sh --alter --topic {out} --add-config max.message.bytes=" in shown
 
 
-def test_a_threshold_that_gathers_more_than_its_output_topic_takes_is_found_by_doctor(source: Source) -> None:
+def test_doctor_finds_a_threshold_beyond_its_topic(source: Source) -> None:
     out = f"{source.topic}-out"
     source.admin("create_topics", [NewTopic(out, 1, 1)])
     source.write("{kind: table}", f"{{kind: kafka, topic: {out}}}")
@@ -279,7 +277,7 @@ def test_a_threshold_that_gathers_more_than_its_output_topic_takes_is_found_by_d
     assert "Write `max_bytes: " in shown
 
 
-def test_a_backfill_in_order_reads_each_interval_and_one_already_read_says_who_covered_it(
+def test_backfill_reads_each_interval_once_in_order(
     source: Source,
 ) -> None:
     source.send(HOUR_MS - 1, 2 * HOUR_MS - 1)
@@ -290,7 +288,7 @@ def test_a_backfill_in_order_reads_each_interval_and_one_already_read_says_who_c
     assert (again.plan, "batches up to 2 cover" in again.note) == (None, True)
 
 
-def test_a_backfill_that_goes_backwards_over_what_is_not_read_yet_is_refused(source: Source) -> None:
+def test_backwards_backfill_over_unread_records_is_refused(source: Source) -> None:
     source.send(HOUR_MS - 2)
     source.decide(2 * HOUR_MS, interval_end_ms=2 * HOUR_MS, backfill=True)
     source.send(HOUR_MS - 1)
@@ -301,7 +299,7 @@ def test_a_backfill_that_goes_backwards_over_what_is_not_read_yet_is_refused(sou
     assert source.decide(HOUR_MS, interval_end_ms=HOUR_MS) == [(0, 1, 2)]
 
 
-def test_whichever_run_of_a_backfill_comes_next_goes_on_with_an_interval_that_was_cut(source: Source) -> None:
+def test_next_backfill_run_continues_a_cut_interval(source: Source) -> None:
     source.write("  format: json", "  format: json\n  max_records: 1")
     source.send(HOUR_MS - 3, HOUR_MS - 2, HOUR_MS - 1)
     for run, hour in enumerate((2, 1, 3)):
@@ -311,7 +309,7 @@ def test_whichever_run_of_a_backfill_comes_next_goes_on_with_an_interval_that_wa
     assert clocks == {(source.topic, 0): 3 * HOUR_MS}
 
 
-def test_a_drained_batch_applies_no_clock_where_records_of_a_cut_interval_wait(source: Source) -> None:
+def test_drain_applies_no_clock_to_a_cut_interval(source: Source) -> None:
     source.write("  format: json", "  format: json\n  max_records: 1")
     source.send(HOUR_MS - 2, HOUR_MS - 1)
     source.decide(HOUR_MS, interval_end_ms=HOUR_MS)
@@ -321,7 +319,7 @@ def test_a_drained_batch_applies_no_clock_where_records_of_a_cut_interval_wait(s
     assert source.batches.app.ledger.head(source.batches.stream).clocks == {(source.topic, 0): HOUR_MS + 2}
 
 
-def test_a_broker_that_is_gone_in_the_plan_is_transient_and_the_next_try_plans(
+def test_broker_lost_in_plan_is_transient(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:

@@ -86,7 +86,7 @@ def _records(world: World) -> Iterator[Any]:
         consumer.close()
 
 
-def test_a_window_goes_out_once_when_a_later_batch_passes_its_grace(world: World, write: Write) -> None:
+def test_window_is_emitted_once_after_its_grace(world: World, write: Write) -> None:
     window = {"tumbling": "10s", "grace": "5s"}
     write({"reduce": {"n": "count(*)"}, "window": window, "emit": {"on": "window_close", "clock": "stream"}})
     world.send(event("a", 0, x=1), event("a", 3000, x=1), event("b", 14_000, x=1))
@@ -100,7 +100,7 @@ def test_a_window_goes_out_once_when_a_later_batch_passes_its_grace(world: World
     assert world.counts(2)["expired-window-record-drop"] == 1
 
 
-def test_an_idle_key_is_flushed_by_the_next_runs_clock(world: World, write: Write) -> None:
+def test_idle_key_is_flushed_by_the_next_clock(world: World, write: Write) -> None:
     write({"reduce": "collect", "emit": {"on": "threshold", "count": 3, "after": "60s"}})
     world.send(event("busy", 0, x=1), event("busy", 1, x=2), event("busy", 2, x=3), event("idle", 0, x=9))
     world.run(clock_ms=T + 50_000)
@@ -120,7 +120,7 @@ def test_a_drain_lets_out_what_is_held_back(world: World, write: Write) -> None:
     assert len(out(world)["a"]) == 1
 
 
-def test_a_full_buffer_fails_the_batch_and_loses_nothing(world: World, write: Write) -> None:
+def test_full_buffer_fails_the_batch_without_loss(world: World, write: Write) -> None:
     def bounded(records: int) -> None:
         buffer = {"max_records": records, "when_full": "shut_down"}
         write({"emit": {"on": "time_limit", "after": "60s", "clock": "stream", "buffer": buffer}})
@@ -139,7 +139,7 @@ def test_a_full_buffer_fails_the_batch_and_loses_nothing(world: World, write: Wr
     assert world.app.ledger.head(world.stream).seq == 1
 
 
-def test_a_buffer_that_may_emit_early_lets_the_oldest_out(world: World, write: Write) -> None:
+def test_emit_early_buffer_emits_the_oldest(world: World, write: Write) -> None:
     buffer = {"max_records": 2, "when_full": "emit_early"}
     write({"emit": {"on": "time_limit", "after": "60s", "clock": "stream", "buffer": buffer}})
     world.send(event("a", 0, x=1), event("b", 1, x=2))
@@ -157,7 +157,7 @@ def test_slow_drift_gets_out_in_the_end(world: World, write: Write) -> None:
     assert out(world) == {"a": [{"x": 0}, {"x": 3}]}
 
 
-def test_a_hash_of_the_value_is_enough_to_know_a_change(world: World, write: Write) -> None:
+def test_hash_of_the_value_detects_changes(world: World, write: Write) -> None:
     write({"emit": {"on": "change", "state": "hash"}})
     for at, value in enumerate([1, 1, 2]):
         world.send(event("a", at, x=value))
@@ -165,7 +165,7 @@ def test_a_hash_of_the_value_is_enough_to_know_a_change(world: World, write: Wri
     assert out(world) == {"a": [{"x": 1}, {"x": 2}]}
 
 
-def test_a_users_faulty_function_is_named_with_the_records_position(
+def test_faulty_user_function_is_named_with_the_offset(
     world: World, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "operator")
@@ -177,9 +177,7 @@ def test_a_users_faulty_function_is_named_with_the_records_position(
 
 
 @pytest.mark.parametrize(("rule", "total"), [("offset", 9), ("root", 6)])
-def test_a_hop_that_repeats_records_is_counted_twice_by_offsets_and_once_by_roots(
-    world: World, write: Write, rule: str, total: int
-) -> None:
+def test_repeated_records_count_once_by_root(world: World, write: Write, rule: str, total: int) -> None:
     write({"reduce": {"total": "sum(x)"}, "emit": {"on": "update"}}, deduplicate=rule)
     hop = [event("a", at, f"raw/0/{at};hop/0/{at}", x=at) for at in (1, 2)]
     world.send(*hop)
@@ -198,7 +196,7 @@ def test_another_root_topic_or_partition_starts_over(world: World, write: Write)
     assert out(world)["a"][-1] == {"total": 3}
 
 
-def test_what_is_exploded_from_one_record_is_one_group(world: World, write: Write) -> None:
+def test_rows_exploded_from_one_record_stay_together(world: World, write: Write) -> None:
     write(
         {"reduce": {"good": "count(nullif(screws.ok, false))", "all": "count(*)"}, "emit": {"on": "update"}},
         columns="robot string, screws array<struct<ok: boolean>>",
@@ -215,7 +213,7 @@ def test_what_is_exploded_from_one_record_is_one_group(world: World, write: Writ
     assert (counts["read"], counts["exploded"], counts["deduplicated"]) == (3, 4, 3)
 
 
-def test_values_of_columns_are_let_through_once_within_their_time(world: World, write: Write) -> None:
+def test_column_values_pass_once_within_their_time(world: World, write: Write) -> None:
     write(
         {"reduce": {"n": "count(*)"}, "emit": {"on": "update"}},
         columns="id string, x bigint",
@@ -230,9 +228,7 @@ def test_values_of_columns_are_let_through_once_within_their_time(world: World, 
     assert world.counts(2)["deduplicated"] == 1
 
 
-def test_a_deletion_passes_the_step_that_lets_values_through_once_and_makes_what_is_behind_it_late(
-    world: World, write: Write
-) -> None:
+def test_deletion_passes_deduplication_and_makes_older_records_late(world: World, write: Write) -> None:
     write(
         {"reduce": {"n": "count(*)"}, "emit": {"on": "update", "clock": "run"}},
         columns="id string, x bigint",
@@ -263,7 +259,7 @@ def test_two_stages_regroup_without_a_topic_between_them(world: World, write: Wr
     }
 
 
-def test_a_deletion_is_none_to_a_stage_of_groups_and_is_counted_there(world: World, write: Write) -> None:
+def test_grouping_stage_ignores_and_counts_a_deletion(world: World, write: Write) -> None:
     robots = {"select": {"x": "x"}, "emit": {"on": "update"}}
     sites = {"key": ["site"], "select": {"x": "x"}, "emit": {"on": "change"}}
     write([robots, sites], columns="site string, robot string, x bigint", key=["site", "robot"])
@@ -279,9 +275,7 @@ def test_a_deletion_is_none_to_a_stage_of_groups_and_is_counted_there(world: Wor
         assert (counts["tombstones-ignored"], counts["used"]) == (1, used)
 
 
-def test_a_lookup_adds_columns_as_they_were_when_the_batch_was_planned(
-    world: World, write: Write, tmp_path: Path
-) -> None:
+def test_lookup_adds_columns_as_of_the_plan(world: World, write: Write, tmp_path: Path) -> None:
     path = str(tmp_path / "names")
     write_deltalake(path, pa.table({"x": [1, 2], "name": ["one", "two"]}))
     lookup = [{"table": path, "on": ["x"], "columns": ["name"]}]
@@ -294,7 +288,7 @@ def test_a_lookup_adds_columns_as_they_were_when_the_batch_was_planned(
     assert out(world) == {"a": [{"name": "one"}], "b": [{"name": None}]}
 
 
-def test_a_lookup_that_finds_several_rows_stops_the_batch(world: World, write: Write, tmp_path: Path) -> None:
+def test_ambiguous_lookup_stops_the_batch(world: World, write: Write, tmp_path: Path) -> None:
     path = str(tmp_path / "names")
     write_deltalake(path, pa.table({"x": [1, 1], "name": ["one", "uno"]}))
     lookup = [{"table": path, "on": ["x"], "columns": ["name"]}]
@@ -304,9 +298,7 @@ def test_a_lookup_that_finds_several_rows_stops_the_batch(world: World, write: W
         world.run()
 
 
-def test_a_lookup_of_a_state_with_windows_finds_the_window_that_the_record_names(
-    world: World, write: Write
-) -> None:
+def test_windowed_lookup_finds_the_named_window(world: World, write: Write) -> None:
     hour = 3_600_000
     start = T - T % hour
     window = {"tumbling": "1h", "grace": "1h"}
@@ -335,7 +327,7 @@ def _write_reader(world: World) -> None:
     (world.folder / "pipelines" / "reader.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
 
 
-def test_metrics_say_what_is_held_back_and_how_late_records_are(world: World, write: Write) -> None:
+def test_metrics_report_buffers_and_lateness(world: World, write: Write) -> None:
     write({"emit": {"on": "time_limit", "after": "60s", "clock": "stream"}})
     world.send(event("a", 5000, x=1), event("a", 2000, x=2), event("b", 5000, x=3))
     world.run()

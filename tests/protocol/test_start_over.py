@@ -60,7 +60,7 @@ def test_a_raised_generation_does_not_send_again(renamed: Renamed) -> None:
         renamed.check(renamed.plan(Stream("visitors", 2), 1, 0, 20))
 
 
-def test_a_lowered_generation_does_not_send_again_what_the_higher_one_sent(renamed: Renamed) -> None:
+def test_lowered_generation_does_not_repeat_higher_output(renamed: Renamed) -> None:
     renamed.send(Stream("visitors", 2), 1, 0, 30)
     with pytest.raises(StartOverRefused, match=r"visitors/2 .*events\[0\] 10-29"):
         renamed.check(renamed.plan(Stream("visitors", 1), 2, 10, 40))
@@ -88,7 +88,7 @@ def test_the_tables_of_two_generations_are_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("from_start", [False, True])
-def test_a_batch_is_planned_once_the_user_says_so(
+def test_start_over_is_planned_once_requested(
     renamed: Renamed, monkeypatch: pytest.MonkeyPatch, from_start: bool
 ) -> None:
     asked: list[Head] = []

@@ -40,7 +40,7 @@ ILLS: dict[str, tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None]]]
 
 
 @pytest.mark.parametrize(("harm", "cure"), ILLS.values(), ids=ILLS)
-def test_a_table_sink_on_a_sick_disk_is_published_to_after_the_cure(
+def test_table_sink_recovers_from_a_sick_disk(
     tmp_path: Path, disk: SmallDisk, harm: Callable[[SmallDisk], None], cure: Callable[[SmallDisk], None]
 ) -> None:
     committed = Committed(tmp_path, f"  - {{kind: table, stage: first, path: {disk.folder}/table}}")
@@ -56,7 +56,7 @@ def test_a_table_sink_on_a_sick_disk_is_published_to_after_the_cure(
 
 
 @pytest.mark.parametrize(("harm", "cure"), ILLS.values(), ids=ILLS)
-def test_a_ledger_on_a_sick_disk_is_a_typed_error_and_the_same_run_goes_on_after_the_cure(
+def test_ledger_on_sick_disk_fails_typed_and_recovers(
     tmp_path: Path, disk: SmallDisk, harm: Callable[[SmallDisk], None], cure: Callable[[SmallDisk], None]
 ) -> None:
     committed = Committed(tmp_path, TABLE, ledger=f"sqlite:///{disk.folder}/ledger.db")
@@ -76,9 +76,7 @@ def test_a_ledger_on_a_sick_disk_is_a_typed_error_and_the_same_run_goes_on_after
     assert published(committed) == 1
 
 
-def test_a_ledger_server_that_dies_between_and_in_steps_loses_nothing(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
+def test_killed_ledger_server_loses_nothing(tmp_path: Path, postgres: PostgresServer) -> None:
     committed = Committed(tmp_path, TABLE, ledger=postgres.new_database())
     plan = committed.compute(1, {"first": [("1", 1)], "second": []})
     with postgres.down():
@@ -104,7 +102,7 @@ def _die_in_the_commit(committed: Committed, postgres: PostgresServer) -> None:
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.parametrize(("harm", "cure"), ILLS.values(), ids=ILLS)
-def test_a_lake_on_a_sick_disk_fails_the_computation_and_the_same_run_succeeds_after_the_cure(
+def test_lake_on_sick_disk_fails_compute_and_recovers(
     world: World, disk: SmallDisk, harm: Callable[[SmallDisk], None], cure: Callable[[SmallDisk], None]
 ) -> None:
     world.app = App.from_environment(world.environment | {"TIDEGATE_LAKE": f"{disk.folder}/lake"})

@@ -33,7 +33,7 @@ def shop(world: World) -> Iterator[Shop]:
         yield Shop(world, server)
 
 
-def test_json_of_a_registrys_schema_is_read_and_what_does_not_satisfy_it_is_quarantined(shop: Shop) -> None:
+def test_registry_json_schema_quarantines_invalid_records(shop: Shop) -> None:
     client = SchemaRegistryClient({"url": shop.registry.url})
     client.register_schema("id", Schema(json.dumps(ID), "JSON"))
     schema = Schema(json.dumps(STOCK), "JSON", [SchemaReference("id.json", "id", 1)])

@@ -48,7 +48,7 @@ def fill(world: World) -> None:
     world.run()
 
 
-def test_a_change_is_tried_compared_and_promoted_by_net_differences_and_back(world: World) -> None:
+def test_change_is_compared_promoted_and_rolled_back_net(world: World) -> None:
     fill(world)
     before = {PLENTY: [True], FEW: [True], NONE: [False]}
     path = new(world, **{"quantity > 0": "quantity > 5"})
@@ -73,7 +73,7 @@ def test_a_change_is_tried_compared_and_promoted_by_net_differences_and_back(wor
 
 
 @pytest.mark.long
-def test_a_promotion_sends_the_new_stream_from_its_start_and_back_goes_on_with_the_old_one(
+def test_promotion_sends_from_start_and_rollback_continues(
     world: World,
 ) -> None:
     fill(world)
@@ -90,7 +90,7 @@ def test_a_promotion_sends_the_new_stream_from_its_start_and_back_goes_on_with_t
 
 
 @pytest.mark.long
-def test_a_generation_that_begins_with_a_state_goes_on_as_the_other_does(world: World) -> None:
+def test_generation_with_an_origin_continues_like_the_other(world: World) -> None:
     world.stock(10, product=1)
     world.stock(3, product=2)
     world.run()

@@ -87,7 +87,7 @@ HALTS = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("bring_about", "error", "step", "fix"), HALTS.values(), ids=HALTS)
-def test_a_batch_that_no_retry_gets_through_is_wrong_until_its_plan_is_dropped(
+def test_batch_that_no_retry_cures_is_wrong(
     world: World, bring_about: Callable[[World], None], error: type[Permanent], step: str, fix: str
 ) -> None:
     bring_about(world)
@@ -104,7 +104,7 @@ def test_a_batch_that_no_retry_gets_through_is_wrong_until_its_plan_is_dropped(
 
 
 @pytest.mark.spark
-def test_a_failure_that_a_retry_cures_is_shown_until_the_batch_went_through(world: World) -> None:
+def test_transient_failure_shows_until_the_batch_passes(world: World) -> None:
     lake = Path(world.app.settings.lake)
     lake.write_text("a file where the folder should be")
     world.stock(1)
@@ -134,7 +134,7 @@ def failing(source: Source, step: str) -> None:
     held.release()
 
 
-def test_a_step_that_went_through_since_it_failed_is_not_told_though_the_batch_is_not_committed(
+def test_later_success_hides_an_earlier_failure(
     source: Source,
 ) -> None:
     source.plan()
@@ -154,7 +154,7 @@ def test_a_step_that_went_through_since_it_failed_is_not_told_though_the_batch_i
         assert of_batches(source.batches.environment) == (0, [])
 
 
-def test_a_committed_batch_that_is_not_published_is_a_note(source: Source) -> None:
+def test_committed_unpublished_batch_is_a_note(source: Source) -> None:
     source.decide()
     told = "batch 1 is committed and not published to table, no try has failed"
     for _ in range(2):
@@ -166,9 +166,7 @@ def test_a_committed_batch_that_is_not_published_is_a_note(source: Source) -> No
 
 
 @pytest.mark.parametrize("finish", [Source.plan, lambda source: source.batches.publish(1)])
-def test_a_decided_batch_that_cannot_be_published_is_wrong_whoever_tried(
-    source: Source, finish: Callable[[Source], object]
-) -> None:
+def test_unpublishable_decided_batch_is_wrong(source: Source, finish: Callable[[Source], object]) -> None:
     plan = source.plan().plan
     assert plan is not None
     held = source.batches.app.ledger.acquire(source.batches.stream, "test")
@@ -199,7 +197,7 @@ def row_of(command: str, source: Source) -> dict[str, Any]:
     )
 
 
-def test_a_plan_that_fails_halts_the_stream_until_one_goes_through(source: Source) -> None:
+def test_failing_plan_halts_until_one_passes(source: Source) -> None:
     source.send(1000)
     source.decide()
     source.batches.publish(1)
@@ -223,7 +221,7 @@ def test_a_plan_that_fails_halts_the_stream_until_one_goes_through(source: Sourc
 
 
 @pytest.mark.parametrize("step", ["publish", "tables"])
-def test_a_stream_that_a_newer_publisher_has_fenced_is_wrong_though_fenced_is_transient(
+def test_fenced_stream_is_wrong_although_fenced_is_transient(
     source: Source, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     source.send(1000)
