@@ -39,7 +39,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> KafkaLog:
     return KafkaLog(KafkaConfig.parse("nowhere:1"))
 
 
-def test_who_asks_inside_of_another_shares_its_connection_which_ends_with_the_outer_one(
+def test_nested_use_shares_the_outer_connection(
     log: KafkaLog,
 ) -> None:
     with log:
@@ -59,7 +59,7 @@ def test_the_same_log_can_be_opened_again(log: KafkaLog) -> None:
     assert [admin.is_closed for admin in Admin.made] == [True, True]
 
 
-def test_after_an_error_the_next_question_opens_a_new_connection(log: KafkaLog) -> None:
+def test_error_makes_the_next_question_reconnect(log: KafkaLog) -> None:
     with log:
         log.topic_id("a")
         Admin.made[0].is_lost = True

@@ -50,9 +50,7 @@ def leaders(draw: st.DrawFn) -> Leader:
 
 
 @given(leaders(), st.data())
-def test_it_is_the_epoch_that_the_record_before_the_offset_was_written_in(
-    leader: Leader, data: st.DataObject
-) -> None:
+def test_epoch_is_that_of_the_previous_record(leader: Leader, data: st.DataObject) -> None:
     start, newest = min(leader.begins.values()), max(leader.begins)
     offset = data.draw(st.integers(start + 1, leader.end))
     epoch = leader.epoch_before(offset)
@@ -60,7 +58,7 @@ def test_it_is_the_epoch_that_the_record_before_the_offset_was_written_in(
     assert leader.questions <= len([newer for newer in leader.begins if newer >= epoch])
 
 
-def test_a_log_that_has_forgotten_its_older_epochs_does_not_tell_and_is_not_asked_for_ever() -> None:
+def test_forgotten_epochs_are_unknown_and_not_asked_again() -> None:
     leader = Leader({900: 50}, 60)
     assert epochs_before(leader.ask, {AT: 40}, {AT: 900}) == {}
     assert leader.questions == 2

@@ -28,21 +28,21 @@ MARKS = [mark("a"), mark("b"), mark("a"), mark("c")]
 @pytest.mark.parametrize(
     ("found", "sent"), [("", 0), ("a", 1), ("ab", 2), ("aba", 3), ("aab", 3), ("abca", 4)]
 )
-def test_the_messages_that_are_there_are_counted_from_the_first_on(found: str, sent: int) -> None:
+def test_existing_messages_are_counted_from_the_first(found: str, sent: int) -> None:
     assert sent_of(MARKS, traces(found)) == sent
 
 
 @pytest.mark.parametrize("found", ["b", "ac", "aabbc", "aaa"])
-def test_messages_beyond_a_gap_or_too_often_tell_nothing(found: str) -> None:
+def test_messages_after_a_gap_or_repeated_prove_nothing(found: str) -> None:
     with pytest.raises(Unclear, match="beyond the first"):
         sent_of(MARKS, traces(found))
 
 
-def test_where_nothing_is_ever_deleted_what_is_missing_was_not_sent() -> None:
+def test_missing_message_was_not_sent_without_deletion() -> None:
     check_unsent([mark("a", deletion=True)], traces(others=["a"]))
 
 
-def test_where_retention_cut_a_partition_without_a_trace_nothing_is_known() -> None:
+def test_retention_without_a_trace_proves_nothing() -> None:
     with pytest.raises(Unclear, match="partitions 1, 2"):
         check_unsent([mark("a")], traces(cut=[1, 2]))
 
@@ -58,7 +58,7 @@ def test_where_retention_cut_a_partition_without_a_trace_nothing_is_known() -> N
         ([mark("a"), mark("b")], ["a"], True),
     ],
 )
-def test_in_a_compacted_topic_only_the_newest_of_a_key_shows_by_its_absence_that_nothing_was_sent(
+def test_compacted_topic_proves_absence_by_newest_message(
     missing: list[Mark], others: list[str], told: bool
 ) -> None:
     found = traces(compacted=True, others=others)
@@ -74,7 +74,7 @@ def message(**changes: object) -> Message:
     return Message(**(fields | changes))  # type: ignore[arg-type]
 
 
-def test_a_message_is_known_by_key_value_and_headers_not_by_its_timestamp() -> None:
+def test_message_is_identified_without_its_timestamp() -> None:
     assert mark_of(message()) == mark_of(message(timestamp_ms=2))
     others = [{"key": b"l"}, {"value": None}, {"value": b"-"}, {"headers": [("tidegate-source", b"t/0/2")]}]
     assert len({mark_of(message(**each)).identity for each in ({}, *others)}) == 5

@@ -10,7 +10,7 @@ DAY_MS = 86_400_000
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_a_topic_that_deletes_takes_nothing_older_than_its_retention(policy: str) -> None:
+def test_deleting_topic_takes_nothing_beyond_its_retention(policy: str) -> None:
     limits = TimestampLimits.parse({"cleanup.policy": policy, "retention.ms": str(7 * DAY_MS)})
     assert (limits.earliest_ms(8 * DAY_MS), limits.deletes_first) == (DAY_MS, True)
 
@@ -24,7 +24,7 @@ def test_a_topic_that_deletes_takes_nothing_older_than_its_retention(policy: str
         {},
     ],
 )
-def test_a_topic_that_keeps_all_or_has_the_brokers_timestamps_takes_any(settings: dict[str, str]) -> None:
+def test_keeping_topic_or_broker_clock_takes_any_timestamp(settings: dict[str, str]) -> None:
     assert TimestampLimits.parse(settings).earliest_ms(8 * DAY_MS) is None
 
 

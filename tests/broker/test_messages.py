@@ -37,7 +37,7 @@ def naive_chunks(messages: list[Message], records: int, size: int) -> list[list[
 
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(1, 7), st.integers(1, 100))
-def test_a_chunk_has_at_most_so_many_records_and_bytes_and_chunks_are_as_full_as_can_be(
+def test_chunks_are_full_within_records_and_bytes(
     batches: list[list[Message]], records: int, size: int
 ) -> None:
     found = list(chunks(map(batch_of, batches), records, lambda: size))
@@ -46,7 +46,7 @@ def test_a_chunk_has_at_most_so_many_records_and_bytes_and_chunks_are_as_full_as
 
 
 @pytest.mark.parametrize(("count", "last"), [(0, [True]), (2, [True]), (3, [False, True])])
-def test_only_the_last_chunk_is_said_to_be_that(count: int, last: list[bool]) -> None:
+def test_only_the_last_chunk_is_marked_last(count: int, last: list[bool]) -> None:
     batches = [batch_of([message()]) for _ in range(count)]
     assert [is_last for _, is_last in chunks(batches, 2, lambda: 1_000)] == last
 

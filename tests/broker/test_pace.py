@@ -28,7 +28,7 @@ from tidegate.local.broker import KafkaBroker
 KIB = 1024
 
 
-def test_transactions_grow_while_the_broker_is_quick_up_to_the_most() -> None:
+def test_transactions_grow_while_the_broker_is_quick() -> None:
     pace = Pace(4096 * KIB, delivery_seconds=40)
     sizes = []
     for _ in range(4):
@@ -77,7 +77,7 @@ def test_a_batch_goes_out_under_a_produce_quota(home: Path, tmp_path: Path) -> N
         assert sorted(int(key) for _, key, _ in read(config, "out")) == list(range(600))
 
 
-def test_a_delivery_may_not_take_longer_than_its_transaction() -> None:
+def test_delivery_timeout_stays_within_its_transaction() -> None:
     wrong = {"bootstrap.servers": "a:1", "transaction.timeout.ms": "30000", "message.timeout.ms": "40000"}
     with pytest.raises(SettingsInvalid, match=r"delivery.timeout.ms is longer.*Write 20000 or less"):
         KafkaConfig.of(wrong)
@@ -86,7 +86,7 @@ def test_a_delivery_may_not_take_longer_than_its_transaction() -> None:
 
 
 @pytest.mark.broker
-def test_a_broker_that_takes_not_even_the_smallest_is_told_as_too_slow(
+def test_broker_too_slow_for_the_smallest_is_reported(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = KafkaConfig.of({"bootstrap.servers": broker.bootstrap_servers})

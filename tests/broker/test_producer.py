@@ -54,7 +54,7 @@ def send(config: KafkaConfig, topic: str, *keys: bytes, timestamp_ms: int = 5) -
         client.commit()
 
 
-def test_a_key_has_the_partition_that_other_clients_give_it(broker: KafkaBroker) -> None:
+def test_key_has_the_partition_of_other_clients(broker: KafkaBroker) -> None:
     config = KafkaConfig.parse(broker.bootstrap_servers)
     ours, theirs = new_topic(config), new_topic(config)
     keys = [b"", b"\x00", b"\xff\xfe", *(b"key-%d" % number for number in range(100))]
@@ -73,7 +73,7 @@ def test_the_timestamp_0_is_not_taken_for_now(broker: KafkaBroker) -> None:
     assert [timestamp for _, _, timestamp in read(config, topic)] == [1]
 
 
-def test_an_error_while_a_transaction_is_open_aborts_it_at_once(broker: KafkaBroker) -> None:
+def test_error_in_a_transaction_aborts_it_at_once(broker: KafkaBroker) -> None:
     config = KafkaConfig.parse(broker.bootstrap_servers)
     topic = new_topic(config)
     client = TransactionalProducer(config, f"shard-{topic}", topic)
@@ -95,7 +95,7 @@ def finish(client: TransactionalProducer) -> None:
     client.commit()
 
 
-def test_a_commit_without_an_answer_is_unknown_and_one_that_failed_is_not(
+def test_unanswered_commit_is_unknown_and_failed_is_not(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:

@@ -65,9 +65,7 @@ def partition_of(publisher: KafkaPublisher) -> int:
     return place_of(publisher._shard, range(PROGRESS_PARTITIONS)).partition
 
 
-def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_published(
-    config: KafkaConfig, publisher: KafkaPublisher
-) -> None:
+def test_foreign_open_transaction_hides_no_progress(config: KafkaConfig, publisher: KafkaPublisher) -> None:
     neighbours = []
     place = partition_of(publisher)
 
@@ -86,7 +84,7 @@ def test_a_transaction_that_another_pipeline_has_open_does_not_hide_what_was_pub
     neighbours[0].close(timeout=1)
 
 
-def test_a_publisher_that_dies_holds_up_only_those_whose_progress_is_in_its_partition(
+def test_dead_publisher_blocks_only_its_progress_partition(
     config: KafkaConfig, publisher: KafkaPublisher
 ) -> None:
     place = partition_of(publisher)
@@ -103,7 +101,7 @@ def test_a_publisher_that_dies_holds_up_only_those_whose_progress_is_in_its_part
     dead.close(timeout=1)
 
 
-def test_a_shard_that_is_further_than_the_ledger_is_not_taken_for_done(publisher: KafkaPublisher) -> None:
+def test_shard_ahead_of_the_ledger_is_not_done(publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
     for seq in (1, 2):
         publisher.publish(seq, "first", one_message, last_published=seq - 1)
@@ -113,7 +111,7 @@ def test_a_shard_that_is_further_than_the_ledger_is_not_taken_for_done(publisher
     assert publisher.progress() == Progress(2, 1, done=True, attempt="first")
 
 
-def test_another_attempt_of_a_batch_that_was_sent_is_not_taken_for_it(publisher: KafkaPublisher) -> None:
+def test_another_attempt_of_a_sent_batch_is_distinguished(publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
     publisher.publish(1, "first", one_message, last_published=0)
     publisher._require_committed = committed("of another ledger")
@@ -121,13 +119,13 @@ def test_another_attempt_of_a_batch_that_was_sent_is_not_taken_for_it(publisher:
         publisher.publish(1, "of another ledger", one_message, last_published=0)
 
 
-def test_a_shard_can_begin_twice_before_it_has_sent_anything(publisher: KafkaPublisher) -> None:
+def test_unsent_shard_can_begin_twice(publisher: KafkaPublisher) -> None:
     begin(publisher, 7)
     begin(publisher, 7)
     assert publisher.progress() == Progress(6, 0, done=True)
 
 
-def test_a_progress_record_that_somebody_else_has_rebuilt_stays(publisher: KafkaPublisher) -> None:
+def test_rebuilt_progress_record_stays(publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
     publisher.publish(1, "first", one_message, last_published=0)
     seen = []
@@ -190,7 +188,7 @@ def newest_seq(publisher: KafkaPublisher) -> int:
     return progress.seq
 
 
-def test_reading_progress_does_not_grow_with_the_batches_that_a_shard_has_published(
+def test_reading_progress_does_not_grow_with_history(
     config: KafkaConfig, publisher: KafkaPublisher, counted: Counted
 ) -> None:
     shard, place = publisher._shard.encode(), partition_of(publisher)
@@ -203,7 +201,7 @@ def test_reading_progress_does_not_grow_with_the_batches_that_a_shard_has_publis
 
 
 @pytest.mark.parametrize("others", [0, FIRST_WINDOW, 5 * FIRST_WINDOW, 12 * FIRST_WINDOW])
-def test_a_record_far_behind_those_of_others_is_the_newest(
+def test_distant_progress_record_is_still_the_newest(
     config: KafkaConfig, publisher: KafkaPublisher, others: int
 ) -> None:
     shard, place = publisher._shard.encode(), partition_of(publisher)
@@ -213,7 +211,7 @@ def test_a_record_far_behind_those_of_others_is_the_newest(
 
 
 @pytest.mark.parametrize("aborted", [FIRST_WINDOW - 1, 2 * FIRST_WINDOW, 10 * FIRST_WINDOW])
-def test_an_aborted_record_is_not_taken_where_a_window_begins_inside_its_transaction(
+def test_aborted_record_at_a_window_start_is_ignored(
     config: KafkaConfig, publisher: KafkaPublisher, aborted: int
 ) -> None:
     write(config, publisher._shard.encode(), partition_of(publisher), (2, True), (aborted, False))
@@ -247,7 +245,7 @@ WRITTEN = {"seq": 1, "sent": 1, "done": True, "attempt": "first"}
     ],
     ids=["newer", "older", "damaged", "of others", "null"],
 )
-def test_a_record_of_an_unknown_format_is_refused_and_stays(
+def test_record_of_an_unknown_format_is_refused(
     config: KafkaConfig, publisher: KafkaPublisher, body: object, says: str
 ) -> None:
     put(config, publisher, json.dumps(body).encode())
@@ -262,9 +260,7 @@ def test_a_record_of_an_unknown_format_is_refused_and_stays(
             call()
 
 
-def test_a_record_that_was_deleted_is_gone_before_compaction_has_come_by(
-    config: KafkaConfig, publisher: KafkaPublisher
-) -> None:
+def test_deleted_progress_is_gone_before_compaction(config: KafkaConfig, publisher: KafkaPublisher) -> None:
     begin(publisher, 1)
     publisher.publish(1, "first", one_message, last_published=0)
     put(config, publisher, None)
@@ -273,13 +269,13 @@ def test_a_record_that_was_deleted_is_gone_before_compaction_has_come_by(
         publisher.publish(2, "first", one_message, last_published=1)
 
 
-def test_the_topic_is_created_so_that_its_segments_close_and_compact(config: KafkaConfig) -> None:
+def test_topic_is_created_to_close_and_compact_segments(config: KafkaConfig) -> None:
     with KafkaLog(config) as log:
         assert log.settings(PROGRESS_TOPIC, SETTINGS) == SETTINGS
         assert log.progress_topic_shortcomings() == []
 
 
-def test_a_topic_that_is_compacted_late_or_not_at_all_is_told() -> None:
+def test_topic_compacted_late_is_reported() -> None:
     by_default = {**SETTINGS, "segment.ms": "604800000", "max.compaction.lag.ms": str(2**63 - 1)}
     (late,) = shortcomings(by_default, "topic")
     assert "168 hours" in late
@@ -289,9 +285,7 @@ def test_a_topic_that_is_compacted_late_or_not_at_all_is_told() -> None:
 
 
 @pytest.mark.long
-def test_what_is_in_the_topic_does_not_grow_with_history(
-    config: KafkaConfig, publisher: KafkaPublisher
-) -> None:
+def test_topic_content_does_not_grow_with_history(config: KafkaConfig, publisher: KafkaPublisher) -> None:
     """The broker's cleaner comes by every 15 seconds."""
     place = partition_of(publisher)
     megabytes = [(4000, True)] * 6

@@ -30,7 +30,7 @@ JAAS = f'{PLAIN_MODULE} username="alice" password="{CANARY}";'
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
 
 
-def test_a_login_is_told_to_each_client_in_its_own_words() -> None:
+def test_login_is_translated_for_each_client() -> None:
     config = KafkaConfig.of(LOGIN | {"request.timeout.ms": 7000, "client.id": "me"})
     assert config.for_python() == {
         "bootstrap_servers": ["a:1", "b:2"],
@@ -44,7 +44,7 @@ def test_a_login_is_told_to_each_client_in_its_own_words() -> None:
     assert config.for_librdkafka() == {**LOGIN, "socket.timeout.ms": "7000", "client.id": "me"}
 
 
-def test_the_names_of_java_and_librdkafka_mean_the_same() -> None:
+def test_java_and_librdkafka_names_mean_the_same() -> None:
     names = {other: row.name for row in PROPERTIES.values() for other in row.others}
     assert len(names) == 5
     for other, name in names.items():
@@ -126,7 +126,7 @@ def test_the_login_of_java_is_taken_apart(options: str, password: str) -> None:
         (LOGIN | {"sasl.oauthbearer.config": CANARY}, "sasl.oauthbearer.config is only for OAUTHBEARER"),
     ],
 )
-def test_what_no_client_could_use_is_refused_with_the_reason(properties: dict[str, Any], says: str) -> None:
+def test_unusable_property_is_refused_with_the_reason(properties: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsInvalid, match=re.compile(says, re.DOTALL)) as caught:
         KafkaConfig.of(properties, "TIDEGATE_KAFKA_SHOP")
     assert str(caught.value).startswith("TIDEGATE_KAFKA_SHOP")
@@ -134,14 +134,14 @@ def test_what_no_client_could_use_is_refused_with_the_reason(properties: dict[st
     assert CANARY not in str(caught.value)
 
 
-def test_a_text_that_is_no_json_is_not_repeated() -> None:
+def test_invalid_json_is_not_repeated() -> None:
     with pytest.raises(SettingsInvalid, match="TIDEGATE_KAFKA_SHOP is neither") as caught:
         KafkaConfig.parse(f'{{"sasl.password": "{CANARY}"', "TIDEGATE_KAFKA_SHOP")
     assert caught.value.__cause__ is None
     assert CANARY not in str(caught.value)
 
 
-def test_certificates_may_be_on_one_line_as_forms_and_files_of_properties_have_them() -> None:
+def test_certificates_can_be_on_one_line() -> None:
     client = Authority("a").sign("client")
     texts = {"ssl.truststore.certificates": client.text, "ssl.keystore.certificate.chain": client.text}
     texts["ssl.keystore.key"] = client.key
@@ -151,7 +151,7 @@ def test_certificates_may_be_on_one_line_as_forms_and_files_of_properties_have_t
         assert config.for_python()["ssl_context"].cert_store_stats()["x509"] == 1
 
 
-def test_a_key_that_is_not_the_certificates_is_told() -> None:
+def test_key_of_another_certificate_is_reported() -> None:
     authority = Authority("a")
     one, other = authority.sign("one"), authority.sign("other")
     config = KafkaConfig.of(TLS | {"ssl.certificate.pem": one.text, "ssl.key.pem": other.key})
@@ -174,7 +174,7 @@ def test_nothing_that_shows_settings_shows_a_secret() -> None:
     assert config.redacted(f"a {CANARY} b") == "a *** b"
 
 
-def test_what_is_secret_is_known_before_it_is_understood() -> None:
+def test_secrets_are_recognised_before_parsing() -> None:
     written = {
         "sasl.jaas.config": JAAS,
         "ssl.keystore.key": "key",
@@ -186,7 +186,7 @@ def test_what_is_secret_is_known_before_it_is_understood() -> None:
     assert set(secrets(written)) == {written["sasl.jaas.config"], CANARY, "key", "secret", "store"}
 
 
-def test_a_login_is_kept_out_of_the_logs_that_show_whatever_is_sent(
+def test_login_is_kept_out_of_client_logs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loggers = [logging.getLogger(name) for name in ("kafka.net.connection", "kafka.protocol.parser", "py4j")]

@@ -62,7 +62,7 @@ def topic(broker: KafkaBroker) -> Topic:
     return Topic(broker.bootstrap_servers)
 
 
-def test_a_slice_has_the_records_of_its_offsets_and_no_others(topic: Topic) -> None:
+def test_slice_has_exactly_its_offsets(topic: Topic) -> None:
     topic.send(*"abcdef")
     assert topic.read(2, 5) == [(2, "c"), (3, "d"), (4, "e")]
     assert topic.read(2, 2) == []
@@ -80,21 +80,21 @@ def test_aborted_records_and_markers_are_passed_over(topic: Topic) -> None:
     assert topic.read(0, 7) == [(0, "a"), (5, "d")]
 
 
-def test_a_slice_of_nothing_but_markers_and_aborted_records_ends(topic: Topic) -> None:
+def test_slice_of_markers_and_aborted_records_ends(topic: Topic) -> None:
     topic.transaction("b", "c", abort=True)
     topic.transaction("a")
     assert topic.read(0, 3) == []
     assert topic.read(4, 5) == []
 
 
-def test_a_slice_that_ends_on_a_marker_at_an_open_transaction_ends(topic: Topic) -> None:
+def test_slice_ending_at_an_open_transaction_ends(topic: Topic) -> None:
     topic.transaction("a")
     still_open = topic.transaction("b", leave_open=True)
     assert topic.read(0, 2) == [(0, "a")]
     still_open.abort_transaction()
 
 
-def test_what_retention_deleted_is_an_error_that_names_it(topic: Topic) -> None:
+def test_records_deleted_by_retention_are_named(topic: Topic) -> None:
     topic.send(*"abcdef")
     topic.delete_before(3)
     with pytest.raises(OffsetsLost, match=rf"{topic.name}\[0\] offsets 1 to 2"):
@@ -102,7 +102,7 @@ def test_what_retention_deleted_is_an_error_that_names_it(topic: Topic) -> None:
     assert topic.read(3, 6) == [(3, "d"), (4, "e"), (5, "f")]
 
 
-def test_a_log_that_ends_before_the_slice_is_an_error_and_never_a_reset(topic: Topic) -> None:
+def test_log_ending_before_the_slice_is_no_reset(topic: Topic) -> None:
     topic.send("a", "b")
     with pytest.raises(LogTruncated, match="ends at offset 2"):
         topic.read(0, 4, seconds=1.0)
@@ -126,7 +126,7 @@ def test_no_broker_is_a_transient_error() -> None:
         list(read_slice(KafkaConfig.parse("127.0.0.1:1"), Slice("t", 0, 0, 1), 0.5))
 
 
-def test_a_broker_that_goes_and_comes_back_in_the_middle_disturbs_nothing(home: Path, tmp_path: Path) -> None:
+def test_broker_restart_during_a_slice_disturbs_nothing(home: Path, tmp_path: Path) -> None:
     (tmp_path / "jars").symlink_to(home / "jars", target_is_directory=True)
     with KafkaBroker(tmp_path) as own:
         topic = Topic(own.bootstrap_servers)

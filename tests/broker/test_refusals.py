@@ -98,7 +98,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("settings", "refused", "error", "limit", "cure"), REFUSALS.values(), ids=REFUSALS)
-def test_a_record_that_the_topic_refuses_is_told_with_its_limit_and_sent_after_the_cure(
+def test_refused_record_names_its_limit_and_is_resent(
     broker: KafkaBroker,
     settings: Mapping[str, str],
     refused: Message,
@@ -114,7 +114,7 @@ def test_a_record_that_the_topic_refuses_is_told_with_its_limit_and_sent_after_t
     assert topic.publish(refused) == 41
 
 
-def test_a_topic_has_kafkas_own_limits_unless_it_has_others_or_the_brokers_clock(broker: KafkaBroker) -> None:
+def test_topic_without_own_limits_has_kafka_defaults(broker: KafkaBroker) -> None:
     default = Topic(broker.bootstrap_servers, {})
     appended = Topic(broker.bootstrap_servers, {"message.timestamp.type": "LogAppendTime", AFTER: "1"})
     with KafkaLog(default.config) as log:
@@ -127,7 +127,7 @@ def test_an_older_brokers_one_limit_holds_both_ways() -> None:
     assert (limits.earliest_ms(7000), limits.latest_ms(7000)) == (2000, 12_000)
 
 
-def test_a_topic_that_takes_less_than_the_clients_batches_gets_smaller_ones(broker: KafkaBroker) -> None:
+def test_small_topic_gets_smaller_batches(broker: KafkaBroker) -> None:
     topic = Topic(broker.bootstrap_servers, {"max.message.bytes": "20000"})
     random = [message(key=b"%d" % number, value=os.urandom(1000)) for number in range(200)]
     assert topic.publisher.publish(1, "first", batches_of(random), last_published=0) == 200
@@ -156,18 +156,18 @@ def told(code: int) -> TidegateError:
         (KafkaError.NOT_ENOUGH_REPLICAS, BrokerUnavailable),
     ],
 )
-def test_a_clients_error_is_told_by_whether_a_retry_can_help(code: int, error: type[TidegateError]) -> None:
+def test_client_error_says_whether_a_retry_helps(code: int, error: type[TidegateError]) -> None:
     assert type(told(code)) is error
     assert "secret" not in str(told(code))
 
 
-def test_what_a_brokers_rules_are_against_is_told_with_its_reason() -> None:
+def test_policy_violation_is_reported_with_its_reason() -> None:
     refused = str(told(KafkaError.INVALID_RECORD))
     assert "topic out refuses an emission of shard" in refused
     assert "a compacted topic has keys" in refused
 
 
-def test_a_broker_that_allows_only_shorter_transactions_names_the_setting(home: Path, tmp_path: Path) -> None:
+def test_broker_with_short_transactions_names_the_setting(home: Path, tmp_path: Path) -> None:
     allowed = {"transaction.max.timeout.ms": "30000"}
     with KafkaBroker(own_home(home, tmp_path), config=allowed) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}

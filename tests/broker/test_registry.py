@@ -49,7 +49,7 @@ def registry(server: RegistryServer) -> Iterator[SchemaRegistry]:
         yield registry
 
 
-def test_a_schema_is_registered_once_and_read_by_its_id(registry: SchemaRegistry) -> None:
+def test_schema_is_registered_once_and_read_by_id(registry: SchemaRegistry) -> None:
     first = registry.register("levels-value", ONE)
     assert registry.register("levels-value", ONE) == first
     second = registry.register("levels-value", TWO)
@@ -60,9 +60,7 @@ def test_a_schema_is_registered_once_and_read_by_its_id(registry: SchemaRegistry
     assert registry.version("levels-value", 1).id == first
 
 
-def test_a_schema_is_looked_up_and_nothing_is_registered(
-    registry: SchemaRegistry, server: RegistryServer
-) -> None:
+def test_looked_up_schema_is_not_registered(registry: SchemaRegistry, server: RegistryServer) -> None:
     assert registry.lookup("levels-value", ONE) is None
     known = registry.register("levels-value", ONE)
     assert registry.lookup("levels-value", ONE) == known
@@ -71,7 +69,7 @@ def test_a_schema_is_looked_up_and_nothing_is_registered(
     assert list(server.subjects.versions) == ["levels-value"]
 
 
-def test_a_schema_comes_with_all_that_it_refers_to(registry: SchemaRegistry) -> None:
+def test_schema_comes_with_its_references(registry: SchemaRegistry) -> None:
     size = json.dumps({"type": "enum", "name": "Size", "symbols": ["S", "L"]})
     box = json.dumps({"type": "record", "name": "Box", "fields": [{"name": "size", "type": "Size"}]})
     text = json.dumps({"type": "record", "name": "Level", "fields": [{"name": "box", "type": "Box"}]})
@@ -93,7 +91,7 @@ def test_what_consumers_could_not_read_is_refused(registry: SchemaRegistry) -> N
         registry.register("levels-value", RecordSchema("AVRO", "{"))
 
 
-def test_an_unknown_id_or_version_is_told_from_a_registry_that_is_down(
+def test_unknown_schema_is_distinguished_from_registry_down(
     registry: SchemaRegistry, server: RegistryServer
 ) -> None:
     with pytest.raises(SchemaUnknown, match=r"does not have schema 7.*TIDEGATE_REGISTRY"):
@@ -204,9 +202,7 @@ def properties(server: RegistryServer, files: Mapping[str, Path], **changed: str
     return known | {name.replace("__", "."): text for name, text in changed.items()}
 
 
-def test_a_login_by_tls_with_certificates_on_both_sides(
-    secured: RegistryServer, files: Mapping[str, Path]
-) -> None:
+def test_registry_login_uses_mutual_tls(secured: RegistryServer, files: Mapping[str, Path]) -> None:
     with SchemaRegistry(RegistryConfig.of(properties(secured, files))) as registry:
         assert registry.schema(registry.register("levels-value", ONE)) == ONE
     # as Confluent's own client is told it
@@ -221,7 +217,7 @@ def test_a_login_by_tls_with_certificates_on_both_sides(
         ({"ssl__ca__location": "stranger"}, r"cannot be reached by TLS: .*ssl.ca.location"),
     ],
 )
-def test_a_login_or_certificate_that_does_not_fit_is_told_without_secrets(
+def test_wrong_login_or_certificate_shows_no_secret(
     secured: RegistryServer,
     files: Mapping[str, Path],
     changed: dict[str, str],
@@ -253,7 +249,7 @@ def test_a_login_or_certificate_that_does_not_fit_is_told_without_secrets(
         ('{"url": canary-7f3e', "neither a URL nor a JSON object"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_told_without_secrets(text: str, says: str) -> None:
+def test_unusable_registry_setting_shows_no_secret(text: str, says: str) -> None:
     settings = Settings.from_environment({"TIDEGATE_REGISTRY_SHOP": text})
     with pytest.raises(SettingsInvalid, match=says) as caught:
         settings.registry("shop")
@@ -261,7 +257,7 @@ def test_a_setting_that_cannot_be_used_is_told_without_secrets(text: str, says: 
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_login_in_the_url_is_taken_out_of_it() -> None:
+def test_url_login_is_removed_from_the_url() -> None:
     config = RegistryConfig.parse(f"https://alice:{CANARY}%40x@registry.example.com/path/")
     assert config.url == "https://registry.example.com/path"
     assert config.for_client()["basic.auth.user.info"] == f"alice:{CANARY}@x"
@@ -269,6 +265,6 @@ def test_a_login_in_the_url_is_taken_out_of_it() -> None:
     assert config.redacted(f"no {CANARY}@x here") == "no *** here"
 
 
-def test_a_registry_that_is_not_set_says_where_to_set_it() -> None:
+def test_missing_registry_says_where_to_set_it() -> None:
     with pytest.raises(SettingsInvalid, match=r"TIDEGATE_REGISTRY_SHOP is not set.*`tidegate_registry_shop`"):
         Settings.from_environment({}).registry("shop")

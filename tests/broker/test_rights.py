@@ -208,7 +208,7 @@ WITHOUT: dict[str, tuple[str, str, Callable[[Rights], None]]] = {
 
 
 @pytest.mark.parametrize(("topic", "operation", "act"), WITHOUT.values(), ids=WITHOUT)
-def test_a_topic_that_a_user_only_sees_names_the_operation(
+def test_topic_without_read_right_names_the_operation(
     rights: Rights, topic: str, operation: str, act: Callable[[Rights], None]
 ) -> None:
     topic = topic.format(topic=rights.topic)
@@ -229,7 +229,7 @@ def test_doctor_says_whose_settings_it_cannot_see(rights: Rights) -> None:
         assert [text for text in hidden if f"settings of the topic {topic} are not shown" in text]
 
 
-def test_a_topic_that_does_not_exist_is_told_from_one_that_a_user_may_not_see(rights: Rights) -> None:
+def test_missing_topic_is_distinguished_from_an_invisible_one(rights: Rights) -> None:
     rights.give(rights.right("Describe", ResourceType.TOPIC, "absent"))
     with rights.batches.app.log(None) as log:
         with pytest.raises(TopicMissing):

@@ -90,7 +90,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", sampled(WRONG, SAMPLE))
-def test_a_login_that_is_wrong_is_one_of_the_settings(secured: SecuredBroker, topic: str, kind: str) -> None:
+def test_wrong_login_is_a_settings_error(secured: SecuredBroker, topic: str, kind: str) -> None:
     properties = KINDS[kind](secured) | WRONG[kind]
     began = time.monotonic()
     error = asked(properties, topic)
@@ -100,17 +100,13 @@ def test_a_login_that_is_wrong_is_one_of_the_settings(secured: SecuredBroker, to
     assert time.monotonic() - began < 20
 
 
-def test_an_authority_that_has_not_signed_the_brokers_certificate_is_told(
-    secured: SecuredBroker, topic: str
-) -> None:
+def test_unknown_certificate_authority_is_reported(secured: SecuredBroker, topic: str) -> None:
     other = {"ssl.truststore.certificates": secured.stranger.own.text}
     error = asked(KINDS["TLS, a text"](secured) | other, topic)
     assert (type(error), "by TLS: unable to get local issuer" in str(error)) == (SettingsInvalid, True)
 
 
-def test_a_certificate_of_another_host_is_told_unless_that_is_not_looked_at(
-    secured: SecuredBroker, topic: str
-) -> None:
+def test_certificate_of_another_host_is_reported_if_verified(secured: SecuredBroker, topic: str) -> None:
     own = KINDS["TLS, a file"](secured)
     elsewhere = own | {"bootstrap.servers": f"127.0.0.2:{secured.ports['ELSEWHERE']}"}
     error = asked(elsewhere, topic)
@@ -121,21 +117,19 @@ def test_a_certificate_of_another_host_is_told_unless_that_is_not_looked_at(
             assert log.view(topic).ends == {0: 0}
 
 
-def test_a_client_without_the_certificate_that_the_broker_wants_is_told(
-    secured: SecuredBroker, topic: str
-) -> None:
+def test_missing_client_certificate_is_reported(secured: SecuredBroker, topic: str) -> None:
     error = asked(secured.reached("MUTUAL", ssl__ca__pem=secured.authority.own.text), topic)
     assert (type(error), "CERTIFICATE" in error.what.upper()) == (SettingsInvalid, True)
 
 
-def test_tls_to_a_listener_that_has_none_is_told(secured: SecuredBroker, topic: str) -> None:
+def test_tls_to_a_plain_listener_is_reported(secured: SecuredBroker, topic: str) -> None:
     plain = {"bootstrap.servers": secured.bootstrap_servers}
     error = asked(KINDS["TLS, a file"](secured) | plain, topic)
     assert (type(error), "security.protocol is that of this listener" in error.fix) == (SettingsInvalid, True)
 
 
 @pytest.mark.parametrize("listener", ["TLS", "LOGIN"])
-def test_a_listener_that_wants_more_than_it_is_given_says_what_to_look_at(
+def test_listener_that_requires_more_names_the_setting(
     secured: SecuredBroker, topic: str, listener: str
 ) -> None:
     error = asked({"bootstrap.servers": f"127.0.0.1:{secured.ports[listener]}"}, topic)
@@ -161,7 +155,7 @@ class TestTokens:
             ("tests.secured:nowhere", SettingsInvalid, "no function tests.secured:nowhere"),
         ],
     )
-    def test_a_function_that_gives_none_is_told_at_once_by_each_client(
+    def test_token_function_without_token_fails_at_once(
         self, secured: SecuredBroker, topic: str, callback: str, error: type[Exception], says: str
     ) -> None:
         config = self.tokens(secured, callback)
@@ -174,7 +168,7 @@ class TestTokens:
                 assert caught.value.__suppress_context__ or CANARY not in str(caught.value.__context__)
         assert time.monotonic() - began < 5
 
-    def test_a_token_that_the_broker_refuses_is_one_of_the_settings(
+    def test_refused_token_is_a_settings_error(
         self, secured: SecuredBroker, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tests.secured.token", lambda _: ("not-a-token", time.time() + 60))
@@ -182,7 +176,7 @@ class TestTokens:
         with KafkaLog(config) as log, pytest.raises(SettingsInvalid, match="refuses this login"):
             log.view(topic)
 
-    def test_a_token_is_used_until_most_of_its_life_is_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_token_is_used_for_most_of_its_life(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lives = iter((0.25, 60.0))
         given: list[str] = []
 
@@ -200,11 +194,11 @@ class TestTokens:
         assert given == ["config", "config"]
         assert "token" not in repr(source.token())
 
-    def test_the_function_of_the_tests_gives_what_kafka_takes(self) -> None:
+    def test_token_function_satisfies_kafka(self) -> None:
         assert token(f"user={CANARY}-client")[0].count(".") == 2
 
 
-def test_a_file_that_is_not_there_is_told_by_each_client(secured: SecuredBroker, topic: str) -> None:
+def test_missing_file_is_reported_by_each_client(secured: SecuredBroker, topic: str) -> None:
     config = KafkaConfig.of(KINDS["TLS, a file"](secured) | {"ssl.ca.location": "/nowhere/ca.pem"})
     with KafkaLog(config) as log, pytest.raises(SettingsInvalid, match="No such file"):
         log.view(topic)
@@ -214,7 +208,7 @@ def test_a_file_that_is_not_there_is_told_by_each_client(secured: SecuredBroker,
 
 @pytest.mark.parametrize("kind", ["mutual TLS, files", "mutual TLS, texts"])
 @pytest.mark.parametrize("password", [None, f"{CANARY}-wrong"])
-def test_an_encrypted_key_without_its_password_is_told_and_nobody_is_asked_for_it(
+def test_encrypted_key_without_password_never_prompts(
     secured: SecuredBroker, topic: str, kind: str, password: str | None
 ) -> None:
     properties = {**KINDS[kind](secured), "ssl.key.password": password}

@@ -14,7 +14,7 @@ from tidegate.broker.config import KafkaConfig
 from tidegate.broker.log import KafkaLog
 
 
-def test_a_record_that_comes_between_two_questions_does_not_put_the_stable_end_past_the_end(
+def test_record_between_questions_keeps_ends_consistent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ends = iter([100, 101])  # what the broker says, asked one after the other

@@ -58,7 +58,7 @@ def planted(tmp_path: Path) -> Committed:
     return made
 
 
-def test_the_newest_batch_is_checked_by_the_pipelines_own_suites(planted: Committed) -> None:
+def test_newest_batch_is_checked_by_own_suites(planted: Committed) -> None:
     declare(planted, "[{suite: positive}, {suite: some, on_failure: warn}]")
     result = run(planted)
     assert result.exit_code == 0, result.output
@@ -70,7 +70,7 @@ def test_the_newest_batch_is_checked_by_the_pipelines_own_suites(planted: Commit
     ]
 
 
-def test_what_is_not_met_is_shown_with_the_failing_values_and_is_exit_code_2(planted: Committed) -> None:
+def test_unmet_expectation_is_shown_with_exit_code_2(planted: Committed) -> None:
     result = run(planted, "--batch", "4", "--suite", "positive")
     assert isinstance(result.exception, QualityFailed)
     assert result.exception.exit_code == 2
@@ -85,7 +85,7 @@ def test_what_is_not_met_is_shown_with_the_failing_values_and_is_exit_code_2(pla
     }
 
 
-def test_of_a_range_people_see_what_is_not_met_and_programs_all(planted: Committed) -> None:
+def test_range_shows_failures_to_people_all_to_programs(planted: Committed) -> None:
     shown = run(planted, "--batch", "2..6", "--suite", "some").stdout
     assert "7 of 10 expectations are met in batches 2 to 6" in shown
     assert shown.count("NOT MET") == 3
@@ -103,7 +103,7 @@ def test_only_what_is_critical_is_a_failure(planted: Committed) -> None:
     assert (result.exit_code, "NOT MET" in result.stdout) == (0, True)
 
 
-def test_one_expectation_of_a_suite_can_be_asked_for(planted: Committed) -> None:
+def test_single_expectation_can_be_checked(planted: Committed) -> None:
     named = ("--suite", "some", "--batch", "4", "--expectation")
     assert [row["type"] for row in found(planted, *named, SOME["type"])] == [SOME["type"]]
     assert [row["columns"] for row in found(planted, *named, f"{POSITIVE['type']}(m)")] == [["m"]]
@@ -112,7 +112,7 @@ def test_one_expectation_of_a_suite_can_be_asked_for(planted: Committed) -> None
     assert "No suite has expect_column_values_to_be_between(n)" in str(error)
 
 
-def test_bisect_finds_the_first_batch_whose_own_rows_break_it_and_looks_at_none_after(
+def test_bisect_finds_the_first_breaking_batch(
     planted: Committed,
 ) -> None:
     result = run(planted, "--bisect", "--suite", "positive", "--json")
@@ -147,7 +147,7 @@ def states(tmp_path: Path) -> Aged:
     return aged
 
 
-def test_the_whole_state_is_checked_now_or_as_of_a_batch(states: Aged) -> None:
+def test_whole_state_is_checked_as_of_a_batch(states: Aged) -> None:
     (now,) = found(states, "--state", "--suite", "few")
     assert (now["batch"], now["rows"], now["unexpected"]) == (9, 10, 1)
     assert [(row["key"], row["value.m"]) for row in now["failing"]] == [("k9", "9")]
@@ -155,14 +155,14 @@ def test_the_whole_state_is_checked_now_or_as_of_a_batch(states: Aged) -> None:
     assert (then["batch"], then["rows"], then["passed"], then["is_state"]) == (8, 9, True, True)
 
 
-def test_bisect_over_states_halves_down_to_the_batch_that_broke_it(states: Aged) -> None:
+def test_bisect_over_states_halves_to_the_batch(states: Aged) -> None:
     document = json.loads(run(states, "--state", "--bisect", "--suite", "good", "--json").stdout)
     assert (document["first"], document["from"], document["to"]) == (6, 3, 9)
     assert document["looked_at"] <= 4
     assert [row["failing"][0]["key"] for row in document["failed"]] == ["bad"]
 
 
-def test_state_that_is_given_up_is_not_looked_at(states: Aged) -> None:
+def test_removed_state_is_not_checked(states: Aged) -> None:
     error = run(states, "--state", "--suite", "good", "--batch", "..2").exception
     assert isinstance(error, SettingsInvalid | StateGivenUp)
     assert found(states, "--state", "--suite", "good", "--batch", "..4")[0]["batch"] == 3
@@ -185,7 +185,7 @@ def test_what_cannot_be_checked_is_said(planted: Committed, arguments: tuple[str
     assert what in str(error)
 
 
-def test_before_the_first_batch_there_is_nothing_to_check(tmp_path: Path) -> None:
+def test_pipeline_without_batches_has_nothing_to_check(tmp_path: Path) -> None:
     made = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
     write_suite(tmp_path, "positive", POSITIVE)
     error = run(made, "--suite", "positive").exception
@@ -193,7 +193,7 @@ def test_before_the_first_batch_there_is_nothing_to_check(tmp_path: Path) -> Non
     assert "has no committed batch yet" in str(error)
 
 
-def test_an_expectation_that_cannot_be_evaluated_says_why_and_is_no_success(planted: Committed) -> None:
+def test_failing_evaluation_says_why_and_fails(planted: Committed) -> None:
     nowhere = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "none", "min_value": 0}}
     write_suite(planted.folder, "nowhere", nowhere)
     result = run(planted, "--suite", "nowhere")
@@ -203,7 +203,7 @@ def test_an_expectation_that_cannot_be_evaluated_says_why_and_is_no_success(plan
     assert "none" in row["error"]
 
 
-def test_nothing_is_written(planted: Committed) -> None:
+def test_check_leaves_everything_unchanged(planted: Committed) -> None:
     before = sorted(path for path in planted.folder.rglob("*"))
     run(planted, "--batch", "1..", "--suite", "some")
     assert sorted(path for path in planted.folder.rglob("*")) == before

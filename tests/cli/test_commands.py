@@ -61,13 +61,13 @@ def test_help_lists_every_command_with_a_sentence(folder: Path) -> None:
         assert f"TIDEGATE_{setting}" in shown
 
 
-def test_an_unknown_command_is_refused_with_exit_code_2(folder: Path) -> None:
+def test_unknown_command_exits_with_code_2(folder: Path) -> None:
     result = tidegate(folder, "rnu")
     assert result.returncode == 2
     assert "No such command" in result.stderr
 
 
-def test_validate_tells_every_mistake_with_file_line_and_fix(folder: Path) -> None:
+def test_validate_lists_mistakes_with_line_and_fix(folder: Path) -> None:
     file = folder / "pipelines" / "p.yaml"
     file.write_text(
         "pipeline: p\nsource: {topics: [t], format: jsn}\nstages:\n  - name: s\n    emit: {on: chnge}\n"
@@ -86,28 +86,28 @@ def test_validate_as_json_lists_the_problems(folder: Path) -> None:
     assert {problem["field"] for problem in json.loads(result.stdout)} >= {"source", "stages"}
 
 
-def test_a_pipeline_that_does_not_exist_names_those_that_do(folder: Path) -> None:
+def test_missing_pipeline_lists_existing_ones(folder: Path) -> None:
     (folder / "pipelines" / "other.yaml").write_text("")
     result = tidegate(folder, "plan", "availability")
     assert result.returncode == 2
     assert "other" in result.stderr
 
 
-def test_without_kafka_settings_the_error_says_which_to_set(world: World) -> None:
+def test_missing_kafka_settings_are_named(world: World) -> None:
     result = tidegate(world, "plan", "availability", TIDEGATE_KAFKA="")
     assert result.returncode == 2
     assert "Set TIDEGATE_KAFKA" in result.stderr
 
 
 @pytest.mark.broker
-def test_a_broker_that_is_away_is_a_transient_error_in_one_line(world: World) -> None:
+def test_unreachable_broker_is_one_transient_line(world: World) -> None:
     result = tidegate(world, "plan", "availability", TIDEGATE_KAFKA="127.0.0.1:1")
     assert result.returncode == 1
     assert len(result.stderr.strip().splitlines()) == 1
     assert "127.0.0.1:1 does not answer" in result.stderr
 
 
-def test_a_password_in_kafka_settings_that_cannot_be_read_is_not_printed(world: World) -> None:
+def test_unreadable_kafka_settings_hide_the_password(world: World) -> None:
     result = tidegate(world, "plan", "availability", TIDEGATE_KAFKA='{"sasl.password": "hunter2"')
     assert result.returncode == 2
     assert "hunter2" not in result.stderr + result.stdout
@@ -192,7 +192,7 @@ def test_a_lake_without_rights_is_found_by_doctor(world: World) -> None:
     assert "TIDEGATE_LAKE" in result.stdout
 
 
-def test_a_command_that_asks_says_that_nobody_can_answer_without_a_terminal(tmp_path: Path) -> None:
+def test_question_without_terminal_says_so(tmp_path: Path) -> None:
     command = [str(TIDEGATE), "generation", "drop", "stock", "1"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=tmp_path, check=False

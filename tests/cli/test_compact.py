@@ -62,7 +62,7 @@ def test_a_person_reads_what_was_removed(aged: Aged, dead: str) -> None:
     assert "1 files" in shown
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(aged: Aged, dead: str) -> None:
+def test_dry_run_shows_and_does_nothing(aged: Aged, dead: str) -> None:
     before = aged.lake.store.listed("")
     shown = run(aged, "visitors", "--dry-run").stdout
     assert "What would be done" in shown
@@ -71,19 +71,19 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(aged: Aged, dead: st
     assert aged.lake.store.listed("") == before
 
 
-def test_without_a_name_only_what_is_due_is_compacted(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_due_state_is_compacted_by_default(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(aged)["note"] == "not due: 4 rows changed since a snapshot of 0"
     monkeypatch.setattr("tidegate.lake.compaction.MOST_CHANGELOGS", 1)
     assert told(aged)["note"] == "compacted"
 
 
-def test_the_tables_for_others_are_brought_to_the_snapshot(aged: Aged) -> None:
+def test_tables_are_brought_to_the_snapshot(aged: Aged) -> None:
     done = told(aged, "visitors")
     table = opened(shared_table(aged.lake, "state", STAGE))
     assert {uri.split("/")[-2] for uri in table.file_uris()} == {done["snapshot"]}
 
 
-def test_state_that_is_no_longer_kept_is_refused_with_what_is(aged: Aged) -> None:
+def test_expired_state_is_refused_naming_the_rest(aged: Aged) -> None:
     told(aged, "visitors")
     aged.app.ledger.acquire(aged.stream, "test").give_up(2)
     result = CliRunner().invoke(cli, ["state", "visitors", "--as-of", "1"], env=aged.environment)

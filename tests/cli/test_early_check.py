@@ -24,7 +24,7 @@ WITHOUT = "pipeline: shops\nstages: []  # quality: is none\n"
         ({}, "shops", False),
     ],
 )
-def test_a_suite_is_seen_in_the_pipelines_file_or_in_the_defaults(
+def test_suite_is_found_in_file_or_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], name: str, has_suite: bool
 ) -> None:
     monkeypatch.setenv("TIDEGATE_PIPELINES", str(tmp_path))
@@ -39,7 +39,7 @@ def test_a_pipeline_can_be_named_by_its_path(tmp_path: Path, monkeypatch: pytest
     assert _seems_to_have_suite(str(tmp_path / "shops.yaml"))
 
 
-def test_nothing_that_takes_time_is_imported_before_the_check_starts() -> None:
+def test_slow_modules_are_imported_after_start() -> None:
     asked = "import sys, tidegate.cli.run; print(*({'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -49,7 +49,7 @@ def test_a_table_for_people_and_json_for_programs(world: World) -> None:
         (("k",), "no committed batch"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_remedy(
+def test_impossible_question_is_refused_with_a_remedy(
     world: World, arguments: tuple[str, ...], said: str
 ) -> None:
     error = invoke(world, "explain", "availability", *arguments).exception
@@ -57,7 +57,7 @@ def test_what_cannot_be_asked_is_refused_with_the_remedy(
     assert said in str(error)
 
 
-def test_a_batch_a_key_offsets_or_a_stage_that_there_is_not_is_told_apart(world: World) -> None:
+def test_missing_batch_key_offset_or_stage_are_distinguished(world: World) -> None:
     world.stock(10, 5)
     world.run()
 
@@ -73,7 +73,7 @@ def test_a_batch_a_key_offsets_or_a_stage_that_there_is_not_is_told_apart(world:
     assert key_of() in said("nobody")
 
 
-def test_records_that_kafka_no_longer_has_are_named_with_what_is_left(world: World) -> None:
+def test_records_deleted_in_kafka_are_named(world: World) -> None:
     world.stock(10, 5)
     world.run()
     world.delete_records({(world.source, 0): 1})
@@ -97,7 +97,7 @@ def test_simulate_tells_what_became_of_each_record(world: World) -> None:
     assert lines[1]["known"] == [{"emitted": {"isAvailable": True}}]
 
 
-def test_plan_estimates_the_state_from_a_default_until_there_is_enough_to_measure(world: World) -> None:
+def test_plan_estimates_state_before_it_can_measure(world: World) -> None:
     world.stock(10, 0, 3)
     world.run()
     world.stock(10, 5, product=2)

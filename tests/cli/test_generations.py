@@ -33,7 +33,7 @@ def rows(beside: Beside, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_the_list_says_who_is_in_charge_and_what_goes_out(beside: Beside) -> None:
+def test_list_shows_generation_in_charge(beside: Beside) -> None:
     columns = ("generation", "role", "batch", "goes out", "offsets behind", "file")
     assert [tuple(row[name] for name in columns) for row in rows(beside, "list", "visitors")] == [
         (1, "in charge", 3, "1-", 0, "visitors"),
@@ -60,7 +60,7 @@ def test_new_copies_the_file_with_the_next_number(beside: Beside) -> None:
     assert again["generation"] == 4
 
 
-def test_new_takes_a_file_with_a_number_of_its_own(beside: Beside) -> None:
+def test_new_takes_a_file_with_its_number(beside: Beside) -> None:
     own = beside._beside(7)
     (made,) = rows(beside, "new", str(own.file))
     assert (made["generation"], made["file"]) == (7, str(own.file))
@@ -69,7 +69,7 @@ def test_new_takes_a_file_with_a_number_of_its_own(beside: Beside) -> None:
     assert beside.old.app.ledger.head(own.stream).seq == 1
 
 
-def test_new_as_of_an_instant_begins_after_the_batch_that_was_the_last_then(beside: Beside) -> None:
+def test_new_begins_after_the_batch_of_instant(beside: Beside) -> None:
     (made,) = rows(beside, "new", "visitors", "--as-of", "2999-01-01")
     assert made["from batch"] == 3
     refused = run(beside, "new", "visitors", "--as-of", "1999-01-01")
@@ -118,7 +118,7 @@ def test_status_and_doctor_tell_that_a_generation_withholds(beside: Beside) -> N
     assert "sql:seconds" in rows[1]["published"]
 
 
-def test_a_promotion_that_has_to_be_approved_says_how_and_notes_who_has(beside: Beside) -> None:
+def test_promotion_with_approval_says_how_and_who(beside: Beside) -> None:
     defaults = "dag_id_prefix: shop_\nairflow: {approve_promotion: true}\n"
     (beside.old.file.parent / "defaults.yaml").write_text(defaults)
     refused = run(beside, "promote", "visitors", "2").exception

@@ -29,7 +29,7 @@ def shown(seeded: Seeded, *arguments: str) -> str:
     return done.stdout
 
 
-def test_people_see_the_newest_first_with_iso_times_and_what_failed(seeded: Seeded) -> None:
+def test_history_is_newest_first_with_failures(seeded: Seeded) -> None:
     title, head, *rows = shown(seeded).splitlines()
     assert title.strip() == "Batches of availability/1; seconds: plan, compute, validate, commit, publish"
     assert head.split()[-2:] == ["seconds", "failed"]

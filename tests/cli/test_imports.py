@@ -40,24 +40,24 @@ def test_help_imports_none_of_them(arguments: tuple[str, ...]) -> None:
     assert imported(*arguments) == set()
 
 
-def test_status_imports_the_ledgers_database_and_tables_for_people(tmp_path: Path) -> None:
+def test_status_imports_only_ledger_and_tables(tmp_path: Path) -> None:
     imported("status", TIDEGATE_HOME=str(tmp_path))  # the first use makes the ledger, with Alembic
     assert imported("status", TIDEGATE_HOME=str(tmp_path)) == {"rich", "sqlalchemy"}
 
 
 @pytest.mark.spark
 @pytest.mark.broker
-def test_status_of_a_batch_imports_the_client_that_asks_for_the_lag_too(world: World) -> None:
+def test_status_of_a_batch_imports_kafka_client(world: World) -> None:
     world.stock(10, 5, 0)
     world.run()
     assert imported("status", **world.environment) == {"kafka", "rich", "sqlalchemy"}
 
 
-def test_validate_imports_the_grammar_and_nothing_that_runs_a_batch() -> None:
+def test_validate_imports_only_the_grammar() -> None:
     assert imported("validate") <= {"numpy", "pyarrow", "pydantic", "rich", "sqlglot", "yaml"}
 
 
-def test_a_command_is_declared_by_modules_that_import_only_click() -> None:
+def test_command_declarations_import_only_click() -> None:
     for path in Path(commands.__file__).parent.glob("*.py"):
         tree = ast.parse(path.read_text())
         modules = {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)} | {

@@ -58,7 +58,7 @@ def test_the_grammar_for_editors_is_written_beside_it(tmp_path: Path) -> None:
     assert "dag_id_prefix" in json.loads(run(tmp_path, "schema", "defaults").output)["properties"]
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_init_overwrites_no_existing_file(tmp_path: Path) -> None:
     run(tmp_path, "init", "orders", *FLAGS)
     file = tmp_path / "pipelines" / "orders.yaml"
     file.write_text("mine")
@@ -67,14 +67,14 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
-def test_where_nobody_answers_the_options_are_named_and_nothing_is_written(tmp_path: Path) -> None:
+def test_init_without_answers_lists_the_options(tmp_path: Path) -> None:
     result = run(tmp_path, "init", "orders", input="")
     assert result.exit_code == 2
     assert "Give --topic, --columns" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
-def test_validate_without_pipelines_fails_and_says_how_to_begin(tmp_path: Path) -> None:
+def test_validate_without_pipelines_says_how_to_begin(tmp_path: Path) -> None:
     result = run(tmp_path, "validate")
     assert type(result.exception).__name__ == "SettingsInvalid"
     assert "`tidegate init NAME`" in str(result.exception)
@@ -90,7 +90,7 @@ def test_validate_looks_at_the_defaults_too(tmp_path: Path) -> None:
         assert "defaults.yaml:1: airflow.retires" in str(result.exception)
 
 
-def test_status_without_a_batch_says_how_to_begin_and_writes_nothing(tmp_path: Path) -> None:
+def test_status_without_batches_writes_nothing(tmp_path: Path) -> None:
     assert "`tidegate init NAME`" in " ".join(run(tmp_path, "status").output.split())
     assert list(tmp_path.iterdir()) == []  # no ledger either
     run(tmp_path, "init", "orders", *FLAGS)

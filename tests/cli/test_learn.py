@@ -37,7 +37,7 @@ def suite(made: Promised, name: str = "visitors") -> dict[str, Any]:
     return written
 
 
-def test_a_suite_is_written_that_each_batch_passes_and_says_where_it_comes_from(made: Promised) -> None:
+def test_learned_suite_passes_on_each_batch(made: Promised) -> None:
     result = run(made)
     assert result.exit_code == 0, result.output
     assert "Written:" in result.stdout
@@ -71,7 +71,7 @@ def test_great_expectations_reads_it(made: Promised) -> None:
     assert {each.severity.value for each in read.expectations} == {"critical", "warning"}
 
 
-def test_a_suite_is_never_overwritten_unless_it_is_asked_for(made: Promised) -> None:
+def test_suite_is_overwritten_only_on_request(made: Promised) -> None:
     file = made.folder / "expectations" / "mine.json"
     file.parent.mkdir()
     file.write_text("mine")
@@ -83,7 +83,7 @@ def test_a_suite_is_never_overwritten_unless_it_is_asked_for(made: Promised) -> 
     assert suite(made, "mine")["name"] == "mine"
 
 
-def test_what_does_not_hold_on_what_was_seen_is_left_out_and_told(made: Promised) -> None:
+def test_failing_proposals_are_omitted_and_reported(made: Promised) -> None:
     made.batch(11, [("a", 1)], read=500)
     result = run(made, "--batches", "2", "--json")
     document = json.loads(result.stdout)
@@ -105,7 +105,7 @@ def test_only_some_row_groups_are_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert sum(part.num_rows for part in learn._parts(store, files, 10_000)) == 1000
 
 
-def test_batches_of_before_a_column_came_or_was_widened_are_left_out_of_the_sample() -> None:
+def test_batches_before_a_schema_change_are_omitted() -> None:
     narrow, wide = (pa.table({"x": pa.array([1], type_)}) for type_ in (pa.int32(), pa.int64()))
     more = wide.append_column("y", pa.array(["a"]))
     assert learn._alike([narrow, wide, wide, more.slice(0, 0)]) == [wide, wide]

@@ -41,7 +41,7 @@ def offsets(world: Quarantined, *arguments: str) -> list[int]:
     return [record["offset"] for record in lines(world, *arguments)]
 
 
-def test_the_newest_batch_comes_first_and_those_of_a_batch_by_position(world: Quarantined) -> None:
+def test_quarantine_list_is_newest_first_by_position(world: Quarantined) -> None:
     assert [(record["batch"], record["offset"]) for record in lines(world)] == [(2, 5), (1, 0), (1, 1)]
     assert offsets(world, "--limit", "2") == [5, 0]
     shown = run(world, "list", "visitors", "--limit", "2").stdout.splitlines()
@@ -68,7 +68,7 @@ def test_the_newest_batch_comes_first_and_those_of_a_batch_by_position(world: Qu
         (("--topic", "events", "--reason", "malformed"), [1]),
     ],
 )
-def test_options_say_which_records_are_asked_for_of_list_count_and_export(
+def test_options_filter_list_count_and_export(
     world: Quarantined, arguments: tuple[str, ...], expected: list[int]
 ) -> None:
     assert offsets(world, *arguments) == expected
@@ -80,31 +80,27 @@ def test_options_say_which_records_are_asked_for_of_list_count_and_export(
 
 
 @pytest.mark.parametrize("batches", ["1-2", "..", "a..b", "", "1..2..3"])
-def test_batches_that_are_none_are_refused_with_the_forms_that_there_are(
-    world: Quarantined, batches: str
-) -> None:
+def test_invalid_batch_range_lists_the_forms(world: Quarantined, batches: str) -> None:
     error = run(world, "list", "visitors", "--batch", batches).exception
     assert isinstance(error, SettingsInvalid)
     assert error.fix == "Give 3..7 (7 included), 3.., ..7 or 3."
 
 
 @pytest.mark.parametrize("command", [("list",), ("count",), ("export", "--to", "a.jsonl")])
-def test_a_reason_that_there_is_not_is_refused_with_those_that_there_are(
-    world: Quarantined, command: tuple[str, ...]
-) -> None:
+def test_unknown_reason_lists_the_existing_ones(world: Quarantined, command: tuple[str, ...]) -> None:
     error = run(world, *command, "visitors", "--reason", "broken").exception
     assert isinstance(error, SettingsInvalid)
     assert "no reason broken. Its reasons are: malformed, " in str(error)
 
 
-def test_a_program_gets_an_object_a_line_as_the_export_writes_it(world: Quarantined) -> None:
+def test_json_has_one_object_per_line(world: Quarantined) -> None:
     path = world.folder / "a.jsonl"
     result = run(world, "export", "visitors", "--to", str(path), "--batch", "2")
     assert result.stdout == f"1 records of visitors/1 are in {path}\n"
     assert [json.loads(path.read_text()) | {"status": "open"}] == lines(world, "--batch", "2")
 
 
-def test_an_export_does_not_replace_a_file_without_force(world: Quarantined) -> None:
+def test_export_replaces_a_file_only_with_force(world: Quarantined) -> None:
     path = world.folder / "a.jsonl"
     arguments = ("export", "visitors", "--to", str(path))
     assert run(world, *arguments).exit_code == 0
@@ -114,7 +110,7 @@ def test_an_export_does_not_replace_a_file_without_force(world: Quarantined) -> 
     assert len(path.read_text().splitlines()) == 1
 
 
-def test_counts_come_by_reason_topic_or_batch_with_first_and_last(world: Quarantined) -> None:
+def test_counts_are_grouped_by_reason_topic_batch(world: Quarantined) -> None:
     by_reason = json.loads(run(world, "count", "visitors", "--json").stdout)
     first, last = (
         {"first_batch": 1, "first_timestamp_ms": 1000},
@@ -131,7 +127,7 @@ def test_counts_come_by_reason_topic_or_batch_with_first_and_last(world: Quarant
 
 
 @pytest.mark.parametrize("key", [b"[/x]", b"[red]k", b"\xff\x00\x1b[2J"], ids=str)
-def test_a_raw_key_is_shown_as_it_is_and_means_nothing_to_the_terminal(tmp_path: Path, key: bytes) -> None:
+def test_raw_key_cannot_control_the_terminal(tmp_path: Path, key: bytes) -> None:
     world = Quarantined(tmp_path)
     world.batch(1, [quarantined(1, 0, key=key, reason="key_not_text")])
     (record,) = lines(world)
@@ -144,9 +140,7 @@ def test_a_raw_key_is_shown_as_it_is_and_means_nothing_to_the_terminal(tmp_path:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_record_is_one_line_as_wide_as_the_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_record_fits_one_terminal_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr(out, "_width", width)
     world = Quarantined(tmp_path)
     value = b'{"a":\r\n\t1}' + b"x" * 5000
@@ -167,7 +161,7 @@ def test_before_anything_is_in_quarantine_nothing_is_shown(tmp_path: Path) -> No
     assert path.read_text() == ""
 
 
-def test_a_record_is_discarded_by_somebody_and_why_and_its_history_tells(world: Quarantined) -> None:
+def test_discarded_record_shows_who_and_why(world: Quarantined) -> None:
     world.held.release()
     because = ("--because", "a test of the producer", "--by", "ada")
     result = run(world, "discard", "visitors", "--reason", "null_key", *because)
@@ -186,7 +180,7 @@ def test_a_record_is_discarded_by_somebody_and_why_and_its_history_tells(world: 
     assert "was never in quarantine" in run(world, "history", "visitors", "events/0/99").stdout
 
 
-def test_the_status_is_listed_counted_and_left_out_of_an_export(world: Quarantined) -> None:
+def test_status_is_listed_counted_and_not_exported(world: Quarantined) -> None:
     path = world.folder / "a.jsonl"
     assert run(world, "export", "visitors", "--topic", "events", "--to", str(path)).exit_code == 0
     world.held.release()

@@ -58,7 +58,7 @@ def told(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
 NUMBER = pa.struct([("m", pa.int32())])
 
 
-def test_state_is_that_of_the_last_stage_now_or_as_of_a_batch(committed: Committed) -> None:
+def test_state_is_shown_now_or_as_of_batch(committed: Committed) -> None:
     remember(
         committed,
         "second",
@@ -75,7 +75,7 @@ def test_state_is_that_of_the_last_stage_now_or_as_of_a_batch(committed: Committ
     assert [row["value"]["m"] for row in told(committed, "state", "visitors", "--key", "b")] == [2]
 
 
-def test_state_of_another_stage_shows_its_windows_and_what_it_holds_back(committed: Committed) -> None:
+def test_state_of_a_stage_shows_windows_and_buffers(committed: Committed) -> None:
     window = {"window_start": 0, "window_end": 60}
     held = {"key": "a", "value": {"m": 1}, "pending": 2, "due_at": 60, "updated_seq": 1}
     remember(
@@ -90,7 +90,7 @@ def test_state_of_another_stage_shows_its_windows_and_what_it_holds_back(committ
     }
 
 
-def test_state_of_a_stage_that_keeps_hashes_only_shows_them_and_no_value(committed: Committed) -> None:
+def test_hash_state_shows_hashes_and_no_value(committed: Committed) -> None:
     remember(committed, "second", None, {"key": "a", "digest": "2c26b46b", "updated_seq": 1})
     (row,) = told(committed, "state", "visitors")
     assert row["digest"] == "2c26b46b"
@@ -98,14 +98,14 @@ def test_state_of_a_stage_that_keeps_hashes_only_shows_them_and_no_value(committ
     assert "2c26b46b" in run(committed, "state", "visitors").stdout
 
 
-def test_a_table_for_people_leaves_out_the_columns_that_no_row_has(committed: Committed) -> None:
+def test_table_omits_columns_without_values(committed: Committed) -> None:
     remember(committed, "second", NUMBER, {"key": "a", "value": {"m": 1}, "updated_seq": 1})
     shown = run(committed, "state", "visitors").stdout
     assert "value" in shown
     assert not any(name in shown for name in ("window_start", "digest", "pending", "due_at"))
 
 
-def test_people_see_instants_as_times_and_programs_as_milliseconds(committed: Committed) -> None:
+def test_people_get_times_and_programs_milliseconds(committed: Committed) -> None:
     row = {"key": "a", "value": {"m": 1}, "window_start": 0, "window_end": 3_600_000, "updated_seq": 1}
     remember(committed, "second", NUMBER, row | {"timestamp": 1_500})
     shown = run(committed, "state", "visitors").stdout
@@ -115,7 +115,7 @@ def test_people_see_instants_as_times_and_programs_as_milliseconds(committed: Co
     assert (stored["window_start"], stored["window_end"], stored["timestamp"]) == (0, 3_600_000, 1_500)
 
 
-def test_emissions_come_by_batch_with_window_reason_and_when_they_happened(committed: Committed) -> None:
+def test_emissions_are_listed_by_batch_with_reason(committed: Committed) -> None:
     rows = told(committed, "emissions", "visitors")
     assert [(row["seq"], row["key"], row["value"]["m"]) for row in rows] == [
         (1, "a", 1),
@@ -126,7 +126,7 @@ def test_emissions_come_by_batch_with_window_reason_and_when_they_happened(commi
     assert [row["seq"] for row in told(committed, "emissions", "visitors", "--batch", "2")] == [2]
 
 
-def test_emissions_that_only_the_next_stage_gets_are_not_kept_and_the_error_says_how(
+def test_unstored_emissions_error_says_how_to_store(
     committed: Committed,
 ) -> None:
     error = run(committed, "emissions", "visitors", "--stage", "first").exception
@@ -135,7 +135,7 @@ def test_emissions_that_only_the_next_stage_gets_are_not_kept_and_the_error_says
 
 
 @pytest.mark.parametrize("command", ["state", "emissions"])
-def test_a_stage_that_does_not_exist_names_those_that_do(committed: Committed, command: str) -> None:
+def test_missing_stage_lists_existing_stages(committed: Committed, command: str) -> None:
     error = run(committed, command, "visitors", "--stage", "third").exception
     assert isinstance(error, TidegateError)
     assert "It has: first, second." in str(error)
@@ -157,7 +157,7 @@ def test_the_python_reader_takes_a_stage_too(committed: Committed, monkeypatch: 
     assert tidegate.read_state("visitors").num_rows == 0
 
 
-def test_the_report_of_a_batch_has_each_stages_counts_and_what_is_held_back(committed: Committed) -> None:
+def test_batch_report_has_counts_of_each_stage(committed: Committed) -> None:
     report = inspect.batch_report(committed.app.ledger, committed.stream, 2)
     assert report is not None
     assert report.stages["second"]["emitted"] == 1

@@ -53,7 +53,7 @@ def written(edit: tuple[str, str], name: str) -> str:
         (FUNCTION, "no_such.module:same", "stages.0.emit.equal.python", "no_such.module:same"),
     ],
 )
-def test_validate_tells_what_a_file_names_and_is_not_there(
+def test_validate_reports_missing_files_and_names(
     folder: Path, edit: tuple[str, str], name: str, field: str, told: str
 ) -> None:
     text = written(edit, name)
@@ -67,7 +67,7 @@ def test_validate_tells_what_a_file_names_and_is_not_there(
         assert told in f"{problem['message']}. {problem['fix']}"
 
 
-def test_what_is_there_is_no_mistake_and_a_database_that_is_not_set_here_is_only_told(folder: Path) -> None:
+def test_database_not_set_here_is_only_reported(folder: Path) -> None:
     sink = "  - kind: sql\n    table: out\n    connection: reports\nquality:"
     text = written(TABLE, "stores/levels").replace("quality:", sink)
     (folder / "pipelines" / "p.yaml").write_text(text)
@@ -78,7 +78,7 @@ def test_what_is_there_is_no_mistake_and_a_database_that_is_not_set_here_is_only
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_a_lookup_of_a_pipeline_whose_file_has_mistakes_is_none_itself(folder: Path) -> None:
+def test_lookup_of_a_mistaken_file_is_no_mistake(folder: Path) -> None:
     (folder / "pipelines" / "p.yaml").write_text(written(TABLE, "stores/levels"))
     (folder / "pipelines" / "stores.yaml").write_text(STORES + "typo: 1\n")
     result = tidegate(folder, "validate", "--json")

@@ -56,5 +56,5 @@ def test_a_clock_ahead_of_now_is_refused(ahead_ms: int) -> None:
         Trigger("r", NOW_MS + 86_400_000, now_ms=NOW_MS, any_clock=True),
     ],
 )
-def test_a_clock_that_is_near_or_forced_is_taken(trigger: Trigger) -> None:
+def test_clock_near_now_or_forced_is_accepted(trigger: Trigger) -> None:
     trigger.check_clock()

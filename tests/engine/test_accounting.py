@@ -29,12 +29,12 @@ def whole(*reports: Report) -> core.Counts:
     return account_for(passes, stage_counts(reports, [pass_.name for pass_ in passes]), reports)
 
 
-def test_records_whose_fates_add_up_to_what_was_read_are_the_counts_of_the_batch() -> None:
+def test_fates_that_add_up_become_batch_counts() -> None:
     counts = whole(READ, OF_FIRST, OF_SECOND)
     assert (counts["read"], counts["quarantined"], counts["deduplicated"]) == (10, 3, 1)
 
 
-def test_what_was_exploded_counts_row_by_row_and_what_had_nothing_to_explode_has_no_fate() -> None:
+def test_exploded_rows_count_and_empty_ones_do_not() -> None:
     counts = whole(replace(READ, records=4, rows=12, empty=2), OF_FIRST, OF_SECOND)
     assert (counts["read"], counts["exploded"], counts["nothing-to-explode"]) == (4, 8, 2)
 
@@ -48,8 +48,6 @@ def test_what_was_exploded_counts_row_by_row_and_what_had_nothing_to_explode_has
         pytest.param((READ, OF_FIRST), "counted", id="an emission that did not reach the next stage"),
     ],
 )
-def test_rows_that_are_lost_or_doubled_on_their_way_fail_the_batch(
-    reports: tuple[Report, ...], stage: str
-) -> None:
+def test_lost_or_doubled_rows_fail_the_batch(reports: tuple[Report, ...], stage: str) -> None:
     with pytest.raises(CountMismatch, match=f"records came into {stage}, but"):
         whole(*reports)

@@ -7,6 +7,6 @@ import pyarrow as pa
 from tidegate.engine.arrow_source import spark_types
 
 
-def test_a_timestamp_is_without_a_zone_in_spark_where_it_is_in_arrow() -> None:
+def test_timestamp_is_zoneless_in_spark_as_in_arrow() -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("local", pa.timestamp("us"))])
     assert [field.dataType.simpleString() for field in spark_types(schema)] == ["timestamp", "timestamp_ntz"]

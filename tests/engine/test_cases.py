@@ -63,7 +63,9 @@ def _cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", list(_cases()))
-def test_a_case_gives_what_it_says_in_the_data_plane(spark: SparkSession, tmp_path: Path, case: Case) -> None:
+def test_case_gives_its_expectation_in_the_data_plane(
+    spark: SparkSession, tmp_path: Path, case: Case
+) -> None:
     played = Played(spark, case.pipeline, tmp_path)
     if case.expect.error is not None:
         with pytest.raises(TidegateError) as failure:

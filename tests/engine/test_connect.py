@@ -34,7 +34,7 @@ def session_id(url: str) -> str:
     return url.partition("session_id=")[2]
 
 
-def test_a_name_has_one_session_on_every_call_and_names_do_not_share_one() -> None:
+def test_each_name_has_its_own_session() -> None:
     urls = [named_url(SERVER, name) for name in ("lake orders/1", "lake orders/1", "lake orders/2")]
     assert urls[0] == urls[1] != urls[2]
     assert uuid.UUID(session_id(urls[0]))
@@ -42,7 +42,7 @@ def test_a_name_has_one_session_on_every_call_and_names_do_not_share_one() -> No
     assert not names_session(SERVER)
 
 
-def test_a_session_that_was_closed_is_followed_by_another_of_the_same_name() -> None:
+def test_closed_session_is_replaced_under_its_name() -> None:
     ids = {session_id(named_url(SERVER, "n", number)) for number in range(100)}
     assert len(ids) == 100
 
@@ -54,7 +54,7 @@ def test_the_parameters_of_a_connection_stay(given: str) -> None:
     assert named_url(f"{SERVER}/", "n") == named_url(SERVER, "n")
 
 
-def test_who_comes_while_the_server_starts_waits_for_it() -> None:
+def test_caller_waits_for_a_starting_server() -> None:
     port = free_port()
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -65,12 +65,12 @@ def test_who_comes_while_the_server_starts_waits_for_it() -> None:
         timer.join()
 
 
-def test_a_host_that_nobody_knows_is_not_waited_for() -> None:
+def test_unknown_host_is_not_awaited() -> None:
     with pytest.raises(SparkLost, match=r"answers at no\.such\.host\.invalid:1"):
         connect._wait_listening("sc://no.such.host.invalid:1/;token=secret")
 
 
-def test_a_server_that_takes_a_connection_and_says_nothing_is_given_up() -> None:
+def test_silent_server_is_given_up() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -98,7 +98,7 @@ def answer_of(moment: str, status: str) -> Any:
 
 @pytest.mark.parametrize("moment", ["version", "interrupt"])
 @pytest.mark.parametrize("status", ["ends", "hangs", "UNAVAILABLE", "UNKNOWN"])
-def test_a_server_that_ends_before_it_has_answered_is_given_up(moment: str, status: str) -> None:
+def test_server_that_ends_early_is_given_up(moment: str, status: str) -> None:
     error, text, asked = answer_of(moment, status)
     assert error == "SparkLost"
     assert "it took a connection, and " in text
@@ -106,31 +106,31 @@ def test_a_server_that_ends_before_it_has_answered_is_given_up(moment: str, stat
 
 
 @pytest.mark.parametrize("moment", ["version", "interrupt"])
-def test_a_server_that_is_full_is_a_transient_error_with_what_it_says(moment: str) -> None:
+def test_full_server_is_transient(moment: str) -> None:
     error, text, _ = answer_of(moment, "RESOURCE_EXHAUSTED")
     assert error == "SparkLost"
     assert f"RESOURCE_EXHAUSTED, {SAYS}" in text
 
 
-def test_a_server_that_does_not_let_tidegate_in_is_no_transient_error() -> None:
+def test_server_that_refuses_the_login_is_permanent() -> None:
     error, text, asked = answer_of("version", "UNAUTHENTICATED")
     assert error == "SetupFailed"
     assert SAYS in text
     assert asked == ["version"]
 
 
-def test_a_server_of_another_spark_is_asked_for_nothing_else() -> None:
+def test_server_of_another_spark_gets_no_request() -> None:
     error, text, asked = answer_of("version", "3.5.1")
     assert error == "SetupFailed"
     assert "is Spark 3.5.1, this is PySpark" in text
     assert asked == ["version"]
 
 
-def test_a_session_that_the_server_has_closed_is_followed_by_another() -> None:
+def test_session_closed_by_the_server_is_replaced() -> None:
     assert answer_of("version", "closed") == ["", "", ["version", "version", "interrupt"]]
 
 
-def test_a_server_of_another_spark_is_refused_but_not_one_of_another_patch() -> None:
+def test_another_patch_of_spark_is_accepted() -> None:
     ours = connect.pyspark.__version__
     connect._require_same_spark(f"{ours.rpartition('.')[0]}.99", SERVER)
     with pytest.raises(

@@ -90,7 +90,7 @@ def test_of_one_stage_each_record_is_shuffled_once(
     assert 500 < cost.rows <= 500 + FEW_REPORTS
 
 
-def test_of_two_stages_each_record_is_shuffled_once_and_each_emission_twice(
+def test_two_stages_shuffle_records_once_and_emissions_twice(
     spark: SparkSession, tmp_path: Path, shuffled: Callable[[Callable[[], object]], Shuffled]
 ) -> None:
     played = Played(spark, _pipeline(CHANGES, {**COUNTED, "key": ["open"]}), tmp_path)
@@ -109,9 +109,7 @@ def test_columns_that_no_stage_names_are_not_shuffled(
     assert cost.bytes < 200 * 100
 
 
-def test_a_batch_writes_a_file_of_each_kind_for_what_it_changed_and_none_for_what_it_did_not(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_batch_writes_files_only_for_changes(spark: SparkSession, tmp_path: Path) -> None:
     played = Played(spark, _pipeline(CHANGES), tmp_path)
 
     def rows_of(computed: Computed) -> dict[str, int]:
@@ -199,7 +197,7 @@ class MeteredStore(Store):
         return pa.PythonFile(Meter(super().open(path), self.log), mode="r")
 
 
-def test_a_small_batch_reads_a_small_part_of_a_large_state(spark: SparkSession, tmp_path: Path) -> None:
+def test_small_batch_reads_little_of_a_large_state(spark: SparkSession, tmp_path: Path) -> None:
     played = Played(spark, _pipeline(CHANGES), tmp_path)
     log = tmp_path / "read"
     lake = played.lake

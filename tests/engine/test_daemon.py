@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 INSTALLED = Path(pyspark.__file__).parent
 
 
-def test_workers_import_no_database_no_second_kafka_client_and_no_grammar() -> None:
+def test_workers_import_no_database_client_or_grammar() -> None:
     program = (
         "import sys; from tidegate.engine import arrow_source, kernel_task, source, time_task, written;"
         "print(*{'sqlalchemy', 'kafka', 'tidegate.spec', 'pydantic', 'pandas'} & sys.modules.keys())"
@@ -32,7 +32,7 @@ def test_workers_import_no_database_no_second_kafka_client_and_no_grammar() -> N
 @pytest.mark.parametrize(
     ("home", "is_preferred"), [(INSTALLED, True), (INSTALLED.parent, False), (Path("/no/spark"), False)]
 )
-def test_the_installed_pyspark_stands_in_for_that_of_its_own_spark_only(
+def test_installed_pyspark_replaces_only_its_own_version(
     monkeypatch: pytest.MonkeyPatch, home: Path, is_preferred: bool
 ) -> None:
     zipped = str(home / "python" / "lib" / "pyspark.zip")

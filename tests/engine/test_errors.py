@@ -28,9 +28,7 @@ def pipeline() -> Pipeline:
 
 
 @pytest.mark.spark
-def test_an_expression_that_fails_in_spark_is_told_with_its_text(
-    spark: SparkSession, pipeline: Pipeline
-) -> None:
+def test_failing_expression_is_named_with_its_text(spark: SparkSession, pipeline: Pipeline) -> None:
     frame = spark.range(3)
     with pytest.raises(RecordFailed) as caught, translated(pipeline):
         frame.selectExpr("id + 10 div id as n").collect()
@@ -77,7 +75,7 @@ def test_whatever_an_expression_raises_is_typed(
 
 
 @pytest.mark.spark
-def test_an_error_of_an_expression_gives_no_advice_against_ansi_and_no_log(
+def test_expression_error_has_no_ansi_advice_or_log(
     spark: SparkSession, pipeline: Pipeline, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(RecordFailed) as caught, translated(pipeline):
@@ -87,7 +85,7 @@ def test_an_error_of_an_expression_gives_no_advice_against_ansi_and_no_log(
     assert "JVM" not in capfd.readouterr().err
 
 
-def test_what_java_says_through_a_connect_server_is_typed(pipeline: Pipeline) -> None:
+def test_java_error_through_connect_is_typed(pipeline: Pipeline) -> None:
     says = (
         "(java.lang.NegativeArraySizeException) -1\n\nJVM stacktrace:\njava.lang.NegativeArraySizeException"
     )
@@ -113,7 +111,7 @@ def test_an_expression_that_spark_calls_nondeterministic_is_refused(spark: Spark
         (StatusCode.INTERNAL, "Python worker exited unexpectedly (crashed)", "Python worker of Spark has"),
     ],
 )
-def test_a_server_that_ends_in_the_middle_of_a_batch_is_a_transient_error(
+def test_server_lost_during_a_batch_is_transient(
     pipeline: Pipeline, status: StatusCode, says: str, told: str
 ) -> None:
     with pytest.raises(SparkLost, match=told), translated(pipeline):

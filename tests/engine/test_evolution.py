@@ -41,7 +41,7 @@ def aliased(columns: str, name: str, *older: str, **stage: Any) -> Pipeline:
 
 @pytest.mark.parametrize("emit", [CHANGE, FOLDED], ids=["columns", "records"])
 class TestChange:
-    def test_a_column_that_is_added_is_null_in_what_went_out(
+    def test_added_column_is_null_in_earlier_emissions(
         self, stream: Evolving, emit: Mapping[str, Any]
     ) -> None:
         stream.batch(selecting("n int", emit), [("a", {"n": 1}), ("b", {"n": 1})])
@@ -50,21 +50,17 @@ class TestChange:
         assert stream.batch(after, records) == [("b", {"n": 1, "more": "x"})]
         assert stream.batch(after, records) == []
 
-    def test_an_added_column_that_is_not_compared_lets_nothing_out(
-        self, stream: Evolving, emit: Mapping[str, Any]
-    ) -> None:
+    def test_added_uncompared_column_emits_nothing(self, stream: Evolving, emit: Mapping[str, Any]) -> None:
         stream.batch(selecting("n int", emit), [("a", {"n": 1})])
         after = selecting("n int, more string", {**emit, "ignore": ["more"]})
         assert stream.batch(after, [("a", {"n": 1, "more": "x"})]) == []
 
-    def test_what_is_left_of_a_value_is_compared_when_a_column_is_removed(
-        self, stream: Evolving, emit: Mapping[str, Any]
-    ) -> None:
+    def test_removed_column_is_no_longer_compared(self, stream: Evolving, emit: Mapping[str, Any]) -> None:
         stream.batch(selecting("n int, more string", emit), [("a", {"n": 1, "more": "x"})])
         assert stream.batch(selecting("n int", emit), [("a", {"n": 1})]) == []
         assert stream.batch(selecting("n int", emit), [("a", {"n": 2})]) == [("a", {"n": 2})]
 
-    def test_a_column_that_comes_back_is_compared_with_what_last_went_out(
+    def test_returning_column_is_compared_with_last_emission(
         self, stream: Evolving, emit: Mapping[str, Any]
     ) -> None:
         both = selecting("n int, more string", emit)
@@ -90,7 +86,7 @@ class TestChange:
         ],
         ids=lambda each: each if isinstance(each, str) else "",
     )
-    def test_an_equal_value_stays_equal_in_a_wider_type(
+    def test_equal_value_stays_equal_in_wider_types(
         self, stream: Evolving, emit: Mapping[str, Any], before: str, after: str, old: Any, new: Any
     ) -> None:
         stream.batch(selecting(f"n {before}", emit), [("a", {"n": old}), ("b", {"n": None})])
@@ -98,13 +94,13 @@ class TestChange:
         assert stream.batch(wider, [("a", {"n": new}), ("b", {"n": None})]) == []
         assert stream.batch(wider, [("b", {"n": new})]) == [("b", {"n": new})]
 
-    def test_a_fraction_of_a_float_is_another_number_than_the_double_of_its_digits(
+    def test_float_fraction_differs_from_its_decimal_digits(
         self, stream: Evolving, emit: Mapping[str, Any]
     ) -> None:
         stream.batch(selecting("n float", emit), [("a", {"n": 0.1})])
         assert stream.batch(selecting("n double", emit), [("a", {"n": 0.1})]) == [("a", {"n": 0.1})]
 
-    def test_a_renamed_column_is_compared_under_its_new_name(
+    def test_renamed_column_is_compared_under_its_name(
         self, stream: Evolving, emit: Mapping[str, Any]
     ) -> None:
         stream.batch(selecting("qty int", emit), [("a", {"qty": 1})])
@@ -112,9 +108,7 @@ class TestChange:
         assert stream.batch(renamed, [("a", {"quantity": 1})]) == []
         assert stream.batch(renamed, [("a", {"quantity": 2})]) == [("a", {"quantity": 2})]
 
-    def test_a_column_renamed_without_an_alias_is_another_one(
-        self, stream: Evolving, emit: Mapping[str, Any]
-    ) -> None:
+    def test_column_renamed_without_alias_is_another(self, stream: Evolving, emit: Mapping[str, Any]) -> None:
         stream.batch(selecting("qty int", emit), [("a", {"qty": 1})])
         assert stream.batch(selecting("quantity int", emit), [("a", {"quantity": 1})]) == [
             ("a", {"quantity": 1})
@@ -122,9 +116,7 @@ class TestChange:
 
 
 @pytest.mark.parametrize("folded", [None, 1, 2, 3])
-def test_a_column_that_is_renamed_twice_is_known_by_all_of_its_names(
-    stream: Evolving, folded: int | None
-) -> None:
+def test_twice_renamed_column_keeps_all_names(stream: Evolving, folded: int | None) -> None:
     stream.batch(selecting("a int"), [(key, {"a": 1}) for key in "xyz"])
     stream.batch(aliased("b int", "b", "a"), [("y", {"b": 2})])
     last = aliased("c int", "c", "b", "a")
@@ -139,7 +131,7 @@ def test_a_column_that_is_renamed_twice_is_known_by_all_of_its_names(
 
 
 @pytest.mark.parametrize("folded", [1, 2, 3, 4])
-def test_a_name_that_is_free_again_is_another_column(stream: Evolving, folded: int) -> None:
+def test_reused_name_is_another_column(stream: Evolving, folded: int) -> None:
     stream.batch(selecting("a int, k int"), [(key, {"a": 1, "k": 0}) for key in "xyz"])
     stream.batch(aliased("b int, k int", "b", "a"), [("y", {"b": 2, "k": 0})])
     stream.batch(selecting("k int"), [("z", {"k": 1})])
@@ -150,7 +142,7 @@ def test_a_name_that_is_free_again_is_another_column(stream: Evolving, folded: i
     assert stream.batch(anew, records) == [("x", {"a": 1, "k": 0})]
 
 
-def test_readers_see_rows_of_all_schemas_in_the_widest_types_and_by_the_newest_names(
+def test_readers_see_widest_types_and_newest_names(
     stream: Evolving,
 ) -> None:
     stream.batch(selecting("qty int, gone string"), [("a", {"qty": 1, "gone": "x"})])
@@ -165,21 +157,21 @@ def test_readers_see_rows_of_all_schemas_in_the_widest_types_and_by_the_newest_n
     assert {key: row["value"] for key, row in stream.state().items()} == expected
 
 
-def test_a_hash_of_a_longer_whole_number_is_the_same(stream: Evolving) -> None:
+def test_hash_of_a_widened_integer_is_unchanged(stream: Evolving) -> None:
     before = selecting("n int, d decimal(10,2)", HASHED)
     stream.batch(before, [("a", {"n": 1, "d": Decimal("1.10")})])
     wider = selecting("n bigint, d decimal(20,2)", HASHED)
     assert stream.batch(wider, [("a", {"n": 1, "d": Decimal("1.10")})]) == []
 
 
-def test_a_value_that_waits_goes_out_with_the_columns_that_there_are(stream: Evolving) -> None:
+def test_buffered_value_is_emitted_with_current_columns(stream: Evolving) -> None:
     stream.batch(selecting("qty int, gone int", WAITS), [("a", {"qty": 1, "gone": 2})])
     after = aliased("quantity double, more int", "quantity", "qty", emit=WAITS)
     emitted = stream.batch(after, [("b", {"quantity": 1.5, "more": 1})], timestamp=10_000)
     assert emitted == [("a", {"quantity": 1.0, "more": None})]
 
 
-def test_events_that_are_held_back_have_the_fields_that_there_are(stream: Evolving) -> None:
+def test_buffered_events_have_current_fields(stream: Evolving) -> None:
     emit = {"on": "threshold", "count": 3}
     stream.batch(selecting("qty int, gone int", emit, reduce="collect"), [("a", {"qty": 1, "gone": 2})])
     after = aliased("quantity bigint, more int", "quantity", "qty", emit=emit, reduce="collect")
@@ -195,7 +187,7 @@ def test_events_that_are_held_back_have_the_fields_that_there_are(stream: Evolvi
     }
 
 
-def test_aggregates_go_on_when_they_are_renamed_widened_or_one_is_removed(stream: Evolving) -> None:
+def test_aggregates_survive_rename_widening_and_removal(stream: Evolving) -> None:
     reduce = {
         "most": "max(x)",
         "total": "sum(x)",
@@ -220,7 +212,7 @@ def test_aggregates_go_on_when_they_are_renamed_widened_or_one_is_removed(stream
     assert (value["highest"], value["total"], value["n"], value["each"]) == (2**40, 2**40 + 2, 3, [1, 2**40])
 
 
-def test_a_window_that_is_open_closes_with_the_columns_that_there_are(stream: Evolving) -> None:
+def test_open_window_closes_with_current_columns(stream: Evolving) -> None:
     stage = {"window": {"tumbling": "10s"}, "emit": {"on": "window_close", "clock": "stream"}}
     stream.batch(pipeline_of("x int", {**stage, "reduce": {"most": "max(x)"}}), [("a", {"most": 5})])
     renamed = {**stage, "reduce": {"highest": "max(x)"}, "aliases": {"highest": ["most"]}}
@@ -235,12 +227,12 @@ def test_another_type_that_only_the_files_tell_halts(stream: Evolving) -> None:
         stream.batch(selecting("n int, k int"), [("a", {"n": 1, "k": 1})])
 
 
-def test_an_edit_is_refused_whose_values_might_not_fit() -> None:
+def test_edit_that_may_not_fit_is_refused() -> None:
     before, after = selecting("n bigint"), selecting("n int")
     assert [change.field for change in incompatible_changes(before, after)] == ["stages.s.n"]
 
 
-def test_a_lookup_of_the_state_has_the_newest_names_also_before_a_file_has_them(stream: Evolving) -> None:
+def test_state_lookup_has_the_newest_names(stream: Evolving) -> None:
     stream.batch(selecting("qty int"), [("a", {"qty": 1})])
     renamed = aliased("quantity bigint", "quantity", "qty")
     stream.batch(renamed, [("a", {"quantity": 1})])

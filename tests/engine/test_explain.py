@@ -47,7 +47,7 @@ def _told(played: Played, records: list[CaseRecord], stage: str | None = None) -
     return events
 
 
-def test_records_and_emissions_of_a_key_are_told_in_each_stage(played: Played) -> None:
+def test_key_history_is_shown_in_each_stage(played: Played) -> None:
     played.batch([_record(0, 1, 5), _record(1, 2, 5)], clock=50_000)
     events = _told(played, [_record(2, 1, 4), _record(3, 2, 0), _record(4, 1, 0)])
     assert [(event.stage, event.what, event.fate, event.value) for event in events] == [
@@ -59,19 +59,19 @@ def test_records_and_emissions_of_a_key_are_told_in_each_stage(played: Played) -
     ]
 
 
-def test_what_was_known_of_the_key_is_told_with_a_record(played: Played) -> None:
+def test_explanation_shows_the_previous_value_of_key(played: Played) -> None:
     played.batch([_record(0, 1, 5)], clock=50_000)
     (event,) = _told(played, [_record(1, 1, 4)], "changes")
     assert [entry["emitted"] for entry in event.known] == [{"open": True}]
 
 
-def test_a_quarantined_record_is_told_by_its_kafka_key(played: Played) -> None:
+def test_quarantined_record_is_found_by_kafka_key(played: Played) -> None:
     (event,) = _told(played, [_record(0, 1, '"many"')], "changes")
     assert (event.what, event.source) == ("quarantined", ("in", 0, 0))
     assert event.fate.startswith("malformed")
 
 
-def test_a_record_counts_one_in_what_is_told_of_it(spark: SparkSession) -> None:
+def test_explained_record_counts_as_one(spark: SparkSession) -> None:
     stage = {"name": "s", "reduce": {"n": "count(*)", "total": "sum(v)"}, "emit": {"on": "update"}}
     source = {"topics": ["in"], "format": "json", "columns": "v int"}
     pipeline = parse_case_pipeline({"pipeline": "p", "source": source, "stages": [stage]}, "case")

@@ -36,7 +36,7 @@ def slice_report(counter: FieldCounter) -> SliceReport:
     return report
 
 
-def test_a_column_counts_the_records_that_have_a_value_of_it() -> None:
+def test_column_counts_records_with_a_value() -> None:
     counter = FieldCounter(LAYOUT)
     counter.add_rows(rows(5, None, 7))
     counter.add_rows(rows(None, reason="malformed: oops"))
@@ -44,7 +44,7 @@ def test_a_column_counts_the_records_that_have_a_value_of_it() -> None:
     assert (dict(counter.filled), counter.usable) == ({"id": 4, "quantity": 2}, 3)
 
 
-def test_fields_that_are_not_declared_are_looked_for_in_the_first_records_of_each_block() -> None:
+def test_undeclared_fields_are_sampled_per_block() -> None:
     counter = FieldCounter(LAYOUT)
     counter.add_values([b'{"id": 1, "quantty": 2}', None, b"{oops", b"[1]", b'{"id": 1, "amount": 3}'])
     counter.add_values([b'{"quantty": 1}'] * SAMPLED_PER_BLOCK + [b'{"unseen": 1}'])
@@ -64,7 +64,7 @@ def test_other_formats_have_no_sample() -> None:
     assert (counter.undeclared, counter.sampled) == ({}, 0)
 
 
-def test_slices_are_counted_together_and_a_batch_without_a_usable_record_says_nothing() -> None:
+def test_slices_add_up_and_unusable_batches_count_nothing() -> None:
     first, second = FieldCounter(LAYOUT), FieldCounter(LAYOUT)
     first.add_values([b'{"id": 1, "quantty": 2}'])
     first.add_rows(rows(None))

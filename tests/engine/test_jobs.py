@@ -45,7 +45,7 @@ def _pipeline(*stages: dict[str, Any], **source: Any) -> Any:
         pytest.param([CHANGES, COUNTED], {}, 3, id="two stages: by key, by partition, by key"),
     ],
 )
-def test_a_batch_is_one_job_with_so_many_shuffles(
+def test_batch_is_one_job_with_planned_shuffles(
     spark: SparkSession, tmp_path: Path, stages: list[dict[str, Any]], source: dict[str, Any], shuffles: int
 ) -> None:
     played = Played(spark, _pipeline(*stages, **source), tmp_path)

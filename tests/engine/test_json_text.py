@@ -61,7 +61,7 @@ def test_it_is_what_spark_writes(spark: SparkSession, type_: pa.DataType, values
     assert [row["text"] for row in frame.collect()] == [encode(row) for row in table.to_pylist()]
 
 
-def test_a_maps_order_is_kept_unless_it_is_asked_for() -> None:
+def test_map_order_is_kept_by_default() -> None:
     type_ = pa.map_(TEXT, pa.int64())
     assert encoder(type_)([("b", 1), ("a", 2)]) == '{"b":1,"a":2}'
     assert encoder(type_, ordered=True)([("b", 1), ("a", 2)]) == '{"a":2,"b":1}'

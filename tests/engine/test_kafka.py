@@ -46,9 +46,7 @@ def _source(topic: Topic, start: int, end: int, **properties: str) -> KafkaSourc
     return KafkaSource(config, (OffsetRange(topic.name, 0, start, end),))
 
 
-def test_each_batch_reads_its_range_on_the_state_that_the_one_before_left(
-    spark: SparkSession, tmp_path: Path, topic: Topic
-) -> None:
+def test_batch_reads_its_range_over_previous_state(spark: SparkSession, tmp_path: Path, topic: Topic) -> None:
     topic.send(*(_event(key, 1) for key in range(10)))
     topic.transaction(*(_event(key, 0) for key in range(10)), abort=True)
     topic.transaction(*(_event(key, key % 2) for key in range(10)))
@@ -60,9 +58,7 @@ def test_each_batch_reads_its_range_on_the_state_that_the_one_before_left(
     assert [computed.counts[""]["read"] for computed in played.batches] == [10, 10]
 
 
-def test_records_that_retention_has_deleted_halt_the_batch_with_their_offsets(
-    spark: SparkSession, tmp_path: Path, topic: Topic
-) -> None:
+def test_deleted_records_halt_with_their_offsets(spark: SparkSession, tmp_path: Path, topic: Topic) -> None:
     topic.send(*(_event(key, 1) for key in range(10)))
     topic.delete_before(4)
     played = _played(spark, tmp_path, topic)
@@ -83,7 +79,7 @@ def test_a_plan_of_spark_has_no_credentials(
     assert not any(CANARY in value for value in spark.conf.getAll.values())
 
 
-def test_a_large_range_is_cut_where_no_stage_keeps_time_and_left_whole_where_one_does() -> None:
+def test_large_range_is_cut_unless_stages_keep_time() -> None:
     ranges = [OffsetRange("t", 0, 100, 1_000_100), OffsetRange("t", 1, 0, 10)]
     cut = slices_of(ranges, timed=False, parallelism=4)
     assert [(slice_.partition, slice_.start, slice_.end) for slice_ in cut] == [

@@ -54,7 +54,7 @@ def test_another_type_halts_the_batch(played: Played) -> None:
         played.batch([record(1, id_=2)])
 
 
-def test_so_it_does_when_the_state_has_been_folded(played: Played) -> None:
+def test_key_type_survives_folding_of_the_state(played: Played) -> None:
     played.batch([record(1, id_=2)])
     files = [file for files in played.before.state.values() for file in files]
     name = snapshot_name(2)
@@ -67,7 +67,7 @@ def test_so_it_does_when_the_state_has_been_folded(played: Played) -> None:
         played.batch([record(2, id_=3)])
 
 
-def test_a_whole_number_of_another_width_has_the_same_text(played: Played) -> None:
+def test_integers_of_any_width_share_a_text(played: Played) -> None:
     played.pipeline = by_zone("cast(hour(at) as bigint)")
     played.batch([record(1, id_=2)])
     assert [json.loads(key) for key in played.emissions()] == [{"zone": 7, "shop": "a"}]

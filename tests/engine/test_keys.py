@@ -59,7 +59,7 @@ def table() -> pa.Table:
 
 
 @pytest.mark.parametrize("key", KEYS, ids="-".join)
-def test_canonical_keys_and_hashes_are_those_that_spark_gives(spark: SparkSession, key: list[str]) -> None:
+def test_keys_and_hashes_equal_those_of_spark(spark: SparkSession, key: list[str]) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     from tidegate.engine.canonical import canonical_key

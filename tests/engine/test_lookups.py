@@ -56,7 +56,7 @@ def test_a_state_has_one_row_for_each_key(spark: SparkSession, tmp_path: Path, r
     assert values == {"ulm": [{"region": "south"}], "bonn": [{"region": None}]}
 
 
-def test_a_value_that_two_keys_of_a_state_have_stops_the_batch(
+def test_ambiguous_value_of_a_state_stops_the_batch(
     spark: SparkSession, tmp_path: Path, regions: StateVersion
 ) -> None:
     reader = _reader(spark, tmp_path, regions, "region string", "region", "key")
@@ -72,9 +72,7 @@ def test_a_text_is_not_compared_with_a_timestamp(
         reader.batch([_record(0, "ulm", region="2026-01-31T10:30:00Z")])
 
 
-def test_a_state_without_a_row_is_an_empty_table(
-    spark: SparkSession, tmp_path: Path, regions: StateVersion
-) -> None:
+def test_empty_state_is_an_empty_table(spark: SparkSession, tmp_path: Path, regions: StateVersion) -> None:
     pipeline = _pipeline("regions", "name string", "name")
     empty = StateVersion(regions.store, (), columns=value_schema(pipeline, pipeline.stages[0]))
     reader = _reader(spark, tmp_path, empty, "x int", "key", "region")

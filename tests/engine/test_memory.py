@@ -23,9 +23,9 @@ def found() -> dict[str, Any]:
     return result
 
 
-def test_the_driver_has_the_heap_that_was_asked_for(found: dict[str, Any]) -> None:
+def test_driver_has_the_requested_heap(found: dict[str, Any]) -> None:
     assert found["heap"] == 512 << 20
 
 
-def test_a_jvm_that_is_killed_is_an_error_that_says_what_to_set(found: dict[str, Any]) -> None:
+def test_killed_jvm_error_says_what_to_set(found: dict[str, Any]) -> None:
     assert "TIDEGATE_SPARK_MEMORY" in (found["lost"] or "")

@@ -76,7 +76,7 @@ CHANGE = ("1", {"n": 2, "t": None}, {"n": 1, "t": ["a"]})
 DELETION = ("2", None, {"n": 1, "t": None})
 
 
-def test_an_envelope_has_both_values_with_their_keys_and_where_they_come_from() -> None:
+def test_envelope_has_both_values_keys_and_source() -> None:
     change, deletion = map(
         json.loads, written(values("debezium", with_key=True, enveloped=True), CHANGE, DELETION)
     )
@@ -94,7 +94,7 @@ def test_an_envelope_has_both_values_with_their_keys_and_where_they_come_from() 
     assert (new["op"], new["before"]) == ("c", None)
 
 
-def test_an_envelope_with_a_schema_says_the_same_as_one_of_json() -> None:
+def test_schema_envelope_equals_the_json_one() -> None:
     rows = (CHANGE, DELETION, ("3", {"n": 1, "t": ["a"]}, None))
     told = map(json.loads, written(values("debezium", with_key=True, enveloped=True), *rows))
     expected = [json.loads(json.dumps(envelope)) for envelope in told]
@@ -117,7 +117,7 @@ def test_an_envelope_with_a_schema_says_the_same_as_one_of_json() -> None:
     assert [(e.source.batch, e.source.reason, e.ts_ms) for e in read] == [(7, "changed", 6)] * 3
 
 
-def test_a_value_by_a_file_alone_has_no_id() -> None:
+def test_value_by_a_schema_file_has_no_id() -> None:
     text = json.dumps(
         {
             "type": "record",
@@ -150,13 +150,13 @@ PROTO = (
     ("format_", "expected"),
     [("json", '{"id":7}'), ("avro", b"\0\0\0\1\2\x02\x0e"), ("protobuf", b"\0\0\0\1\2\0\x08\x07")],
 )
-def test_a_key_is_written_in_its_format_for_a_deletion_too(format_: Any, expected: Any) -> None:
+def test_key_of_a_deletion_is_written_in_format(format_: Any, expected: Any) -> None:
     key = values(format_, id=pa.int64())
     of_key = replace(key, payload=replace(key.payload, is_key=True))
     assert written(of_key, ("7", {"n": 2, "t": None}, None), ("7", None, None)) == [expected, expected]
 
 
-def test_a_value_with_a_schema_begins_with_its_id() -> None:
+def test_registered_value_begins_with_its_schema_id() -> None:
     avro, nothing = written(values("avro"), CHANGE, DELETION)
     assert (avro[:5], nothing) == (struct.pack(">bI", 0, 258), None)
     assert avro[5:] == b"\x02\x04\x00"  # n: 2, and null
@@ -172,14 +172,14 @@ def test_a_value_with_a_schema_begins_with_its_id() -> None:
         ("protobuf", {}, {"n": 1, "t": [None]}, "is null, and the schema has no null there"),
     ],
 )
-def test_a_value_that_does_not_fit_the_schema_halts(
+def test_value_unfit_for_the_schema_halts(
     format_: str, types: dict[str, pa.DataType], value: Any, says: str
 ) -> None:
     with pytest.raises(SchemaRefused, match=f"cannot be written as {format_}: .*{says}"):
         written(values(format_, **types), ("1", value, None))
 
 
-def test_what_is_too_large_is_told_by_the_payload_that_is_sent() -> None:
+def test_size_is_measured_on_the_sent_payload() -> None:
     small, large = values("json"), values("debezium", enveloped=True)
     rows = emissions(("1", {"n": 1, "t": ["x" * 600_000]}, {"n": 1, "t": ["y" * 600_000]}))
     for treatment, payload, refused in (

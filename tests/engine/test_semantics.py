@@ -74,7 +74,7 @@ def hostile(spark: SparkSession) -> SparkSession:
     return session
 
 
-def test_a_session_that_somebody_else_has_set_gives_the_same_as_ours(spark: SparkSession) -> None:
+def test_foreign_session_settings_change_no_result(spark: SparkSession) -> None:
     plain = spark.newSession()
     pin_semantics(plain)
     expected = outcomes(plain)
@@ -85,7 +85,7 @@ def test_a_session_that_somebody_else_has_set_gives_the_same_as_ours(spark: Spar
     assert outcomes(session) == expected
 
 
-def test_what_makes_spark_fast_stays_as_it_was_set(spark: SparkSession) -> None:
+def test_performance_settings_stay_as_they_were(spark: SparkSession) -> None:
     session = hostile(spark)
     session.conf.set("spark.sql.files.maxPartitionBytes", "1000000")
     session.conf.set("spark.sql.parquet.compression.codec", "zstd")
@@ -95,7 +95,7 @@ def test_what_makes_spark_fast_stays_as_it_was_set(spark: SparkSession) -> None:
     assert {name: session.conf.get(name) for name in PINNED} == PINNED
 
 
-def test_the_pinned_values_are_those_that_spark_has_by_itself(spark: SparkSession) -> None:
+def test_pinned_settings_are_the_spark_defaults(spark: SparkSession) -> None:
     """But for the time zone, which it takes from the machine, and for variables."""
     session = spark.newSession()
     own = {"spark.sql.session.timeZone", "spark.sql.variable.substitute"}
@@ -106,7 +106,7 @@ def test_the_pinned_values_are_those_that_spark_has_by_itself(spark: SparkSessio
 
 
 @pytest.mark.broker
-def test_a_batch_in_a_hostile_session_gives_what_it_gives_in_ours(world: World, spark: SparkSession) -> None:
+def test_hostile_session_gives_the_same_batch(world: World, spark: SparkSession) -> None:
     expression = "hour(timestamp_millis(quantity)) = 0 and STOREID = storeId and quantity > 0"
     world.write_pipeline(**{"quantity > 0": expression})
     world.open_session = lambda _: hostile(spark)

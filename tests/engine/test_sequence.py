@@ -52,7 +52,7 @@ def explained(played: Played, records: Sequence[CaseRecord]) -> list[TraceEvent]
     return explain_batch(played.spark, plan, played.pipeline, source, played.lake, before, None, "1")
 
 
-def test_a_deletion_stays_over_batches_and_an_explanation_says_what_kept_a_change_out(played: Played) -> None:
+def test_sequenced_deletion_lasts_and_is_explained(played: Played) -> None:
     played.batch([change(0, 5, 1), change(1, 4, 9), change(2, 7, None), change(3, None, None)])
     assert played.counts["deduplicated"] == 2
     (remembered,) = played.rows("state", SEQUENCE)

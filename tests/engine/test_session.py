@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_server_that_does_not_answer_is_a_transient_error_without_the_login(
+def test_unanswering_server_is_transient_without_its_login(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tidegate.engine.connect._RESTART_SECONDS", 0)
@@ -33,7 +33,7 @@ def test_a_server_that_does_not_answer_is_a_transient_error_without_the_login(
     "master",
     ["lokal[2]", "local[x]", "spark:/host:7077", "spark://", "spark://host:port", "k8s", "sc:/host", ""],
 )
-def test_a_text_that_is_no_master_is_refused_before_java_starts(master: str) -> None:
+def test_invalid_master_is_refused_before_java_starts(master: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"is no master of Spark.*local\[\*\].*spark://host:7077"):
         open_session(master)
 
@@ -45,7 +45,7 @@ def test_a_yarn_master_needs_yarns_configuration(monkeypatch: pytest.MonkeyPatch
         open_session("yarn")
 
 
-def test_a_standalone_master_that_does_not_answer_is_a_transient_error() -> None:
+def test_unanswering_master_is_transient() -> None:
     port = free_port()
     with pytest.raises(
         SparkLost, match=rf"127.0.0.1:{port}: .*refused.*no.such.host.invalid: .*nothing is lost"
@@ -56,7 +56,7 @@ def test_a_standalone_master_that_does_not_answer_is_a_transient_error() -> None
 
 
 @pytest.mark.spark
-def test_workers_end_with_the_session_of_their_batch_and_another_one_can_follow() -> None:
+def test_workers_end_with_the_session_of_their_batch() -> None:
     program = [sys.executable, two_sessions.__file__]
     done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -67,7 +67,7 @@ def test_workers_end_with_the_session_of_their_batch_and_another_one_can_follow(
 
 
 @pytest.mark.spark
-def test_a_session_that_was_there_before_a_batch_stays(spark: SparkSession) -> None:
+def test_existing_session_survives_a_batch(spark: SparkSession) -> None:
     with OwnSession("local[2]", None) as session:
         assert session.open(1) is spark
         session.end()
@@ -75,7 +75,7 @@ def test_a_session_that_was_there_before_a_batch_stays(spark: SparkSession) -> N
 
 
 @pytest.mark.spark
-def test_settings_that_are_changed_for_a_while_are_as_before_also_after_an_error(spark: SparkSession) -> None:
+def test_temporary_settings_are_restored_after_an_error(spark: SparkSession) -> None:
     names = ("spark.sql.shuffle.partitions", "spark.tidegate.nobody_knows_it")
     before = [spark.conf.get(name, None) for name in names]
     inside = []

@@ -19,7 +19,7 @@ numbers = st.integers(1, 5_000)
 
 
 @given(numbers)
-def test_the_ranges_of_all_slots_are_all_hashes_without_a_gap(number: int) -> None:
+def test_slot_ranges_cover_all_hashes(number: int) -> None:
     slots = Slots(number)
     ranges = [slots.range(slot) for slot in range(number)]
     assert ranges[0].first == LEAST_HASH
@@ -37,15 +37,13 @@ def test_the_ranges_of_all_slots_are_all_hashes_without_a_gap(number: int) -> No
         pytest.param(10_000, 2, 1_400_000_000, 6, id="a small one on a large state reads it side by side"),
     ],
 )
-def test_a_batch_has_as_many_slots_as_its_records_and_its_state_ask_for(
-    records: int, cores: int, state_bytes: int, number: int
-) -> None:
+def test_slots_follow_the_records_and_state(records: int, cores: int, state_bytes: int, number: int) -> None:
     assert Slots.of_batch(records, cores, state_bytes) == Slots(number)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("number", [1, 2, 3, 7, 60, 4_096])
-def test_spark_puts_a_hash_into_the_slot_whose_range_has_it(spark: SparkSession, number: int) -> None:
+def test_spark_puts_each_hash_into_its_slot(spark: SparkSession, number: int) -> None:
     slots = Slots(number)
     bounds = [bound for slot in range(number) for bound in slots.range(slot)]
     rows = spark.createDataFrame([(bound,) for bound in bounds], "hash long")

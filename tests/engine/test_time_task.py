@@ -35,7 +35,7 @@ starts = st.dictionaries(st.tuples(st.sampled_from(["s", "t"]), st.integers(0, 2
 
 
 @given(rows, starts, st.integers(1, 6))
-def test_a_row_has_the_largest_usable_timestamp_before_it_in_its_partition(
+def test_row_has_the_stream_time_before_it(
     given_rows: list[dict[str, Any]], starts: dict[tuple[str, int], int], size: int
 ) -> None:
     ordered = sorted(given_rows, key=lambda row: (row["__topic"], row["__partition"]))

@@ -93,7 +93,7 @@ def computed(session: SparkSession, sql: str, text: str) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("sql", CONVERTED_BY_SPARK)
-def test_an_expression_in_which_spark_converts_a_text_is_refused(frame: DataFrame, sql: str) -> None:
+def test_implicit_conversion_of_text_is_refused(frame: DataFrame, sql: str) -> None:
     with pytest.raises(PipelineInvalid, match="takes a text for a timestamp"):
         require_no_conversions(frame, ["n + 1", sql], "p")
 
@@ -105,7 +105,7 @@ def test_other_expressions_are_accepted(frame: DataFrame) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("sql", EXPLICIT)
-def test_a_conversion_fails_on_a_time_of_day_and_on_nothing_else(session: SparkSession, sql: str) -> None:
+def test_cast_fails_only_on_a_time_of_day(session: SparkSession, sql: str) -> None:
     for text in ("10:30", " 1:2", "T10", "\tT10:30:00.5", "23:59:59"):
         with pytest.raises(PySparkException, match="time of day is no timestamp"):
             computed(session, sql, text)
@@ -117,7 +117,7 @@ def test_a_conversion_fails_on_a_time_of_day_and_on_nothing_else(session: SparkS
 
 @pytest.mark.spark
 @pytest.mark.parametrize("sql", TRIED)
-def test_a_conversion_that_is_tried_gives_null_for_a_time_of_day(session: SparkSession, sql: str) -> None:
+def test_try_cast_gives_null_for_time_of_day(session: SparkSession, sql: str) -> None:
     assert computed(session, sql, "10:30") is None
     assert computed(session, sql, "T10") is None
     assert computed(session, sql, "2026-01-31 00:00:00") == "2026-01-31 00:00:00"
@@ -147,11 +147,11 @@ def test_a_guard_changes_no_other_value(session: SparkSession) -> None:
         "x.timestamp",
     ],
 )
-def test_what_is_no_conversion_stays_as_it_is_written(sql: str) -> None:
+def test_expression_without_conversion_is_unchanged(sql: str) -> None:
     assert guarded(sql) == sql
 
 
-def test_an_error_names_the_expression_as_its_file_has_it() -> None:
+def test_conversion_error_names_the_original_expression() -> None:
     written = "date_trunc('day', cast(s as timestamp))"
     fragment = guarded("cast(s as timestamp)")
     assert fragment != "cast(s as timestamp)"

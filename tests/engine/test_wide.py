@@ -59,7 +59,7 @@ class WideSlice:
 
 
 @pytest.mark.parametrize("bytes_each", [10 * MB, pytest.param(40_000, marks=pytest.mark.long)])
-def test_records_that_together_are_larger_than_memory_are_quarantined_whole(
+def test_records_beyond_memory_are_quarantined_whole(
     spark: SparkSession, tmp_path: Path, bytes_each: int
 ) -> None:
     number = TOTAL_BYTES // bytes_each

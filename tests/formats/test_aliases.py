@@ -45,17 +45,17 @@ def test_records_of_both_names_are_in_one_batch() -> None:
         ({"number": 3, "qty": None}, None),
     ],
 )
-def test_of_several_names_in_a_record_the_newest_counts_also_as_null(value: Any, quantity: Any) -> None:
+def test_newest_of_several_names_counts_even_if_null(value: Any, quantity: Any) -> None:
     assert decoded(value) == ([only("quantity", quantity)], {})
 
 
-def test_values_of_every_kind_are_read_by_an_older_name() -> None:
+def test_older_name_reads_values_of_every_kind() -> None:
     assert decoded({"cost": "1.5"})[0] == [only("price", Decimal("1.50"))]
     assert decoded({"where": {"city": "x"}})[0] == [only("place", {"city": "x"})]
     assert decoded({"where": None})[0] == [only("place", None)]
 
 
-def test_a_value_that_does_not_fit_is_quarantined_under_any_name() -> None:
+def test_unfit_value_is_quarantined_under_any_name() -> None:
     rows, reasons = decoded({"qty": "x"}, {"quantity": 1, "qty": "x"}, {"cost": 1.234})
     assert rows == [None, None, None]
     assert reasons[0] == "malformed: Expected `int | null`, got `str` - at `$.qty`"

@@ -88,7 +88,7 @@ def with_uuids_as_texts(schema: Any) -> Any:
 
 @examples(100)
 @given(st.data())
-def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.DataObject) -> None:
+def test_broken_avro_bytes_affect_their_record_only(data: st.DataObject) -> None:
     schema, values = data.draw(record())
     text = written(schema, data.draw(values))
     broken = bytearray(data.draw(st.binary(max_size=30)) if data.draw(st.booleans()) else text)
@@ -124,7 +124,7 @@ def value_of(schema: Any) -> Any:
     return lambda text: read(text, schema)[0]
 
 
-def test_a_null_value_is_a_tombstone_and_no_fault() -> None:
+def test_null_avro_value_is_a_tombstone() -> None:
     text = written(STOCK, {"store": "s", "id": 1, "price": None})
     assert decoded(decoder(STOCK), None, text, None) == [None, {"store": "s", "id": 1, "price": None}, None]
     assert decoded(decoder(STOCK)) == []
@@ -146,7 +146,7 @@ def test_a_reason_says_what_is_wrong_and_where(text: bytes, why: str) -> None:
     assert decoded(decoder(STOCK), text) == [f"malformed: {why}"]
 
 
-def test_a_schema_that_refers_to_itself_is_passed_over_where_no_column_wants_it() -> None:
+def test_recursive_schema_is_skipped_if_unread() -> None:
     node = {
         "type": "record",
         "name": "Node",
@@ -191,7 +191,7 @@ def test_very_long_lists_are_read_like_short_ones(sizes: list[int], cut: int) ->
         assert row.startswith("malformed: The value ends too early") or "more items than bytes" in row
 
 
-def test_an_item_count_larger_than_the_bytes_takes_no_memory() -> None:
+def test_huge_item_count_takes_no_memory() -> None:
     schema = {
         "type": "record",
         "name": "R",
@@ -238,13 +238,13 @@ def test_a_text_that_is_no_schema_says_why(text: str, why: str) -> None:
         parse_avro(text)
 
 
-def test_an_integer_that_does_not_fit_into_its_column_is_unusable() -> None:
+def test_integer_beyond_its_column_is_unusable() -> None:
     view = AvroDecoder(pa.schema([("id", pa.int8())]), parsed(STOCK))
     texts = [written(STOCK, {"store": "s", "id": number, "price": None}) for number in (-128, 128)]
     assert decoded(view, *texts) == [{"id": -128}, "malformed: A number does not fit into `int8` - at `$.id`"]
 
 
-def test_of_a_maps_key_that_is_there_twice_the_last_counts() -> None:
+def test_last_of_repeated_map_keys_counts() -> None:
     schema = {
         "type": "record",
         "name": "R",

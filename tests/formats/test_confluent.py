@@ -84,7 +84,7 @@ def proto(*writers: int, reader: bool = False, message: str | None = None) -> Re
 OLD, NEW = framed(7, written(ONE, {"id": 1, "old": "x"})), framed(300, written(TWO, {"name": "n", "id": 2}))
 
 
-def test_each_record_is_read_by_the_schema_that_it_was_written_by() -> None:
+def test_record_is_read_by_its_writer_schema() -> None:
     layout = avro((7, ONE), (300, TWO))
     expected = [
         {"id": 2, "name": "n"},
@@ -101,7 +101,7 @@ def test_a_readers_schema_has_the_defaults() -> None:
     assert rows(layout, NEW, OLD) == expected
 
 
-def test_what_is_of_no_schema_is_quarantined_with_the_reason_and_nothing_else() -> None:
+def test_record_without_a_schema_is_quarantined_with_reason() -> None:
     layout = avro((7, ONE), (8, OTHER))
     values = [OLD, NEW, b"", b"\x00\x00", b"{}345", framed(8, b"\x02x"), framed(7, b"\x02"), OLD]
     assert rows(layout, *values) == [
@@ -116,13 +116,13 @@ def test_what_is_of_no_schema_is_quarantined_with_the_reason_and_nothing_else() 
     ]
 
 
-def test_of_several_records_in_a_topic_the_readers_is_used() -> None:
+def test_reader_record_is_chosen_among_topic_records() -> None:
     layout = avro((7, ONE), (8, OTHER), reader=READER)
     why = "malformed: The schema 8 does not fit: `$` is `Order`, and the reader's is `Stock`"
     assert rows(layout, framed(8, b"\x02x"), OLD) == [why, {"id": 1, "name": None, "size": 5}]
 
 
-def test_of_a_union_of_records_the_readers_is_read() -> None:
+def test_reader_record_is_chosen_from_a_union() -> None:
     """As a topic of several kinds of events has one schema in a registry, which refers to theirs."""
     layout = avro((7, [OTHER, ONE]), reader=READER)
     why = "malformed: It is a `Order` - at `$`"
@@ -159,14 +159,14 @@ def test_which_message_it_is_stands_before_it(value: bytes, row: Any) -> None:
 
 
 @pytest.mark.parametrize("reader", [True, False])
-def test_a_message_that_is_named_is_the_only_one(reader: bool) -> None:
+def test_named_message_is_the_only_one_read(reader: bool) -> None:
     layout = proto(9, 10, reader=reader, message="shop.Stock")
     values = [framed(10, b"\x02\x02" + STOCK), framed(9, b"\x00"), framed(9, b"\x02\x02" + STOCK)]
     why = "malformed: The schema 9 does not fit: it is a `shop.Order`, and not a `shop.Stock`"
     assert rows(layout, *values) == [{"id": 5, "name": "n"}, why, {"id": 5, "name": "n"}]
 
 
-def test_a_key_that_was_written_by_a_schema_is_no_text() -> None:
+def test_key_with_a_schema_is_no_text() -> None:
     """Its bytes can be UTF-8, by chance."""
     key = framed(1, b"\x06abc")
     assert rows(avro((7, ONE)), OLD, keys=[key]) == ["key_not_text"]

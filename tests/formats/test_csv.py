@@ -76,7 +76,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize(("value", "dialect", "fields"), ROWS.values(), ids=ROWS.keys())
-def test_a_row(value: bytes, dialect: CsvDialect, fields: list[str | None]) -> None:
+def test_csv_row_gives_its_columns(value: bytes, dialect: CsvDialect, fields: list[str | None]) -> None:
     assert decoded(value, texts(3), dialect) == (fields, None)
 
 
@@ -95,7 +95,7 @@ NO_ROWS = {
 
 
 @pytest.mark.parametrize(("value", "why"), NO_ROWS.values(), ids=NO_ROWS.keys())
-def test_what_is_no_row_of_the_columns_says_why(value: bytes, why: str) -> None:
+def test_unfit_csv_row_says_why(value: bytes, why: str) -> None:
     assert decoded(value, texts(3)) == (None, f"malformed: {why}")
 
 
@@ -124,7 +124,7 @@ USED = {
 @pytest.mark.parametrize(
     ("name", "value", "expected"), [(name, *pair) for name, pair in USED.items()], ids=USED
 )
-def test_a_text_that_is_a_value_of_its_column(name: str, value: bytes, expected: Any) -> None:
+def test_csv_text_fits_its_column(name: str, value: bytes, expected: Any) -> None:
     assert decoded(value, pa.schema([SCHEMA.field(name)])) == ([expected], None)
 
 
@@ -149,7 +149,7 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("name", "value", "why"), MISFITS)
-def test_a_text_that_is_no_value_of_its_column_says_which(name: str, value: bytes, why: str) -> None:
+def test_unfit_csv_text_names_its_column(name: str, value: bytes, why: str) -> None:
     assert decoded(value, pa.schema([SCHEMA.field(name)])) == (None, f"malformed: {why}")
 
 
@@ -174,7 +174,7 @@ def test_no_values_give_no_rows() -> None:
     assert len(CsvDecoder(SCHEMA, PLAIN).decode([]).columns) == 0
 
 
-def test_rows_have_their_key_of_columns_and_tombstones_their_own() -> None:
+def test_csv_rows_and_tombstones_have_their_keys() -> None:
     layout = RecordLayout("csv", pa.schema([("s", pa.string()), ("n", pa.int64())]), ("s", "n"))
     keys, values = [b"any", b'{"s":"a","n":1}'], [b"a,1", None]
     (rows,) = FrameDecoder(layout, None, False).decode(
@@ -247,7 +247,7 @@ def comparable(row: dict[str, Any]) -> dict[str, Any]:
 
 @examples(100)
 @given(st.data(), dialects)
-def test_each_value_is_read_as_the_plain_reader_reads_it(data: st.DataObject, dialect: CsvDialect) -> None:
+def test_csv_values_equal_a_plain_reader(data: st.DataObject, dialect: CsvDialect) -> None:
     some = (
         st.none()
         | written_rows(dialect)
@@ -274,7 +274,7 @@ def test_each_value_is_read_as_the_plain_reader_reads_it(data: st.DataObject, di
 
 @given(odd_texts | st.text('a,"\n', max_size=8))
 @example('"a"\n')
-def test_the_fields_are_those_that_pythons_own_reader_finds(text: str) -> None:
+def test_csv_fields_equal_the_python_reader(text: str) -> None:
     # to it nothing is a row without fields, and a row may have any number of line ends behind it
     assume(text.strip("\r\n") and not re.search("\n[\r\n]$|\r\r$", text))
     try:

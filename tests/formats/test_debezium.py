@@ -52,40 +52,40 @@ def reason(value: bytes) -> str | None:
 
 @pytest.mark.parametrize("wrap", [bytes, wrapped])
 @pytest.mark.parametrize("op", ["c", "u", "r"])
-def test_creates_updates_and_snapshot_reads_are_the_row_after(op: str, wrap: Any) -> None:
+def test_creates_updates_and_reads_give_row_after(op: str, wrap: Any) -> None:
     value = wrap(change(op=op, before={"id": 9}, after=ROW))
     assert rows(("id",), (None, value)) == [("1", False, "s", None)]
 
 
 @pytest.mark.parametrize("wrap", [bytes, wrapped])
-def test_a_deletion_has_the_key_of_the_row_before_and_no_columns(wrap: Any) -> None:
+def test_deletion_has_the_previous_key_and_no_columns(wrap: Any) -> None:
     value = wrap(change(op="d", before=ROW, after=None))
     assert rows(("store",), (b"\xff", value)) == [("s", True, None, None)]
     assert rows(("id", "store"), (None, value)) == [('{"id":1,"store":"s"}', True, None, None)]
 
 
-def test_of_the_row_before_only_the_keys_columns_are_read() -> None:
+def test_only_key_columns_of_row_before_are_read() -> None:
     value = change(op="d", before={"id": 1, "store": 5, "price": "x"}, after=None)
     assert rows(("id",), (None, value)) == [("1", True, None, None)]
 
 
-def test_a_deletion_needs_no_row_before_where_the_records_own_key_counts() -> None:
+def test_deletion_with_record_key_needs_no_row_before() -> None:
     assert rows((), (b'{"id":1}', change(op="d", before=None))) == [('{"id":1}', True, None, None)]
 
 
 @pytest.mark.parametrize("before", [None, {}, {"id": None}])
-def test_a_deletion_whose_row_before_lacks_the_key_is_quarantined(before: Any) -> None:
+def test_deletion_without_its_key_is_quarantined(before: Any) -> None:
     value = change(op="d", before=before)
     assert rows(("id",), (b'{"id":1}', value)) == [(None, True, None, "tombstone_without_key")]
 
 
 @pytest.mark.parametrize("own", [b'{"id":1}', wrapped(b'{"id":1}')])
-def test_a_tombstones_key_is_read_out_of_debeziums_key(own: bytes) -> None:
+def test_tombstone_key_comes_from_the_debezium_key(own: bytes) -> None:
     assert rows(("id",), (own, None)) == [("1", True, None, None)]
 
 
 @pytest.mark.parametrize("own", [b'{"number":1}', b"1", b"", b'{"id":"1"}'])
-def test_a_tombstone_whose_own_key_lacks_the_keys_columns_is_quarantined(own: bytes) -> None:
+def test_tombstone_without_key_columns_is_quarantined(own: bytes) -> None:
     assert rows(("id",), (own, None)) == [(None, True, None, "tombstone_without_key")]
 
 
@@ -115,7 +115,7 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize(("value", "why"), UNUSABLE, ids=[why for _, why in UNUSABLE])
-def test_what_is_no_change_of_a_row_is_unusable_and_says_where(value: bytes, why: str) -> None:
+def test_non_change_event_is_unusable_with_its_path(value: bytes, why: str) -> None:
     assert reason(value) == f"malformed: {why}"
 
 
@@ -174,7 +174,7 @@ CHANGES = st.builds(
 
 
 @given(st.lists(st.one_of(CHANGES, st.none(), st.binary(max_size=3)), max_size=8))
-def test_each_change_is_read_as_a_naive_reader_reads_it(values: list[bytes | None]) -> None:
+def test_debezium_changes_equal_a_naive_reader(values: list[bytes | None]) -> None:
     result = DebeziumDecoder(SCHEMA, ["id"]).decode(values)
     found: list[tuple[str, Any]] = []
     for place, row in enumerate(result.columns.to_pylist()):

@@ -85,7 +85,7 @@ def reasons(rows: Sequence[dict[str, Any]]) -> list[str | None]:
 # one fact each
 
 
-def test_a_malformed_record_is_quarantined_whole_with_the_reason_and_its_path() -> None:
+def test_malformed_record_is_quarantined_with_reason_and_path() -> None:
     headers = [("a", b"1"), ("a", None)]
     row = one(layout(), value=b'{"n": "five", "s": "x"}', headers=headers)
     assert row["__reason"] == "malformed: Expected `int | null`, got `str` - at `$.n`"
@@ -100,7 +100,7 @@ def test_a_malformed_record_is_quarantined_whole_with_the_reason_and_its_path() 
     assert row["s"] is None
 
 
-def test_only_unusable_records_are_kept_whole_unless_all_are_asked_for() -> None:
+def test_only_unusable_records_are_stored_whole_by_default() -> None:
     bad = {"value": b"{"}
     assert [row["__input"] is None for row in decoded(layout(), {}, bad)] == [True, False]
     inputs = [row["__input"] for row in decoded(layout(), {}, bad, keeps_input=True)]
@@ -128,19 +128,19 @@ def test_the_key_of_one_column_is_its_text(key: list[str], value: Any, text: str
     assert one(layout(key=tuple(key)), value=body(**{key[0]: value}))["__key"] == text
 
 
-def test_several_key_columns_make_a_json_object_in_declared_order() -> None:
+def test_several_key_columns_make_an_ordered_object() -> None:
     row = one(layout(key=("n", "at", "s")), value=body(s='q"\x1f', n=1, at="2026-01-31 10:30:00.5"))
     assert row["__key"] == '{"n":1,"at":"2026-01-31T10:30:00.500000Z","s":"q\\"\\u001F"}'
 
 
-def test_a_tombstones_key_columns_come_from_its_own_key() -> None:
+def test_tombstone_key_columns_come_from_its_key() -> None:
     keys = [b'{"s": "x", "n": 1}', b"x", b'{"n": 1}', b'{"n": 1, "s": 2}', None, b"\xff"]
     rows = decoded(layout(key=("n", "s")), *({"key": key, "value": None} for key in keys))
     assert [row["__key"] for row in rows] == ['{"n":1,"s":"x"}', *[None] * 5]
     assert reasons(rows) == [None, *[Reason.TOMBSTONE_WITHOUT_KEY] * 4, Reason.KEY_NOT_TEXT]
 
 
-def test_a_tombstone_among_others_has_its_own_key_and_no_columns() -> None:
+def test_tombstone_has_its_key_and_no_columns() -> None:
     rows = decoded(
         layout(key=("s",)), {"value": body(s="a")}, {"key": b"b", "value": None}, {"value": body(s="c")}
     )
@@ -151,19 +151,19 @@ def test_a_tombstone_among_others_has_its_own_key_and_no_columns() -> None:
     ]
 
 
-def test_a_key_that_is_not_text_counts_only_where_it_is_the_rows_key() -> None:
+def test_binary_key_matters_only_as_row_key() -> None:
     rows = ({"key": b"\xff", "value": body(s="x")}, {"key": b"\xff", "value": None})
     assert reasons(decoded(layout(), *rows)) == [Reason.KEY_NOT_TEXT, Reason.KEY_NOT_TEXT]
     assert reasons(decoded(layout(key=("s",)), *rows)) == [None, Reason.KEY_NOT_TEXT]
 
 
-def test_the_hash_is_that_of_the_key_and_without_one_that_of_the_position() -> None:
+def test_hash_is_that_of_key_or_position() -> None:
     keyed, unkeyed = decoded(layout(), {"key": b"t/3/8"}, {"key": None})
     assert keyed["__hash"] == unkeyed["__hash"]
     assert unkeyed["__key"] is None
 
 
-def test_the_hash_of_a_position_is_never_the_least_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_of_a_position_is_never_minimal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "tidegate.formats.frame.key_hashes", lambda keys: pa.array([LEAST_HASH] * len(keys), pa.int64())
     )
@@ -171,14 +171,14 @@ def test_the_hash_of_a_position_is_never_the_least_number(monkeypatch: pytest.Mo
     assert [row["__hash"] for row in rows] == [LEAST_HASH, LEAST_HASH + 1]
 
 
-def test_the_timestamp_can_be_a_column_but_not_a_tombstones() -> None:
+def test_timestamp_column_does_not_apply_to_tombstones() -> None:
     of = layout(timestamp="b")
     rows = decoded(of, {"value": body(b=77)}, {"value": body()}, {"value": None})
     assert [row["__timestamp"] for row in rows] == [77, None, 1000]
     assert reasons(rows) == [None, Reason.NO_TIMESTAMP, None]
 
 
-def test_a_time_is_rounded_down_to_milliseconds_before_1970_too() -> None:
+def test_times_round_down_even_before_1970() -> None:
     rows = decoded(
         layout(timestamp="at"),
         {"value": body(at="1970-01-01T00:00:01.0009Z")},
@@ -196,7 +196,7 @@ def test_timestamps_are_believed_up_to_the_bound() -> None:
     assert batch.column("__reason").to_pylist() == [None]
 
 
-def test_each_element_of_an_exploded_column_is_a_row_in_order() -> None:
+def test_exploded_elements_are_rows_in_order() -> None:
     rows = decoded(
         layout(explode="l", key=("l",)),
         {"value": body(l=[5, None, 6], s="x")},
@@ -215,13 +215,13 @@ def test_each_element_of_an_exploded_column_is_a_row_in_order() -> None:
     ]
 
 
-def test_a_record_with_nothing_to_explode_is_empty_and_needs_neither_key_nor_time() -> None:
+def test_record_without_elements_needs_no_key_or_time() -> None:
     of = layout(explode="l", key=("l",), timestamp="l")
     rows = decoded(of, {"value": body(l=[])}, {"value": body()}, {"key": b"5", "value": None})
     assert [(row["__empty"], row["__reason"]) for row in rows] == [(True, None), (True, None), (False, None)]
 
 
-def test_a_large_record_with_many_elements_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_exploded_record_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.formats.explode._MOST_BYTES", 5_000)
     large = body(s="x" * 1_000, l=list(range(12)))
     decoder = FrameDecoder(layout(explode="l"), 0, False)
@@ -238,7 +238,7 @@ def test_the_chain_is_the_newest_of_its_headers() -> None:
     assert one(layout(), headers=[("other", b"x")])["__chain"] is None
 
 
-def test_a_chain_has_to_begin_with_a_position_where_records_are_deduplicated_by_it() -> None:
+def test_deduplicated_chain_must_begin_with_a_position() -> None:
     chains = [b"a/0/1", b"a/0/1;", b"a/0/1\n", b"a/0", b"", b"\xff", None]
     rows = [{"headers": [("tidegate-source", chain)]} for chain in chains]
     fault = Reason.MALFORMED_SOURCE_CHAIN
@@ -320,7 +320,7 @@ def layouts(draw: st.DrawFn) -> RecordLayout:
 
 
 @given(layouts(), st.sampled_from([None, BELIEVED_UNTIL_MS]), st.booleans(), st.lists(rows, max_size=5))
-def test_records_become_the_rows_that_a_plain_reader_makes(
+def test_frames_equal_a_plain_reader(
     of: RecordLayout, believed_until_ms: int | None, keeps_input: bool, given_rows: list[dict[str, Any]]
 ) -> None:
     source = records(*given_rows)

@@ -90,7 +90,7 @@ USED = {
 
 
 @pytest.mark.parametrize(("value", "fields"), USED.values(), ids=USED.keys())
-def test_used(value: bytes, fields: dict[str, Any]) -> None:
+def test_valid_json_is_used(value: bytes, fields: dict[str, Any]) -> None:
     assert decoded(value) == (fields, None)
 
 
@@ -147,7 +147,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize(("value", "why"), UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_unusable(value: bytes, why: str) -> None:
+def test_invalid_json_is_unusable_with_its_reason(value: bytes, why: str) -> None:
     fields, reason = decoded(value)
     assert fields is None
     assert reason is not None
@@ -242,7 +242,7 @@ values = st.one_of(
 
 
 @given(st.lists(st.none() | values, max_size=6))
-def test_each_value_is_read_as_the_strict_reference_reads_it(batch: list[bytes | None]) -> None:
+def test_json_values_equal_the_strict_reference(batch: list[bytes | None]) -> None:
     result = DECODER.decode(batch)
     for row, value in enumerate(batch):
         got = result.columns[row].as_py()
@@ -257,7 +257,7 @@ def test_each_value_is_read_as_the_strict_reference_reads_it(batch: list[bytes |
             assert (got, row in result.reasons) == (expected, False), value
 
 
-def test_what_is_too_deep_does_not_depend_on_who_reads_it() -> None:
+def test_depth_limit_does_not_depend_on_the_reader() -> None:
     """Brackets in texts do not count, and the stack of the reader does not, either."""
     within = b'{"s": "' + b"[" * 2000 + b'", "more": ' + b"[" * 499 + b"]" * 499 + b"}"
     beyond = b'{"more": ' + b"[" * 500 + b"]" * 500 + b"}"
@@ -270,7 +270,7 @@ def test_what_is_too_deep_does_not_depend_on_who_reads_it() -> None:
     assert deeper(200) is None
 
 
-def test_what_is_not_a_number_is_read_as_sinks_write_it() -> None:
+def test_non_numbers_are_read_as_sinks_write_them() -> None:
     fields, reason = decoded(
         json_texts(pa.array([{"d": math.nan}], pa.struct([("d", pa.float64())])))[0].as_py().encode()
     )

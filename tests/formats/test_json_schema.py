@@ -65,11 +65,11 @@ WHY: list[tuple[Any, str | None]] = [
 
 
 @pytest.mark.parametrize(("document", "why"), WHY, ids=[str(why)[:60] for _, why in WHY])
-def test_what_does_not_satisfy_the_schema_says_what_and_where(document: Any, why: str | None) -> None:
+def test_schema_violation_says_what_and_where(document: Any, why: str | None) -> None:
     assert reasons(SCHEMA, document) == [why and f"malformed: {why}"]
 
 
-def test_an_unusable_value_does_not_touch_its_neighbours_and_tombstones_are_none() -> None:
+def test_unusable_value_affects_no_neighbour_or_tombstone() -> None:
     result = decoder(SCHEMA).decode([b'{"id": 1}', b'{"id": 0}', None, b'{"id": 2}', b"{", b"{}"])
     assert sorted(result.reasons) == [1, 4, 5]
     assert [row and row["id"] for row in result.columns.to_pylist()] == [1, None, None, 2, None, None]
@@ -80,7 +80,7 @@ def nested(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("extra", [{}, {"minContains": 1, "unevaluatedProperties": True}])
-def test_what_is_too_deep_for_a_schema_does_not_depend_on_who_reads_it(extra: dict[str, Any]) -> None:
+def test_schema_depth_limit_does_not_depend_on_reader(extra: dict[str, Any]) -> None:
     def deeper(frames: int) -> list[str | None]:
         return deeper(frames - 1) if frames else reasons({**TREE, **extra}, nested(100), nested(101))
 
@@ -173,7 +173,7 @@ def test_functions_and_library_agree(part: Any, x: Any, y: Any, draft: str | Non
     ],
     ids=str,
 )
-def test_what_the_functions_do_not_know_is_left_to_the_library(part: Any) -> None:
+def test_unsupported_keywords_are_left_to_the_library(part: Any) -> None:
     assert compiled_check(parse_json_schema(json.dumps(part), {})) is None
 
 
@@ -201,7 +201,7 @@ POSITIVE = pin_json_schema('{"properties": {"id": {"$ref": "id.json"}}}', {"id.j
 UNKNOWN = PinnedSchema('{"$ref": "none.json"}')
 
 
-def test_each_value_satisfies_the_schema_whose_id_it_begins_with() -> None:
+def test_value_is_checked_by_its_schema_id() -> None:
     schemas = SourceSchemas(None, (writer(1, ANY), writer(2, POSITIVE), writer(3, UNKNOWN)))
     found = rows(
         schemas,
@@ -224,12 +224,12 @@ def test_each_value_satisfies_the_schema_whose_id_it_begins_with() -> None:
     ]
 
 
-def test_a_readers_schema_counts_in_place_of_the_writers() -> None:
+def test_reader_schema_replaces_the_writer_schema() -> None:
     found = rows(SourceSchemas(POSITIVE, (writer(1, ANY),)), framed(1, {"id": 0}), framed(1, {"id": 1}))
     assert found == [(None, "malformed: Expected `minimum: 1` - at `$.id`"), (1, None)]
 
 
-def test_a_column_has_its_older_names_with_a_schema_too() -> None:
+def test_column_aliases_work_with_a_schema() -> None:
     decoder = json_decoder(COLUMNS, SourceSchemas(ANY), {"id": ("number",)})
     assert decoder.decode([b'{"number": 5}']).columns.field(0).to_pylist() == [5]
 

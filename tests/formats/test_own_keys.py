@@ -66,7 +66,7 @@ FORMATS = ("json", "avro", "protobuf")
     st.sampled_from(FORMATS),
     st.lists(st.tuples(TEXTS, st.integers(-(2**63), 2**63 - 1), st.none() | st.integers(0, 9)), max_size=5),
 )
-def test_a_key_has_the_text_and_hash_that_the_same_columns_of_a_value_would_have(
+def test_key_equals_that_of_the_same_columns(
     format_: str, records: list[tuple[str, int, int | None]]
 ) -> None:
     keys: list[bytes | None] = [key_of(format_, store, number) for store, number, _ in records]
@@ -100,9 +100,7 @@ ONE = b'{"n":1}'
         ("json", b'{"store":"s"}', "null_key_column"),
     ],
 )
-def test_a_key_that_cannot_be_read_puts_its_record_alone_into_quarantine(
-    format_: str, key: bytes | None, reason: str
-) -> None:
+def test_unreadable_key_quarantines_its_record_only(format_: str, key: bytes | None, reason: str) -> None:
     good = key_of(format_, "s", 1)
     rows = decoded(layout(format_), [good, key, good], [ONE, ONE, ONE])
     first, bad, last = rows.column("__reason").to_pylist()
@@ -112,7 +110,7 @@ def test_a_key_that_cannot_be_read_puts_its_record_alone_into_quarantine(
     assert rows.column("__input")[1].as_py()["value"] == ONE
 
 
-def test_a_tombstone_whose_key_cannot_be_read_says_so() -> None:
+def test_unreadable_tombstone_key_is_named() -> None:
     keys = [key_of("avro", "s", 1), b"plain", None]
     rows = decoded(layout("avro"), keys, [None, None, None])
     deletes, malformed, keyless = rows.column("__reason").to_pylist()
@@ -121,12 +119,12 @@ def test_a_tombstone_whose_key_cannot_be_read_says_so() -> None:
     assert rows.column("__key").to_pylist()[0] == '{"store":"s","id":1}'
 
 
-def test_a_value_that_cannot_be_read_is_told_before_its_key() -> None:
+def test_unreadable_value_is_reported_before_its_key() -> None:
     (reason,) = decoded(layout("avro"), [b"plain"], [b"{"]).column("__reason").to_pylist()
     assert reason.startswith("malformed: ")
 
 
-def test_each_element_of_a_record_has_the_key_of_the_record() -> None:
+def test_exploded_elements_share_the_record_key() -> None:
     columns = pa.schema([("n", pa.list_(pa.int32()))])
     of_lists = RecordLayout("json", columns, ("id", "n"), explode="n", key_format="json", key_columns=KEYS)
     records = Records("t", 0, [0], [7], [key_of("json", "s", 1)], [b'{"n":[4,5]}'], [None])

@@ -112,7 +112,7 @@ def pieces_of(message: Drawn, value: Any) -> list[bytes]:
 
 @examples(100)
 @given(st.data())
-def test_bytes_that_are_broken_never_raise_and_touch_no_other_record(data: st.DataObject) -> None:
+def test_broken_protobuf_bytes_affect_their_record_only(data: st.DataObject) -> None:
     message = data.draw(drawn())
     value = data.draw(values(message))
     text = value.SerializeToString()
@@ -151,7 +151,7 @@ def test_a_plan_keeps_a_schema_as_it_is(message: Drawn) -> None:
     assert proto_from_json(proto_to_json(message.schema)) == message.schema
 
 
-def test_what_is_not_written_is_its_default_or_null() -> None:
+def test_missing_field_is_its_default_or_null() -> None:
     expected = {"store": "", "id": None, "at": None, "cents": None, "text": None}
     assert decoded(decoder(STOCK, "shop.Stock"), b"", None) == [expected, None]
 
@@ -179,7 +179,7 @@ def test_groups_and_unknown_fields_are_passed_over() -> None:
     assert (row["store"], row["id"]) == ("s", 7)
 
 
-def test_confluents_indexes_lead_to_messages_and_those_inside_of_them() -> None:
+def test_confluent_indexes_find_nested_messages() -> None:
     schema = proto_schema(STOCK)
     assert [schema.at(path) for path in [(0,), (1,), (0, 0), (2,), (0, 1), (-1,)]] == [
         "shop.Order",
@@ -229,7 +229,7 @@ def test_what_cannot_be_a_column_says_why(body: str, columns: Any, why: str) -> 
         decoder(f'syntax = "proto3"; message A {{ {body} }}', "A", columns and pa.schema(columns))
 
 
-def test_enums_of_proto2_have_no_other_numbers_and_required_fields_have_to_be_there() -> None:
+def test_proto2_enums_are_closed_and_required_fields_checked() -> None:
     text = 'syntax = "proto2"; message A { required int32 a = 1; enum E { X = 5; } optional E e = 2; }'
     rows = decoded(decoder(text, "A"), b"\x08\x01\x10\x05", b"\x08\x01\x10\x06", b"\x10\x05")
     assert rows == [

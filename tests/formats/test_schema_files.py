@@ -104,9 +104,7 @@ def with_default(item: dict[str, Any]) -> dict[str, Any]:
 
 @examples(30)
 @given(schemas(), st.lists(st.none() | ROWS, min_size=1, max_size=4))
-def test_what_fastavro_reads_by_any_schema_is_what_was_emitted(
-    schema: dict[str, Any], rows: list[dict[str, Any] | None]
-) -> None:
+def test_fastavro_reads_what_was_emitted(schema: dict[str, Any], rows: list[dict[str, Any] | None]) -> None:
     write = avro_writer(parse_avro(json.dumps(schema)), COLUMNS)
     theirs = fastavro.parse_schema(schema)
     for row, written in zip(rows, write(struct_of(rows)).to_pylist(), strict=True):
@@ -144,9 +142,7 @@ def avro(schema: str, value: Any, type_: pa.DataType) -> bytes:
         ([("a", {"type": "array", "items": "int"})], pa.list_(pa.string()), "`$.a[...]` is a column of type"),
     ],
 )
-def test_a_schema_of_avro_without_a_place_for_each_column_is_refused(
-    fields: list[Any], type_: pa.DataType, says: str
-) -> None:
+def test_avro_schema_must_hold_every_column(fields: list[Any], type_: pa.DataType, says: str) -> None:
     with pytest.raises(SchemaFault, match=re.escape(says)):
         avro_writer(parse_avro(record(*fields)), pa.schema([("a", type_)]))
 
@@ -165,7 +161,7 @@ FOUR = {"type": "fixed", "name": "F", "size": 4}
         ({**FOUR, **logical("fixed", "decimal", precision=20)}, Decimal(2**40), "more than 4 bytes"),
     ],
 )
-def test_a_value_that_the_schema_has_no_form_for_is_told(type_: Any, value: Any, says: str) -> None:
+def test_value_without_an_avro_form_is_reported(type_: Any, value: Any, says: str) -> None:
     column = {"z": pa.string(), b"123": pa.binary(), None: pa.int64(), Decimal(2**40): pa.decimal128(20, 0)}
     with pytest.raises(Unwritable, match=re.escape(says)):
         avro(record(("a", type_)), value, column.get(value, pa.timestamp("us", "UTC")))
@@ -313,9 +309,7 @@ def _fill(message: Any, place: dict[str, Any]) -> None:
 
 @examples(30)
 @given(st.lists(LEVELS, min_size=1, max_size=4), st.sampled_from(["left", "right", None]))
-def test_what_protobufs_library_writes_of_any_message_is_what_is_written(
-    rows: list[dict[str, Any]], member: str | None
-) -> None:
+def test_protobuf_bytes_equal_those_of_its_library(rows: list[dict[str, Any]], member: str | None) -> None:
     rows = [{**row, "left": None, "right": None} for row in rows]
     if member is not None:
         rows[0][member] = {"left": "", "right": 0}[member]
@@ -338,9 +332,7 @@ def test_what_protobufs_library_writes_of_any_message_is_what_is_written(
         ({"at": pa.timestamp("us")}, "which a field `google.protobuf.Timestamp` does not hold"),
     ],
 )
-def test_a_message_without_a_place_for_each_column_is_refused(
-    columns: dict[str, pa.DataType], says: str
-) -> None:
+def test_message_must_hold_every_column(columns: dict[str, pa.DataType], says: str) -> None:
     with pytest.raises(SchemaFault, match=re.escape(says)):
         protobuf_writer(level_schema(), "shop.Level", pa.schema(list(columns.items())))
 
@@ -354,13 +346,13 @@ def test_a_message_without_a_place_for_each_column_is_refused(
         ({"many": [None]}, "`$.many[...]` is null"),
     ],
 )
-def test_a_value_that_the_message_has_no_form_for_is_told(row: dict[str, Any], says: str) -> None:
+def test_value_without_a_protobuf_form_is_reported(row: dict[str, Any], says: str) -> None:
     write = protobuf_writer(level_schema(), "shop.Level", OF_LEVEL)
     with pytest.raises(Unwritable, match=re.escape(says)):
         write(pa.array([row], pa.struct(list(OF_LEVEL))))
 
 
-def test_a_required_field_needs_a_column_and_a_value() -> None:
+def test_required_field_needs_a_column_and_value() -> None:
     schema = proto_schema('syntax = "proto2"; message R { required int32 a = 1; optional int32 b = 2; }')
     with pytest.raises(SchemaFault, match=r"the field `\$\.a` is required, and has no column"):
         protobuf_writer(schema, "R", pa.schema([("b", pa.int32())]))
@@ -370,7 +362,7 @@ def test_a_required_field_needs_a_column_and_a_value() -> None:
 
 
 @pytest.mark.parametrize("name", ["shop.Other", "shop.Level", "shop.Other.Deep"])
-def test_the_indexes_of_a_message_lead_back_to_it(name: str) -> None:
+def test_message_indexes_lead_back_to_the_message(name: str) -> None:
     schema = level_schema()
     assert schema.at(schema.path(name)) == name
     expected = {"shop.Other": b"\x00", "shop.Level": b"\x02\x02", "shop.Other.Deep": b"\x04\x00\x00"}

@@ -30,9 +30,7 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 
 @examples(100)
 @given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
-def test_texts_sort_as_the_sequences_do_that_they_are_of(
-    data: st.DataObject, types: list[pa.DataType]
-) -> None:
+def test_sequence_texts_sort_like_their_sequences(data: st.DataObject, types: list[pa.DataType]) -> None:
     rows = data.draw(st.lists(st.tuples(*(VALUES[each] for each in types)), min_size=1, max_size=8))
     parts = [pa.array(part, of) for part, of in zip(zip(*rows, strict=True), types, strict=True)]
     texts = sequence_texts(parts).to_pylist()
@@ -40,7 +38,7 @@ def test_texts_sort_as_the_sequences_do_that_they_are_of(
     assert len(set(texts)) == len(set(rows))
 
 
-def test_a_sequence_without_one_of_its_parts_is_none() -> None:
+def test_sequence_without_a_part_is_none() -> None:
     assert sequence_texts([pa.array([1, None]), pa.array([None, "x"])]).to_pylist() == [None, None]
     assert sequence_texts([pa.array([1, None])]).to_pylist() == ["0000000000000000001", None]
     assert sequence_texts([pa.array([date(1970, 1, 2)])]).to_pylist() == ["0000000000000000001"]
@@ -64,7 +62,7 @@ def rows(layout: RecordLayout, *values: Any) -> list[tuple[Any, ...]]:
     return list(zip(*(batch.column(name).to_pylist() for name in names), strict=True))
 
 
-def test_a_column_tells_it_and_a_record_without_it_is_quarantined() -> None:
+def test_record_without_its_sequence_is_quarantined() -> None:
     layout = RecordLayout("json", COLUMNS, ("id",), sequence=SequenceParts(("version",)))
     assert rows(layout, {"id": 1, "version": 5}, {"id": 1, "version": None}, {"id": 1}, None) == [
         ("1", False, "0000000000000000005", None),
@@ -106,7 +104,7 @@ def test_the_tombstone_behind_debeziums_deletion_needs_none() -> None:
     assert rows(layout, None) == [(None, True, None, "tombstone_without_key")], "its key is no object"
 
 
-def test_a_decimal_in_the_source_reads_numbers_that_are_text() -> None:
+def test_decimal_sequence_reads_textual_numbers() -> None:
     """As Oracle's `scn` is; what does not fit is named."""
     of_source = pa.schema([pa.field("scn", pa.decimal128(3, 0))])
     layout = RecordLayout("debezium", COLUMNS, ("id",), sequence=SequenceParts(of_source=of_source))

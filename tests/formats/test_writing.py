@@ -119,7 +119,7 @@ def test_avro_is_what_fastavro_reads_and_writes(rows: list[dict[str, Any] | None
 
 @examples(50)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
-def test_a_source_reads_what_a_sink_has_written_as_avro(rows: list[dict[str, Any] | None]) -> None:
+def test_source_reads_avro_written_by_a_sink(rows: list[dict[str, Any] | None]) -> None:
     schema, values = parse_avro(avro_schema("level", "tidegate.levels", COLUMNS)), struct_of(rows)
     decoder = AvroDecoder(avro_columns(schema), schema, None)
     decoded = decoder.decode(avro_bytes(values).to_pylist())
@@ -128,7 +128,7 @@ def test_a_source_reads_what_a_sink_has_written_as_avro(rows: list[dict[str, Any
 
 
 @pytest.mark.parametrize("items", [pa.int64(), pa.list_(pa.string()), pa.map_(pa.string(), pa.int64())])
-def test_avro_has_nulls_in_lists_and_lists_in_lists(items: pa.DataType) -> None:
+def test_avro_lists_hold_nulls_and_lists(items: pa.DataType) -> None:
     columns = pa.schema([("list", pa.list_(items)), ("map", pa.map_(pa.string(), items))])
     schema = fastavro.parse_schema(json.loads(avro_schema("level", "tidegate", columns)))
     row = {"list": [None], "map": [("a", None)]}
@@ -198,7 +198,7 @@ def _as_text(name: str, value: Any) -> Any:
 
 @examples(50)
 @given(st.lists(st.none() | ROWS, min_size=1, max_size=4))
-def test_protobuf_is_what_its_own_library_reads_and_writes(rows: list[dict[str, Any] | None]) -> None:
+def test_protobuf_agrees_with_its_library_both_ways(rows: list[dict[str, Any] | None]) -> None:
     text = protobuf_schema("level", "tidegate.levels", COLUMNS, {})
     written_all = protobuf_bytes(struct_of(rows), text).to_pylist()
     for row, written in zip(rows, written_all, strict=True):
@@ -211,7 +211,7 @@ def test_protobuf_is_what_its_own_library_reads_and_writes(rows: list[dict[str, 
             assert written == expected.SerializeToString()
 
 
-def test_a_field_of_protobuf_keeps_its_number_and_no_number_is_used_again() -> None:
+def test_protobuf_field_numbers_are_kept_and_never_reused() -> None:
     first = protobuf_schema(
         "level", "t", pa.schema([("a", pa.string()), ("b", INNER), ("c", pa.int32())]), {}
     )
@@ -228,7 +228,7 @@ def test_a_field_of_protobuf_keeps_its_number_and_no_number_is_used_again() -> N
     assert message_class(third).DESCRIPTOR.fields_by_name["e"].number == 5
 
 
-def test_the_numbers_of_a_file_that_somebody_wrote_are_read() -> None:
+def test_numbers_of_a_written_file_are_read() -> None:
     text = """
     syntax = "proto3"; // level = 1
     import "a.proto";
@@ -275,6 +275,6 @@ def test_a_null_in_a_list_cannot_be_protobuf() -> None:
         protobuf_bytes(pa.array([{"a": [None]}], pa.struct(list(columns))), text, columns)
 
 
-def test_a_name_that_avro_does_not_have_is_told() -> None:
+def test_invalid_avro_name_is_reported() -> None:
     with pytest.raises(Unwritable, match="`a-b` is no name that Avro has"):
         avro_schema("level", "t", pa.schema([("a-b", pa.int32())]))

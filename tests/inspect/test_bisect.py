@@ -15,9 +15,7 @@ seqs = st.integers(1, 100).flatmap(
 
 
 @given(seqs, st.sets(st.integers(1, 300)))
-def test_of_batches_it_is_the_first_that_fails_by_itself_and_none_after_is_looked_at(
-    batches: list[int], failing: set[int]
-) -> None:
+def test_bisect_stops_at_the_first_failing_batch(batches: list[int], failing: set[int]) -> None:
     looked_at: list[int] = []
 
     def fails(seq: int) -> bool:
@@ -31,9 +29,7 @@ def test_of_batches_it_is_the_first_that_fails_by_itself_and_none_after_is_looke
 
 
 @given(seqs, st.integers(1, 320))
-def test_of_states_it_is_the_one_from_which_on_all_fail_and_few_are_looked_at(
-    batches: list[int], broken: int
-) -> None:
+def test_bisect_reads_few_states(batches: list[int], broken: int) -> None:
     looked_at: list[int] = []
 
     def fails(seq: int) -> bool:
@@ -47,7 +43,7 @@ def test_of_states_it_is_the_one_from_which_on_all_fail_and_few_are_looked_at(
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=50))
-def test_of_states_that_were_mended_it_is_where_one_breaks_after_one_that_does_not(
+def test_bisect_over_repaired_states_finds_one_break(
     broken: list[bool],
 ) -> None:
     found = first_broken(range(1, len(broken) + 1), lambda seq: broken[seq - 1])

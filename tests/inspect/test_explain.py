@@ -23,7 +23,7 @@ def fates(events: tuple[TraceEvent, ...]) -> list[tuple[str, str]]:
     return [(each.what, each.fate) for each in events]
 
 
-def test_each_batch_is_explained_on_the_state_that_it_started_from_and_nothing_is_written(
+def test_explanation_starts_from_the_state_before_batch(
     world: World,
 ) -> None:
     world.stock(10, 5)
@@ -42,7 +42,7 @@ def test_each_batch_is_explained_on_the_state_that_it_started_from_and_nothing_i
     assert sorted(Path(world.app.settings.lake).rglob("*")) == files
 
 
-def test_offsets_find_the_batches_that_read_them_and_only_their_records_are_told(world: World) -> None:
+def test_offsets_find_their_batches_and_records(world: World) -> None:
     for quantity in (10, 0, 3):
         world.stock(quantity)
         world.run()
@@ -51,7 +51,7 @@ def test_offsets_find_the_batches_that_read_them_and_only_their_records_are_told
     assert [event.source[2] for each in found for event in each.events] == [1, 1, 2, 2]
 
 
-def test_a_quarantined_record_is_found_by_its_kafka_key(world: World) -> None:
+def test_quarantined_record_is_found_by_its_key(world: World) -> None:
     world.stock(10)
     world.send({"value": b"{oops", "key": key_of().encode()}, {"value": b"{oops", "key": b"other"})
     world.run()
@@ -62,7 +62,7 @@ def test_a_quarantined_record_is_found_by_its_kafka_key(world: World) -> None:
     assert [each.value for each in found.events if each.what == "quarantined"] == ["{oops"]
 
 
-def test_a_key_that_a_batch_did_not_meet_names_the_batches_that_changed_it(world: World) -> None:
+def test_unmet_key_names_the_batches_that_changed_it(world: World) -> None:
     world.stock(10)
     world.run()
     world.stock(10, product=2)
@@ -71,7 +71,7 @@ def test_a_key_that_a_batch_did_not_meet_names_the_batches_that_changed_it(world
     assert (found.plan.seq, found.events, found.changed) == (2, (), (1,))
 
 
-def test_what_is_held_back_is_told_and_the_timer_that_lets_it_out_in_a_later_batch(world: World) -> None:
+def test_buffered_value_is_explained_with_its_timer(world: World) -> None:
     limit = "emit: {on: time_limit, after: 30s}"
     world.write_pipeline(**{"emit: {on: change, equal: exact}": limit})
     at = 1_000_000
@@ -86,7 +86,7 @@ def test_what_is_held_back_is_told_and_the_timer_that_lets_it_out_in_a_later_bat
     assert (second[0].value, second[0].at) == ({"isAvailable": False}, at + 30_000)
 
 
-def test_a_record_that_is_dropped_as_repeated_is_told_with_the_step_that_dropped_it(world: World) -> None:
+def test_dropped_repetition_names_the_dropping_step(world: World) -> None:
     world.write_pipeline(source_extra="deduplicate: {columns: [quantity], keep: 1h}")
     world.stock(10, 10, 0)
     world.run()

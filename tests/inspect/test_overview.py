@@ -36,7 +36,7 @@ def test_without_files_and_batches_there_is_nothing(seeded: Seeded) -> None:
     assert inspect.overviews(seeded.app, [])[0] == []
 
 
-def test_each_file_is_an_entry_by_its_name_with_its_stream(seeded: Seeded) -> None:
+def test_each_file_is_an_entry_with_its_stream(seeded: Seeded) -> None:
     seeded.add_sample("quiet_users", "users_v2", lambda text: text.replace("generation: 1", "generation: 2"))
     seeded.add_sample("availability")
     entries = inspect.catalog_entries(seeded.app)
@@ -46,7 +46,7 @@ def test_each_file_is_an_entry_by_its_name_with_its_stream(seeded: Seeded) -> No
     ]
 
 
-def test_a_generation_without_a_file_goes_with_the_files_of_its_pipeline(seeded: Seeded) -> None:
+def test_generation_without_file_joins_its_pipelines_files(seeded: Seeded) -> None:
     first = seeded.add_sample("availability")
     seeded.day(first, 1)
     seeded.add_sample("availability", edit=lambda text: text.replace("generation: 1", "generation: 2"))
@@ -54,14 +54,14 @@ def test_a_generation_without_a_file_goes_with_the_files_of_its_pipeline(seeded:
     assert entry.streams == (Stream("availability", 2), AVAILABILITY)
 
 
-def test_a_pipeline_without_a_file_is_an_entry_by_its_own_name(seeded: Seeded) -> None:
+def test_pipeline_without_file_is_its_own_entry(seeded: Seeded) -> None:
     seeded.day(seeded.add_sample("availability"), 1)
     (seeded.home / "pipelines" / "availability.yaml").unlink()
     (entry,) = inspect.catalog_entries(seeded.app)
     assert (entry.name, entry.streams, entry.pipeline) == ("availability", (AVAILABILITY,), None)
 
 
-def test_a_file_with_mistakes_keeps_its_stream_and_says_what_is_wrong(seeded: Seeded) -> None:
+def test_mistaken_file_keeps_its_stream_and_mistake(seeded: Seeded) -> None:
     seeded.day(seeded.add_sample("availability"), 1)
     path = seeded.home / "pipelines" / "availability.yaml"
     path.write_text(path.read_text().replace("reduce: latest", "reduce: lastest"))
@@ -70,9 +70,7 @@ def test_a_file_with_mistakes_keeps_its_stream_and_says_what_is_wrong(seeded: Se
     assert "reduce" in entry.problems[0].field
 
 
-def test_a_folder_is_read_again_only_when_a_file_has_changed(
-    seeded: Seeded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_is_reread_only_after_a_change(seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
     seeded.add_sample("availability")
     reads: list[Path] = []
     load = catalog_module.load_pipelines
@@ -90,7 +88,7 @@ def test_a_folder_is_read_again_only_when_a_file_has_changed(
     assert len(reads) == 2
 
 
-def test_an_overview_has_the_last_batch_and_no_lag_where_no_broker_is_set(seeded: Seeded) -> None:
+def test_overview_has_last_batch_but_no_lag(seeded: Seeded) -> None:
     seeded.day(seeded.add_sample("availability"), 3)
     never = Stream("never", 1)
     (first, second), lags = inspect.overviews(seeded.app, [never, AVAILABILITY])
@@ -103,7 +101,7 @@ def test_an_overview_has_the_last_batch_and_no_lag_where_no_broker_is_set(seeded
     assert isinstance(lags.error, SettingsInvalid)
 
 
-def test_details_have_a_page_of_batches_and_say_whether_more_follow(seeded: Seeded) -> None:
+def test_details_have_a_page_of_batches(seeded: Seeded) -> None:
     seeded.day(seeded.add_sample("availability"), 7)
     first = inspect.details(seeded.app, AVAILABILITY, limit=3)
     assert [entry.seq for entry in first.page] == [7, 6, 5]
@@ -114,7 +112,7 @@ def test_details_have_a_page_of_batches_and_say_whether_more_follow(seeded: Seed
     assert first.metrics["availability"]["state-bytes"] == 24_000 + 300 * 7
 
 
-def test_a_failed_batch_halts_its_stream_with_the_remedy(seeded: Seeded) -> None:
+def test_failed_batch_halts_its_stream_with_remedy(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.day(pipeline, 1)
     assert inspect.troubled_streams(seeded.app) == set()
@@ -134,7 +132,7 @@ def test_a_failure_that_is_past_is_no_trouble(seeded: Seeded) -> None:
     assert inspect.troubled_streams(seeded.app) == set()
 
 
-def test_a_batch_that_nobody_works_on_and_a_clock_that_is_ahead_are_troubles(seeded: Seeded) -> None:
+def test_idle_batch_and_clock_ahead_are_troubles(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     held = seeded.lease(pipeline)
     held.add_plan(seeded.plan(pipeline, 1))
@@ -150,7 +148,7 @@ def test_a_batch_that_nobody_works_on_and_a_clock_that_is_ahead_are_troubles(see
     assert inspect.troubled_streams(seeded.app) == {AVAILABILITY, stream_of(ahead)}
 
 
-def test_the_file_of_a_stream_is_one_of_the_facts(seeded: Seeded) -> None:
+def test_stream_file_is_one_of_the_facts(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.day(pipeline, 1)
     path = seeded.home / "pipelines" / "availability.yaml"
@@ -176,7 +174,7 @@ def test_samples_are_cut_whatever_bytes_they_are(seeded: Seeded) -> None:
     assert (short.seq, short.offset, short.value, short.key) == (1, 8, "{", "s1")
 
 
-def test_no_more_samples_are_read_than_are_asked_for(seeded: Seeded) -> None:
+def test_no_more_samples_than_requested_are_read(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     for seq in (1, 2, 3):
         seeded.batch(pipeline, seq, {"used": 990}, [unusable(seq * 10 + n, b"{") for n in range(9)])
@@ -185,7 +183,7 @@ def test_no_more_samples_are_read_than_are_asked_for(seeded: Seeded) -> None:
     assert [sample.seq for sample in samples] == [3] * 9 + [2] * 3
 
 
-def test_samples_of_a_lake_that_is_gone_are_a_reason_and_no_error(seeded: Seeded) -> None:
+def test_samples_of_a_missing_lake_give_a_reason(seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.batch(pipeline, 1, {"used": 999}, [unusable(7, b"{")])
     for path in (seeded.home / "lake").rglob("*.parquet"):
@@ -212,9 +210,7 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("kind", ["refused", "silent"])
-def test_a_broker_that_is_down_costs_seconds_and_only_the_lag(
-    seeded: Seeded, silent_port: int, kind: str
-) -> None:
+def test_broker_down_costs_seconds_and_the_lag(seeded: Seeded, silent_port: int, kind: str) -> None:
     seeded.day(seeded.add_sample("availability"), 1)
     port = silent_port if kind == "silent" else free_port()
     began = time.monotonic()
@@ -226,7 +222,7 @@ def test_a_broker_that_is_down_costs_seconds_and_only_the_lag(
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_the_lag_is_that_of_now_also_while_nothing_runs(world: World) -> None:
+def test_lag_is_current_while_nothing_runs(world: World) -> None:
     world.stock(10, 5, 0)
     world.run()
     (before,), _ = inspect.overviews(world.app, [world.stream])
@@ -240,7 +236,7 @@ def test_the_lag_is_that_of_now_also_while_nothing_runs(world: World) -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_the_lag_of_a_topic_that_is_gone_is_not_known_and_others_are(world: World) -> None:
+def test_lag_of_a_missing_topic_is_unknown(world: World) -> None:
     world.stock(10)
     world.run()
     head = world.app.ledger.head(world.stream)

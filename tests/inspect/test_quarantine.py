@@ -98,7 +98,7 @@ def as_set(rows: Rows) -> Counter[str]:
 
 
 @given(where=FILTERS, limit=st.integers(1, 120))
-def test_a_list_has_the_rows_that_a_filter_over_all_rows_has_the_newest_batch_first(
+def test_list_equals_a_naive_filter_newest_first(
     random_quarantine: Quarantined, where: QuarantineFilter, limit: int
 ) -> None:
     expected = naive(random_quarantine, where)
@@ -108,7 +108,7 @@ def test_a_list_has_the_rows_that_a_filter_over_all_rows_has_the_newest_batch_fi
 
 
 @given(where=FILTERS, by=st.lists(st.sampled_from(["reason", "topic", "batch"]), min_size=1, max_size=3))
-def test_counts_are_those_of_a_filter_over_all_rows(
+def test_counts_equal_a_naive_filter(
     random_quarantine: Quarantined, where: QuarantineFilter, by: list[Any]
 ) -> None:
     groups: dict[tuple[Any, ...], Rows] = {}
@@ -127,9 +127,7 @@ def test_counts_are_those_of_a_filter_over_all_rows(
 
 
 @given(where=FILTERS)
-def test_both_exports_have_the_rows_that_a_filter_over_all_rows_has(
-    random_quarantine: Quarantined, where: QuarantineFilter
-) -> None:
+def test_both_exports_equal_a_naive_filter(random_quarantine: Quarantined, where: QuarantineFilter) -> None:
     expected = as_set([exported_row(row) for row in naive(random_quarantine, where)])
     for name, read in (("all.parquet", from_parquet), ("all.jsonl", from_lines)):
         path = random_quarantine.folder / name
@@ -193,7 +191,7 @@ def large(tmp_path: Path) -> Quarantined:
     return made
 
 
-def test_a_limited_list_reads_values_of_one_row_group_of_the_newest_batch_only(
+def test_limited_list_reads_one_row_group(
     large: Quarantined, read_groups: list[tuple[int, tuple[str, ...]]]
 ) -> None:
     assert [place(row) for row in listed(large, limit=3)] == [(2, "events", 0, n) for n in range(3)]
@@ -201,7 +199,7 @@ def test_a_limited_list_reads_values_of_one_row_group_of_the_newest_batch_only(
     assert len(read_groups) == 6 + 1
 
 
-def test_row_groups_outside_of_an_interval_are_not_read_at_all(
+def test_row_groups_outside_an_interval_are_skipped(
     large: Quarantined, read_groups: list[tuple[int, tuple[str, ...]]]
 ) -> None:
     first = 4 * writer.ROW_GROUP_ROWS
@@ -219,7 +217,7 @@ def test_counting_reads_neither_keys_nor_values(
     assert with_values(read_groups) == []
 
 
-def test_an_export_reads_values_only_of_row_groups_that_have_a_record(
+def test_export_reads_only_row_groups_with_records(
     large: Quarantined, read_groups: list[tuple[int, tuple[str, ...]]]
 ) -> None:
     where = QuarantineFilter(reasons={"null_key"})
@@ -236,7 +234,7 @@ def small(tmp_path: Path) -> Quarantined:
     return made
 
 
-def test_an_exported_line_says_how_its_bytes_are_written_and_has_headers_in_order(small: Quarantined) -> None:
+def test_exported_line_names_its_encoding_and_headers(small: Quarantined) -> None:
     path = small.folder / "a.jsonl"
     inspect.export_quarantine(small.app, small.stream, path)
     assert json.loads(path.read_text()) == {
@@ -261,7 +259,7 @@ def test_an_exported_line_says_how_its_bytes_are_written_and_has_headers_in_orde
     }
 
 
-def test_an_export_leaves_a_file_that_is_there_unless_it_may_replace_it(small: Quarantined) -> None:
+def test_export_keeps_an_existing_file_by_default(small: Quarantined) -> None:
     path = small.folder / "a.jsonl"
     path.write_text("mine")
     with pytest.raises(SettingsInvalid, match=r"is there already\. Name another file, or give --force"):
@@ -271,9 +269,7 @@ def test_an_export_leaves_a_file_that_is_there_unless_it_may_replace_it(small: Q
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_an_export_that_fails_leaves_what_was_there_and_nothing_beside_it(
-    small: Quarantined, tmp_path: Path, name: str
-) -> None:
+def test_failed_export_leaves_the_existing_file(small: Quarantined, tmp_path: Path, name: str) -> None:
     small.batch(2, [quarantined(2, 1)])
     manifest = small.app.manifest(small.stream, dict(small.app.ledger.committed(small.stream))[2])
     (file,) = manifest.of("quarantine")
@@ -286,7 +282,7 @@ def test_an_export_that_fails_leaves_what_was_there_and_nothing_beside_it(
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(name, "mine")]
 
 
-def test_a_page_that_was_changed_is_damage_of_its_batch_to_each_reader(small: Quarantined) -> None:
+def test_changed_page_is_damage_to_each_reader(small: Quarantined) -> None:
     manifest = small.app.manifest(small.stream, dict(small.app.ledger.committed(small.stream))[1])
     (file,) = manifest.of("quarantine")
     store = small.app.lake(small.stream).store
@@ -304,7 +300,7 @@ def test_a_page_that_was_changed_is_damage_of_its_batch_to_each_reader(small: Qu
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "a.JSONL"])
-def test_another_ending_is_refused_with_those_that_there_are(small: Quarantined, name: str) -> None:
+def test_unknown_file_ending_lists_the_existing_ones(small: Quarantined, name: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"ends with none of \.jsonl, \.parquet"):
         inspect.export_quarantine(small.app, small.stream, small.folder / name)
 
@@ -314,7 +310,7 @@ def test_a_folder_that_is_not_there_is_told(small: Quarantined) -> None:
         inspect.export_quarantine(small.app, small.stream, small.folder / "no" / "a.jsonl")
 
 
-def test_a_reason_that_there_is_not_is_refused_with_all_that_there_are() -> None:
+def test_unknown_reason_lists_all_reasons() -> None:
     with pytest.raises(SettingsInvalid, match="no reason mallformed") as refused:
         QuarantineFilter(reasons={"mallformed", "null_key"})
     assert [reason for reason in Reason if str(reason) not in refused.value.fix] == []
@@ -331,6 +327,6 @@ def test_a_list_of_nothing_is_refused(small: Quarantined) -> None:
         listed(small, limit=0)
 
 
-def test_keys_and_values_are_cut_where_that_is_asked_for(small: Quarantined) -> None:
+def test_keys_and_values_are_cut_on_request(small: Quarantined) -> None:
     (rows,) = inspect.list_quarantine(small.app, small.stream, max_bytes=2)
     assert rows["value"].to_pylist() == [b"{o"]

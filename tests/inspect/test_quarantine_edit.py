@@ -42,14 +42,12 @@ def applied(edits: list[str], **row: Any) -> dict[str, Any]:
         ("$ = nothing", "[]", None),
     ],
 )
-def test_an_edit_assigns_to_a_place_and_touches_no_other(
-    edit: str, value: str | None, expected: str | None
-) -> None:
+def test_edit_assigns_one_place_only(edit: str, value: str | None, expected: str | None) -> None:
     edited = applied([edit], value=None if value is None else value.encode())
     assert edited["value"] == (None if expected is None else expected.encode())
 
 
-def test_edits_follow_one_another_and_the_key_can_be_edited() -> None:
+def test_edits_apply_in_order_and_reach_keys() -> None:
     edited = applied(["$.b = $.a", "$.a = nothing", "key = text($.b)"], value=b'{"a":17}', key=b"old")
     assert (edited["key"], edited["value"]) == (b"17", b'{"b":17}')
     assert applied(["key = null"], value=b"1")["key"] is None
@@ -70,7 +68,7 @@ def test_edits_follow_one_another_and_the_key_can_be_edited() -> None:
         ("$.n = 1", None, "it has no value"),
     ],
 )
-def test_a_record_that_an_edit_does_not_fit_is_named(edit: str, value: bytes | None, why: str) -> None:
+def test_record_unfit_for_an_edit_is_named(edit: str, value: bytes | None, why: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"does not fit events/0/7: .*{why}"):
         applied([edit], value=value)
 
@@ -91,7 +89,7 @@ JSON = st.recursive(
 
 @examples(12)
 @given(JSON, st.dictionaries(st.text(), JSON))
-def test_what_is_assigned_comes_back_as_it_is_whatever_it_is(value: Any, document: dict[str, Any]) -> None:
+def test_assigned_value_round_trips(value: Any, document: dict[str, Any]) -> None:
     text = json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")
     edited = applied([f"$.x = {json.dumps(value)}"], value=text)
     assert json.loads(edited["value"]) == document | {"x": value}

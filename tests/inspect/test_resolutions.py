@@ -61,7 +61,7 @@ def world(tmp_path: Path) -> Quarantined:
     return made
 
 
-def test_what_is_open_is_what_nobody_has_decided_of_as_a_naive_model_has_it(tmp_path: Path) -> None:
+def test_open_records_equal_a_naive_model(tmp_path: Path) -> None:
     chance = random.Random(7)
     world = Quarantined(tmp_path)
     batches = {seq: random_rows(seq, 60, chance) for seq in (1, 2, 3)}
@@ -88,7 +88,7 @@ def test_what_is_open_is_what_nobody_has_decided_of_as_a_naive_model_has_it(tmp_
     assert statuses[inspect.Status.DISCARDED] == 180 - statuses[inspect.Status.OPEN]
 
 
-def test_a_plan_that_replays_reads_nothing_and_names_its_input_in_the_order_of_positions(
+def test_replay_plan_names_input_by_position(
     world: Quarantined,
 ) -> None:
     plan = planned(world, lambda: opened(world)).plan
@@ -110,7 +110,7 @@ def test_a_plan_that_replays_reads_nothing_and_names_its_input_in_the_order_of_p
     ]
 
 
-def test_an_emission_is_not_replayed_and_what_is_planned_is_not_planned_again(world: Quarantined) -> None:
+def test_planned_or_emitted_records_are_not_replayed(world: Quarantined) -> None:
     assert "1 are no records" in planned(world, lambda: opened(world)).note
     world.held = world.app.ledger.acquire(world.stream, "test")
     world.held.drop_plan()
@@ -121,7 +121,7 @@ def test_an_emission_is_not_replayed_and_what_is_planned_is_not_planned_again(wo
     assert "7 were replayed or discarded before" in outcome.note
 
 
-def test_a_list_has_to_name_records_of_quarantine_and_each_once(world: Quarantined) -> None:
+def test_resolution_names_existing_records_once(world: Quarantined) -> None:
     [first, *_] = opened(world)
     with pytest.raises(SettingsInvalid, match=r"events/0/[234] is there twice"):
         discard(world, lambda: iter([first, first]), is_listed=True)
@@ -134,7 +134,7 @@ def test_a_list_has_to_name_records_of_quarantine_and_each_once(world: Quarantin
     assert len(identities(opened(world))) == 7
 
 
-def test_a_record_of_a_partition_that_was_never_read_is_refused(tmp_path: Path) -> None:
+def test_record_of_an_unread_partition_is_refused(tmp_path: Path) -> None:
     world = Quarantined(tmp_path)
     world.batch(1, [quarantined(1, 2, topic="others")])
     with pytest.raises(SettingsInvalid, match=r"has never read others\[0\]"):
@@ -142,7 +142,7 @@ def test_a_record_of_a_partition_that_was_never_read_is_refused(tmp_path: Path) 
     assert world.app.ledger.open_plan(world.stream) is None
 
 
-def test_a_replay_applies_no_clock_where_records_were_not_read_yet(world: Quarantined) -> None:
+def test_replay_applies_no_clock_over_unread_records(world: Quarantined) -> None:
     plan = planned(world, lambda: opened(world)).plan
     assert plan is not None
     assert plan.clocks_after == plan.clocks
@@ -174,9 +174,7 @@ def test_an_export_comes_back_as_it_was(world: Quarantined, ending: str) -> None
         ({"headers": [{}]}, "it has no 'key'"),
     ],
 )
-def test_a_line_that_is_no_exported_record_is_named(
-    world: Quarantined, change: dict[str, Any], why: str
-) -> None:
+def test_invalid_exported_line_is_named(world: Quarantined, change: dict[str, Any], why: str) -> None:
     path = world.folder / "a.jsonl"
     inspect.export_quarantine(world.app, world.stream, path)
     lines = path.read_text().splitlines()

@@ -39,7 +39,7 @@ def test_a_file_that_its_committed_manifest_names_stays() -> None:
     assert unread([listed(f"a/{ATTEMPT}/1")], {ATTEMPT: Standing.COMMITTED}, (manifest,)) == []
 
 
-def test_what_a_lost_task_left_in_a_committed_attempt_goes() -> None:
+def test_leftovers_of_a_lost_task_are_removed() -> None:
     manifest = Manifest(ATTEMPT, 1, (data(f"a/{ATTEMPT}/1"),))
     files = [listed(f"a/{ATTEMPT}/1"), listed(f"a/{ATTEMPT}/2")]
     assert unread(files, {ATTEMPT: Standing.COMMITTED}, (manifest,)) == [f"a/{ATTEMPT}/2"]
@@ -51,12 +51,12 @@ def test_a_manifest_of_a_committed_attempt_stays() -> None:
     assert unread(files, {ATTEMPT: Standing.COMMITTED}, (manifest,)) == []
 
 
-def test_all_of_an_attempt_that_can_never_count_goes() -> None:
+def test_uncommittable_attempt_is_removed() -> None:
     files = [listed(f"a/{ATTEMPT}/1"), listed(f"m/{ATTEMPT}/manifest.json")]
     assert unread(files, {ATTEMPT: Standing.DEAD}) == [file.path for file in files]
 
 
-def test_files_of_a_batch_in_flight_stay_however_old() -> None:
+def test_files_of_a_running_batch_stay() -> None:
     assert unread([listed(f"a/{ATTEMPT}/1", 0.0)], {ATTEMPT: Standing.PENDING}) == []
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_attempts_is_left_alone() -> None:
     assert unread(files, {}) == []
 
 
-def test_a_batchs_manifest_is_read_once_and_only_if_it_has_files() -> None:
+def test_manifest_is_read_once_and_only_with_files() -> None:
     asked: list[str] = []
 
     def manifest(name: str) -> Manifest:

@@ -72,21 +72,21 @@ def test_of_each_entry_the_newest_row_is_kept(store: Store) -> None:
     ]
 
 
-def test_large_state_is_written_as_several_files_of_disjoint_hashes(store: Store) -> None:
+def test_large_state_becomes_files_of_disjoint_hashes(store: Store) -> None:
     files = [write(store, seq, [row(h, seq) for h in range(seq, 80, 2)]) for seq in (1, 2)]
     folded = compacted(store, 2, [*files, write(store, 3, [row(0, 3)])])
     assert len(folded) > 3
     assert all(before.most_hash < after.least_hash for before, after in pairwise(folded))
 
 
-def test_a_row_that_is_not_live_is_forgotten_where_nothing_older_is_read(store: Store) -> None:
+def test_dead_row_without_older_run_is_removed(store: Store) -> None:
     files = [write(store, 1, [row(1, 1), row(2, 1)]), write(store, 2, [row(1, 2, live=False)])]
     for rule, expected in ((FORGETFUL, [2]), (REMEMBERING, [1, 2])):
         folded = compacted(store, 2, files, rule)
         assert [stored["hash"] for stored in scanned(store, folded, live_only=False)] == expected
 
 
-def test_it_stays_where_an_older_run_is_read_beside_it(store: Store) -> None:
+def test_dead_row_over_an_older_run_stays(store: Store) -> None:
     old = write(store, 1, [row(h, 1) for h in range(50)])
     files = [old, write(store, 2, [row(1, 2, live=False)]), write(store, 3, [row(9, 3)])]
     folded = compacted(store, 3, files)
@@ -94,7 +94,7 @@ def test_it_stays_where_an_older_run_is_read_beside_it(store: Store) -> None:
     assert [stored["hash"] for stored in scanned(store, folded)] == [0, *range(2, 50)]
 
 
-def test_a_run_that_is_larger_than_all_newer_ones_is_named_again_as_it_is(store: Store) -> None:
+def test_large_old_run_is_kept_unchanged(store: Store) -> None:
     old = write(store, 1, [row(h, 1) for h in range(50)])
     newer = [write(store, seq, [row(h, seq) for h in range(4)]) for seq in (2, 3)]
     folded = compacted(store, 3, [old, *newer])
@@ -102,12 +102,12 @@ def test_a_run_that_is_larger_than_all_newer_ones_is_named_again_as_it_is(store:
     assert sum(file.rows for file in folded) == 54
 
 
-def test_a_single_changelog_that_is_small_is_not_written_again(store: Store) -> None:
+def test_single_small_changelog_is_not_rewritten(store: Store) -> None:
     files = [write(store, 1, [row(h, 1) for h in range(50)]), write(store, 2, [row(1, 2)])]
     assert paths(compacted(store, 2, files)) == paths(files)
 
 
-def test_in_a_bounded_stage_each_topic_partition_has_an_entry_of_its_own(store: Store) -> None:
+def test_bounded_stage_keeps_entries_per_partition(store: Store) -> None:
     moved = row(1, 2) | {"partition": 1}
     files = [write(store, 1, [row(1, 1), row(2, 1)]), write(store, 2, [moved, row(2, 2)])]
     (folded,) = compacted(store, 2, files, FoldRule(by_place=True, live_rows_suffice=True))
@@ -168,12 +168,12 @@ def run_of(rows: int) -> Run:
         ([1000, 6, 1, 1], 3),
     ],
 )
-def test_older_runs_are_folded_while_newer_ones_are_as_large_together(sizes: list[int], number: int) -> None:
+def test_older_runs_are_folded_below_equal_size(sizes: list[int], number: int) -> None:
     assert newest_runs_to_fold([run_of(rows) for rows in sizes]) == number
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=200))
-def test_runs_stay_few_and_rows_are_rewritten_a_few_times(changes: list[int]) -> None:
+def test_few_runs_rewrite_rows_a_few_times(changes: list[int]) -> None:
     """Every change in a changelog of its own, folded at once, where nothing is ever replaced."""
     runs: list[Run] = []
     rewritten = 0
@@ -219,7 +219,7 @@ changes = st.lists(
 
 @given(st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=8), st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_state_reads_the_same_however_often_it_is_compacted(
+def test_compaction_never_changes_what_is_read(
     tmp_path: Path, history: list[tuple[list[dict[str, Any]], bool]], forgets: bool
 ) -> None:
     store = Store(str(tmp_path))

@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_is_damage(store: Store) -> None:
         store.open("a/b")
 
 
-def test_state_is_read_beside_a_batch_compacted_and_verified(store: Store, server: S3Server) -> None:
+def test_state_on_an_object_store_is_verified(store: Store, server: S3Server) -> None:
     files = [write(store, seq, [row(h, seq) for h in range(seq, 9)]) for seq in (1, 2, 3)]
     assert taken(store, files, 1, 2, 5) == [(1, 1), (2, 2), (5, 3)]
     name = snapshot_name(3)
@@ -114,7 +114,7 @@ def test_state_is_read_beside_a_batch_compacted_and_verified(store: Store, serve
     ]
 
 
-def test_a_file_is_opened_by_one_look_at_its_footer(store: Store, server: S3Server) -> None:
+def test_file_is_opened_by_reading_its_footer_once(store: Store, server: S3Server) -> None:
     file = write(store, 1, [row(h, 1) for h in range(9)])
     sizes, reads = (server.fault("none", method, "1.parquet", times=99) for method in ("HEAD", "GET"))
     with open_data(store, file) as parquet:
@@ -122,7 +122,7 @@ def test_a_file_is_opened_by_one_look_at_its_footer(store: Store, server: S3Serv
     assert (sizes.met, reads.met) == (1, 1)
 
 
-def test_tables_for_others_are_caught_up_once_by_many_at_once(table: SharedTable) -> None:
+def test_concurrent_readers_catch_tables_up_once(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: catch_up(table, changes), range(4)))
@@ -148,7 +148,7 @@ def test_a_stale_writer_loses(table: SharedTable, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("kind", ["fail", "stall", "lose", "late"])
 @pytest.mark.parametrize(("method", "path"), [("PUT", "a/b"), ("GET", "a/b")])
-def test_a_request_that_goes_wrong_once_is_made_again(
+def test_failed_request_is_repeated(
     store: Store, server: S3Server, kind: FaultKind, method: str, path: str
 ) -> None:
     fault = server.fault(kind, method, path)
@@ -158,7 +158,7 @@ def test_a_request_that_goes_wrong_once_is_made_again(
 
 
 @pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
-def test_a_table_whose_creation_goes_wrong_is_created_once(
+def test_failed_table_creation_creates_one_table(
     table: SharedTable, server: S3Server, kind: FaultKind
 ) -> None:
     fault = server.fault(kind, "PUT", "_delta_log/00000000000000000000.json")
@@ -171,9 +171,7 @@ def test_a_table_whose_creation_goes_wrong_is_created_once(
     assert sum(b"CREATE TABLE" in entry for entry in log) == 1
 
 
-def test_a_conditional_put_that_is_done_late_does_not_overwrite_what_came_after_it(
-    store: Store, server: S3Server
-) -> None:
+def test_late_conditional_put_overwrites_nothing(store: Store, server: S3Server) -> None:
     fault = server.fault("late", "PUT", "a/b")
     with pytest.raises(LakeUnavailable):  # it is not sent again by itself: it may have been carried out
         store.put_if_absent("a/b", b"first")
@@ -182,7 +180,7 @@ def test_a_conditional_put_that_is_done_late_does_not_overwrite_what_came_after_
     assert store.read("a/b") == b"second"
 
 
-def test_a_commit_of_a_table_that_is_done_late_is_there_once(table: SharedTable, server: S3Server) -> None:
+def test_late_table_commit_exists_once(table: SharedTable, server: S3Server) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     catch_up(table, changes[:1])
     fault = server.fault("late", "PUT", "_delta_log/00000000000000000003.json")
@@ -194,7 +192,7 @@ def test_a_commit_of_a_table_that_is_done_late_is_there_once(table: SharedTable,
     assert number(table) == 3
 
 
-def test_an_append_to_a_table_sink_that_is_done_late_is_there_once(store: Store, server: S3Server) -> None:
+def test_late_table_sink_append_exists_once(store: Store, server: S3Server) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), store.uri("out")
     append(path, "app", 1, rows.to_reader(), 0)
     fault = server.fault("late", "PUT", "out/_delta_log/00000000000000000002.json")
@@ -206,9 +204,7 @@ def test_an_append_to_a_table_sink_that_is_done_late_is_there_once(store: Store,
 
 
 @pytest.mark.parametrize("kind", ["fail", "stall"])
-def test_a_store_that_does_not_answer_is_a_transient_error(
-    store: Store, server: S3Server, kind: FaultKind
-) -> None:
+def test_unanswering_store_is_transient(store: Store, server: S3Server, kind: FaultKind) -> None:
     store.write("a", b"x")
     fault = server.fault(kind, "GET", "", times=100)
     with pytest.raises(LakeUnavailable, match="file a cannot be used") as raised:
@@ -221,7 +217,7 @@ def test_a_store_that_does_not_answer_is_a_transient_error(
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "uploads"), ("PUT", "partNumber"), ("POST", "uploadId")]
 )
-def test_a_part_of_a_large_file_that_goes_wrong_once_is_sent_again(
+def test_failed_part_of_a_large_file_is_resent(
     store: Store, server: S3Server, kind: FaultKind, method: str, path: str
 ) -> None:
     fault = server.fault(kind, method, path)
@@ -230,9 +226,7 @@ def test_a_part_of_a_large_file_that_goes_wrong_once_is_sent_again(
     assert fault.met == 1
 
 
-def test_a_large_file_whose_completion_went_unanswered_is_whole_or_an_error(
-    store: Store, server: S3Server
-) -> None:
+def test_unanswered_completion_is_whole_or_an_error(store: Store, server: S3Server) -> None:
     fault = server.fault("lose", "POST", "uploadId")
     with suppress(LakeUnavailable):
         store.write("a", LARGE)
@@ -262,9 +256,7 @@ def test_a_commit_that_goes_wrong_is_there_once(
     assert opened(table).version() == 4  # the first one's columns are added first
 
 
-def test_a_table_whose_store_does_not_answer_is_a_typed_error_and_comes_the_next_time(
-    table: SharedTable, server: S3Server
-) -> None:
+def test_unanswering_table_store_is_typed_and_caught_up(table: SharedTable, server: S3Server) -> None:
     changes = [batch(table, seq) for seq in (1, 2)]
     catch_up(table, changes[:1])
     fault = server.fault("fail", "PUT", "_delta_log", times=100)
@@ -276,7 +268,7 @@ def test_a_table_whose_store_does_not_answer_is_a_typed_error_and_comes_the_next
     assert numbers(table) == [1, 2]
 
 
-def test_a_table_sink_appends_there_by_the_lakes_own_setting(store: Store, server: S3Server) -> None:
+def test_table_sink_uses_the_lake_setting(store: Store, server: S3Server) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), store.uri("out")
     server.fault("fail", "PUT", "out/_delta_log/00000000000000000001.json")
     for seq in (1, 2, 2):
@@ -288,7 +280,7 @@ def test_a_table_sink_appends_there_by_the_lakes_own_setting(store: Store, serve
     assert 1 < fault.met < 20
 
 
-def test_a_lookup_reads_a_table_there_by_the_lakes_own_setting(store: Store, server: S3Server) -> None:
+def test_lookup_uses_the_lake_setting(store: Store, server: S3Server) -> None:
     path = store.uri("stores")
     for name in ("north", "south"):
         rows = pa.table({"region": [name]})
@@ -304,14 +296,12 @@ def test_a_lookup_reads_a_table_there_by_the_lakes_own_setting(store: Store, ser
     assert 1 < fault.met < 20
 
 
-def test_a_lookup_of_a_table_that_is_not_there_says_so(store: Store) -> None:
+def test_lookup_of_a_missing_table_says_so(store: Store) -> None:
     with pytest.raises(LookupMissing, match="a lake/stores does not exist"):
         _pinned_table(store.uri("stores"))
 
 
-def test_a_store_that_puts_only_what_is_absent_is_told_from_one_that_overwrites(
-    store: Store, server: S3Server
-) -> None:
+def test_overwriting_store_is_distinguished_from_put_if_absent(store: Store, server: S3Server) -> None:
     assert puts_if_absent(store)
     server.fault("unconditional", "PUT", ".tidegate-probe", times=100)
     assert not puts_if_absent(store)
@@ -337,7 +327,7 @@ def test_doctor_tries_whether_the_store_overwrites(
     assert re.search(f"{store.root}.* {found}", lake["found"])
 
 
-def test_a_store_that_cannot_be_tried_is_a_transient_error(store: Store, server: S3Server) -> None:
+def test_store_that_cannot_be_probed_is_transient(store: Store, server: S3Server) -> None:
     (server.folder / BUCKET).rmdir()
     with pytest.raises(LakeUnavailable, match=r"tidegate-probe.* cannot be used"):
         puts_if_absent(store)

@@ -11,9 +11,9 @@ SCHEMA = state_schema([pa.field("value", pa.struct([("n", pa.int64())]))])
 
 
 @pytest.mark.parametrize("columns", [entry_columns(by_place=True), NEWNESS, TIMERS])
-def test_a_state_file_has_the_columns_that_are_compared(columns: tuple[str, ...]) -> None:
+def test_state_file_has_the_compared_columns(columns: tuple[str, ...]) -> None:
     assert set(columns) <= set(SCHEMA.names)
 
 
-def test_a_state_file_has_the_columns_that_tables_for_others_begin_with() -> None:
+def test_state_file_has_the_columns_of_tables() -> None:
     assert [SCHEMA.field(field.name) for field in STATE_COLUMNS] == list(STATE_COLUMNS)

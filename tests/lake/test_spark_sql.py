@@ -99,7 +99,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
     return dict(zip(TABLES, answers, strict=True))
 
 
-def test_it_sees_the_rows_of_committed_batches_and_no_others(seen: dict[str, Rows]) -> None:
+def test_spark_sees_rows_of_committed_batches_only(seen: dict[str, Rows]) -> None:
     assert seen["uncommitted"] == [{"hash": seq, "updated_seq": seq} for seq in (1, 2)]
 
 
@@ -107,22 +107,22 @@ def test_it_goes_by_the_logs_checkpoints(seen: dict[str, Rows]) -> None:
     assert seen["checkpoint"] == [{"hash": seq, "updated_seq": seq} for seq in range(1, 32)]
 
 
-def test_the_view_of_the_guide_gives_it_one_row_per_entry_that_is_live(seen: dict[str, Rows]) -> None:
+def test_guide_view_has_one_row_per_live_entry(seen: dict[str, Rows]) -> None:
     rows = [tuple(each.values()) for each in seen["several"]]
     assert rows == [(1, None, 2), (3, 0, 1), (3, 10, 2)]
 
 
-def test_columns_and_fields_that_an_edit_has_added_are_null_in_older_rows(seen: dict[str, Rows]) -> None:
+def test_added_columns_are_null_for_spark(seen: dict[str, Rows]) -> None:
     assert [tuple(each.values()) for each in seen["wider"]] == [(None, None), ("x", 7)]
 
 
-def test_columns_that_an_edit_has_widened_are_wider_for_older_rows_too(seen: dict[str, Rows]) -> None:
+def test_widened_columns_are_wider_for_spark(seen: dict[str, Rows]) -> None:
     expected = [{**value, "pairs": dict(value["pairs"])} for value in WIDENED]
     assert [row["value"] for row in seen["widened"]] == expected
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_it_reads_values_of_every_type_as_they_were_written(seen: dict[str, Rows], name: str) -> None:
+def test_spark_reads_values_of_every_type(seen: dict[str, Rows], name: str) -> None:
     (read,) = seen["values"]
     _, value = VALUES[name]
     expected = dict(value) if name == "pairs" else value

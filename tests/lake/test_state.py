@@ -55,7 +55,7 @@ def test_of_an_entry_the_newest_row_counts(store: Store) -> None:
         assert taken(state.take(hashes(4, 5, 99))) == [(4, 1), (5, 2)]
 
 
-def test_a_file_is_gone_through_once_in_the_order_of_hashes(store: Store) -> None:
+def test_state_file_is_read_once_by_hash(store: Store) -> None:
     files = [write(store, 1, [row(h, 1) for h in range(0, 40, 2)])]
     with StateReader(store, files, SCHEMA) as state:
         assert taken(state.take(hashes(2, 3, 8), 9)) == [(2, 1), (8, 1)]
@@ -70,7 +70,7 @@ def test_two_keys_of_one_hash_are_two_entries(store: Store) -> None:
         assert state.take(hashes(5))["key"].to_pylist() == ["another", "k5"]
 
 
-def test_rows_with_a_timer_that_fires_come_too_each_at_its_newest(store: Store) -> None:
+def test_rows_with_due_timers_are_read_newest_only(store: Store) -> None:
     files = [
         write(store, 1, [row(h, 1, due_at=100 + h) for h in range(20)]),
         write(store, 2, [row(3, 2, due_at=500)]),
@@ -79,7 +79,7 @@ def test_rows_with_a_timer_that_fires_come_too_each_at_its_newest(store: Store) 
         assert taken(state.take(hashes(10))) == [(0, 1), (1, 1), (2, 1), (3, 2), (4, 1), (10, 1)]
 
 
-def test_a_column_that_was_added_is_null_in_older_rows(store: Store) -> None:
+def test_added_column_is_null_in_older_rows(store: Store) -> None:
     file = write(store, 1, [row(1, 1)])
     wider = pa.struct([pa.field("n", pa.int64()), pa.field("more", pa.string())])
     place = SCHEMA.get_field_index("value")
@@ -108,14 +108,14 @@ def read_groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-def test_row_groups_without_a_wanted_hash_are_not_read(store: Store, read_groups: list[int]) -> None:
+def test_row_groups_without_requested_hashes_are_skipped(store: Store, read_groups: list[int]) -> None:
     files = [write(store, 1, [row(h, 1) for h in range(600)])]  # 100 row groups
     with StateReader(store, files, SCHEMA) as state:
         state.take(hashes(7, 300))
     assert sorted(set(read_groups)) == [1, 50]
 
 
-def test_row_groups_without_a_timer_that_is_due_are_not_read(store: Store, read_groups: list[int]) -> None:
+def test_row_groups_without_due_timers_are_skipped(store: Store, read_groups: list[int]) -> None:
     """100 row groups: of the first 50 each has later timers than the one before it, the others have none."""
     files = [write(store, 1, [row(h, 1, due_at=h if h < 300 else None) for h in range(600)])]
     with StateReader(store, files, SCHEMA, due_at(6)) as state:
@@ -124,7 +124,7 @@ def test_row_groups_without_a_timer_that_is_due_are_not_read(store: Store, read_
     assert sorted(set(read_groups)) == [0, 1]
 
 
-def test_without_a_latest_timer_every_row_group_is_asked(store: Store, read_groups: list[int]) -> None:
+def test_missing_timer_limit_reads_every_row_group(store: Store, read_groups: list[int]) -> None:
     """As where all that hold something back have to go out."""
     files = [write(store, 1, [row(h, 1, due_at=h) for h in range(600)])]
     due = DueRows(("due_at",), None, due_at(6).fires)
@@ -219,9 +219,7 @@ def test_a_bound_lets_only_so_many_timers_fire(store: Store, monkeypatch: pytest
     assert sizes == [8, 8, 8, 1]
 
 
-def test_rows_of_one_hash_come_at_once_however_many_fire(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_one_hash_are_read_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "MOST_DUE_ROWS", 8)
     files = [write(store, 1, [row(5, 1, due_at=0, window=10 * n) for n in range(20)] + [row(6, 1, due_at=0)])]
     with StateReader(store, files, SCHEMA, due_at(0)) as state:
@@ -247,7 +245,7 @@ def test_a_look_ahead_reads_no_row_group_twice(store: Store, monkeypatch: pytest
 # all of it
 
 
-def test_a_scan_gives_the_newest_row_of_each_entry_in_the_order_of_hashes(store: Store) -> None:
+def test_scan_gives_newest_rows_in_hash_order(store: Store) -> None:
     files = [
         write(store, 1, [row(h, 1) for h in range(40)]),
         write(store, 2, [row(h, 2) for h in range(5, 40, 7)]),
@@ -258,7 +256,7 @@ def test_a_scan_gives_the_newest_row_of_each_entry_in_the_order_of_hashes(store:
     assert max(part.num_rows for part in parts) <= 12
 
 
-def test_a_scan_leaves_out_what_is_not_live_only_where_asked(store: Store) -> None:
+def test_scan_omits_dead_rows_only_if_asked(store: Store) -> None:
     files = [
         write(store, 1, [row(h, 1) for h in range(4)]),
         write(store, 2, [row(2, 2, live=False)]),
@@ -271,7 +269,7 @@ def test_a_scan_leaves_out_what_is_not_live_only_where_asked(store: Store) -> No
 # one key
 
 
-def test_a_key_is_found_by_its_hash_in_one_row_group_of_a_file(store: Store, read_groups: list[int]) -> None:
+def test_key_is_found_in_one_row_group(store: Store, read_groups: list[int]) -> None:
     keyed = [row(key_hash(f"k{n}"), 1) | {"key": f"k{n}"} for n in range(100)]
     files = [write(store, 1, keyed), write(store, 2, [row(key_hash("k7"), 2) | {"key": "k7"}])]
     assert read_key(store, files, "k7")["updated_seq"].to_pylist() == [2]
@@ -279,7 +277,7 @@ def test_a_key_is_found_by_its_hash_in_one_row_group_of_a_file(store: Store, rea
     assert read_key(store, files, "unknown").num_rows == 0
 
 
-def test_another_key_of_the_same_hash_is_not_taken_for_it(store: Store) -> None:
+def test_key_with_an_equal_hash_is_distinguished(store: Store) -> None:
     stored = [row(key_hash("k"), 1) | {"key": key} for key in ("k", "other")]
     assert read_key(store, [write(store, 1, stored)], "k")["key"].to_pylist() == ["k"]
 
@@ -334,7 +332,7 @@ def identified(stored: dict[str, Any]) -> tuple[int, int, int]:
     st.sampled_from([1, 5, 1000]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_taken_is_what_a_look_at_all_rows_gives(
+def test_lookup_equals_a_look_at_all_rows(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     history: list[list[dict[str, Any]]],
@@ -364,7 +362,7 @@ def test_what_is_taken_is_what_a_look_at_all_rows_gives(
 
 @given(histories, st.integers(-13, 13), st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_scanned_is_what_a_look_at_all_rows_gives(
+def test_scan_equals_a_look_at_all_rows(
     tmp_path: Path, history: list[list[dict[str, Any]]], first: int, live_only: bool
 ) -> None:
     store = Store(str(tmp_path))

@@ -31,7 +31,7 @@ def data_file(path: str, least: int = 0, **more: object) -> DataFile:
     return DataFile("state", "s", path, 10, 100, "ab", 9, "cd", least, least + 5, **more)  # type: ignore[arg-type]
 
 
-def test_a_file_is_known_again_by_its_size_and_digest(store: Store) -> None:
+def test_file_is_identified_by_size_and_digest(store: Store) -> None:
     written = store.write("a/b/c.json", b"content")
     assert written == Written(7, hashlib.sha256(b"content").hexdigest())
     assert store.digest("a/b/c.json") == written
@@ -46,7 +46,7 @@ def _write(store: Store, rows: pa.RecordBatch, between: Callable[[], None]) -> D
     return writer.file
 
 
-def test_a_full_disk_is_an_error_that_names_the_lakes_file(tmp_path: Path) -> None:
+def test_full_disk_error_names_the_file(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         store, rows = Store(f"{disk.folder}/lake"), pa.record_batch({"n": list(range(40_000))})
         with pytest.raises(LakeUnavailable, match=r"lake's file a/b.parquet.*No space left.*TIDEGATE_LAKE"):
@@ -55,7 +55,7 @@ def test_a_full_disk_is_an_error_that_names_the_lakes_file(tmp_path: Path) -> No
         assert _write(store, rows, lambda: None) is not None
 
 
-def test_parquet_can_be_written_to_it_and_read_from_any_place(store: Store) -> None:
+def test_parquet_is_written_and_read_from_anywhere(store: Store) -> None:
     table = pa.table({"n": list(range(10_000))})
     with store.create("t.parquet") as sink, pq.ParquetWriter(sink, table.schema) as writer:
         writer.write_table(table, row_group_size=1000)
@@ -69,7 +69,7 @@ def test_it_can_be_sent_to_another_process(store: Store) -> None:
     assert pickle.loads(pickle.dumps(store)).read("a") == b"x"
 
 
-def test_a_file_that_is_not_there_is_damage_and_not_nothing(store: Store) -> None:
+def test_missing_file_is_damage(store: Store) -> None:
     with pytest.raises(LakeDamaged, match=r"lacks the file s/gone\.parquet"):
         store.open("s/gone.parquet")
 
@@ -84,7 +84,7 @@ def test_listing_and_removing_are_for_cleaning(store: Store) -> None:
     assert [file.path for file in store.listed("s")] == ["s/deep/two"]
 
 
-def test_a_store_that_cannot_be_written_is_a_transient_error(tmp_path: Path) -> None:
+def test_unwritable_store_is_transient(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LakeUnavailable, match="a/b"):
         Store(str(tmp_path / "file")).write("a/b", b"")
@@ -107,7 +107,7 @@ def test_a_manifest_is_read_as_it_was_written(store: Store) -> None:
     assert (manifest.rows, manifest.bytes) == (20, 200)
 
 
-def test_the_order_in_which_files_are_told_does_not_matter() -> None:
+def test_order_of_files_does_not_matter() -> None:
     files = [data_file("b", 7), data_file("a", -3), data_file("c", 0)]
     assert manifest_of(NAME, 1, files) == manifest_of(NAME, 1, reversed(files))
 
@@ -127,7 +127,7 @@ def test_a_manifest_that_is_gone_is_damage(store: Store, tmp_path: Path) -> None
         read_manifest(store, "m.json", written)
 
 
-def test_a_manifest_from_before_the_first_release_says_so(store: Store) -> None:
+def test_unreleased_manifest_format_says_so(store: Store) -> None:
     written = store.write("m.json", b'{"format": 1, "name": "x", "seq": 1, "files": []}')
     with pytest.raises(LakeDamaged, match="before the first release"):
         read_manifest(store, "m.json", written)
@@ -147,7 +147,7 @@ def test_a_manifest_of_a_newer_format_says_so(store: Store) -> None:
         ("abfss://bucket@account.dfs.core.windows.net/lake", "bucket/lake/"),
     ],
 )
-def test_a_root_is_the_same_place_for_arrow_and_for_conditional_puts(root: str, place: str) -> None:
+def test_root_is_one_place_for_both_libraries(root: str, place: str) -> None:
     store = Store(root)
     assert store.is_remote
     assert store.file_system.base_path == place

@@ -57,7 +57,7 @@ def operations(table: SharedTable) -> list[str]:
     return [commit["operation"] for commit in reversed(opened(table).history())]
 
 
-def test_a_plain_reader_sees_the_rows_of_committed_batches_and_no_others(table: SharedTable) -> None:
+def test_plain_reader_sees_committed_rows_only(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2)]
     written(table, "attempt-9", [row(9, 9)])
     catch_up(table, changes)
@@ -65,14 +65,14 @@ def test_a_plain_reader_sees_the_rows_of_committed_batches_and_no_others(table: 
     assert number(table) == 2
 
 
-def test_before_the_first_change_it_is_empty_and_has_the_columns_of_every_stage(table: SharedTable) -> None:
+def test_empty_table_has_the_columns_of_stages(table: SharedTable) -> None:
     catch_up(table, [])
     assert number(table) == 0
     assert duck(f"SELECT * FROM ({newest_rows_sql(scan(table), by_place=True)})") == []
     assert pa.schema(opened(table).schema().to_arrow()) == table.columns
 
 
-def test_changes_that_the_table_has_are_not_applied_again(table: SharedTable) -> None:
+def test_applied_changes_are_not_repeated(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     catch_up(table, changes[:2])
     catch_up(table, changes)
@@ -98,7 +98,7 @@ def test_two_applications_count_for_themselves(table: SharedTable) -> None:
     assert (number(table), number(table, "other")) == (5, 1)
 
 
-def test_the_log_has_checkpoints_which_know_how_far_the_table_is(table: SharedTable) -> None:
+def test_checkpoints_know_how_far_the_table_is(table: SharedTable) -> None:
     change = batch(table, 30)
     catch_up(table, [*(TableChange({APPLICATION: seq}) for seq in range(1, 30)), change])
     log = [file.path for file in table.store.listed(f"{table.folder}/_delta_log")]
@@ -107,7 +107,7 @@ def test_the_log_has_checkpoints_which_know_how_far_the_table_is(table: SharedTa
     assert (number(table), rows_of(table)) == (30, [(30, 30)])
 
 
-def test_of_many_that_catch_up_at_once_each_change_is_there_once(table: SharedTable) -> None:
+def test_concurrent_catch_ups_add_each_change_once(table: SharedTable) -> None:
     changes = [batch(table, seq) for seq in range(1, 6)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: catch_up(table, changes), range(6)))
@@ -115,7 +115,7 @@ def test_of_many_that_catch_up_at_once_each_change_is_there_once(table: SharedTa
     assert operations(table) == ["CREATE TABLE", "ADD COLUMN", *["WRITE"] * 5]
 
 
-def test_of_many_that_widen_the_table_at_once_none_adds_a_change_twice(table: SharedTable) -> None:
+def test_concurrent_widening_adds_no_change_twice(table: SharedTable) -> None:
     newer = written(table, "attempt-2", [row(2, 2) | {"value": {"n": 2, "more": "x"}, "bytes": 7}], WIDER)
     changes = [batch(table, 1), change_of(2, newer), batch(table, 3)]
     catch_up(table, changes[:1])
@@ -141,7 +141,7 @@ def test_one_that_is_late_changes_nothing(table: SharedTable, monkeypatch: pytes
     assert rows_of(table) == [(2, 2), (9, 9)]
 
 
-def test_one_that_adds_columns_looks_again_before_it_adds_files(
+def test_adding_columns_looks_again_before_adding_files(
     table: SharedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adding columns brings it to the newest version: Delta would not refuse what others did by then."""
@@ -160,7 +160,7 @@ def test_one_that_adds_columns_looks_again_before_it_adds_files(
 
 
 @pytest.mark.parametrize("error", [OSError("no answer"), DeltaError("no answer")])
-def test_a_change_whose_answer_was_lost_is_there_once(
+def test_change_with_a_lost_answer_exists_once(
     table: SharedTable, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     commit = DeltaTable.create_write_transaction
@@ -176,7 +176,7 @@ def test_a_change_whose_answer_was_lost_is_there_once(
     assert operations(table).count("WRITE") == 2
 
 
-def test_a_change_that_failed_is_a_typed_error_and_comes_the_next_time(
+def test_failed_change_is_typed_and_applied_later(
     table: SharedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = batch(table, 1)
@@ -192,12 +192,12 @@ def test_a_change_that_failed_is_a_typed_error_and_comes_the_next_time(
     assert rows_of(table) == [(1, 1)]
 
 
-def test_a_change_that_is_asked_for_for_ever_ends_in_an_error(table: SharedTable) -> None:
+def test_change_that_always_conflicts_ends_in_error(table: SharedTable) -> None:
     with pytest.raises(LakeUnavailable, match="is not kept"):
         table.catch_up(lambda _: TableChange({APPLICATION: 1}))
 
 
-def test_a_snapshot_takes_the_place_of_what_it_was_folded_from(table: SharedTable) -> None:
+def test_snapshot_replaces_the_files_it_folded(table: SharedTable) -> None:
     changes = [batch(table, 1, 1, 2), batch(table, 2, 2, 3), batch(table, 3)]
     folded = written(table, "snapshot-2", [row(1, 1), row(2, 2), row(3, 2)])
     gone = {file.path: file.bytes for change in changes[:2] for file in change.added}
@@ -206,7 +206,7 @@ def test_a_snapshot_takes_the_place_of_what_it_was_folded_from(table: SharedTabl
     assert (number(table), number(table, "snapshots")) == (3, 2)
 
 
-def test_the_files_of_a_version_have_the_paths_of_manifests(table: SharedTable) -> None:
+def test_version_files_have_the_manifest_paths(table: SharedTable) -> None:
     change = batch(table, 1)
     other = written(table, "a name that needs escapes %41", [row(2, 2)])
     catch_up(table, [change, change_of(2, other)])
@@ -229,7 +229,7 @@ def test_a_file_that_is_missing_is_never_named(table: SharedTable) -> None:
     assert number(table) == 0
 
 
-def test_a_vacuum_leaves_files_alone_whose_batch_is_not_committed_yet(table: SharedTable) -> None:
+def test_vacuum_keeps_files_of_uncommitted_batches(table: SharedTable) -> None:
     catch_up(table, [batch(table, 1)])
     pending = batch(table, 2)
     for full in (True, False):
@@ -238,7 +238,7 @@ def test_a_vacuum_leaves_files_alone_whose_batch_is_not_committed_yet(table: Sha
     assert rows_of(table) == [(1, 1), (2, 2)]
 
 
-def test_a_vacuum_leaves_files_alone_that_a_snapshot_has_replaced(table: SharedTable) -> None:
+def test_vacuum_keeps_files_a_snapshot_replaced(table: SharedTable) -> None:
     """Somebody may read the state as of that batch."""
     change = batch(table, 1)
     gone = {file.path: file.bytes for file in change.added}
@@ -248,7 +248,7 @@ def test_a_vacuum_leaves_files_alone_that_a_snapshot_has_replaced(table: SharedT
     assert [file.path for file in table.store.listed(f"{table.folder}/_files")] == list(gone)
 
 
-def test_columns_and_fields_that_an_edit_adds_are_null_in_older_rows(table: SharedTable) -> None:
+def test_edit_adds_columns_as_null_to_older_rows(table: SharedTable) -> None:
     put_wider_rows(table)
     catch_up(table, [batch(table, 3)])
     assert rows_of(table) == [(1, 1), (2, 2), (3, 3)]
@@ -268,7 +268,7 @@ def test_fields_are_added_inside_of_lists_and_maps(tmp_path: Path) -> None:
     assert duck(query) == [(None, None), (2, 2)]
 
 
-def test_columns_and_fields_that_an_edit_widens_are_wider_for_older_rows_too(table: SharedTable) -> None:
+def test_edit_widens_columns_of_older_rows(table: SharedTable) -> None:
     put_widened_rows(table)
     rows = opened(table).to_pyarrow_table(columns=["hash", "value"]).sort_by("hash")
     assert rows["value"].to_pylist() == WIDENED
@@ -280,7 +280,7 @@ def test_columns_and_fields_that_an_edit_widens_are_wider_for_older_rows_too(tab
     assert duck(f"SELECT hash FROM {scan(table)} WHERE value.n > 1") == [(2,)]
 
 
-def test_a_file_with_narrower_columns_comes_after_wider_ones(table: SharedTable) -> None:
+def test_narrower_file_can_follow_wider_ones(table: SharedTable) -> None:
     """Such as that of a batch that was planned before the edit, in a table that is made anew."""
     put_widened_rows(table)
     version = opened(table).version()
@@ -290,7 +290,7 @@ def test_a_file_with_narrower_columns_comes_after_wider_ones(table: SharedTable)
     assert duck(f"SELECT hash, value.n FROM {scan(table)} ORDER BY hash") == [(1, 1), (2, 2**40), (3, 1)]
 
 
-def test_what_a_tables_log_says_beside_its_columns_stays_when_they_are_widened(table: SharedTable) -> None:
+def test_widening_keeps_other_table_properties(table: SharedTable) -> None:
     catch_up(table, [])
     before = opened(table)
     put_widened_rows(table)
@@ -303,9 +303,7 @@ def test_what_a_tables_log_says_beside_its_columns_stays_when_they_are_widened(t
     assert number(table) == 2
 
 
-def test_one_that_widens_columns_while_another_does_adds_its_files_once(
-    table: SharedTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_widening_adds_files_once(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     widen = SharedTable._widen
 
     def overtaken(self: SharedTable, *arguments: Any) -> None:
@@ -340,7 +338,7 @@ def test_columns_are_wider_although_the_answer_was_lost(
     ]
 
 
-def test_a_column_of_another_type_is_a_typed_error(table: SharedTable) -> None:
+def test_column_of_another_type_is_refused(table: SharedTable) -> None:
     value = pa.field("value", pa.struct([pa.field("n", pa.string())]))
     schema = SCHEMA.set(SCHEMA.get_field_index("value"), value)
     catch_up(table, [batch(table, 1)])
@@ -349,7 +347,7 @@ def test_a_column_of_another_type_is_a_typed_error(table: SharedTable) -> None:
     assert rows_of(table) == [(1, 1)]
 
 
-def test_a_table_of_a_tidegate_from_before_the_first_release_is_refused(table: SharedTable) -> None:
+def test_unreleased_table_format_is_refused(table: SharedTable) -> None:
     rows = pa.table({"key": ["k"], "attempt": ["a1"]})
     write_deltalake(table.store.uri(table.folder), rows, partition_by=["attempt"])
     for use in (table.check, lambda: catch_up(table, [])):
@@ -370,7 +368,7 @@ def test_a_table_of_another_format_is_refused(
         catch_up(table, [batch(table, 1)])
 
 
-def test_where_there_is_no_table_there_is_nothing_to_refuse(table: SharedTable) -> None:
+def test_missing_table_is_not_refused(table: SharedTable) -> None:
     table.check()
     assert table.store.listed("") == []
 
@@ -384,7 +382,7 @@ def test_readers_can_skip_files_by_their_hashes(table: SharedTable) -> None:
     assert statistics["maxValues"] == {"hash": 2**60}
 
 
-def test_the_view_gives_one_row_per_entry_that_is_live(table: SharedTable) -> None:
+def test_view_gives_one_row_per_live_entry(table: SharedTable) -> None:
     expected = put_several_rows_of_an_entry(table)
     columns = "hash, window_start, updated_seq"
     assert sorted(duck(f"SELECT {columns} FROM ({newest_rows_sql(scan(table))})"), key=str) == expected
@@ -394,7 +392,7 @@ def test_the_view_gives_one_row_per_entry_that_is_live(table: SharedTable) -> No
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_of_every_type_are_read_as_they_were_written(tmp_path: Path, name: str) -> None:
+def test_values_of_every_type_survive_the_table(tmp_path: Path, name: str) -> None:
     type_, value = VALUES[name]
     schema = pa.schema([pa.field("value", pa.struct([pa.field(name, type_)]))])
     table = shared_table(Store(str(tmp_path)))

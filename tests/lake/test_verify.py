@@ -21,11 +21,11 @@ def files(tmp_path: Path) -> list[DataFile]:
     ]
 
 
-def test_files_that_are_as_they_were_written_are_not_named(tmp_path: Path, files: list[DataFile]) -> None:
+def test_intact_files_are_not_named(tmp_path: Path, files: list[DataFile]) -> None:
     assert verify(Store(str(tmp_path)), files) == []
 
 
-def test_files_that_are_missing_short_or_changed_are_named_all(tmp_path: Path, files: list[DataFile]) -> None:
+def test_missing_short_or_changed_files_are_named(tmp_path: Path, files: list[DataFile]) -> None:
     (tmp_path / "a").unlink()
     (tmp_path / "b").write_bytes(b"b" * 99)
     (tmp_path / "c").write_bytes(b"c" * 99 + b"d")
@@ -37,7 +37,7 @@ def test_files_that_are_missing_short_or_changed_are_named_all(tmp_path: Path, f
     ]
 
 
-def test_a_file_that_cannot_be_read_is_not_taken_for_damaged(tmp_path: Path, files: list[DataFile]) -> None:
+def test_unreadable_file_is_not_called_damaged(tmp_path: Path, files: list[DataFile]) -> None:
     (tmp_path / "b").unlink()
     (tmp_path / "b").mkdir()
     with pytest.raises(LakeUnavailable, match="file b cannot be used"):

@@ -60,12 +60,12 @@ def statements(ledger: Ledger) -> Iterator[list[str]]:
         event.remove(ledger._engine, "before_cursor_execute", note)
 
 
-def test_a_stream_that_was_never_planned_has_no_batches(ledger: Ledger) -> None:
+def test_unplanned_stream_has_no_batches(ledger: Ledger) -> None:
     assert ledger.batches(STREAM) == []
     assert ledger.stream_statuses([STREAM]) == []
 
 
-def test_batches_come_the_newest_first_and_no_more_than_are_asked_for(ledger: Ledger) -> None:
+def test_batches_are_listed_newest_first_and_limited(ledger: Ledger) -> None:
     commit(ledger, 1, 2, 3, 4, 5)
     assert seqs(ledger) == [5, 4, 3, 2, 1]
     assert seqs(ledger, limit=2) == [5, 4]
@@ -73,7 +73,7 @@ def test_batches_come_the_newest_first_and_no_more_than_are_asked_for(ledger: Le
     assert seqs(ledger, before=1) == []
 
 
-def test_the_batch_that_is_planned_and_not_decided_is_the_newest(ledger: Ledger) -> None:
+def test_planned_undecided_batch_is_the_newest(ledger: Ledger) -> None:
     held = commit(ledger, 1)
     held.add_plan(plan(2, run_id="r2"))
     newest, committed = ledger.batches(STREAM)
@@ -81,7 +81,7 @@ def test_the_batch_that_is_planned_and_not_decided_is_the_newest(ledger: Ledger)
     assert (committed.seq, committed.plan) == (1, plan(1, run_id="r1"))
 
 
-def test_of_a_committed_batch_the_attempt_that_was_committed_is_told(ledger: Ledger) -> None:
+def test_committed_batch_shows_its_committed_attempt(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_plan(plan(1))
     held.add_attempt(attempt(1, "a1"))
@@ -110,7 +110,7 @@ def test_a_batch_has_its_metrics_publications_and_failure(ledger: Ledger, clock:
     assert entry.committed_at_ms == round(clock() * 1000)
 
 
-def test_a_batch_that_has_left_the_ledger_is_told_with_its_run_and_its_commit(ledger: Ledger) -> None:
+def test_removed_batch_keeps_run_and_commit(ledger: Ledger) -> None:
     commit(ledger, 1, 2, 3)
     with ledger._engine.begin() as connection:
         for table in ("plans", "attempts"):
@@ -120,7 +120,7 @@ def test_a_batch_that_has_left_the_ledger_is_told_with_its_run_and_its_commit(le
     assert oldest.committed_at_ms is not None
 
 
-def test_a_status_says_who_is_at_work_and_how_far_the_head_is(ledger: Ledger, clock: Clock) -> None:
+def test_status_shows_lease_holder_and_head(ledger: Ledger, clock: Clock) -> None:
     held = commit(ledger, 1)
     held.add_plan(plan(2, run_id="r2"))
     never = Stream("never", 1)
@@ -132,7 +132,7 @@ def test_a_status_says_who_is_at_work_and_how_far_the_head_is(ledger: Ledger, cl
     assert status.holder is None
 
 
-def test_streams_with_a_failure_of_the_head_or_of_the_plan_after_it_are_named(ledger: Ledger) -> None:
+def test_streams_with_current_failures_are_named(ledger: Ledger) -> None:
     held = commit(ledger, 1, 2)
     held.note_failure(1, "publish", SinkUnavailable("It is away", "Start it."))
     assert ledger.failing_streams() == {}
@@ -140,7 +140,7 @@ def test_streams_with_a_failure_of_the_head_or_of_the_plan_after_it_are_named(le
     assert [failure.seq for failure in ledger.failing_streams()[STREAM]] == [2]
 
 
-def test_a_page_of_batches_costs_the_same_queries_whatever_the_past_is(ledger: Ledger) -> None:
+def test_page_of_batches_costs_constant_queries(ledger: Ledger) -> None:
     commit(ledger, 1)
     with statements(ledger) as of_one:
         ledger.batches(STREAM, limit=25)

@@ -8,7 +8,7 @@ from tidegate.ledger import Ledger, Stream
 from tidegate.ledger.current import current_ledger
 
 
-def test_a_ledger_that_is_made_or_replaced_later_is_seen_and_an_unchanged_one_is_opened_once(
+def test_replaced_ledger_is_reopened_and_unchanged_cached(
     tmp_path: Path,
 ) -> None:
     url, other = f"sqlite:///{tmp_path}/l.db", f"sqlite:///{tmp_path}/other.db"

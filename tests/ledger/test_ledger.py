@@ -90,12 +90,12 @@ def test_another_run_cannot_take_a_held_lease(ledger: Ledger) -> None:
         ledger.acquire(STREAM, "r2")
 
 
-def test_a_retry_of_the_same_run_takes_over_at_once_with_a_higher_epoch(ledger: Ledger) -> None:
+def test_same_run_takes_its_lease_over(ledger: Ledger) -> None:
     first, second = ledger.acquire(STREAM, "r1"), ledger.acquire(STREAM, "r1")
     assert second.lease.epoch == first.lease.epoch + 1
 
 
-def test_a_lease_without_a_sign_of_life_runs_out(ledger: Ledger, clock: Clock) -> None:
+def test_lease_without_a_heartbeat_expires(ledger: Ledger, clock: Clock) -> None:
     ledger.acquire(STREAM, "r1")
     clock.now += LEASE_SECONDS
     assert ledger.acquire(STREAM, "r2").lease.holder == "r2"
@@ -110,7 +110,7 @@ def test_a_renewed_lease_does_not_run_out(ledger: Ledger, clock: Clock) -> None:
         ledger.acquire(STREAM, "r2")
 
 
-def test_a_lease_that_a_clock_far_ahead_has_taken_keeps_nobody_waiting(ledger: Ledger, clock: Clock) -> None:
+def test_lease_of_a_clock_ahead_blocks_nobody(ledger: Ledger, clock: Clock) -> None:
     clock.now += 5 * 3600
     stale = ledger.acquire(STREAM, "r1")
     clock.now -= 5 * 3600
@@ -155,7 +155,7 @@ def test_a_stale_epoch_can_write_nothing(ledger: Ledger, write: Callable[[Leased
         write(stale)
 
 
-def test_a_stale_release_does_not_free_the_successors_lease(ledger: Ledger) -> None:
+def test_stale_release_keeps_the_new_lease(ledger: Ledger) -> None:
     stale = ledger.acquire(STREAM, "r1")
     ledger.acquire(STREAM, "r1")
     stale.release()
@@ -168,7 +168,7 @@ def test_a_plan_comes_back_word_for_word(ledger: Ledger) -> None:
     assert ledger.run(STREAM, "r1") == Run("r1", 1)
 
 
-def test_a_plan_that_drains_and_the_lookups_it_pins_come_back_word_for_word(ledger: Ledger) -> None:
+def test_draining_plan_with_lookups_round_trips(ledger: Ledger) -> None:
     pinned = {"/t": {"version": 3}, "p/s": {"pipeline": "p", "generation": 1, "seq": 2, "attempts": ["a"]}}
     draining = replace(plan(), drain=True, lookups=pinned)
     ledger.acquire(STREAM, "r1").add_plan(draining)
@@ -183,7 +183,7 @@ def test_a_plan_cannot_be_written_twice(ledger: Ledger) -> None:
     assert ledger.open_plan(STREAM) == plan()
 
 
-def test_the_commit_moves_head_offsets_and_topic_ids_together(ledger: Ledger) -> None:
+def test_commit_moves_head_offsets_and_topic_ids(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_plan(plan())
     held.add_attempt(attempt())
@@ -194,7 +194,7 @@ def test_the_commit_moves_head_offsets_and_topic_ids_together(ledger: Ledger) ->
     assert ledger.open_plan(STREAM) is None
 
 
-def test_the_head_has_the_epoch_of_the_last_record_that_was_read_in_each_partition(ledger: Ledger) -> None:
+def test_head_has_the_epoch_of_last_records(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     read, idle = OffsetRange("t", 0, 0, 10, 4), OffsetRange("t", 1, 0, 7, 2)
     held.commit(replace(plan(), ranges=(read, idle)), attempt())
@@ -219,7 +219,7 @@ def test_a_batch_cannot_be_committed_before_its_predecessor(ledger: Ledger) -> N
         ledger.acquire(STREAM, "r1").commit(plan(seq=2), attempt(seq=2))
 
 
-def test_the_committed_attempt_counts_even_when_a_newer_one_was_computed(ledger: Ledger) -> None:
+def test_committed_attempt_counts_despite_a_newer_one(ledger: Ledger) -> None:
     first = ledger.acquire(STREAM, "r1")
     first.add_attempt(attempt(name="a1"))
     second = ledger.acquire(STREAM, "r1")
@@ -229,7 +229,7 @@ def test_the_committed_attempt_counts_even_when_a_newer_one_was_computed(ledger:
     assert ledger.attempt(STREAM, 1) == attempt(name="a1")
 
 
-def test_counts_are_per_stage_and_nothing_for_a_stage_without(ledger: Ledger) -> None:
+def test_counts_are_stored_per_stage(ledger: Ledger) -> None:
     ledger.acquire(STREAM, "r1").add_attempt(attempt())
     found = ledger.attempt(STREAM, 1)
     assert found is not None
@@ -247,7 +247,7 @@ def test_times_are_those_of_the_committed_head(ledger: Ledger) -> None:
     assert ledger.times(STREAM) == first
 
 
-def test_the_heads_clocks_are_the_largest_that_committed_batches_applied(ledger: Ledger) -> None:
+def test_head_clocks_are_the_largest_committed(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     assert ledger.head(STREAM).clocks == {}
     for seq, clock_ms, is_cut in ((1, 50, False), (2, 30, False), (3, 70, True), (4, 99, False)):
@@ -262,7 +262,7 @@ def test_the_heads_clocks_are_the_largest_that_committed_batches_applied(ledger:
     assert ledger.head(Stream("p", 2)).clocks == {}
 
 
-def test_a_run_without_a_batch_brings_the_heads_clocks_on(ledger: Ledger) -> None:
+def test_run_without_a_batch_advances_the_clocks(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_run(Run("r1", None, "nothing to read"), {("t", 0): 50, ("t", 1): -1})
     assert ledger.head(STREAM) == Head(STREAM, clocks={("t", 0): 50, ("t", 1): -1})
@@ -273,13 +273,13 @@ def test_a_run_without_a_batch_brings_the_heads_clocks_on(ledger: Ledger) -> Non
 @pytest.mark.parametrize(
     ("clocks", "of_a_new_one"), [({}, -1), ({("t", 0): 7, ("t", 1): 7}, 7), ({("t", 0): -1, ("t", 1): 7}, -1)]
 )
-def test_a_new_partition_has_the_clock_up_to_which_all_is_read(
+def test_new_partition_gets_the_clock_fully_read(
     clocks: dict[tuple[str, int], int], of_a_new_one: int
 ) -> None:
     assert Head(STREAM, clocks=clocks).clocks_of([("t", 2)]) == {("t", 2): of_a_new_one}
 
 
-def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledger: Ledger) -> None:
+def test_publications_are_noted_per_sink(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_publication(1, "kafka:t", 7)
     held.add_publication(1, "kafka:t", 7)
@@ -291,7 +291,7 @@ def test_publications_are_noted_per_sink_and_the_last_with_records_is_known(ledg
     assert ledger.last_published(STREAM, "kafka:u") == 0
 
 
-def test_an_older_batch_that_is_sent_again_is_not_the_last(ledger: Ledger) -> None:
+def test_resent_older_batch_is_not_the_last(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_publication(4, "kafka:t", 8)
     held.add_publication(3, "kafka:t", 9)
@@ -306,7 +306,7 @@ def committed(ledger: Ledger, *seqs: int) -> LeasedLedger:
     return held
 
 
-def test_state_is_a_snapshot_and_the_attempts_after_it(ledger: Ledger) -> None:
+def test_state_is_a_snapshot_plus_later_attempts(ledger: Ledger) -> None:
     committed(ledger, 1, 2, 3)
     assert names(ledger.state_manifests(STREAM)) == ["a1", "a2", "a3"]
     assert ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
@@ -318,7 +318,7 @@ def test_state_is_a_snapshot_and_the_attempts_after_it(ledger: Ledger) -> None:
     assert ledger.state_manifests(STREAM, 2) == [manifest_ref("s2")]
 
 
-def test_a_snapshot_is_noted_only_upon_the_one_that_it_was_made_from(ledger: Ledger, clock: Clock) -> None:
+def test_snapshot_is_noted_only_over_its_base(ledger: Ledger, clock: Clock) -> None:
     committed(ledger, 1, 2, 3)
     assert ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
     for late in (
@@ -332,7 +332,7 @@ def test_a_snapshot_is_noted_only_upon_the_one_that_it_was_made_from(ledger: Led
     assert ledger.snapshots(Stream("p", 2)) == []
 
 
-def test_of_many_snapshots_at_once_exactly_one_is_noted(url: str) -> None:
+def test_one_of_many_concurrent_snapshots_is_noted(url: str) -> None:
     committed(Ledger.open(url), 1, 2, 3, 4)
     noted: list[bool] = []
     barrier = threading.Barrier(4)
@@ -350,16 +350,14 @@ def test_of_many_snapshots_at_once_exactly_one_is_noted(url: str) -> None:
     assert sorted(noted) == [False, False, False, True]
 
 
-def test_a_snapshot_takes_no_lease_and_moves_no_epoch(ledger: Ledger) -> None:
+def test_snapshot_takes_no_lease(ledger: Ledger) -> None:
     held = committed(ledger, 1)
     assert ledger.add_snapshot(Snapshot(STREAM, 1, manifest_ref("s1")), after=0)
     held.add_plan(plan(2, "r2"))
     assert ledger.head(STREAM).seq == 1
 
 
-def test_state_before_what_was_given_up_is_refused_and_the_oldest_is_named(
-    ledger: Ledger, clock: Clock
-) -> None:
+def test_removed_state_is_refused_naming_the_oldest(ledger: Ledger, clock: Clock) -> None:
     held = committed(ledger, 1, 2, 3)
     ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
     held.give_up(2)
@@ -381,7 +379,7 @@ def test_which_batch_was_the_head_at_an_instant(ledger: Ledger, clock: Clock) ->
     assert [ledger.head_at(STREAM, at) for at in (1009.0, 1010.0, 1019.0, 5000.0)] == [0, 1, 1, 2]
 
 
-def test_instants_never_go_back_where_a_machines_clock_is_behind(ledger: Ledger, clock: Clock) -> None:
+def test_instants_never_go_back_with_machine_clock(ledger: Ledger, clock: Clock) -> None:
     lease = ledger.acquire(STREAM, "r1")
     lease.commit(plan(1), attempt(1, "a1"))
     before, clock.now = clock.now, clock.now - 40 * 86_400
@@ -395,9 +393,7 @@ def test_instants_never_go_back_where_a_machines_clock_is_behind(ledger: Ledger,
     assert ledger.expired_quarantine(STREAM).at == before
 
 
-def test_instants_are_those_of_the_database_where_a_machines_clock_is_ahead(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instants_follow_the_database_clock(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = Ledger.open(postgres_url)
     before = right.now()
     ahead = before + 400 * 86_400
@@ -407,7 +403,7 @@ def test_instants_are_those_of_the_database_where_a_machines_clock_is_ahead(
     assert right.head_at(STREAM, before + 86_400) == 1
 
 
-def test_the_files_of_a_pipeline_come_each_once_and_the_newest_last(ledger: Ledger) -> None:
+def test_pipeline_texts_are_listed_once_newest_last(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     for seq, text_ in enumerate(("one", "two", "one"), start=1):
         held.add_plan(replace(plan(seq, f"r{seq}"), spec_text=text_))
@@ -415,7 +411,7 @@ def test_the_files_of_a_pipeline_come_each_once_and_the_newest_last(ledger: Ledg
     assert ledger.planned_specs(STREAM) == [PlannedSpec("two", "{}"), PlannedSpec("one", "{}")]
 
 
-def test_a_pipeline_is_kept_once_however_many_batches_are_planned_with_it(ledger: Ledger) -> None:
+def test_pipeline_is_stored_once_for_many_batches(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     plans = [
         replace(plan(seq, f"r{seq}"), spec_text="long " * 1000, spec_compiled=f"form {seq // 4}")
@@ -430,7 +426,7 @@ def test_a_pipeline_is_kept_once_however_many_batches_are_planned_with_it(ledger
     assert [ledger.plan(STREAM, each.seq) for each in plans] == plans
 
 
-def test_a_plan_whose_pipeline_the_ledger_has_lost_halts_and_its_pins_are_still_known(ledger: Ledger) -> None:
+def test_plan_without_its_pipeline_keeps_its_pins(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.add_plan(replace(plan(), lookups={"a/b": {"seq": 3}}))
     with ledger._engine.begin() as connection:
@@ -440,7 +436,7 @@ def test_a_plan_whose_pipeline_the_ledger_has_lost_halts_and_its_pins_are_still_
     assert ledger.open_lookups() == [{"a/b": {"seq": 3}}]
 
 
-def test_the_lookups_of_open_plans_are_those_of_every_stream(ledger: Ledger) -> None:
+def test_open_lookups_are_those_of_every_stream(ledger: Ledger) -> None:
     other = Stream("other", 2)
     for stream in (STREAM, other):
         held = ledger.acquire(stream, "r1")
@@ -450,7 +446,7 @@ def test_the_lookups_of_open_plans_are_those_of_every_stream(ledger: Ledger) -> 
     assert ledger.open_lookups() == [{"table": {"version": 1}}]
 
 
-def test_the_names_that_count_are_the_committed_the_next_batchs_and_the_snapshots(ledger: Ledger) -> None:
+def test_live_names_are_committed_next_and_snapshots(ledger: Ledger) -> None:
     held = committed(ledger, 1)
     ledger.add_snapshot(Snapshot(STREAM, 1, manifest_ref("s1")), after=0)
     for name in ("b1", "b2"):
@@ -461,14 +457,14 @@ def test_the_names_that_count_are_the_committed_the_next_batchs_and_the_snapshot
     assert ledger.known_names(Stream("p", 2)).epoch == 0
 
 
-def test_metrics_of_a_later_try_replace_those_of_an_earlier(ledger: Ledger) -> None:
+def test_metrics_of_a_later_try_replace_earlier(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.set_metrics(1, "s", {"a": 1.0, "b": 2.0})
     held.set_metrics(1, "s", {"a": 3.0})
     assert ledger.metrics(STREAM, 1) == {("s", "a"): 3.0, ("s", "b"): 2.0}
 
 
-def test_the_last_failure_of_a_batch_is_remembered_whatever_its_text(ledger: Ledger, clock: Clock) -> None:
+def test_last_failure_is_stored_with_any_text(ledger: Ledger, clock: Clock) -> None:
     held = ledger.acquire(STREAM, "r1")
     assert ledger.failure(STREAM, 1) is None
     held.note_failure(1, "compute", LakeUnavailable("first", "fix"))
@@ -479,7 +475,7 @@ def test_the_last_failure_of_a_batch_is_remembered_whatever_its_text(ledger: Led
     assert ledger.failure(STREAM, 2) is ledger.failure(Stream("p", 2), 1) is None
 
 
-def test_a_stale_epoch_leaves_the_note_of_its_successor(ledger: Ledger) -> None:
+def test_stale_epoch_keeps_its_successors_note(ledger: Ledger) -> None:
     stale, newer = ledger.acquire(STREAM, "r1"), ledger.acquire(STREAM, "r1")
     newer.note_failure(1, "compute", QualityFailed("newer"))
     with pytest.raises(Fenced):
@@ -489,7 +485,7 @@ def test_a_stale_epoch_leaves_the_note_of_its_successor(ledger: Ledger) -> None:
     assert noted.what == "newer"
 
 
-def test_the_failure_of_a_dropped_plan_is_not_that_of_the_next(ledger: Ledger) -> None:
+def test_failure_of_a_dropped_plan_is_not_inherited(ledger: Ledger) -> None:
     held = committed(ledger, 1)
     for seq in (1, 2):
         held.note_failure(seq, "publish", QualityFailed("what"))
@@ -508,7 +504,7 @@ def test_a_dropped_plan_leaves_room_for_another(ledger: Ledger) -> None:
     held.add_plan(plan(run_id="r2", end=20))
 
 
-def test_an_accepted_gap_moves_only_the_lost_partition_and_is_kept_on_record(ledger: Ledger) -> None:
+def test_accepted_gap_moves_one_partition_and_is_recorded(ledger: Ledger) -> None:
     held = ledger.acquire(STREAM, "r1")
     held.commit(plan(), attempt())
     held.accept_gap([OffsetRange("t", 0, 10, 25)])
@@ -518,7 +514,7 @@ def test_an_accepted_gap_moves_only_the_lost_partition_and_is_kept_on_record(led
     assert noted.note == "accepted as lost: t[0] 10-24"
 
 
-def test_of_many_that_ask_at_once_exactly_one_gets_the_lease(url: str) -> None:
+def test_one_of_many_requests_gets_the_lease(url: str) -> None:
     winners: list[str] = []
     barrier = threading.Barrier(8)
 
@@ -538,7 +534,7 @@ def test_of_many_that_ask_at_once_exactly_one_gets_the_lease(url: str) -> None:
     assert len(winners) == 1
 
 
-def test_one_that_stops_in_the_middle_of_a_transaction_is_put_out_by_the_server(
+def test_stalled_transaction_is_ended_by_the_server(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_BUSY_TIMEOUT_MS", 500)
@@ -554,7 +550,7 @@ def test_one_that_stops_in_the_middle_of_a_transaction_is_put_out_by_the_server(
 
 
 @pytest.mark.parametrize(("setting", "expected"), [("off", "on"), ("remote_apply", "remote_apply")])
-def test_its_commits_are_durable_where_the_database_has_that_off(
+def test_commits_are_durable_despite_database_defaults(
     postgres_url: str, setting: str, expected: str
 ) -> None:
     name = make_url(postgres_url).database
@@ -588,9 +584,7 @@ def test_a_ledger_of_a_newer_schema_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["kill", "kill_after"])
-def test_a_process_that_dies_as_it_makes_the_tables_leaves_a_ledger_that_the_next_one_opens(
-    url: str, action: str, tmp_path: Path
-) -> None:
+def test_killed_table_creation_leaves_an_openable_ledger(url: str, action: str, tmp_path: Path) -> None:
     engine = create_engine(url)
     armed = {
         "TIDEGATE_FAILPOINTS": f"ledger.migrate={action}",
@@ -605,24 +599,24 @@ def test_a_process_that_dies_as_it_makes_the_tables_leaves_a_ledger_that_the_nex
     assert Ledger.open(url).streams() == []
 
 
-def test_a_url_that_is_none_says_what_one_looks_like() -> None:
+def test_invalid_url_shows_an_example() -> None:
     with pytest.raises(SettingsInvalid, match="postgresql"):
         Ledger.open("not a url")
 
 
-def test_a_database_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) -> None:
+def test_unopenable_database_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").mkdir()
     with pytest.raises(LedgerUnavailable, match="run again"):
         Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
 
 
-def test_a_password_in_the_url_is_not_in_the_error() -> None:
+def test_url_password_is_not_in_the_error() -> None:
     with pytest.raises(LedgerUnavailable) as caught:
         Ledger.open("postgresql+psycopg://tidegate:hunter2@127.0.0.1:1/ledger?connect_timeout=1")
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_server_that_has_become_read_only_is_a_transient_error(url: str) -> None:
+def test_read_only_server_is_transient(url: str) -> None:
     if not url.startswith("postgresql"):
         pytest.skip("SQLite has no replicas")
     ledger = Ledger.open(url)

@@ -44,7 +44,7 @@ def tables(url: str) -> set[str]:
         engine.dispose()
 
 
-def test_who_only_looks_at_an_empty_database_finds_no_streams_and_makes_no_tables(url: str) -> None:
+def test_reader_creates_no_tables_in_empty_database(url: str) -> None:
     assert Ledger.open_for_reading(url).streams() == []
     assert tables(url) == set()
 
@@ -60,13 +60,13 @@ def test_who_only_looks_sees_what_others_have_written(url: str) -> None:
     assert Ledger.open_for_reading(url).streams() == [STREAM]
 
 
-def test_an_empty_database_is_migrated_to_the_tables_of_this_version(url: str) -> None:
+def test_empty_database_is_migrated_to_this_version(url: str) -> None:
     assert migrate_database(url) == (None, SCHEMA_REVISION)
     assert "tidegate_heads" in tables(url)
     assert migrate_database(url) == (SCHEMA_REVISION, SCHEMA_REVISION)
 
 
-def test_an_older_schema_is_refused_and_left_alone_by_all_but_its_migration(
+def test_older_schema_is_refused_except_by_migration(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Ledger.open(url).acquire(STREAM, "r1")
@@ -81,7 +81,7 @@ def test_an_older_schema_is_refused_and_left_alone_by_all_but_its_migration(
     assert Ledger.open(url).streams() == [STREAM]
 
 
-def test_a_newer_schema_is_refused_by_its_migration_too(url: str) -> None:
+def test_newer_schema_is_refused_even_by_migration(url: str) -> None:
     Ledger.open(url)
     engine = create_engine(url)
     with engine.begin() as connection:

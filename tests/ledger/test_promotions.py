@@ -28,7 +28,7 @@ def test_without_promotions_every_generation_publishes() -> None:
     assert not none.withholds(7)
 
 
-def test_the_first_one_goes_out_from_its_first_batch_and_the_others_not_at_all() -> None:
+def test_first_generation_publishes_from_its_first_batch() -> None:
     first = charge((1, 1, 0))
     assert (first.generation, first.previous, spans(first)) == (1, None, ["1: 1-"])
     assert first.goes_out(1, 1000)
@@ -36,7 +36,7 @@ def test_the_first_one_goes_out_from_its_first_batch_and_the_others_not_at_all()
     assert (first.withholds(1), first.withholds(2), first.released(2)) == (False, True, 0)
 
 
-def test_each_promotion_ends_the_span_of_the_generation_before_it() -> None:
+def test_promotion_ends_the_earlier_generations_span() -> None:
     there_and_back = charge((1, 1, 0), (2, 1, 7), (1, 8, 3), (2, 4, 9))
     assert spans(there_and_back) == ["1: 1-7", "2: 1-3", "1: 8-9", "2: 4-"]
     assert (there_and_back.generation, there_and_back.previous) == (2, 1)
@@ -46,14 +46,14 @@ def test_each_promotion_ends_the_span_of_the_generation_before_it() -> None:
     assert there_and_back.released(1) == 9
 
 
-def test_what_was_replaced_by_net_differences_never_goes_out() -> None:
+def test_net_promotion_withholds_replaced_batches_for_ever() -> None:
     net = charge((1, 1, 0), (2, 6, 7, True), (1, 8, 8))
     assert spans(net) == ["1: 1-7", "2: 6-8", "1: 8-"]
     assert [net.goes_out(2, seq) for seq in (5, 6, 8, 9)] == [False, True, True, False]
     assert net.released(2) == 8
 
 
-def test_a_rollback_goes_back_to_what_was_in_charge_and_another_one_further_back() -> None:
+def test_repeated_rollback_goes_further_back() -> None:
     def after(*decided: tuple[int, bool]) -> int | None:
         return Charge(
             tuple(
@@ -70,7 +70,7 @@ def test_a_rollback_goes_back_to_what_was_in_charge_and_another_one_further_back
     assert after((1, False), (2, False), (1, False)) == 2
 
 
-def test_a_generation_may_have_had_nothing_that_goes_out() -> None:
+def test_generation_can_have_nothing_to_publish() -> None:
     idle = charge((1, 1, 0), (2, 1, 7), (1, 8, 0))
     assert not idle.goes_out(2, 1)
     assert idle.released(2) == 0

@@ -82,7 +82,7 @@ for seq in range(1, {BATCHES} + 1):
 """
 
 
-def test_beside_another_process_that_commits_each_look_is_of_one_instant(url: str) -> None:
+def test_each_read_sees_one_instant(url: str) -> None:
     ledger = Ledger.open(url)
     heads = []
     with subprocess.Popen([sys.executable, "-c", _WRITES, url], cwd=REPOSITORY) as writer:

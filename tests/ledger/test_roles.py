@@ -34,7 +34,7 @@ def urls(postgres: PostgresServer) -> dict[str, str]:
     return {user: each.render_as_string(hide_password=False) for user, each in named.items()}
 
 
-def test_only_the_owner_makes_tables_the_worker_writes_and_the_reader_reads(urls: dict[str, str]) -> None:
+def test_roles_separate_owner_worker_and_reader(urls: dict[str, str]) -> None:
     for user in ("worker", "reader"):
         with pytest.raises(SettingsInvalid, match=r"postgresql\.md"):
             migrate_database(urls[user])
@@ -53,6 +53,6 @@ def test_only_the_owner_makes_tables_the_worker_writes_and_the_reader_reads(urls
         reader.acquire(STREAM, "r2")
 
 
-def test_a_migration_that_finds_all_done_needs_no_right(urls: dict[str, str]) -> None:
+def test_finished_migration_needs_no_right(urls: dict[str, str]) -> None:
     revision = migrate_database(urls["owner"])[1]
     assert migrate_database(urls["worker"]) == (revision, revision)

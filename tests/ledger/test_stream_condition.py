@@ -73,7 +73,7 @@ def test_a_stream_without_a_cause_asks_nothing(facts: StreamFacts, expected: Con
     ],
 )
 @pytest.mark.parametrize("step", ["plan", "compute", "validate", "commit"])
-def test_the_last_failure_of_any_step_is_the_condition(
+def test_last_failure_of_any_step_is_the_condition(
     step: str, error: str, expected: ConditionKind, urgency: Urgency
 ) -> None:
     derived = derive_condition(replace(FACTS, failures=(failure(step, error),)), NOW_MS)
@@ -85,23 +85,23 @@ def test_the_last_failure_of_any_step_is_the_condition(
 
 
 @pytest.mark.parametrize("step", ["compute", "validate"])
-def test_a_step_that_went_through_since_it_failed_is_past(step: str) -> None:
+def test_step_success_clears_its_failure(step: str) -> None:
     facts = replace(planned(1), failures=(failure(step),), open_attempt=replace(ATTEMPT, validated=True))
     assert condition(facts) is ConditionKind.OK
 
 
-def test_a_computed_batch_does_not_make_a_failed_check_past() -> None:
+def test_computed_batch_keeps_a_failed_check() -> None:
     facts = replace(planned(1), failures=(failure("validate"),), open_attempt=ATTEMPT)
     assert condition(facts) is ConditionKind.HALTED
 
 
-def test_a_failed_publication_is_past_when_every_sink_has_the_batch() -> None:
+def test_published_sinks_clear_a_failed_publication() -> None:
     facts = replace(FACTS, failures=(failure("publish", "Fenced", 3),), unpublished=("kafka:t",))
     assert condition(facts) is ConditionKind.FENCED
     assert condition(replace(facts, unpublished=())) is ConditionKind.OK
 
 
-def test_a_batch_of_which_no_publication_failed_is_behind_unless_somebody_works_on_it() -> None:
+def test_unpublished_batch_without_worker_is_behind() -> None:
     facts = replace(FACTS, unpublished=("kafka:t",))
     (cause,) = derive_condition(facts, NOW_MS).causes
     assert cause.what.startswith("batch 3 is committed and not published to kafka:t, no try has failed")
@@ -118,21 +118,19 @@ def test_a_batch_of_which_no_publication_failed_is_behind_unless_somebody_works_
         (replace(planned(600), failures=(failure("compute"),)), ConditionKind.HALTED),
     ],
 )
-def test_a_planned_batch_that_nobody_works_on_is_behind_after_ten_minutes(
-    facts: StreamFacts, expected: ConditionKind
-) -> None:
+def test_planned_batch_without_worker_becomes_behind(facts: StreamFacts, expected: ConditionKind) -> None:
     assert condition(facts) is expected
     assert len(derive_condition(facts, NOW_MS).causes) == (expected is not ConditionKind.OK)
 
 
 @pytest.mark.parametrize(("minutes", "expected"), [(10, ConditionKind.OK), (11, ConditionKind.CLOCK_AHEAD)])
-def test_a_clock_that_is_ahead_of_now_is_a_condition(minutes: int, expected: ConditionKind) -> None:
+def test_clock_ahead_of_now_is_a_condition(minutes: int, expected: ConditionKind) -> None:
     clock_ms = NOW_MS + minutes * MINUTE_MS
     assert condition(with_clock(clock_ms)) is expected
     assert condition(replace(FACTS, open_plan=replace(PLAN, clock_ms=clock_ms))) is expected
 
 
-def test_a_clock_that_is_ahead_is_named_with_the_command_that_lowers_it() -> None:
+def test_clock_ahead_names_the_lowering_command() -> None:
     (cause,) = derive_condition(with_clock(2_900_000_000_000), NOW_MS).causes
     assert "the clock of visitors/1 is 2061-11-23" in cause.what
     assert "tidegate recover visitors --choose lower-clock --generation 1" in cause.fix
@@ -147,7 +145,7 @@ def test_a_clock_that_is_ahead_is_named_with_the_command_that_lowers_it() -> Non
         (None, 21, ConditionKind.OK),
     ],
 )
-def test_records_that_wait_for_longer_than_two_intervals_make_a_stream_behind(
+def test_records_waiting_two_intervals_make_it_behind(
     lag: int | None, minutes: int, expected: ConditionKind
 ) -> None:
     facts = replace(with_clock(NOW_MS - minutes * MINUTE_MS), lag=lag, schedule_gap=timedelta(minutes=5))
@@ -161,21 +159,21 @@ def test_a_file_with_mistakes_halts_its_stream() -> None:
     assert derived.causes[0].error == "PipelineInvalid"
 
 
-def test_a_ledger_that_has_lost_a_plan_s_pipeline_halts_the_stream() -> None:
+def test_lost_pipeline_text_halts_the_stream() -> None:
     lost = replace(FACTS, unreadable=PlanUnreadable("It is lost", "Restore the ledger."))
     assert derive_condition(lost, NOW_MS).causes[0].text == "PlanUnreadable: It is lost. Restore the ledger."
     assert condition(lost) is ConditionKind.HALTED
     assert condition(replace(FACTS, unreadable=LedgerUnavailable("away"))) is ConditionKind.FAILING
 
 
-def test_an_open_batch_without_a_file_is_behind_and_its_stream_s_clock_and_lag_matter_to_nobody() -> None:
+def test_open_batch_without_a_file_is_behind() -> None:
     facts = replace(planned(600), has_file=False, lag=5, schedule_gap=timedelta(minutes=1))
     facts = replace(facts, status=with_clock(NOW_MS * 2).status)
     derived = derive_condition(facts, NOW_MS)
     assert (derived.condition, derived.causes) == (ConditionKind.BEHIND, (undecided_without_file(STREAM, 4),))
 
 
-def test_the_worst_condition_comes_first_and_all_causes_are_there() -> None:
+def test_worst_condition_is_first_of_all_causes() -> None:
     facts = replace(
         with_clock(NOW_MS + 60 * MINUTE_MS),
         failures=(failure("publish", "SinkUnavailable", 3), failure("plan", "OffsetsLost")),

@@ -27,7 +27,7 @@ def aged(tmp_path: Path) -> Aged:
     return Aged(tmp_path)
 
 
-def test_state_is_read_through_the_newest_snapshot_before_the_batch(aged: Aged) -> None:
+def test_state_reads_through_the_newest_snapshot(aged: Aged) -> None:
     attempts = [aged.batch(seq) for seq in (1, 2, 3)]
     snapshot = aged.snapshot(2)
     ledger = aged.app.ledger
@@ -36,7 +36,7 @@ def test_state_is_read_through_the_newest_snapshot_before_the_batch(aged: Aged) 
     assert [aged.keys(as_of) for as_of in (1, 2, 3)] == [["k1"], ["k1", "k2"], ["k1", "k2", "k3"]]
 
 
-def test_what_time_travel_needs_stays_and_the_rest_goes_in_two_steps(aged: Aged) -> None:
+def test_time_travel_keeps_its_files_in_two_steps(aged: Aged) -> None:
     attempts = [aged.batch(1), aged.batch(2)]
     first = aged.snapshot(2)
     attempts.append(aged.batch(3))
@@ -67,7 +67,7 @@ def test_a_changelog_that_a_snapshot_names_again_stays(aged: Aged) -> None:
     assert aged.keys() == ["k1", "k2"]
 
 
-def test_nothing_is_given_up_without_a_snapshot_or_before_time_travel_reaches_one(aged: Aged) -> None:
+def test_nothing_expires_without_a_usable_snapshot(aged: Aged) -> None:
     aged.batch(1)
     assert aged.clean(days=100).given_up is None
     aged.batch(2)
@@ -77,7 +77,7 @@ def test_nothing_is_given_up_without_a_snapshot_or_before_time_travel_reaches_on
     assert aged.keys(as_of=1) == ["k1"]
 
 
-def test_what_an_open_plan_of_another_pipeline_reads_is_kept(aged: Aged) -> None:
+def test_open_plan_of_another_pipeline_keeps_files(aged: Aged) -> None:
     aged.batch(1)
     plan = aged.app.ledger.plan(aged.stream, 1)
     assert plan is not None
@@ -92,7 +92,7 @@ def test_what_an_open_plan_of_another_pipeline_reads_is_kept(aged: Aged) -> None
     assert aged.clean().given_up == 2
 
 
-def test_a_stream_at_work_is_left_alone_this_time(aged: Aged) -> None:
+def test_busy_stream_is_skipped(aged: Aged) -> None:
     aged.batch(1)
     aged.snapshot(1)
     aged.now += 100 * DAY
@@ -122,7 +122,7 @@ def test_dead_attempts_go_and_living_ones_never(aged: Aged) -> None:
     assert aged.names() == sorted([committed, computed.name, at_work, unknown])
 
 
-def test_what_a_lost_task_left_in_a_committed_attempt_goes(aged: Aged) -> None:
+def test_leftovers_of_a_lost_task_are_removed(aged: Aged) -> None:
     committed = aged.batch(1)
     path = f"{aged.lake.files('state', STAGE, committed)}/00001-of-a-lost-try.parquet"
     aged.lake.store.write(path, b"half a file")
@@ -131,7 +131,7 @@ def test_what_a_lost_task_left_in_a_committed_attempt_goes(aged: Aged) -> None:
     assert aged.keys() == ["k1"]
 
 
-def test_dead_attempts_leave_outbox_quarantine_and_manifests_too_and_committed_ones_never_do(
+def test_dead_attempts_are_removed_with_everything(
     aged: Aged,
 ) -> None:
     committed, dead = aged.batch(1, emitted=[("k1", 1)]), attempt_name(1, 1)
@@ -146,7 +146,7 @@ def test_dead_attempts_leave_outbox_quarantine_and_manifests_too_and_committed_o
     assert aged.names() == [snapshot]
 
 
-def test_a_snapshot_that_was_never_noted_goes_when_it_no_longer_can_be(aged: Aged) -> None:
+def test_unnoted_snapshot_is_removed_when_impossible(aged: Aged) -> None:
     aged.batch(1)
     waiting = aged.write(snapshot_name(1), 1)
     assert aged.clean(days=3).names == ()
@@ -157,7 +157,7 @@ def test_a_snapshot_that_was_never_noted_goes_when_it_no_longer_can_be(aged: Age
     assert aged.names() == sorted([aged.app.ledger.committed(aged.stream)[0][1].name, kept])
 
 
-def test_files_are_removed_a_safe_age_after_they_were_written(aged: Aged) -> None:
+def test_files_are_removed_after_a_safe_age(aged: Aged) -> None:
     aged.batch(1)
     (file,) = aged.write(attempt_name(1, 1), 1).files
     path = Path(aged.lake.root) / file.path
@@ -170,7 +170,7 @@ def test_files_are_removed_a_safe_age_after_they_were_written(aged: Aged) -> Non
     assert aged.keys() == ["k1"]
 
 
-def test_a_dry_run_removes_nothing_and_makes_no_tables(aged: Aged) -> None:
+def test_dry_run_removes_nothing_and_creates_no_tables(aged: Aged) -> None:
     aged.batch(1)
     dead = aged.write(attempt_name(1, 1), 1).name
     aged.snapshot(1)
@@ -181,7 +181,7 @@ def test_a_dry_run_removes_nothing_and_makes_no_tables(aged: Aged) -> None:
     assert aged.app.ledger.snapshots(aged.stream)[0].given_up_at is None
 
 
-def test_a_computation_that_began_on_the_older_list_is_fenced(aged: Aged) -> None:
+def test_computation_on_an_older_list_is_fenced(aged: Aged) -> None:
     aged.batch(1)
     aged.snapshot(1)
     slow = aged.app.ledger.acquire(aged.stream, "slow")
@@ -191,7 +191,7 @@ def test_a_computation_that_began_on_the_older_list_is_fenced(aged: Aged) -> Non
         slow.add_attempt(Attempt(aged.stream, 2, manifest_ref("late"), {}))
 
 
-def test_readers_and_writers_go_on_while_files_are_removed(aged: Aged) -> None:
+def test_readers_and_writers_continue_during_removal(aged: Aged) -> None:
     """Each read is right, and what is written stays."""
     for seq in range(1, 6):
         aged.batch(seq)
@@ -230,14 +230,14 @@ def test_readers_and_writers_go_on_while_files_are_removed(aged: Aged) -> None:
     assert aged.names() == sorted([*written, snapshot])
 
 
-def test_after_batch_0_there_is_no_state_whatever_is_given_up(aged: Aged) -> None:
+def test_batch_0_never_has_state(aged: Aged) -> None:
     aged.batch(1)
     aged.snapshot(1)
     aged.clean(days=40)
     assert aged.app.ledger.state_manifests(aged.stream, 0) == []
 
 
-def test_a_machine_whose_clock_is_ahead_gives_up_nothing_too_early(
+def test_machine_clock_ahead_expires_nothing_early(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aged = Aged(tmp_path, ledger=postgres_url)

@@ -37,7 +37,7 @@ def states(world: World, up_to: int) -> list[pa.Table]:
     return [inspect.read_state(world.app, world.stream, as_of=seq) for seq in range(1, up_to + 1)]
 
 
-def test_the_state_as_of_every_batch_and_what_follows_are_the_same(world: World) -> None:
+def test_state_as_of_every_batch_survives_compaction(world: World) -> None:
     for quantity in (1, 0, 5):
         world.stock(quantity)
         world.stock(quantity, product=2)
@@ -104,9 +104,7 @@ def _write(world: World, span: Mapping[str, Any], generation: int) -> None:
         pytest.param("final windows by root", marks=pytest.mark.long),
     ],
 )
-def test_with_a_snapshot_after_every_batch_emissions_and_state_are_those_without(
-    world: World, name: str
-) -> None:
+def test_snapshot_after_every_batch_changes_no_emission(world: World, name: str) -> None:
     """Two generations read the same records; one is compacted."""
     for number in range(3):
         for at, key, x in ((0, "a", 1), (3, "b", 2), (4, "a", 1), (9, "c", 3), (14, "a", 4), (2, "b", 5)):
@@ -148,7 +146,7 @@ def entries(world: World, stream: Stream) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in rows.to_pylist()), key=str)
 
 
-def test_a_lookup_finds_what_was_planned_whatever_is_compacted_meanwhile(world: World) -> None:
+def test_lookup_reads_its_planned_state_despite_compaction(world: World) -> None:
     world.stock(1)
     world.run()
     _look_up(world)
@@ -182,7 +180,7 @@ def _look_up(world: World) -> None:
     (world.folder / "pipelines" / "reader.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
 
 
-def test_a_batch_computes_while_old_state_is_given_up_and_removed(world: World) -> None:
+def test_batch_computes_while_old_state_is_removed(world: World) -> None:
     for quantity in (1, 0):
         world.stock(quantity)
         world.run()

@@ -31,7 +31,7 @@ def states(aged: Aged, up_to: int) -> list[pa.Table]:
     return [inspect.read_state(aged.app, aged.stream, seq, STAGE) for seq in range(1, up_to + 1)]
 
 
-def test_the_state_as_of_every_batch_is_the_same(aged: Aged) -> None:
+def test_compaction_keeps_state_of_every_batch(aged: Aged) -> None:
     aged.batch(1)
     aged.batch(2, keys=["k1"])
     aged.batch(3, keys=["k2"])
@@ -70,7 +70,7 @@ def test_a_dry_run_writes_nothing(aged: Aged) -> None:
     assert aged.lake.store.listed("") == before
 
 
-def test_it_is_due_when_as_much_has_changed_as_there_is(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_is_due_at_doubled_changes(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.lake.compaction.ROW_GROUP_ROWS", 1)
     aged.batch(1, keys=["a", "b"])
     compact(aged)
@@ -82,9 +82,7 @@ def test_it_is_due_when_as_much_has_changed_as_there_is(aged: Aged, monkeypatch:
     assert compact(aged, only_if_due=True).note == "compacted"
 
 
-def test_few_rows_are_not_worth_it_and_many_changelogs_are(
-    aged: Aged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_changelogs_make_compaction_due(aged: Aged, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (MOST_CHANGELOGS, ROW_GROUP_ROWS) == (32, 32_768)
     monkeypatch.setattr("tidegate.lake.compaction.MOST_CHANGELOGS", 2)
     for seq in (1, 2):
@@ -96,7 +94,7 @@ def test_few_rows_are_not_worth_it_and_many_changelogs_are(
 
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("name", ["compact.read", "compact.write", "manifest.write", "ledger.add_snapshot"])
-def test_one_that_dies_changes_nothing_and_the_next_one_compacts(
+def test_killed_compaction_is_repeated_by_the_next(
     aged: Aged, monkeypatch: pytest.MonkeyPatch, name: str, action: str
 ) -> None:
     for seq in (1, 2):
@@ -168,9 +166,7 @@ def begin(aged: Aged, seq: int) -> None:
         protocol.compute_batch(aged.app, aged.planned(seq), f"run-{seq}", lambda: None)  # type: ignore[arg-type, return-value]
 
 
-def test_a_batch_that_finds_far_too_many_changelogs_compacts_before_it_computes(
-    aged: Aged, begun: list[dict[str, list[str]]]
-) -> None:
+def test_batch_compacts_far_too_many_changelogs_first(aged: Aged, begun: list[dict[str, list[str]]]) -> None:
     attempts = [aged.batch(seq) for seq in (1, 2)]
     begin(aged, 3)
     assert begun[-1] == {STAGE: attempts}
@@ -183,7 +179,7 @@ def test_a_batch_that_finds_far_too_many_changelogs_compacts_before_it_computes(
     assert (snapshot.seq, begun[-1]) == (3, {STAGE: [snapshot.name]})
 
 
-def test_where_another_compaction_is_faster_the_batch_reads_that_ones_snapshot(
+def test_batch_uses_the_faster_compactions_snapshot(
     aged: Aged, begun: list[dict[str, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seq in (1, 2, 3):

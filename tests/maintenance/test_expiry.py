@@ -81,7 +81,7 @@ def world(tmp_path: Path) -> Kept:
     return made
 
 
-def test_what_is_older_is_given_up_first_and_removed_a_safe_age_later(world: Kept) -> None:
+def test_old_quarantine_expires_first_and_is_removed_later(world: Kept) -> None:
     names = [world.attempt_name(seq) for seq in range(1, 5)]
     assert world.clean(5.9).expired is None, "ten days are not over"
     assert (world.batches(), world.files()) == ([1, 2, 3, 4], names)
@@ -113,23 +113,21 @@ def test_it_is_the_newest_batch_whose_word_counts(world: Kept) -> None:
     assert world.clean(2).expired == 5
 
 
-def test_what_is_not_published_may_still_have_to_go_to_a_topic(tmp_path: Path) -> None:
+def test_unpublished_letters_do_not_expire(tmp_path: Path) -> None:
     world = Kept(tmp_path)
     for seq in (1, 2, 3, 4):
         world.put(seq, published=seq < 3)
     assert world.clean(100).expired == 1, "what comes after it may not be out"
 
 
-def test_what_a_planned_batch_replays_would_be_open_if_it_were_dropped(world: Kept) -> None:
+def test_planned_replay_keeps_records_open(world: Kept) -> None:
     outcome = world.replay(2, 3)
     assert outcome.plan is not None
     world.app.ledger.acquire(world.stream, "test").release()
     assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
 
 
-def test_a_replay_planned_while_quarantine_expires_keeps_its_records(
-    world: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_planned_during_expiry_keeps_its_records(world: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     def note_after_a_plan(app: Any, stream: Any, note: Any) -> Any:
         assert world.replay(2, 3).plan is not None
         app.ledger.acquire(stream, "test").release()
@@ -140,7 +138,7 @@ def test_a_replay_planned_while_quarantine_expires_keeps_its_records(
     assert world.app.ledger.expired_quarantine(world.stream).seq == 1
 
 
-def test_the_input_of_a_replay_that_was_never_planned_goes_and_that_of_a_planned_one_stays(
+def test_input_of_an_unplanned_replay_is_removed(
     world: Kept,
 ) -> None:
     outcome = world.replay(4)
@@ -173,7 +171,7 @@ def test_what_was_decided_of_records_goes_with_them(world: Kept) -> None:
     assert inspect.count_by_status(world.app, world.stream, ALL)[inspect.Status.OPEN] == len(world.batches())
 
 
-def test_who_asks_for_what_is_kept_no_more_is_told_so(world: Kept) -> None:
+def test_request_for_expired_quarantine_says_so(world: Kept) -> None:
     world.clean(7.9)
     assert world.app.ledger.expired_quarantine(world.stream).seq == 2
     run = CliRunner()
@@ -189,7 +187,7 @@ def test_who_asks_for_what_is_kept_no_more_is_told_so(world: Kept) -> None:
         protocol.discard_records(world.app, world.stream, world.request(1, is_listed=True))
 
 
-def test_a_topic_of_dead_letters_cannot_be_compared_with_what_is_kept_no_more(tmp_path: Path) -> None:
+def test_dead_letter_topic_cannot_be_checked_after_expiry(tmp_path: Path) -> None:
     world = Kept(tmp_path, "keep: 10d, topic: dead")
     for seq in (1, 2, 3):
         world.put(seq)

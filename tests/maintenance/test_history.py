@@ -56,7 +56,7 @@ def kept(aged: Aged) -> list[list[int]]:
     return [seqs(aged, table) for table in PER_BATCH]
 
 
-def test_of_batches_before_the_state_that_can_be_read_only_commit_and_run_stay(aged: Aged) -> None:
+def test_old_batches_keep_only_commit_and_run(aged: Aged) -> None:
     assert removed(aged) == 4
     assert kept(aged) == [[5, 6, 7, 8]] * len(PER_BATCH)
     assert seqs(aged, schema.commits) == list(range(1, 9))
@@ -66,12 +66,12 @@ def test_of_batches_before_the_state_that_can_be_read_only_commit_and_run_stay(a
     ]
 
 
-def test_state_that_was_given_up_a_moment_ago_may_still_be_read(aged: Aged) -> None:
+def test_recently_expired_state_can_still_be_read(aged: Aged) -> None:
     assert history.remove_history(aged.app, aged.stream, aged.now, timedelta(hours=24)) == 0
     assert seqs(aged) == list(range(1, 9))
 
 
-def test_a_dry_run_says_how_many_and_removes_none(aged: Aged) -> None:
+def test_dry_run_counts_and_removes_none(aged: Aged) -> None:
     assert removed(aged, dry_run=True) == 4
     assert seqs(aged) == list(range(1, 9))
 
@@ -82,7 +82,7 @@ def test_cleaning_does_it_and_again_finds_nothing(aged: Aged) -> None:
     assert seqs(aged) == [5, 6, 7, 8]
 
 
-def test_state_of_each_batch_that_is_kept_is_read_as_before(aged: Aged) -> None:
+def test_state_of_each_kept_batch_stays_readable(aged: Aged) -> None:
     before = {seq: (aged.app.ledger.state_manifests(aged.stream, seq), aged.keys(seq)) for seq in range(5, 9)}
     removed(aged)
     assert {
@@ -92,13 +92,13 @@ def test_state_of_each_batch_that_is_kept_is_read_as_before(aged: Aged) -> None:
         aged.keys(4)
 
 
-def test_a_snapshot_that_a_newer_one_has_replaced_goes_too(aged: Aged) -> None:
+def test_replaced_snapshot_is_removed(aged: Aged) -> None:
     assert [made.seq for made in aged.app.ledger.snapshots(aged.stream)] == [3, 5]
     removed(aged)
     assert [made.seq for made in aged.app.ledger.snapshots(aged.stream)] == [5]
 
 
-def test_nothing_is_removed_where_no_state_was_given_up(tmp_path: Path) -> None:
+def test_nothing_is_removed_while_state_is_kept(tmp_path: Path) -> None:
     aged = Aged(tmp_path, "  - {kind: table, path: out}")
     for seq in (1, 2, 3):
         aged.batch(seq)
@@ -108,7 +108,7 @@ def test_nothing_is_removed_where_no_state_was_given_up(tmp_path: Path) -> None:
     assert seqs(aged) == [1, 2, 3]
 
 
-def test_the_last_batch_that_a_sink_got_something_of_stays_whole(aged: Aged) -> None:
+def test_last_published_batch_of_a_sink_stays(aged: Aged) -> None:
     """Where its progress is lost, that batch is what is looked for in the sink."""
     held = aged.app.ledger.acquire(aged.stream, "test")
     held.add_publication(2, f"{SINK}2", 7)
@@ -120,7 +120,7 @@ def test_the_last_batch_that_a_sink_got_something_of_stays_whole(aged: Aged) -> 
     assert aged.app.ledger.last_published(aged.stream, f"{SINK}2") == 2
 
 
-def test_a_batch_that_a_sink_may_lack_and_that_is_removed_halts(aged: Aged) -> None:
+def test_missing_batch_that_a_sink_lacks_halts(aged: Aged) -> None:
     held = aged.app.ledger.acquire(aged.stream, "test")
     held.add_publication(7, SINK, 7)
     removed(aged)
@@ -129,7 +129,7 @@ def test_a_batch_that_a_sink_may_lack_and_that_is_removed_halts(aged: Aged) -> N
         sink.published(4)
 
 
-def test_a_batch_after_the_last_that_a_sink_got_something_of_had_nothing_for_it(aged: Aged) -> None:
+def test_later_batches_had_nothing_for_the_sink(aged: Aged) -> None:
     removed(aged)
     (sink,) = aged.app.sinks(aged.stream, aged.pipeline)
     assert sink.published(4) is None
@@ -149,7 +149,7 @@ def test_long_transactions_are_not_needed(aged: Aged, monkeypatch: pytest.Monkey
     assert counted == [3, 1, 0]
 
 
-def test_a_removal_that_stops_half_way_is_finished_by_the_next(aged: Aged) -> None:
+def test_interrupted_removal_is_finished_by_the_next(aged: Aged) -> None:
     aged.app.ledger.remove_batches(aged.stream, 5, 2)
     assert seqs(aged) == [3, 4, 5, 6, 7, 8]
     assert aged.keys() == [f"k{seq}" for seq in range(1, 9)]
@@ -164,7 +164,7 @@ def test_another_stream_loses_nothing(aged: Aged) -> None:
     assert aged.app.ledger.metrics(other, 1) == {("", "records"): 1.0}
 
 
-def test_a_cleared_run_whose_batch_was_removed_is_a_no_op(aged: Aged) -> None:
+def test_cleared_run_without_batch_does_nothing(aged: Aged) -> None:
     removed(aged)
     pipeline = planned_pipeline(aged.app.ledger.plan(aged.stream, 8))  # type: ignore[arg-type]
     trigger = protocol.Trigger("run-2", clock_ms=0)
@@ -173,7 +173,7 @@ def test_a_cleared_run_whose_batch_was_removed_is_a_no_op(aged: Aged) -> None:
     assert seqs(aged) == [5, 6, 7, 8]
 
 
-def test_a_run_that_never_was_has_no_batch_that_is_done(aged: Aged) -> None:
+def test_unknown_run_has_no_finished_batch(aged: Aged) -> None:
     removed(aged)
     with pytest.raises(Halted, match="no planned batch"):
         planned_for(aged.app, aged.stream.pipeline, 1, "run-99")
@@ -203,14 +203,14 @@ def test_the_ledger_stops_growing(aged: Aged) -> None:
     assert rows == [4, 4, 8, 4, 4]
 
 
-def test_who_plans_on_a_head_that_has_left_the_ledger_since_was_overtaken(aged: Aged) -> None:
+def test_plan_on_a_removed_head_is_overtaken(aged: Aged) -> None:
     head = replace(aged.app.ledger.head(aged.stream), seq=3)
     removed(aged)
     with pytest.raises(Fenced, match="later ones are committed"):
         head_plan(aged.app, head)
 
 
-def test_who_publishes_a_head_that_has_left_the_ledger_since_was_overtaken(aged: Aged) -> None:
+def test_publication_of_a_removed_head_is_overtaken(aged: Aged) -> None:
     plan = aged.app.ledger.plan(aged.stream, 3)
     held = aged.app.ledger.acquire(aged.stream, "late")
     removed(aged)
@@ -219,7 +219,7 @@ def test_who_publishes_a_head_that_has_left_the_ledger_since_was_overtaken(aged:
         publish._publish(aged.app, held, plan)
 
 
-def test_a_head_whose_attempt_the_ledger_has_lost_halts(aged: Aged) -> None:
+def test_head_without_its_attempt_halts(aged: Aged) -> None:
     plan = aged.app.ledger.plan(aged.stream, 8)
     held = aged.app.ledger.acquire(aged.stream, "test")
     assert plan is not None

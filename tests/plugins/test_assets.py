@@ -105,7 +105,7 @@ def commit(committed: Committed, seq: int, *rows: tuple[str, int]) -> None:
     committed.held.release()
 
 
-def test_a_publication_has_an_event_that_says_which_batch_of_what_stream_and_what_it_read_and_sent(
+def test_publication_event_names_batch_stream_and_offsets(
     committed: Committed, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate.ledger import OffsetRange
@@ -137,9 +137,7 @@ def test_a_publication_has_an_event_that_says_which_batch_of_what_stream_and_wha
     }
 
 
-def test_a_try_that_was_killed_before_its_success_leaves_the_event_to_the_retry(
-    committed: Committed, airflow: Airflow
-) -> None:
+def test_killed_try_leaves_its_event_to_the_retry(committed: Committed, airflow: Airflow) -> None:
     commit(committed, 1, ("1", 11))
     publish(1)  # what it emitted is gone with it
     assert airflow.succeed(publish(1)) == [1]
@@ -152,12 +150,12 @@ def test_a_cleared_publication_has_no_second_event(committed: Committed, airflow
     assert [airflow.succeed(publish(seq)) for seq in (1, 2)] == [[], []]
 
 
-def test_a_batch_of_which_nothing_went_out_has_no_event(committed: Committed, airflow: Airflow) -> None:
+def test_batch_without_published_records_has_no_event(committed: Committed, airflow: Airflow) -> None:
     commit(committed, 1)
     assert airflow.succeed(publish(1)) == []
 
 
-def test_one_event_names_all_batches_of_a_task_and_has_their_offsets_together() -> None:
+def test_one_event_covers_all_batches_of_a_task() -> None:
     from tidegate.ledger import OffsetRange, Stream
     from tidegate_airflow.assets import event_extra
 
@@ -173,9 +171,7 @@ def test_one_event_names_all_batches_of_a_task_and_has_their_offsets_together() 
     assert extra["published"] == {"kafka:out": 15, "table": 2}
 
 
-def test_what_was_published_without_airflow_has_its_event_with_the_next_task_that_looks(
-    committed: Committed, airflow: Airflow
-) -> None:
+def test_publication_outside_airflow_gets_an_event_later(committed: Committed, airflow: Airflow) -> None:
     from tidegate_airflow.assets import event_emitted
 
     commit(committed, 1, ("1", 1))
@@ -193,9 +189,7 @@ def test_what_was_published_without_airflow_has_its_event_with_the_next_task_tha
     assert airflow.succeed(task) == [2, 3]
 
 
-def test_where_airflow_has_forgotten_its_events_those_before_this_task_do_not_come_again(
-    committed: Committed, airflow: Airflow
-) -> None:
+def test_events_that_airflow_forgot_are_not_repeated(committed: Committed, airflow: Airflow) -> None:
     for seq in (1, 2):
         commit(committed, seq, ("1", seq))
         airflow.succeed(publish(seq))
@@ -204,7 +198,7 @@ def test_where_airflow_has_forgotten_its_events_those_before_this_task_do_not_co
     assert airflow.succeed(publish(3)) == [3]
 
 
-def test_a_withheld_generation_has_no_events_and_from_its_promotion_on_those_of_the_same_asset(
+def test_withheld_generation_has_events_after_its_promotion(
     tmp_path: Path, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Committed, "run_suffix", SUFFIX)
@@ -220,9 +214,7 @@ def test_a_withheld_generation_has_no_events_and_from_its_promotion_on_those_of_
 
 
 @pytest.mark.parametrize("tasks", ["five", "one"])
-def test_each_task_that_publishes_has_the_streams_alias_as_its_outlet(
-    tasks: str, committed: Committed
-) -> None:
+def test_publishing_task_has_the_alias_as_outlet(tasks: str, committed: Committed) -> None:
     from airflow.sdk import AssetAlias
 
     from tidegate_airflow.factory import pipeline_dags
@@ -244,7 +236,7 @@ def test_each_task_that_publishes_has_the_streams_alias_as_its_outlet(
         ('{assets: [a], cron: "@hourly"}', "AssetOrTimeSchedule", "a"),
     ],
 )
-def test_a_pipeline_is_scheduled_on_assets_and_refers_to_those_of_others_by_uri_or_name(
+def test_pipeline_is_scheduled_on_assets_by_name(
     schedule: str, timetable: str, condition: str, committed: Committed
 ) -> None:
     from airflow.sdk import Asset, AssetAny
@@ -284,7 +276,7 @@ def asset_name(asset: Any) -> str:
     return str(getattr(asset, "name", None) or asset.uri)
 
 
-def test_a_run_that_an_asset_has_started_reads_all_that_is_there_and_one_by_cron_its_interval(
+def test_asset_run_reads_all_present_records(
     committed: Committed,
 ) -> None:
     from tidegate_airflow.factory import pipeline_dags
@@ -310,7 +302,7 @@ def test_a_run_that_an_asset_has_started_reads_all_that_is_there_and_one_by_cron
     assert clock_and_end("manual", now, hour) == (now_ms, None)  # Airflow has made the interval up
 
 
-def test_a_run_in_one_task_that_finds_only_events_to_emit_is_not_skipped(
+def test_run_with_only_events_is_not_skipped(
     committed: Committed, airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow import tasks

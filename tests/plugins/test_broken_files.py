@@ -50,7 +50,7 @@ def plan(run_id: str) -> bool:
     return tasks.plan("visitors", context, Trigger(run_id, clock_ms=10_000))
 
 
-def test_a_broken_file_keeps_its_dag_with_id_schedule_and_tasks_and_the_others_go_on(
+def test_broken_file_keeps_its_dag_schedule_and_tasks(
     committed: Committed,
 ) -> None:
     other = committed.file.read_text().replace("pipeline: visitors", "pipeline: guests")
@@ -75,7 +75,7 @@ def test_whatever_a_file_holds_it_has_a_dag(committed: Committed) -> None:
     assert dags().keys() == {"visitors"}
 
 
-def test_a_file_whose_schedule_is_mistaken_keeps_the_one_that_a_batch_was_last_planned_with(
+def test_mistaken_schedule_keeps_the_last_planned_one(
     committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate import protocol
@@ -88,12 +88,12 @@ def test_a_file_whose_schedule_is_mistaken_keeps_the_one_that_a_batch_was_last_p
     assert dags()["visitors"].timetable.expression == SCHEDULE
 
 
-def test_without_a_text_that_was_ever_good_a_mistaken_schedule_is_none(committed: Committed) -> None:
+def test_mistaken_schedule_without_a_good_text_is_none(committed: Committed) -> None:
     edit(committed, SCHEDULE, "*/5 * * *")
     assert not dags()["visitors"].timetable.can_be_scheduled
 
 
-def test_the_first_task_fails_with_the_mistakes_and_names_the_last_good_text(committed: Committed) -> None:
+def test_first_task_fails_with_mistakes_and_last_text(committed: Committed) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     edit(committed, "reduce: latest", "reduce: lastest")
@@ -112,7 +112,7 @@ def test_the_first_task_fails_with_the_mistakes_and_names_the_last_good_text(com
     assert committed.app.ledger.run(committed.stream, "run-2") is None
 
 
-def test_a_mistake_that_came_without_an_edit_is_told_as_such(
+def test_mistake_without_an_edit_is_reported_so(
     committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
@@ -126,7 +126,7 @@ def test_a_mistake_that_came_without_an_edit_is_told_as_such(
         plan("run-2")
 
 
-def test_a_run_that_was_planned_before_the_file_broke_goes_on_to_its_end(committed: Committed) -> None:
+def test_planned_run_outlives_its_broken_file(committed: Committed) -> None:
     from tidegate_airflow import tasks
 
     edit(committed, "reduce: latest", "reduce: lastest")
@@ -135,7 +135,7 @@ def test_a_run_that_was_planned_before_the_file_broke_goes_on_to_its_end(committ
     assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
 
 
-def test_a_file_that_was_never_good_says_that_the_ledger_knows_of_no_batch(committed: Committed) -> None:
+def test_never_good_file_reports_no_batch(committed: Committed) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     committed.file.write_text("pipeline: another\nschedul: daily\n")
@@ -143,7 +143,7 @@ def test_a_file_that_was_never_good_says_that_the_ledger_knows_of_no_batch(commi
         plan("run-2")
 
 
-def test_the_kept_text_is_the_newest_and_a_disk_that_refuses_it_is_only_logged(tmp_path: Path) -> None:
+def test_newest_text_is_kept_and_full_disk_logged(tmp_path: Path) -> None:
     from tidegate_airflow.last_good import recall_text, remember_text
 
     assert recall_text(tmp_path, "p") == ""

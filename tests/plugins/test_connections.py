@@ -43,7 +43,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_connection_of_a_sql_sink_becomes_its_variable(exported: pytest.MonkeyPatch) -> None:
+def test_sql_connection_becomes_its_variable(exported: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.connections import export_connections
 
     exported.setenv("AIRFLOW_CONN_TIDEGATE_SQL_REPORTS", json.dumps(POSTGRES))
@@ -65,7 +65,7 @@ def test_a_sqlite_connection_is_its_file(exported: pytest.MonkeyPatch) -> None:
     assert os.environ["TIDEGATE_SQL"] == "sqlite:////data/sink.db"
 
 
-def test_a_connection_that_airflow_does_not_have_leaves_the_environment_as_it_is(
+def test_missing_connection_leaves_the_environment_unchanged(
     exported: pytest.MonkeyPatch,
 ) -> None:
     from tidegate_airflow.connections import export_connections
@@ -84,7 +84,7 @@ def test_a_connection_that_airflow_does_not_have_leaves_the_environment_as_it_is
         {"extra": {"url": "https://registry.example.com:8443"}},
     ],
 )
-def test_a_connection_of_a_schema_registry_becomes_its_variable(
+def test_registry_connection_becomes_its_variable(
     exported: pytest.MonkeyPatch, where: dict[str, Any]
 ) -> None:
     from tidegate_airflow.connections import export_connections
@@ -131,7 +131,7 @@ def test_a_connection_of_kafka_becomes_its_variable(exported: pytest.MonkeyPatch
     }
 
 
-def test_a_connection_with_texts_of_certificates_is_mutual_tls(exported: pytest.MonkeyPatch) -> None:
+def test_connection_with_certificates_uses_mutual_tls(exported: pytest.MonkeyPatch) -> None:
     client = Authority("a").sign("client")
     extra = {
         "bootstrap.servers": "kafka:9093",
@@ -145,7 +145,7 @@ def test_a_connection_with_texts_of_certificates_is_mutual_tls(exported: pytest.
     assert config.for_librdkafka()["ssl.key.pem"] == client.key
 
 
-def test_no_secret_of_a_kafka_connection_is_in_airflows_logs(exported: pytest.MonkeyPatch) -> None:
+def test_kafka_secrets_do_not_reach_airflow_logs(exported: pytest.MonkeyPatch) -> None:
     from airflow.sdk.log import redact
 
     client = Authority("a").sign("client")
@@ -163,7 +163,7 @@ def test_no_secret_of_a_kafka_connection_is_in_airflows_logs(exported: pytest.Mo
         assert key.splitlines()[3] not in shown
 
 
-def test_what_a_step_works_with_is_gone_after_it(exported: pytest.MonkeyPatch) -> None:
+def test_step_environment_is_removed_after_the_step(exported: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.connections import export_connections, own_environment
 
     exported.setenv("AIRFLOW_CONN_TIDEGATE_KAFKA_SHOP", json.dumps(SHOP))

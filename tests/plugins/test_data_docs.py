@@ -11,7 +11,7 @@ from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
 
 
-def test_the_task_that_validates_has_a_link_to_them() -> None:
+def test_validate_task_links_to_data_docs() -> None:
     from tidegate_airflow.links import DataDocsLink
 
     run = SimpleNamespace(dag_id="availability", run_id="a/b")
@@ -20,7 +20,7 @@ def test_the_task_that_validates_has_a_link_to_them() -> None:
 
 
 @pytest.mark.parametrize(("severity", "calls"), [(Severity.WARNING, 1), (Severity.INFO, 0)])
-def test_who_asks_for_it_is_told_of_a_verdict(
+def test_verdict_reaches_the_quality_callback(
     severity: Severity, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow import operators

@@ -62,16 +62,14 @@ def test_two_lines_are_a_dag_file(folder: Path) -> None:
     }
 
 
-def test_every_task_finds_the_folder_that_the_dag_file_names(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_task_finds_the_folder_of_its_dag(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for task in dag_of(folder).tasks:
         monkeypatch.setenv("TIDEGATE_PIPELINES", "before")
         task._pre_execute_hook({})
         assert os.environ["TIDEGATE_PIPELINES"] == str(folder)
 
 
-def test_a_folder_that_is_not_there_is_told_with_the_remedy(folder: Path) -> None:
+def test_missing_folder_is_reported_with_a_remedy(folder: Path) -> None:
     from tidegate_airflow import maintenance_dag, pipeline_dags
 
     for made in (pipeline_dags, maintenance_dag):
@@ -101,7 +99,7 @@ def test_all_settings_reach_the_dag_and_its_tasks(folder: Path, shop: None) -> N
     }
 
 
-def test_without_settings_everything_is_as_the_factory_has_it(folder: Path) -> None:
+def test_factory_defaults_apply_without_settings(folder: Path) -> None:
     dag = dag_of(folder)
     compute = dag.get_task("compute")
     assert (compute.retries, compute.retry_delay, compute.pool) == (3, timedelta(seconds=10), "default_pool")
@@ -130,9 +128,7 @@ def test_defaults_hold_for_every_pipeline_that_says_nothing(folder: Path) -> Non
     assert dag_of(folder, "other").get_task("plan").retries == 1
 
 
-def test_ids_begin_with_the_prefix_and_a_task_that_is_to_run_reads_its_file_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_reads_its_file_by_prefixed_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow import pipeline_dags
 
     (folder / "defaults.yaml").write_text("dag_id_prefix: shop.\n")
@@ -143,7 +139,7 @@ def test_ids_begin_with_the_prefix_and_a_task_that_is_to_run_reads_its_file_alon
     assert dag_of(folder, "shop.availability").get_task("plan").op_args[0] == "availability"
 
 
-def test_a_mistake_in_the_defaults_is_an_import_error_that_names_it(folder: Path) -> None:
+def test_defaults_mistake_is_an_import_error(folder: Path) -> None:
     (folder / "defaults.yaml").write_text("airflow: {pol: shared}\n")
     with pytest.raises(PipelineInvalid, match="Did you mean `pool`"):
         dag_of(folder)

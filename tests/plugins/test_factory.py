@@ -14,7 +14,7 @@ pytestmark = pytest.mark.airflow
 
 
 @pytest.mark.parametrize(("set_to", "handed_on"), [("2g", "2g"), ("", None)])
-def test_the_heap_of_spark_s_driver_reaches_spark_submit(
+def test_driver_memory_reaches_spark_submit(
     set_to: str, handed_on: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow.factory import pipeline_dags
@@ -25,7 +25,7 @@ def test_the_heap_of_spark_s_driver_reaches_spark_submit(
     assert computed._get_hook()._driver_memory == handed_on
 
 
-def test_where_airflow_has_few_slots_a_batch_that_is_begun_comes_before_runs_that_look_whether_to_plan(
+def test_started_batches_precede_new_plans_in_few_slots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow.factory import pipeline_dags
@@ -35,7 +35,7 @@ def test_where_airflow_has_few_slots_a_batch_that_is_begun_comes_before_runs_tha
     assert {task.weight_rule for task in dag.tasks} == {"upstream"}
 
 
-def test_maintenance_compacts_every_pipeline_and_cleans_all_without_spark(
+def test_maintenance_compacts_and_cleans_without_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dags import maintenance
@@ -52,9 +52,7 @@ def test_maintenance_compacts_every_pipeline_and_cleans_all_without_spark(
     assert dag.get_task("migrate").downstream_task_ids == set(dag.task_ids) - {"migrate"}
 
 
-def test_a_task_that_is_about_to_run_reads_the_file_of_its_own_dag_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starting_task_reads_only_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.factory import pipeline_dags
 
     folder = tmp_path / "pipelines"
@@ -75,9 +73,7 @@ def test_a_task_that_is_about_to_run_reads_the_file_of_its_own_dag_alone(
     assert pipeline_dags().keys() == names
 
 
-def test_a_dag_has_the_schedule_of_its_file_in_its_time_zone_and_the_form_of_a_trigger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dag_has_schedule_time_zone_and_trigger_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.factory import pipeline_dags
 
     text = (REPOSITORY / "include" / "pipelines" / "availability.yaml").read_text()
@@ -106,7 +102,7 @@ def test_a_dag_has_the_schedule_of_its_file_in_its_time_zone_and_the_form_of_a_t
     ],
     ids=["days in spring", "days in autumn", "hours in spring", "hours in autumn"],
 )
-def test_the_schedulers_intervals_of_a_time_zone_join_where_its_clocks_change(
+def test_schedule_intervals_join_across_clock_changes(
     schedule: str, first: str, hours: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
@@ -132,7 +128,7 @@ def test_the_schedulers_intervals_of_a_time_zone_join_where_its_clocks_change(
     assert end.astimezone(midnight.tzinfo).hour == 0
 
 
-def test_a_relative_home_is_refused_since_each_part_of_airflow_is_in_another_folder(
+def test_relative_home_is_refused_under_airflow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from tidegate.errors import SettingsInvalid

@@ -58,26 +58,22 @@ def test_what_the_task_says_itself_counts(failed: Committed) -> None:
 
 
 @pytest.mark.parametrize("error", [TimeoutError("after a day"), None], ids=["a timeout", "a killed process"])
-def test_of_another_failure_the_ledger_knows_the_batch_and_the_step(
-    failed: Committed, error: BaseException | None
-) -> None:
+def test_failure_is_attributed_to_its_batch_and_step(failed: Committed, error: BaseException | None) -> None:
     assert message(error) == NOTED
 
 
-def test_a_failure_that_nobody_noted_is_told_as_it_is(failed: Committed) -> None:
+def test_unnoted_failure_is_reported_as_it_is(failed: Committed) -> None:
     assert message(TimeoutError("after a day"), "run-2").startswith("TimeoutError: after a day.")
 
 
-def test_a_ledger_that_cannot_be_asked_keeps_nobody_from_telling(
+def test_unreachable_ledger_does_not_stop_failure_reports(
     failed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_LEDGER", "sqlite:////no/such/folder/l.db")
     assert message(TimeoutError("after a day")).startswith("TimeoutError: after a day.")
 
 
-def test_the_last_line_of_the_log_names_dag_run_cause_and_remedy(
-    failed: Committed, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_last_log_line_names_cause_and_remedy(failed: Committed, caplog: pytest.LogCaptureFixture) -> None:
     from tidegate_airflow.failures import log_failure
 
     with caplog.at_level(logging.ERROR):
@@ -85,7 +81,7 @@ def test_the_last_line_of_the_log_names_dag_run_cause_and_remedy(
     assert caplog.messages[-1] == f"visitors_v2, run run-1: {NOTED}"
 
 
-def test_every_task_of_a_pipelines_dag_tells_its_failure_has_a_timeout_and_retries_ever_later(
+def test_every_task_reports_failures_and_retries_with_backoff(
     failed: Committed,
 ) -> None:
     from tidegate_airflow.factory import pipeline_dags
@@ -104,7 +100,7 @@ def test_every_task_of_a_pipelines_dag_tells_its_failure_has_a_timeout_and_retri
     assert hours == {"plan": 1, "compute": 24, "validate": 1, "commit": 1, "publish": 24, "cover": 24}
 
 
-def test_a_run_that_misses_its_deadline_is_told_of_with_what_it_is_doing(
+def test_missed_deadline_is_reported_with_current_work(
     failed: Committed, caplog: pytest.LogCaptureFixture
 ) -> None:
     from airflow.sdk import DeadlineReference
@@ -124,7 +120,7 @@ def test_a_run_that_misses_its_deadline_is_told_of_with_what_it_is_doing(
         assert f"visitors_v2, run {run_id} has missed its deadline. {doing}" in caplog.messages[-1]
 
 
-def test_a_function_of_the_users_own_hears_of_a_missed_deadline_and_of_what_the_run_does(
+def test_deadline_function_gets_the_run_and_its_work(
     failed: Committed, modules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow import failures
@@ -140,7 +136,7 @@ def test_a_function_of_the_users_own_hears_of_a_missed_deadline_and_of_what_the_
     assert sys.modules["alerts"].heard == [NOTED]
 
 
-def test_a_deadline_is_told_of_although_airflow_refuses_its_callback_the_ledgers_connection(
+def test_deadline_is_reported_without_a_ledger_connection(
     failed: Committed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk import BaseHook

@@ -103,7 +103,7 @@ def offsets(dataset: dict[str, Any]) -> list[dict[str, int]]:
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "SUCCESS", "FAILED"])
-def test_computing_reads_a_topic_with_its_columns_and_the_offsets_of_the_batch(
+def test_compute_lineage_has_topic_columns_and_offsets(
     state: str, committed: Committed, tmp_path: Path
 ) -> None:
     event = reported(task("compute"), tmp_path, state)
@@ -113,9 +113,7 @@ def test_computing_reads_a_topic_with_its_columns_and_the_offsets_of_the_batch(
     assert event["outputs"] == []
 
 
-def test_publishing_leads_from_the_topic_to_all_sinks_with_their_columns_and_rows(
-    committed: Committed, tmp_path: Path
-) -> None:
+def test_publish_lineage_leads_from_topic_to_sinks(committed: Committed, tmp_path: Path) -> None:
     event = reported(task("publish"), tmp_path)
     assert [topic["name"] for topic in event["inputs"]] == ["events"]
     table, topic = event["outputs"]
@@ -126,9 +124,7 @@ def test_publishing_leads_from_the_topic_to_all_sinks_with_their_columns_and_row
     assert topic["outputFacets"]["outputStatistics"]["rowCount"] == 0
 
 
-def test_covering_reports_the_offsets_of_the_runs_further_batches(
-    committed: Committed, tmp_path: Path
-) -> None:
+def test_cover_lineage_has_offsets_of_further_batches(committed: Committed, tmp_path: Path) -> None:
     (topic,) = reported(task("cover"), tmp_path)["inputs"]
     assert offsets(topic) == [{"partition": 0, "start": 10, "end": 15}]
 
@@ -144,9 +140,7 @@ def test_a_task_before_its_plan_reports_no_topics(committed: Committed, tmp_path
     assert (event["inputs"], event["outputs"]) == ([], [])
 
 
-def test_a_failed_validation_reports_what_each_expectation_has_found(
-    committed: Committed, tmp_path: Path
-) -> None:
+def test_failed_validation_lineage_has_each_expectation(committed: Committed, tmp_path: Path) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     validate = task("validate", "run#2")
@@ -189,7 +183,7 @@ def test_datasets_are_named_by_openlineages_rules_without_secrets(
     assert getattr(names, f"{kind}_dataset")(*where) == (namespace, name)
 
 
-def test_no_module_but_the_one_that_the_provider_asks_for_imports_openlineage() -> None:
+def test_openlineage_is_imported_by_one_module_only() -> None:
     importing = [
         path.name
         for folder in ("include/tidegate", "plugins/tidegate_airflow")

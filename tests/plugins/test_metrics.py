@@ -66,7 +66,7 @@ def named(metric: str, stage: str = "", **more: str) -> str:
     return ",".join([f"airflow.tidegate.{metric}", *(f"{tag}={text}" for tag, text in tags.items() if text)])
 
 
-def test_publishing_sends_all_that_the_ledger_has_of_the_batch(committed: Committed, statsd: StatsD) -> None:
+def test_publishing_sends_all_metrics_of_the_batch(committed: Committed, statsd: StatsD) -> None:
     from tidegate_airflow import tasks
 
     tasks.publish("visitors", 1, f"run-1{SUFFIX}")
@@ -77,7 +77,7 @@ def test_publishing_sends_all_that_the_ledger_has_of_the_batch(committed: Commit
     assert named("seconds.publish") in sent
 
 
-def test_a_statsd_without_tags_gets_them_in_the_names(
+def test_statsd_without_tags_gets_them_in_names(
     committed: Committed, statsd: StatsD, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow import tasks
@@ -101,9 +101,7 @@ def fail(error: BaseException | None, run_id: str, task_id: str = "compute") -> 
     measure_failure(context, "visitors", 1)
 
 
-def test_a_failed_try_counts_its_cause_and_says_how_old_the_stream_is_and_what_it_holds(
-    committed: Committed, statsd: StatsD
-) -> None:
+def test_failed_try_counts_cause_age_and_buffers(committed: Committed, statsd: StatsD) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     committed.compute(2, {"first": []}, used=3)
@@ -123,7 +121,7 @@ def test_a_failed_try_counts_its_cause_and_says_how_old_the_stream_is_and_what_i
 
 
 @pytest.mark.broker
-def test_a_failed_try_says_how_many_offsets_wait_now(
+def test_failed_try_reports_the_waiting_offsets(
     tmp_path: Path, broker: KafkaBroker, statsd: StatsD, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = f"waiting_{uuid4().hex}"
@@ -153,7 +151,7 @@ def test_a_failed_try_says_how_many_offsets_wait_now(
         (None, False, "unknown"),
     ],
 )
-def test_the_cause_is_the_errors_class_or_what_the_ledger_has_noted_of_the_batch(
+def test_failure_cause_is_class_or_ledger_note(
     error: BaseException | None, noted: bool, cause: str, committed: Committed, statsd: StatsD
 ) -> None:
     committed.compute(2, {"first": []})
@@ -163,7 +161,7 @@ def test_the_cause_is_the_errors_class_or_what_the_ledger_has_noted_of_the_batch
     assert statsd.metrics()[named("failures", task="compute", error=cause)] == "1|c"
 
 
-def test_a_failure_is_counted_also_when_the_ledger_cannot_be_asked(
+def test_failure_is_counted_without_a_ledger(
     committed: Committed, statsd: StatsD, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_LEDGER", "postgresql+psycopg://nobody@127.0.0.1:1/l")
@@ -172,7 +170,7 @@ def test_a_failure_is_counted_also_when_the_ledger_cannot_be_asked(
     assert named("failures", task="compute", error="BrokerUnavailable") in statsd.metrics()
 
 
-def test_each_failed_try_of_each_task_is_measured_beside_callbacks_of_the_file(
+def test_failed_try_is_measured_beside_own_callbacks(
     committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate_airflow.factory import pipeline_dags
@@ -187,9 +185,7 @@ def test_each_failed_try_of_each_task_is_measured_beside_callbacks_of_the_file(
         assert len(task.on_retry_callback) == 2
 
 
-def test_where_airflow_sends_no_metrics_nobody_asks_for_them(
-    committed: Committed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disabled_metrics_cost_no_question(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow import metrics
 
     counted: list[Any] = []

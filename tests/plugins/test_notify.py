@@ -72,9 +72,7 @@ def validating(on_quality: Any) -> Any:
     return ValidateOperator(task_id="validate", python_callable=print, on_quality=on_quality)
 
 
-def test_each_verdict_has_a_message_of_its_own_although_a_notifier_renders_its_templates_into_itself(
-    alerts: Any, context: dict[str, Any]
-) -> None:
+def test_each_verdict_gets_its_own_rendered_message(alerts: Any, context: dict[str, Any]) -> None:
     task, verdicts = validating("alerts:pager"), [verdict("1"), verdict("2")]
     for one in verdicts:
         task.note_verdict(one, context)
@@ -82,9 +80,7 @@ def test_each_verdict_has_a_message_of_its_own_although_a_notifier_renders_its_t
     assert "verdict" not in context
 
 
-def test_a_class_of_notifiers_is_made_for_each_call_with_arguments_that_may_have_templates(
-    alerts: Any, context: dict[str, Any]
-) -> None:
+def test_notifier_class_is_built_anew_per_call(alerts: Any, context: dict[str, Any]) -> None:
     fields = {"title": "{{ verdict.title }}", "run": ["{{ run_id }}"]}
     arguments = {"text": "not met", "fields": fields, "channel": "#{{ run_id }}"}
     for on_quality in ("alerts:Pager", {"notifier": "alerts:Pager", "with": arguments}):
@@ -127,9 +123,7 @@ def dag(alerts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return pipeline_dags(tmp_path / "pipelines")["levels"]
 
 
-def test_all_callbacks_of_a_pipeline_file_may_be_notifiers(
-    alerts: Any, dag: Any, context: dict[str, Any]
-) -> None:
+def test_every_callback_of_a_file_can_be_notifier(alerts: Any, dag: Any, context: dict[str, Any]) -> None:
     assert alerts() is None, "imported when it is called"
     task, failed = dag.get_task("validate"), QualityFailed("Batch 1 does not pass", "Correct the data")
     failures = (task.on_failure_callback[-1], task.on_retry_callback[-1], dag.on_failure_callback)
@@ -142,9 +136,7 @@ def test_all_callbacks_of_a_pipeline_file_may_be_notifiers(
     assert alerts()[-1][1] == f"run-1: {verdict('1').summary}"
 
 
-def test_a_missed_deadline_is_told_by_a_notifier_that_airflow_stores_with_the_dag(
-    alerts: Any, dag: Any
-) -> None:
+def test_stored_notifier_reports_a_missed_deadline(alerts: Any, dag: Any) -> None:
     from tidegate_airflow.failures import log_missed_deadline
 
     (alert,) = dag.deadline
@@ -158,7 +150,7 @@ def test_a_missed_deadline_is_told_by_a_notifier_that_airflow_stores_with_the_da
     assert len(text) > len("run-1: ")
 
 
-def test_a_notifier_may_be_a_default_that_a_pipeline_replaces_as_a_whole(alerts: Any, tmp_path: Path) -> None:
+def test_pipeline_replaces_a_default_notifier_whole(alerts: Any, tmp_path: Path) -> None:
     (tmp_path / "defaults.yaml").write_text(
         f"airflow: {{on_quality: {PAGER % 'x'}, on_task_retry: 'alerts:pager'}}"
     )
@@ -179,7 +171,7 @@ def test_a_notifier_may_be_a_default_that_a_pipeline_replaces_as_a_whole(alerts:
         ("{notifier: 'alerts:Pager', with: [1]}", "on_quality.with", "a mapping"),
     ],
 )
-def test_what_is_no_notifier_is_told_with_line_and_fix(
+def test_invalid_notifier_is_reported_with_line_and_fix(
     alerts: Any, written: str, field: str, told: str
 ) -> None:
     ((line, found, message, fix),) = problems(f"{GOOD}airflow: {{on_quality: {written}}}\n")

@@ -52,15 +52,13 @@ def operator(name: str, **more: Any) -> Any:
     )
 
 
-def test_with_a_connection_to_a_server_the_task_itself_computes(calls: Calls) -> None:
+def test_task_with_a_server_connection_computes_itself(calls: Calls) -> None:
     operator("ComputeOperator").execute(CONTEXT)
     url = "sc://spark.example:15002/;token=word"
     assert calls == [("compute", ("orders", 2, "run-1", url), {})]
 
 
-def test_a_run_in_one_task_brings_each_of_its_batches_through_before_it_plans_the_next(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_task_run_finishes_each_batch_in_turn(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow import tasks
 
     def planned(*arguments: Any) -> Iterator[str]:
@@ -76,9 +74,7 @@ def test_a_run_in_one_task_brings_each_of_its_batches_through_before_it_plans_th
     assert batches == 4 * [("orders", 2, "run-1")] + 4 * [("orders", 2, "run-1#2")]
 
 
-def test_spark_submit_is_told_of_the_batch_and_not_of_the_one_before(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_submit_gets_the_batch_of_its_run(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     from tidegate_airflow import tasks
@@ -93,9 +89,7 @@ def test_spark_submit_is_told_of_the_batch_and_not_of_the_one_before(
     assert submitted == [["orders", "2", "run-1"], ["orders", "2", "run-1#2"]]
 
 
-def test_a_batch_in_one_task_that_has_nothing_to_do_is_skipped(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_task_batch_without_work_is_skipped(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
     from tidegate_airflow import tasks
@@ -107,9 +101,7 @@ def test_a_batch_in_one_task_that_has_nothing_to_do_is_skipped(
     assert calls == []
 
 
-def test_what_a_pipeline_says_makes_five_tasks_or_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipeline_chooses_five_tasks_or_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.factory import pipeline_dags
 
     text = (REPOSITORY / "include" / "pipelines" / "availability.yaml").read_text()
@@ -127,7 +119,7 @@ def test_what_a_pipeline_says_makes_five_tasks_or_one(
     )
 
 
-def test_every_task_gives_the_lease_back_when_airflow_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_task_gives_its_lease_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate.signals import Terminated
     from tidegate_airflow.factory import pipeline_dags
 

@@ -91,7 +91,7 @@ def ahead(scheduler: Scheduler, asking: Any, *others: Any) -> str | None:
     return found.run_id if found is not None else None
 
 
-def test_a_run_waits_for_the_nearest_earlier_one_that_is_running(scheduler: Scheduler) -> None:
+def test_run_waits_for_the_nearest_earlier_running_one(scheduler: Scheduler) -> None:
     assert ahead(scheduler, run(3), run(1), run(2), run(4), run(0, "queued")) == "backfill-2"
 
 
@@ -104,7 +104,7 @@ def test_a_run_waits_for_nobody_that_has_ended(scheduler: Scheduler, state: str)
     assert ahead(scheduler, run(3), run(2, state)) is None
 
 
-def test_a_scheduled_run_waits_for_a_backfill_of_earlier_intervals_also_between_two_of_its_runs(
+def test_scheduled_run_waits_for_an_earlier_backfill(
     scheduler: Scheduler,
 ) -> None:
     scheduled = run(9, kind="scheduled")
@@ -112,19 +112,19 @@ def test_a_scheduled_run_waits_for_a_backfill_of_earlier_intervals_also_between_
     assert ahead(scheduler, scheduled, run(2, "success"), run(3, "queued"), run(4, "queued")) == "backfill-4"
 
 
-def test_a_backfill_of_later_intervals_waits_for_a_scheduled_run(scheduler: Scheduler) -> None:
+def test_later_backfill_waits_for_a_scheduled_run(scheduler: Scheduler) -> None:
     assert ahead(scheduler, run(3), run(2, kind="scheduled")) == "scheduled-2"
     assert ahead(scheduler, run(3), run(2, "queued", "scheduled")) == "scheduled-2"
 
 
-def test_a_run_by_hand_without_a_date_waits_for_all_that_have_one(scheduler: Scheduler) -> None:
+def test_manual_run_without_date_waits_for_dated_runs(scheduler: Scheduler) -> None:
     by_hand = run(None, kind="manual")
     assert ahead(scheduler, by_hand, run(2)) == "backfill-2"
     assert ahead(scheduler, by_hand, run(2, "queued")) == "backfill-2"
     assert ahead(scheduler, run(2), by_hand) is None
 
 
-def test_a_run_does_not_wait_for_a_queued_one_that_its_own_kind_keeps_from_starting(
+def test_run_ignores_queued_runs_its_kind_blocks(
     scheduler: Scheduler,
 ) -> None:
     assert ahead(scheduler, run(3), run(2, "queued")) is None
@@ -133,7 +133,7 @@ def test_a_run_does_not_wait_for_a_queued_one_that_its_own_kind_keeps_from_start
     assert ahead(scheduler, run(5, kind="scheduled"), run(2, "queued"), run(7)) is None
 
 
-def test_a_scheduled_run_sees_the_backfill_behind_a_queued_run_of_its_own_kind(scheduler: Scheduler) -> None:
+def test_scheduled_run_sees_backfill_behind_queued_run(scheduler: Scheduler) -> None:
     scheduled = run(9, kind="scheduled")
     assert ahead(scheduler, scheduled, run(8, "queued", "manual"), run(2, "queued")) == "backfill-2"
 
@@ -147,7 +147,7 @@ def test_who_stands_far_behind_looks_less_often(scheduler: Scheduler) -> None:
     assert max(waits) == 600
 
 
-def test_the_log_says_whom_a_run_waits_for_and_how_many_go_first(scheduler: Scheduler) -> None:
+def test_log_names_the_awaited_run_and_queue_length(scheduler: Scheduler) -> None:
     from tidegate_airflow.order import run_ahead
 
     scheduler.runs = [run(hour) for hour in range(4)]
@@ -185,16 +185,14 @@ def in_order(runs: Iterable[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("most", [1, 2, 10])
-def test_a_backfill_and_a_later_scheduled_run_plan_in_order_whoever_looks_first(
-    scheduler: Scheduler, most: int
-) -> None:
+def test_backfill_and_scheduled_run_plan_in_order(scheduler: Scheduler, most: int) -> None:
     for seed in SEEDS:
         scheduler.most_of_backfill = most
         scheduler.runs = [run(20, "queued", "scheduled"), *(run(hour, "queued") for hour in range(12))]
         assert play(scheduler, random.Random(seed)) == in_order(scheduler.runs)
 
 
-def test_whatever_is_queued_and_running_no_two_runs_wait_for_each_other(scheduler: Scheduler) -> None:
+def test_queued_and_running_runs_never_deadlock(scheduler: Scheduler) -> None:
     for seed in SEEDS:
         dice = random.Random(seed)
         scheduler.most_of_backfill = dice.choice((1, 2, 10))

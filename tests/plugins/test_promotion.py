@@ -77,7 +77,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     return answer
 
 
-def test_a_pipeline_that_asks_for_approvals_has_a_dag_that_promotes(beside: Beside) -> None:
+def test_pipeline_with_approvals_has_a_promotion_dag(beside: Beside) -> None:
     from tidegate_airflow.factory import pipeline_dags
 
     dags = pipeline_dags()
@@ -89,7 +89,7 @@ def test_a_pipeline_that_asks_for_approvals_has_a_dag_that_promotes(beside: Besi
     assert (dag.schedule, dag.max_active_runs, list(dag.params)) == (None, 1, ["generation", "net"])
 
 
-def test_neither_a_timeout_of_runs_nor_one_of_tasks_hurries_a_person(beside: Beside) -> None:
+def test_approval_has_no_timeout(beside: Beside) -> None:
     from tidegate_airflow.factory import pipeline_dags
 
     defaults = "airflow: {approve_promotion: true, run_timeout: 1h, task_timeout: 30m, owner: shop}\n"
@@ -114,9 +114,7 @@ def test_a_file_with_a_mistake_keeps_the_dag(beside: Beside) -> None:
     assert "visitors.promote" in pipeline_dags()
 
 
-def test_who_approves_sees_what_changes_and_records_are_in_the_log_alone(
-    beside: Beside, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_approver_sees_changes_but_no_records(beside: Beside, caplog: pytest.LogCaptureFixture) -> None:
     from tidegate_airflow.promotion import compare
 
     with caplog.at_level(logging.INFO):
@@ -133,7 +131,7 @@ def test_who_approves_sees_what_changes_and_records_are_in_the_log_alone(
     assert "only what differs" in behind
 
 
-def test_what_cannot_be_promoted_is_not_put_before_a_person(beside: Beside) -> None:
+def test_impossible_promotion_is_not_offered_for_approval(beside: Beside) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from tidegate_airflow.promotion import compare
@@ -144,9 +142,7 @@ def test_what_cannot_be_promoted_is_not_put_before_a_person(beside: Beside) -> N
         compare("visitors", **context(9))
 
 
-def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(
-    beside: Beside, ask: Ask
-) -> None:
+def test_approved_generation_takes_charge_with_its_approver(beside: Beside, ask: Ask) -> None:
     from tidegate_airflow.promotion import compare, promote
 
     sent = beside.sent()
@@ -165,7 +161,7 @@ def test_an_approved_generation_takes_charge_and_the_ledger_knows_who_approved(
     assert len(beside.old.app.ledger.charge("visitors").promotions) == 2
 
 
-def test_a_task_that_is_cleared_after_a_rollback_promotes_nothing(beside: Beside, ask: Ask) -> None:
+def test_promotion_cleared_after_a_rollback_does_nothing(beside: Beside, ask: Ask) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from tidegate_airflow.promotion import compare, promote
@@ -198,7 +194,7 @@ def test_an_approval_from_before_a_rollback_promotes_nothing(beside: Beside, ask
     assert beside.in_charge == 1
 
 
-def test_an_answer_to_what_diff_showed_before_it_ran_again_promotes_nothing(beside: Beside, ask: Ask) -> None:
+def test_approval_of_an_older_diff_promotes_nothing(beside: Beside, ask: Ask) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from tidegate_airflow.promotion import compare, promote
@@ -218,7 +214,7 @@ def test_an_answer_to_what_diff_showed_before_it_ran_again_promotes_nothing(besi
     assert beside.in_charge == 2
 
 
-def test_the_same_numbers_that_diff_shows_again_need_another_answer(beside: Beside, ask: Ask) -> None:
+def test_repeated_diff_needs_another_approval(beside: Beside, ask: Ask) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from tidegate_airflow.promotion import compare, promote
@@ -232,7 +228,7 @@ def test_the_same_numbers_that_diff_shows_again_need_another_answer(beside: Besi
 
 
 @pytest.mark.parametrize("option", ["Reject", None])
-def test_without_an_approval_a_task_that_is_marked_or_cleared_by_hand_promotes_nothing(
+def test_marked_or_cleared_task_without_approval_promotes_nothing(
     beside: Beside, ask: Ask, option: str | None
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException

@@ -22,7 +22,7 @@ def test_airflow_takes_the_provider_s_description() -> None:
     assert info["package-name"] == distribution("tidegate").name
 
 
-def test_the_connection_type_has_a_form_and_a_hook() -> None:
+def test_connection_type_has_a_form_and_hook() -> None:
     from airflow.providers_manager import ProvidersManager
 
     from tidegate_airflow.provider import get_provider_info
@@ -38,7 +38,7 @@ def test_the_connection_type_has_a_form_and_a_hook() -> None:
     assert fields == {f"extra__tidegate_kafka__{name}" for name in names}
 
 
-def test_the_form_s_fields_are_properties_that_tidegate_passes_on() -> None:
+def test_form_fields_become_connection_properties() -> None:
     from tidegate.broker.properties import PROPERTIES
     from tidegate_airflow.provider import get_provider_info
 

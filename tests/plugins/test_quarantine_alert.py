@@ -23,7 +23,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return noted
 
 
-def test_the_function_that_the_file_names_gets_the_context_and_the_cause(calls: list[Any]) -> None:
+def test_quarantine_callback_gets_context_and_cause(calls: list[Any]) -> None:
     from tidegate_airflow.operators import ValidateOperator
 
     def validate(report: Any, alert: Any) -> None:

@@ -103,7 +103,7 @@ def finish(world: Quarantined, plan: Plan, run_id: str) -> None:
     world.publish(plan.seq)
 
 
-def test_a_replay_is_the_runs_batch_and_a_task_that_is_tried_again_finds_it(world: Quarantined) -> None:
+def test_retried_replay_finds_its_batch(world: Quarantined) -> None:
     asked = context(replay=True, replay_because="release 4.2")
     assert plans(asked)
     plan = open_plan(world)
@@ -140,15 +140,13 @@ def test_an_edit_is_made_of_what_comes_in(world: Quarantined) -> None:
     assert {row["value"] for row in records(world)} == {b'{"customerId":"7","n":5}'}
 
 
-def test_where_nothing_is_open_the_run_has_nothing_to_do(world: Quarantined) -> None:
+def test_replay_without_open_records_has_no_work(world: Quarantined) -> None:
     assert not plans(context(replay=True, replay_reasons=["key_not_text"]))
     assert world.app.ledger.open_plan(world.stream) is None
     assert not plans(context(replay=True)), "the run had its turn: what it asks for is what it asked for"
 
 
-def test_a_dry_run_says_how_many_and_decides_nothing(
-    world: Quarantined, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dry_replay_counts_and_decides_nothing(world: Quarantined, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert not plans(context(replay=True, dry_run=True, replay_reasons=["malformed"]))
     assert "replays 2 open records of quarantine" in caplog.text
@@ -168,9 +166,7 @@ def test_a_dry_run_says_how_many_and_decides_nothing(
         ({"replay": True, "replay_set": ["$.n = integer($.none)"]}, "The edit does not fit events/0/"),
     ],
 )
-def test_what_does_not_make_sense_fails_and_nothing_is_planned(
-    world: Quarantined, params: dict[str, Any], told: str
-) -> None:
+def test_invalid_replay_fails_before_planning(world: Quarantined, params: dict[str, Any], told: str) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match=told):
@@ -188,7 +184,7 @@ def test_a_backfill_replays_nothing(world: Quarantined) -> None:
         plans(asked)
 
 
-def test_after_a_batch_that_went_first_the_runs_own_is_the_replay(world: Quarantined) -> None:
+def test_replay_follows_an_earlier_open_batch(world: Quarantined) -> None:
     from tidegate_airflow import tasks
 
     assert plans(context("manual__0", replay=True, replay_reasons=["null_key"]))

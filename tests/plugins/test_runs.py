@@ -51,7 +51,7 @@ def context(run_after: datetime = CREATED, run_type: str = "manual", clear_numbe
     return {"dag_run": run, "dag": DAG("visitors", schedule=None), "params": params}
 
 
-def test_an_id_in_the_ledger_has_the_instant_at_which_airflow_made_the_run() -> None:
+def test_ledger_run_id_includes_the_run_instant() -> None:
     from tidegate_airflow.runs import airflow_run_id, ledger_run_id
 
     assert ledger_run_id("nightly", CREATED) == f"nightly{SUFFIX}"
@@ -75,9 +75,7 @@ def test_steps_are_given_the_id_of_the_ledger(committed: Committed) -> None:
     assert tuple(rendered) == ("visitors", 1, f"run-1{SUFFIX}")
 
 
-def test_a_run_that_is_cleared_finds_the_batch_that_it_has_planned(
-    committed: Committed, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_cleared_run_finds_its_planned_batch(committed: Committed, caplog: pytest.LogCaptureFixture) -> None:
     from tidegate_airflow import tasks
 
     with caplog.at_level("INFO"):
@@ -85,7 +83,7 @@ def test_a_run_that_is_cleared_finds_the_batch_that_it_has_planned(
     assert "batch 1 was planned before" in caplog.text
 
 
-def test_a_new_run_with_an_old_id_plans_anew(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_run_with_an_old_id_plans_anew(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate import protocol
     from tidegate_airflow import tasks
 
@@ -103,7 +101,7 @@ def test_a_new_run_with_an_old_id_plans_anew(committed: Committed, monkeypatch: 
     assert committed.app.ledger.run(committed.stream, f"run-1{SUFFIX}") is not None
 
 
-def test_a_run_that_an_operator_clears_in_place_of_a_new_one_fails_and_says_so(committed: Committed) -> None:
+def test_operator_that_clears_an_old_run_fails(committed: Committed) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from tidegate_airflow import tasks
@@ -112,7 +110,7 @@ def test_a_run_that_an_operator_clears_in_place_of_a_new_one_fails_and_says_so(c
         tasks.plan("visitors", context(run_type="operator_triggered", clear_number=1))
 
 
-def test_a_failed_run_of_an_operator_that_is_cleared_goes_on(committed: Committed) -> None:
+def test_cleared_failed_operator_run_continues(committed: Committed) -> None:
     from tidegate_airflow import tasks
 
     committed.held = committed.app.ledger.acquire(committed.stream, "test")

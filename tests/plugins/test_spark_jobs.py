@@ -85,7 +85,7 @@ def test_exit_code_0_is_done(batches: Committed, spark_submit: SubmitStub) -> No
     assert ran.exists()
 
 
-def test_spark_submit_has_the_cluster_of_the_source_and_no_sinks_in_its_environment(
+def test_spark_submit_gets_source_settings_but_no_sinks(
     batches: Committed, spark_submit: SubmitStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka = {"conn_type": "tidegate_kafka", "host": "source", "extra": {"client.id": "c"}}
@@ -104,7 +104,7 @@ def test_spark_submit_has_the_cluster_of_the_source_and_no_sinks_in_its_environm
     ("exit_code", "outcome"),
     [(1, "AirflowException"), (2, "AirflowFailException"), (3, "AirflowRescheduleException")],
 )
-def test_the_exit_code_tells_a_retry_from_a_failure_and_from_waiting(
+def test_exit_code_separates_retry_failure_and_waiting(
     batches: Committed, spark_submit: SubmitStub, exit_code: int, outcome: str
 ) -> None:
     ran = spark_submit(exit_code)
@@ -112,7 +112,7 @@ def test_the_exit_code_tells_a_retry_from_a_failure_and_from_waiting(
     assert ran.exists()
 
 
-def test_the_exit_code_of_compute_where_another_run_holds_the_lease_is_that_of_waiting(
+def test_compute_exits_waiting_if_another_run_leases(
     batches: Committed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     batches.app.ledger.acquire(batches.stream, "run-2")
@@ -120,7 +120,7 @@ def test_the_exit_code_of_compute_where_another_run_holds_the_lease_is_that_of_w
     assert "visitors/1 is being worked on by run-2" in capsys.readouterr().err
 
 
-def test_a_lease_that_is_taken_while_spark_starts_makes_the_task_wait(
+def test_lease_lost_during_spark_start_makes_task_wait(
     batches: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a real spark-submit, which passes the script's exit code on."""
@@ -144,9 +144,7 @@ def test_a_lease_that_is_taken_while_spark_starts_makes_the_task_wait(
         execute("run-1", application=str(REPOSITORY / "spark_jobs" / "compute.py"))
 
 
-def test_compute_waits_for_a_lease_before_spark_is_started(
-    batches: Committed, spark_submit: SubmitStub
-) -> None:
+def test_compute_waits_for_lease_before_starting_spark(batches: Committed, spark_submit: SubmitStub) -> None:
     ran = spark_submit(0)
     lease = batches.app.ledger.acquire(batches.stream, "run-2")
     assert outcome_of("run-1") == "AirflowRescheduleException"
@@ -156,16 +154,14 @@ def test_compute_waits_for_a_lease_before_spark_is_started(
     assert ran.exists()
 
 
-def test_compute_goes_on_under_the_lease_of_its_own_run(batches: Committed, spark_submit: SubmitStub) -> None:
+def test_compute_continues_under_its_own_lease(batches: Committed, spark_submit: SubmitStub) -> None:
     ran = spark_submit(0)
     batches.app.ledger.acquire(batches.stream, "run-1")
     execute("run-1")
     assert ran.exists()
 
 
-def test_compute_of_a_batch_that_is_computed_already_needs_no_lease_and_no_spark(
-    batches: Committed, spark_submit: SubmitStub
-) -> None:
+def test_computed_batch_needs_no_lease_or_spark(batches: Committed, spark_submit: SubmitStub) -> None:
     ran = spark_submit(0)
     batches.app.ledger.acquire(batches.stream, "test").drop_plan()
     batches.compute(1, ROWS)
@@ -177,7 +173,7 @@ def test_compute_of_a_batch_that_is_computed_already_needs_no_lease_and_no_spark
     assert not ran.exists()
 
 
-def test_a_driver_that_failed_for_good_is_told_of_by_what_the_ledger_noted(
+def test_permanent_driver_failure_is_reported_from_ledger(
     batches: Committed, spark_submit: SubmitStub
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
@@ -195,7 +191,7 @@ def test_a_driver_that_failed_for_good_is_told_of_by_what_the_ledger_noted(
         execute("run-1")
 
 
-def test_the_jvm_of_compute_starts_from_the_class_archive_and_keeps_its_other_options(
+def test_compute_jvm_starts_from_the_class_archive(
     batches: Committed, spark_submit: SubmitStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))

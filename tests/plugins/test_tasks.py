@@ -35,9 +35,7 @@ def test_publishing_finds_its_database_in_airflow(tmp_path: Path, monkeypatch: p
     assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
 
 
-def test_the_compact_task_folds_what_is_due_whoever_holds_the_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compact_task_folds_due_state_despite_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow import tasks
 
     aged = Aged(tmp_path)
@@ -51,7 +49,7 @@ def test_the_compact_task_folds_what_is_due_whoever_holds_the_lease(
     assert tasks.compact("visitors", 1) == "visitors/1 batch 2: compacted, 2 rows are 2"
 
 
-def test_the_clean_task_brings_tables_to_the_head_and_one_stream_stops_no_other(
+def test_clean_task_updates_tables_and_survives_a_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException

@@ -47,7 +47,7 @@ def trigger(run: Any, schedule: str | None = "0 * * * *", zone: str = "UTC", **p
 @pytest.mark.parametrize(
     ("kind", "backfill"), [("backfill", True), ("scheduled", False), ("asset_triggered", False)]
 )
-def test_a_run_that_nobody_triggered_has_the_interval_that_airflow_gave_it(kind: str, backfill: bool) -> None:
+def test_untriggered_run_has_its_airflow_interval(kind: str, backfill: bool) -> None:
     given = trigger(run(kind, TICK - HOUR))
     assert (given.clock_ms, given.interval_end_ms, given.backfill) == (TICK_MS, TICK_MS, backfill)
 
@@ -55,17 +55,17 @@ def test_a_run_that_nobody_triggered_has_the_interval_that_airflow_gave_it(kind:
 @pytest.mark.parametrize(
     "logical_date", [AFTER, TICK, None], ids=["from the form", "on the tick", "from the API"]
 )
-def test_a_trigger_without_anything_reads_all_that_is_there_now(logical_date: datetime | None) -> None:
+def test_empty_trigger_reads_all_present_records(logical_date: datetime | None) -> None:
     given = trigger(run(logical_date=logical_date))
     assert (given.clock_ms, given.interval_end_ms) == (AFTER_MS, None)
 
 
-def test_neither_does_a_dag_without_a_schedule_hold_a_trigger_back() -> None:
+def test_unscheduled_dag_reads_all_present_records() -> None:
     exact = {"data_interval_start": AFTER, "data_interval_end": AFTER}
     assert trigger(run(**exact), schedule=None).interval_end_ms is None
 
 
-def test_the_interval_that_airflow_makes_up_is_known_in_any_time_zone_and_where_hours_are_missing() -> None:
+def test_made_up_interval_is_recognised_in_any_zone() -> None:
     spring = datetime(2026, 3, 29, 10, 0, tzinfo=timezone.utc)
     made_up = run(
         logical_date=spring,
@@ -81,14 +81,14 @@ def test_an_interval_that_a_person_gave_counts(logical_date: datetime) -> None:
     assert (given.clock_ms, given.interval_end_ms) == (TICK_MS, TICK_MS)
 
 
-def test_until_an_instant_is_the_end_and_the_clock_which_is_never_ahead_of_the_trigger() -> None:
+def test_until_sets_end_and_clock_up_to_trigger() -> None:
     earlier = trigger(run(), until="2026-01-01T12:00:00Z")
     assert (earlier.clock_ms, earlier.interval_end_ms) == (TICK_MS, TICK_MS)
     later = trigger(run(), until="2026-01-01T14:30:00+02:00")
     assert (later.clock_ms, later.interval_end_ms) == (AFTER_MS, TICK_MS + 1_800_000)
 
 
-def test_offsets_a_maximum_and_drain_are_part_of_the_trigger() -> None:
+def test_trigger_takes_offsets_maximum_and_drain() -> None:
     given = trigger(run(), until_offsets={"stock": {"0": 5, "11": 7}}, max_records=9)
     assert given.until_offsets == {("stock", 0): 5, ("stock", 11): 7}
     assert (given.max_records, given.drain, given.interval_end_ms) == (9, False, None)
@@ -96,7 +96,7 @@ def test_offsets_a_maximum_and_drain_are_part_of_the_trigger() -> None:
 
 
 @pytest.mark.parametrize("from_start", [False, True])
-def test_a_run_sends_again_what_another_stream_sent_only_if_its_form_says_so(from_start: bool) -> None:
+def test_run_repeats_other_streams_output_on_request(from_start: bool) -> None:
     assert trigger(run(), from_start=from_start).from_start == from_start
 
 
@@ -112,9 +112,7 @@ def test_a_run_sends_again_what_another_stream_sent_only_if_its_form_says_so(fro
         ({"drain": True, "max_records": 5}, "`drain`, which reads nothing, and with max_records"),
     ],
 )
-def test_what_does_not_make_sense_is_refused_before_anything_is_planned(
-    params: dict[str, Any], told: str
-) -> None:
+def test_invalid_trigger_is_refused_before_planning(params: dict[str, Any], told: str) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match=f"{told}.*Nothing was planned"):

@@ -77,7 +77,7 @@ def text_of(page: str) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_who_is_not_logged_in_is_led_to_the_login(airflow: Airflow, history: Seeded, path: str) -> None:
+def test_anonymous_user_is_sent_to_the_login(airflow: Airflow, history: Seeded, path: str) -> None:
     answer = airflow.get(path)
     assert answer.status_code == 303
     assert "/auth/login?next=" in answer.headers["location"]
@@ -85,7 +85,7 @@ def test_who_is_not_logged_in_is_led_to_the_login(airflow: Airflow, history: See
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_program_that_is_not_logged_in_is_refused(airflow: Airflow, history: Seeded, path: str) -> None:
+def test_anonymous_program_is_refused(airflow: Airflow, history: Seeded, path: str) -> None:
     answer = airflow.get(path, accept="application/json")
     assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
 
@@ -95,20 +95,20 @@ def test_a_forged_token_is_refused(airflow: Airflow, history: Seeded) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES[1:])
-def test_who_may_read_no_dag_gets_no_page_of_one(airflow: Airflow, history: Seeded, path: str) -> None:
+def test_user_without_dag_access_gets_no_page(airflow: Airflow, history: Seeded, path: str) -> None:
     answer = airflow.get(path, airflow.token(role=None))
     assert answer.status_code == 403
     assert "availability" not in text_of(answer.text)
 
 
-def test_who_may_read_no_dag_sees_no_pipeline_in_the_list(airflow: Airflow, history: Seeded) -> None:
+def test_user_without_dag_access_sees_no_pipeline(airflow: Airflow, history: Seeded) -> None:
     answer = airflow.get("/", airflow.token(role=None))
     assert answer.status_code == 200
     assert "availability" not in text_of(answer.text)
     assert "no pipeline here that you may read" in answer.text
 
 
-def test_who_is_in_another_team_sees_other_pipelines_only(airflow: Airflow, history: Seeded) -> None:
+def test_user_of_another_team_sees_other_pipelines(airflow: Airflow, history: Seeded) -> None:
     history.day(history.add_sample("quiet_users"), 1)
     add_dag("quiet_users", team="users")
     shop, users = airflow.token(teams=["shop"]), airflow.token(teams=["users"])
@@ -119,7 +119,7 @@ def test_who_is_in_another_team_sees_other_pipelines_only(airflow: Airflow, hist
     assert airflow.get("/dags/quiet_users", users).status_code == 200
 
 
-def test_the_right_to_one_dag_is_none_to_anothers_generations(airflow: Airflow, history: Seeded) -> None:
+def test_right_to_one_dag_covers_its_generations_only(airflow: Airflow, history: Seeded) -> None:
     history.add_sample("availability", "other", lambda text: text.replace("generation: 1", "generation: 2"))
     token = airflow.token()
     assert airflow.get("/dags/availability?generation=1", token).status_code == 200
@@ -171,9 +171,7 @@ def test_the_list_has_a_row_for_each_pipeline(airflow: Airflow, history: Seeded)
     assert "screw_fastening not started" in shown
 
 
-def test_pages_and_links_go_by_the_id_that_the_defaults_give_to_a_dag(
-    airflow: Airflow, history: Seeded
-) -> None:
+def test_pages_and_links_use_the_prefixed_id(airflow: Airflow, history: Seeded) -> None:
     folder = Path(history.environment["TIDEGATE_PIPELINES"])
     (folder / "defaults.yaml").write_text("dag_id_prefix: shop_\n")
     token = airflow.token()
@@ -184,7 +182,7 @@ def test_pages_and_links_go_by_the_id_that_the_defaults_give_to_a_dag(
     assert airflow.get("/dags/availability", token).status_code == 404
 
 
-def test_a_pipeline_has_tiles_chart_stages_batches_and_quarantine(airflow: Airflow, history: Seeded) -> None:
+def test_pipeline_page_has_chart_stages_batches_and_quarantine(airflow: Airflow, history: Seeded) -> None:
     page = airflow.get("/dags/availability", airflow.token()).text
     shown = text_of(page)
     assert "state 4,321 rows, 24.9 kB" in shown
@@ -196,7 +194,7 @@ def test_a_pipeline_has_tiles_chart_stages_batches_and_quarantine(airflow: Airfl
     assert " open 20" in shown  # a record, with its status and the year of its timestamp
 
 
-def test_a_batch_has_its_plan_counts_seconds_and_sinks(airflow: Airflow, history: Seeded) -> None:
+def test_batch_page_has_plan_counts_seconds_and_sinks(airflow: Airflow, history: Seeded) -> None:
     shown = text_of(airflow.get("/dags/availability/batches/3", airflow.token()).text)
     assert "stock[0] 2,000 3,000 1,000" in shown
     assert "kafka:availability 100" in shown
@@ -214,7 +212,7 @@ def test_what_records_hold_is_escaped_and_cut(airflow: Airflow, history: Seeded)
         assert "\\xff" * 200 not in page
 
 
-def test_a_browser_may_load_only_what_the_page_itself_has(airflow: Airflow, history: Seeded) -> None:
+def test_browser_loads_only_what_the_page_has(airflow: Airflow, history: Seeded) -> None:
     answer = airflow.get("/dags/availability", airflow.token())
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -244,7 +242,7 @@ def test_a_run_without_a_batch_says_why(airflow: Airflow, history: Seeded) -> No
     assert "has planned no batch" in text_of(unknown.text)
 
 
-def test_a_batch_that_failed_is_told_with_its_remedy(airflow: Airflow, history: Seeded) -> None:
+def test_failed_batch_is_shown_with_its_remedy(airflow: Airflow, history: Seeded) -> None:
     pipeline = history.add_sample("availability")
     history.fail(pipeline, 4, "validate", QualityFailed("Too many nulls", "Correct the data."))
     token = airflow.token()
@@ -255,9 +253,7 @@ def test_a_batch_that_failed_is_told_with_its_remedy(airflow: Airflow, history: 
     assert "failed in validate" in shown
 
 
-def test_a_stream_that_cannot_be_planned_or_whose_clock_is_ahead_is_not_ok_on_the_page(
-    airflow: Airflow, history: Seeded
-) -> None:
+def test_failing_or_clock_ahead_stream_is_not_ok(airflow: Airflow, history: Seeded) -> None:
     from tidegate.ledger import Run
 
     token, pipeline = airflow.token(), history.add_sample("availability")
@@ -291,7 +287,7 @@ def test_doctors_findings_take_the_right_to_read_logs(
     assert airflow.get("/dags/availability/check", airflow.token(role=None)).status_code == 403
 
 
-def test_a_file_with_mistakes_is_told_and_its_batches_stay(airflow: Airflow, history: Seeded) -> None:
+def test_mistaken_file_is_shown_beside_its_batches(airflow: Airflow, history: Seeded) -> None:
     path = history.home / "pipelines" / "availability.yaml"
     path.write_text(path.read_text().replace("reduce: latest", "reduce: lastest"))
     shown = text_of(airflow.get("/dags/availability", airflow.token()).text)
@@ -300,14 +296,14 @@ def test_a_file_with_mistakes_is_told_and_its_batches_stay(airflow: Airflow, his
     assert "run-3" in shown
 
 
-def test_a_generation_without_a_file_can_still_be_looked_at(airflow: Airflow, history: Seeded) -> None:
+def test_generation_without_a_file_has_a_page(airflow: Airflow, history: Seeded) -> None:
     history.add_sample("availability", edit=lambda text: text.replace("generation: 1", "generation: 2"))
     token = airflow.token()
     assert "No batch was planned yet" in text_of(airflow.get("/dags/availability", token).text)
     assert "run-3" in text_of(airflow.get("/dags/availability?generation=1", token).text)
 
 
-def test_without_a_pipeline_the_list_says_what_one_is(airflow: Airflow, seeded: Seeded) -> None:
+def test_empty_list_explains_what_a_pipeline_is(airflow: Airflow, seeded: Seeded) -> None:
     shown = text_of(airflow.get("/", airflow.token()).text)
     assert "0 pipelines" in shown
     assert "TIDEGATE_PIPELINES" in shown
@@ -316,13 +312,13 @@ def test_without_a_pipeline_the_list_says_what_one_is(airflow: Airflow, seeded: 
 @pytest.mark.parametrize(
     "path", ["/dags/nobody", "/dags/availability?generation=7", "/dags/availability/batches/99"]
 )
-def test_what_is_not_there_is_a_page_that_says_so(airflow: Airflow, history: Seeded, path: str) -> None:
+def test_missing_page_says_so(airflow: Airflow, history: Seeded, path: str) -> None:
     answer = airflow.get(path, airflow.token())
     assert answer.status_code == 404
     assert "<h1>No page</h1>" in answer.text
 
 
-def test_a_broker_that_is_down_takes_only_the_lag_away(
+def test_broker_down_removes_only_the_lag(
     airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
@@ -344,7 +340,7 @@ def test_a_broker_that_is_down_takes_only_the_lag_away(
         "postgresql+psycopg://reader@127.0.0.1:1/ledger?sslkey=/k&sslpassword=hunter2",
     ],
 )
-def test_a_ledger_that_is_down_is_said_without_its_password(
+def test_ledger_down_is_shown_without_its_password(
     airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setenv("TIDEGATE_LEDGER", url)
@@ -354,7 +350,7 @@ def test_a_ledger_that_is_down_is_said_without_its_password(
     assert "hunter2" not in answer.text
 
 
-def test_five_hundred_pipelines_come_a_page_at_a_time(airflow: Airflow, seeded: Seeded) -> None:
+def test_five_hundred_pipelines_are_paged(airflow: Airflow, seeded: Seeded) -> None:
     folder, sample = seeded.home / "pipelines", seeded.add_sample("availability").text
     for number in range(499):
         name = f"shop_{number:03d}"
@@ -368,7 +364,7 @@ def test_five_hundred_pipelines_come_a_page_at_a_time(airflow: Airflow, seeded: 
     assert "1 to 9 of 9" in found
 
 
-def test_a_hundred_thousand_batches_are_a_page_like_any_other(airflow: Airflow, seeded: Seeded) -> None:
+def test_hundred_thousand_batches_make_an_ordinary_page(airflow: Airflow, seeded: Seeded) -> None:
     pipeline = seeded.add_sample("availability")
     seeded.add_history(pipeline, 100_000)
     token = airflow.token()
@@ -380,9 +376,7 @@ def test_a_hundred_thousand_batches_are_a_page_like_any_other(airflow: Airflow, 
     assert "49,999" in older.text
 
 
-def test_each_task_of_a_pipelines_dag_has_a_link_to_its_batch(
-    seeded: Seeded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_task_links_to_its_batch(seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.factory import pipeline_dags
     from tidegate_airflow.links import BatchLink
 
@@ -398,7 +392,7 @@ def test_each_task_of_a_pipelines_dag_has_a_link_to_its_batch(
     assert BatchLink().get_link(None, ti_key=run) == f"/flow/plugin/tidegate/flow{path}"
 
 
-def test_the_plugin_is_loaded_without_an_error_and_is_in_the_menu(airflow: Airflow) -> None:
+def test_plugin_loads_and_is_in_the_menu(airflow: Airflow) -> None:
     headers = {"authorization": f"Bearer {airflow.token(role='admin')}"}
     assert airflow.client.get("/api/v2/plugins/importErrors", headers=headers).json()["total_entries"] == 0
     plugins = airflow.client.get("/api/v2/plugins", headers=headers).json()["plugins"]
@@ -430,7 +424,7 @@ def page(seeded: Seeded) -> str:
     return path
 
 
-def test_a_page_is_shown_to_who_may_read_logs_and_runs_nothing(airflow: Airflow, page: str) -> None:
+def test_reader_of_logs_sees_a_page_without_actions(airflow: Airflow, page: str) -> None:
     answer = airflow.get(f"/dags/availability/docs/{page}", airflow.token())
     assert (answer.status_code, answer.text) == (200, "<p>the page</p>")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
@@ -459,14 +453,14 @@ def test_no_path_leads_to_other_files(airflow: Airflow, page: str, path: str) ->
     assert (answer.status_code, "secret" in answer.text) == (404, False)
 
 
-def test_a_run_leads_to_the_newest_page_of_its_batch(airflow: Airflow, page: str) -> None:
+def test_run_leads_to_the_newest_batch_page(airflow: Airflow, page: str) -> None:
     answer = airflow.get("/dags/availability/quality/run-2", airflow.token())
     assert answer.headers["location"].endswith(f"/dags/availability/docs/{page}")
     answer = airflow.get("/dags/availability/quality/run-1", airflow.token())
     assert "/batches/1?" in answer.headers["location"]
 
 
-def test_the_page_of_a_batch_has_what_suites_have_found(airflow: Airflow, page: str) -> None:
+def test_batch_page_shows_results_of_suites(airflow: Airflow, page: str) -> None:
     shown = airflow.get("/dags/availability/batches/2", airflow.token()).text
     assert f"/dags/availability/docs/{page}" in shown
     assert "expect_column_to_exist" in shown
@@ -491,9 +485,7 @@ def add_run(run_after: datetime, task: Mapping[str, Any] | None = None) -> None:
             session.execute(insert(TaskInstance.__table__).values(**run, **waits, **task))
 
 
-def test_a_run_with_an_id_that_was_used_before_is_not_taken_for_the_earlier_one(
-    airflow: Airflow, history: Seeded
-) -> None:
+def test_run_with_reused_id_is_not_the_earlier(airflow: Airflow, history: Seeded) -> None:
     from tidegate.ledger import Run
 
     held = history.lease(history.add_sample("availability"))
@@ -508,9 +500,7 @@ def test_a_run_with_an_id_that_was_used_before_is_not_taken_for_the_earlier_one(
 
 
 @pytest.mark.parametrize("has_batches", [True, False])
-def test_a_task_whose_pool_does_not_exist_is_told_with_what_to_do(
-    airflow: Airflow, seeded: Seeded, has_batches: bool
-) -> None:
+def test_task_with_missing_pool_names_a_remedy(airflow: Airflow, seeded: Seeded, has_batches: bool) -> None:
     pipeline = seeded.add_sample("availability")
     if has_batches:
         seeded.day(pipeline, 1)
@@ -521,7 +511,7 @@ def test_a_task_whose_pool_does_not_exist_is_told_with_what_to_do(
     assert "does not start" not in text_of(airflow.get("/dags/availability", airflow.token()).text)
 
 
-def test_a_task_that_no_worker_takes_is_told_with_its_queue(airflow: Airflow, history: Seeded) -> None:
+def test_task_without_a_worker_names_its_queue(airflow: Airflow, history: Seeded) -> None:
     now = datetime.now(timezone.utc)
     queued = {"state": "queued", "pool": "default_pool"}
     add_run(CREATED, queued | {"queued_dttm": now - timedelta(hours=1)})

@@ -51,14 +51,14 @@ def test_emissions_have_deletions_and_say_which_they_are(tmp_path: Path) -> None
     ]
 
 
-def test_a_sink_has_the_keys_columns_only_where_it_sends_them(tmp_path: Path) -> None:
+def test_sink_rows_have_key_columns_only_if_sent(tmp_path: Path) -> None:
     names = [
         seen(tmp_path, EMISSIONS, OUTBOX, sink=sink).schema.names for sink in ("table:plain", "kafka:out")
     ]
     assert names == [["key", "timestamp", "price", "name"], ["key", "timestamp", "id", "price", "name"]]
 
 
-def test_state_shows_what_is_held_and_what_last_went_out(tmp_path: Path) -> None:
+def test_state_rows_show_buffered_and_emitted_values(tmp_path: Path) -> None:
     row = {"hash": 1, "key": "a", "live": True, "value": {"price": 2.0, "name": "x"}, "emitted": None}
     (shown,) = seen(tmp_path, [row], STATE, of="state").table().to_pylist()
     assert shown["key"] == "a"
@@ -66,7 +66,7 @@ def test_state_shows_what_is_held_and_what_last_went_out(tmp_path: Path) -> None
     assert (shown["emitted.price"], shown["emitted.name"]) == (None, None)
 
 
-def test_without_files_there_are_the_columns_that_the_pipeline_declares(tmp_path: Path) -> None:
+def test_missing_files_give_the_declared_columns(tmp_path: Path) -> None:
     empty = seen(tmp_path, [], OUTBOX)
     assert (empty.table().num_rows, empty.schema.names) == (0, ["key", "timestamp", "id", "price", "name"])
     assert [empty.schema.field(name).type for name in ("id", "price", "name")] == [

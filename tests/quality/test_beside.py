@@ -26,7 +26,7 @@ sys.stdin.read()
 """
 
 
-def test_it_finds_what_is_found_in_the_same_process(tmp_path: Path) -> None:
+def test_separate_process_finds_the_same_results(tmp_path: Path) -> None:
     from tidegate.quality.gate import check
 
     with CheckBeside() as beside:
@@ -44,7 +44,7 @@ def test_an_error_is_that_of_the_check(tmp_path: Path) -> None:
         beside.check(audit)
 
 
-def test_a_process_that_is_lost_is_an_error_that_a_retry_may_cure(tmp_path: Path) -> None:
+def test_lost_check_process_is_transient(tmp_path: Path) -> None:
     with CheckBeside() as beside:
         beside.start()
         assert beside._process is not None
@@ -53,7 +53,7 @@ def test_a_process_that_is_lost_is_an_error_that_a_retry_may_cure(tmp_path: Path
             beside.check(audit_of(tmp_path, POSITIVE))
 
 
-def test_it_ends_with_who_has_started_it_also_by_kill() -> None:
+def test_check_process_ends_with_its_killed_parent() -> None:
     command = [sys.executable, "-c", _STARTED]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
@@ -63,7 +63,7 @@ def test_it_ends_with_who_has_started_it_also_by_kill() -> None:
         assert not beside.is_running()
 
 
-def test_ctrl_c_is_left_to_who_has_started_it(tmp_path: Path) -> None:
+def test_check_process_leaves_ctrl_c_to_its_parent(tmp_path: Path) -> None:
     audit = audit_of(tmp_path, POSITIVE)
     with CheckBeside() as beside:
         beside.check(audit)
@@ -72,13 +72,13 @@ def test_ctrl_c_is_left_to_who_has_started_it(tmp_path: Path) -> None:
         assert beside.check(audit).passed
 
 
-def test_the_process_that_asks_imports_nothing_of_great_expectations() -> None:
+def test_asking_process_imports_no_great_expectations() -> None:
     asked = "import sys, tidegate.quality; print(*({'great_expectations', 'pandas'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_it_ends_with_the_block_although_it_is_still_at_its_imports() -> None:
+def test_check_process_ends_during_its_imports() -> None:
     with CheckBeside() as beside:
         beside.start()
         process = beside._process
@@ -86,13 +86,13 @@ def test_it_ends_with_the_block_although_it_is_still_at_its_imports() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_suite_over_a_table_in_memory_needs_neither_spark_nor_sql() -> None:
+def test_suite_in_memory_needs_no_spark_or_sql() -> None:
     asked = "import sys, tidegate.quality.gate; print(*({'pyspark', 'sqlalchemy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_who_has_imported_great_expectations_can_still_import_spark_and_sql() -> None:
+def test_great_expectations_leaves_spark_and_sql_importable() -> None:
     asked = "import tidegate.quality.gate, pyspark.sql, sqlalchemy.orm"
     subprocess.run([sys.executable, "-c", asked], check=True)
 

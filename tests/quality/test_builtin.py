@@ -120,9 +120,7 @@ emitted = st.builds(
 
 @settings(max_examples=150)
 @given(st.lists(emitted, max_size=25), st.integers(1, 7))
-def test_neighbours_are_those_of_a_plain_loop_whatever_parts_they_come_in(
-    emissions: list[Emitted], size: int
-) -> None:
+def test_neighbours_equal_a_plain_loop_in_any_parts(emissions: list[Emitted], size: int) -> None:
     table = outbox(emissions)
     seen = neighbours.no_equal_neighbours(parts(table, size), EXACT)
     assert (seen.elements, seen.unexpected) == (table.num_rows, equal_to_the_one_before(emissions))
@@ -173,9 +171,7 @@ def state_of(rows: Sequence[dict[str, Any]]) -> pa.Table:
         (None, True),
     ],
 )
-def test_the_first_emission_of_a_key_differs_from_what_the_state_before_last_emitted(
-    known: dict[str, Any] | None, passed: bool
-) -> None:
+def test_first_emission_differs_from_the_previous_state(known: dict[str, Any] | None, passed: bool) -> None:
     state = state_of([{"key": "k", "emitted": known}, {"key": "other", "emitted": {"x": 1.0, "name": "n"}}])
     rows = outbox([Emitted("k", 1.0), Emitted("k", 3.0), Emitted("new", 1.0)])
     asked: list[list[int]] = []
@@ -190,7 +186,7 @@ def test_the_first_emission_of_a_key_differs_from_what_the_state_before_last_emi
     assert asked == [[hashes[0]], [hashes[1]]]
 
 
-def test_a_deleted_key_and_another_window_do_not_count_as_emitted_before() -> None:
+def test_deleted_key_or_other_window_has_no_previous() -> None:
     dead = {"key": "k", "live": False, "emitted": {"x": 1.0, "name": "n"}}
     window = {"key": "w", "window_start": 0, "window_end": 10, "emitted": {"x": 1.0, "name": "n"}}
     rows = outbox([Emitted("k", 1.0), Emitted("w", 1.0, window=10)])
@@ -199,14 +195,14 @@ def test_a_deleted_key_and_another_window_do_not_count_as_emitted_before() -> No
     assert not neighbours.no_equal_neighbours([same], EXACT, lambda _: state_of([dead, window])).passed
 
 
-def test_after_an_emission_that_is_in_quarantine_the_state_before_says_nothing() -> None:
+def test_quarantined_emission_makes_previous_state_unknown() -> None:
     known = state_of([{"key": "k", "emitted": {"x": 1.0, "name": "n"}}])
     rows = outbox([Emitted("k", 2.0, refused=True), Emitted("k", 1.0)])
     assert neighbours.no_equal_neighbours([rows], EXACT, lambda _: known).passed
     assert not neighbours.no_equal_neighbours([outbox([Emitted("k", 1.0)])], EXACT, lambda _: known).passed
 
 
-def test_where_only_hashes_are_kept_the_first_emission_is_compared_by_its_hash() -> None:
+def test_hash_state_is_compared_by_hash() -> None:
     emit = core.Change(core.Exact(("x", "name")), hashed=True)
     rows = outbox([Emitted("k", 1.0)])
     values = neighbours._outputs(rows)
@@ -216,7 +212,7 @@ def test_where_only_hashes_are_kept_the_first_emission_is_compared_by_its_hash()
         assert neighbours.no_equal_neighbours([rows], emit, lambda _, s=state: s).passed == passed
 
 
-def test_columns_that_the_state_does_not_have_yet_say_nothing() -> None:
+def test_missing_state_columns_prove_nothing() -> None:
     rows = outbox([Emitted("k", 1.0)])
     old = state_of([{"key": "k", "emitted": {"x": 1.0, "name": "n"}}])
     narrower = pa.array([{"x": 1.0}], pa.struct([("x", pa.float64())]))
@@ -226,9 +222,7 @@ def test_columns_that_the_state_does_not_have_yet_say_nothing() -> None:
 
 @settings(max_examples=100)
 @given(st.lists(emitted, max_size=20), st.lists(st.lists(emitted, max_size=6), max_size=3), st.integers(1, 7))
-def test_finals_are_first_of_their_entry_as_a_plain_loop_finds(
-    emissions: list[Emitted], earlier: list[list[Emitted]], size: int
-) -> None:
+def test_finals_equal_a_plain_loop(emissions: list[Emitted], earlier: list[list[Emitted]], size: int) -> None:
     rows = [each for of_key in by_key(emissions) for each in of_key]
     looked_at = [each for each in rows if not each.refused and each.reason != "promoted"]
     before = {
@@ -244,7 +238,7 @@ def test_finals_are_first_of_their_entry_as_a_plain_loop_finds(
     assert (seen.elements, seen.unexpected) == (len(looked_at), expected)
 
 
-def test_only_hashes_of_the_part_are_looked_for_in_the_batches_before() -> None:
+def test_only_hashes_of_the_part_are_looked_up() -> None:
     asked: list[tuple[int, int]] = []
 
     def before(*hashes: int) -> list[pa.Table]:
@@ -257,7 +251,7 @@ def test_only_hashes_of_the_part_are_looked_for_in_the_batches_before() -> None:
     assert asked == [(a, a), (b, b)]
 
 
-def test_a_null_in_a_key_or_in_one_of_its_columns_is_found() -> None:
+def test_null_in_a_key_is_reported() -> None:
     rows = outbox([Emitted("a"), Emitted("b"), Emitted("c")])
     place = rows.column_names.index("key_columns")
     columns = pa.array([{"a": "a", "b": 1}, {"a": None, "b": 1}, {"a": "c", "b": 2}], KEY_COLUMNS)
@@ -277,9 +271,7 @@ counts = st.builds(
 
 
 @given(counts, st.integers(-3, 3), st.integers(-3, 3))
-def test_counts_add_up_where_each_record_has_one_fate_and_each_emission_a_row(
-    whole: BatchCounts, more: int, rows: int
-) -> None:
+def test_counts_add_up_by_fate_and_emission(whole: BatchCounts, more: int, rows: int) -> None:
     fields = {**whole.__dict__, "came_in": whole.came_in + more}
     seen = shares.counts_add_up(BatchCounts(**fields), whole.outgoing + rows)
     assert seen.passed == (more == 0 and rows == 0)
@@ -287,7 +279,7 @@ def test_counts_add_up_where_each_record_has_one_fate_and_each_emission_a_row(
     assert exploded.passed == (more >= 0 and rows == 0)
 
 
-def test_the_counts_are_those_of_the_whole_batch_the_first_stage_and_the_stage() -> None:
+def test_counts_cover_batch_first_stage_and_stage() -> None:
     of_ledger = {
         "": {"read": 8, "exploded": 2, "quarantined": 1, "deduplicated": 2, "expired-window-record-drop": 3},
         "first": {"used": 4, "emitted": 9},
@@ -298,13 +290,13 @@ def test_the_counts_are_those_of_the_whole_batch_the_first_stage_and_the_stage()
 
 
 @given(counts, st.floats(0, 1))
-def test_a_share_is_at_most_its_bound_and_nothing_of_nothing_is_none(whole: BatchCounts, most: float) -> None:
+def test_share_is_at_most_its_bound(whole: BatchCounts, most: float) -> None:
     share = whole.late / whole.came_in if whole.came_in else 0
     assert shares.share_at_most(whole, whole.late, most).passed == (share <= most)
 
 
 @given(st.lists(counts, max_size=12), counts, st.floats(0, 4), st.floats(0, 0.2))
-def test_the_emitted_share_lies_in_the_range_that_the_standard_library_computes(
+def test_emitted_share_equals_the_standard_library_range(
     history: list[BatchCounts], now: BatchCounts, deviations: float, slack: float
 ) -> None:
     past = [each.emitted / each.came_in for each in history if each.came_in >= 100]
@@ -318,7 +310,7 @@ def test_the_emitted_share_lies_in_the_range_that_the_standard_library_computes(
         assert seen.passed == (distance < room)
 
 
-def test_the_example_of_the_page_is_decided_as_it_says() -> None:
+def test_example_of_the_page_is_decided_so() -> None:
     history = [BatchCounts(1000, 1000, 0, 0, 0, emitted, emitted) for emitted in (200, 210, 190, 200, 205)]
     for emitted, passed in ((151, True), (149, False), (251, True), (252, False)):
         now = BatchCounts(1000, 1000, 0, 0, 0, emitted, emitted)

@@ -69,7 +69,7 @@ def promised(tmp_path: Path) -> Promised:
     return Promised(tmp_path)
 
 
-def test_equal_neighbours_are_found_in_a_batch_and_against_the_state_before_it(promised: Promised) -> None:
+def test_equal_neighbours_are_reported_in_and_across_batches(promised: Promised) -> None:
     promised.batch(1, [("a", 1), ("a", 2), ("a", 1)])
     promised.remember(1, "a", 1)
     promised.batch(2, [("a", 3), ("a", 3)])
@@ -87,7 +87,7 @@ def test_equal_neighbours_are_found_in_a_batch_and_against_the_state_before_it(p
     assert promised.check(name, 3, with_state=False)["passed"]
 
 
-def test_a_final_is_looked_for_in_the_batches_before(tmp_path: Path) -> None:
+def test_repeated_final_is_found_in_earlier_batches(tmp_path: Path) -> None:
     made = Promised(tmp_path, "on: window_close}, window: {tumbling: 1h")
     made.batch(1, [("a", 1)])
     made.batch(2, [("b", 1)])
@@ -100,7 +100,7 @@ def test_a_final_is_looked_for_in_the_batches_before(tmp_path: Path) -> None:
     assert made.check(name, 4, batches=0)["failing"] == [{"key": "d"}]
 
 
-def test_an_expectation_of_another_way_to_emit_says_so(promised: Promised) -> None:
+def test_expectation_of_another_strategy_says_so(promised: Promised) -> None:
     promised.batch(1, [("a", 1)])
     result = promised.check("expect_one_final_per_window_and_key", 1)
     assert not result["passed"]
@@ -112,7 +112,7 @@ def test_keys_are_not_null(promised: Promised) -> None:
     assert promised.check("expect_keys_to_not_be_null", 1)["passed"]
 
 
-def test_counts_add_up(promised: Promised) -> None:
+def test_broken_sums_of_counts_are_reported(promised: Promised) -> None:
     promised.batch(1, [("a", 1)], quarantined=5)
     promised.batch(2, [("a", 2)], read=201)
     promised.batch(3, [("a", 3)], emitted=2)
@@ -135,7 +135,7 @@ def test_shares_of_what_came_in_are_bounded(promised: Promised, name: str, count
     assert promised.check(name, 1, max_share=1)["observed"] == "0.02"
 
 
-def test_the_emitted_share_is_compared_with_that_of_the_batches_before(promised: Promised) -> None:
+def test_emitted_share_is_compared_with_earlier_batches(promised: Promised) -> None:
     for seq in range(1, 7):
         promised.batch(seq, [(f"k{at}", seq) for at in range(40)])
     promised.batch(7, [("a", 1)])
@@ -147,7 +147,7 @@ def test_the_emitted_share_is_compared_with_that_of_the_batches_before(promised:
     assert promised.check(name, 7, slack=0.2)["passed"]
 
 
-def test_great_expectations_reads_writes_and_renders_each_of_them() -> None:
+def test_great_expectations_reads_writes_and_renders_it() -> None:
     import tidegate.quality.builtin.expectations  # noqa: F401
     from tidegate.quality.expectations import gx
 
@@ -162,7 +162,7 @@ def test_great_expectations_reads_writes_and_renders_each_of_them() -> None:
     assert text.count("A window of a key is final once.") == 1
 
 
-def test_elsewhere_they_say_that_they_are_about_a_batch() -> None:
+def test_outside_a_batch_it_says_what_it_needs() -> None:
     import tidegate.quality.builtin.expectations as builtin
 
     assert facts_of_batch() is None

@@ -66,13 +66,13 @@ def theirs(context: Any, rows: pa.Table = ROWS) -> list[list[tuple[str, bool, in
     ]
 
 
-def test_a_checkpoint_of_its_api_has_the_same_verdict_in_the_gate(context: Any, tmp_path: Path) -> None:
+def test_api_checkpoint_has_the_same_verdict(context: Any, tmp_path: Path) -> None:
     expected = theirs(context)
     assert [met for results in expected for _, met, _ in results] == [False, True]
     assert ours(tmp_path) == expected
 
 
-def test_files_edited_by_hand_have_the_same_verdict_in_its_api(context: Any, tmp_path: Path) -> None:
+def test_hand_edited_files_have_the_same_verdict(context: Any, tmp_path: Path) -> None:
     folder = tmp_path / "gx"
     suite = json.loads((folder / "expectations" / "regions.json").read_text())
     suite["expectations"] += [

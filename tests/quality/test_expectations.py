@@ -20,12 +20,12 @@ def imported_by(statements: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_charts_and_statistics_are_not_imported_with_great_expectations() -> None:
+def test_charts_and_statistics_are_not_imported() -> None:
     assert imported_by("import great_expectations") == set(SELDOM)
     assert imported_by("import tidegate.quality.gate") == set()
 
 
-def test_they_are_there_for_an_expectation_that_needs_them(tmp_path: Path) -> None:
+def test_expectation_that_needs_charts_imports_them(tmp_path: Path) -> None:
     from tidegate.quality.gate import check
 
     partition = {"values": ["a", "b"], "weights": [0.5, 0.5]}

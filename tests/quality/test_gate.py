@@ -30,7 +30,7 @@ MAXIMUM = ("expect_column_max_to_be_between", {"column": "quantity", "max_value"
 NO_COLUMN = ("expect_column_values_to_not_be_null", {"column": "qty"})
 
 
-def test_rows_that_fail_are_counted_and_some_of_them_named_by_key(tmp_path: Path) -> None:
+def test_failing_rows_are_counted_and_named_by_key(tmp_path: Path) -> None:
     (result,) = check(tmp_path, LEVELS).expectations
     assert (result.passed, result.rows, result.unexpected, result.share) == (False, 50, 25, 25 / 49)
     assert result.failing[0] == {"key": "k0", "quantity": "-25.0"}
@@ -43,7 +43,7 @@ def test_what_counts_no_rows_says_what_it_observed(tmp_path: Path) -> None:
     assert (result.passed, result.unexpected, result.finding) == (False, None, "observed 23.0")
 
 
-def test_an_expectation_that_cannot_be_evaluated_fails_and_says_why(tmp_path: Path) -> None:
+def test_failing_evaluation_fails_with_its_reason(tmp_path: Path) -> None:
     bad = ("expect_column_values_to_be_between", {"column": "quantity", "min_value": []})
     verdict = check(tmp_path, LEVELS, NO_COLUMN, bad, NOT_NEGATIVE)
     assert [result.error is None for result in verdict.expectations] == [False, False, True]
@@ -62,21 +62,21 @@ def test_results_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     ("severity", "stops", "passed"),
     [(Severity.CRITICAL, True, False), (Severity.WARNING, False, False), (Severity.INFO, False, True)],
 )
-def test_only_what_is_critical_stops_and_what_is_info_is_no_failure(
+def test_only_critical_stops_and_info_never_fails(
     tmp_path: Path, severity: Severity, stops: bool, passed: bool
 ) -> None:
     verdict = check(tmp_path, NEGATIVE, severity=severity)
     assert (verdict.stops, verdict.passed, len(verdict.failed())) == (stops, passed, 1)
 
 
-def test_without_rows_a_least_number_of_them_fails_and_the_rest_is_met(tmp_path: Path) -> None:
+def test_empty_batch_fails_only_a_minimum_count(tmp_path: Path) -> None:
     least = ("expect_table_row_count_to_be_between", {"min_value": 1})
     unique = ("expect_column_values_to_be_unique", {"column": "quantity"})
     verdict = check(tmp_path, POSITIVE.slice(0, 0), least, NOT_NEGATIVE, unique)
     assert [passed for _, passed in findings(verdict)] == [False, True, True]
 
 
-def test_a_page_has_its_name_and_the_results_stand_beside_it(tmp_path: Path) -> None:
+def test_page_has_its_name_beside_the_results(tmp_path: Path) -> None:
     verdict = check(tmp_path, NEGATIVE)
     assert verdict.page == "levels/g1/2026-01-31/000000007.1.quantities.1.stopped.html"
     page = (tmp_path / "docs" / verdict.page).read_text()
@@ -91,7 +91,7 @@ def test_a_page_has_its_name_and_the_results_stand_beside_it(tmp_path: Path) -> 
     assert (results["batch"], result["severity"], result["unexpected"]) == (7, "critical", 1)
 
 
-def test_the_log_has_a_table_with_the_rows_that_fail(tmp_path: Path) -> None:
+def test_log_has_a_table_of_failing_rows(tmp_path: Path) -> None:
     table = verdict_table(check(tmp_path, LEVELS, NOT_NEGATIVE, NO_COLUMN), "/docs")
     lines = table.splitlines()
     assert lines[0].startswith("Quality: quantities on the values of levels: 2 of 2 expectations not met")
@@ -152,7 +152,7 @@ def test_a_page_leaves_nothing_in_the_temporary_folder(
     assert _view().env.bytecode_cache is None
 
 
-def test_what_compares_with_batches_before_is_met_in_the_first_one(tmp_path: Path) -> None:
+def test_first_batch_meets_comparisons_with_earlier_ones(tmp_path: Path) -> None:
     least = {"min_value": {"$PARAMETER": "previous_emitted * 0.5"}}
     audit = audit_of(tmp_path, LEVELS, ("expect_table_row_count_to_be_between", least))
     (first,) = gate.check(audit).expectations
@@ -162,7 +162,7 @@ def test_what_compares_with_batches_before_is_met_in_the_first_one(tmp_path: Pat
         assert (later.passed, later.observed) == (passed, "50")
 
 
-def test_an_expectation_of_a_users_module_is_evaluated_as_it_says(
+def test_user_module_expectation_is_evaluated_as_declared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -184,7 +184,7 @@ def test_an_expectation_of_a_users_module_is_evaluated_as_it_says(
     assert [(each.unexpected, each.failing[0]["key"]) for each in found] == [(1, "b")] * 2
 
 
-def test_a_value_that_most_rows_have_is_counted_without_holding_the_rows(tmp_path: Path) -> None:
+def test_frequent_value_is_counted_without_holding_rows(tmp_path: Path) -> None:
     rows = pa.table({"key": [f"k{n}" for n in range(60)], "region": ["north"] * 58 + ["south", None]})
     unique = ("expect_column_values_to_be_unique", {"column": "region"})
     number = ("expect_column_unique_value_count_to_be_between", {"column": "region", "max_value": 1})
@@ -195,7 +195,7 @@ def test_a_value_that_most_rows_have_is_counted_without_holding_the_rows(tmp_pat
         assert (second.observed, second.passed) == ("2", False)
 
 
-def test_more_rows_than_are_in_memory_have_the_same_verdict(tmp_path: Path) -> None:
+def test_rows_beyond_memory_have_the_same_verdict(tmp_path: Path) -> None:
     audit = audit_of(tmp_path, LEVELS, NOT_NEGATIVE, MAXIMUM, NO_COLUMN, UNIQUE, INCREASING)
     whole, parts = (gate.check(audit, part_rows).expectations for part_rows in (1000, 7))
     for one, other in zip(whole, parts, strict=True):

@@ -186,7 +186,7 @@ def in_parts(rows: pa.Table, part_rows: int) -> list[Evaluation]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_verdict_on_parts_is_that_on_the_whole(directly: Any, seed: int) -> None:
+def test_verdict_on_parts_is_that_on_whole(directly: Any, seed: int) -> None:
     rows = table(seed)
     expected = [told(result) for result in directly(rows.to_pandas())]
     for part_rows in (rows.num_rows, 4):
@@ -201,7 +201,7 @@ def test_the_verdict_on_parts_is_that_on_the_whole(directly: Any, seed: int) -> 
         assert differences == [], part_rows
 
 
-def test_each_is_evaluated_in_the_smallest_parts_that_its_verdict_allows() -> None:
+def test_expectation_uses_the_smallest_parts_it_allows() -> None:
     rows = [dict.fromkeys(SCHEMA.names) | {"key": "a", "m": number} for number in range(9)]
     evaluated = in_parts(pa.Table.from_pylist(rows, schema=SCHEMA), 4)
     whole = {each.measurement.spec.type for each in evaluated if each.measurement.split is Split.WHOLE}

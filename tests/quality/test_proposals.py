@@ -56,7 +56,7 @@ columns = st.one_of(
 
 @settings(max_examples=150)
 @given(st.data())
-def test_what_is_proposed_of_a_column_holds_on_each_batch_that_it_comes_from(data: st.DataObject) -> None:
+def test_proposal_holds_on_each_of_its_batches(data: st.DataObject) -> None:
     type_, values = data.draw(columns)
     nullable = st.one_of(st.none(), *[values] * data.draw(st.integers(1, 9)))
     chosen = data.draw(st.sampled_from([values, nullable]))
@@ -80,7 +80,7 @@ NULL, SET = "expect_column_values_to_not_be_null", "expect_column_values_to_be_i
 RANGE, REGEX = "expect_column_values_to_be_between", "expect_column_values_to_match_regex"
 
 
-def test_a_range_has_a_tenth_of_room_but_not_beyond_zero() -> None:
+def test_range_has_a_tenth_of_room_above_zero() -> None:
     assert proposed([3, 100])[RANGE] == {"min_value": 0, "max_value": 110}
     assert proposed([-100, 100])[RANGE] == {"min_value": -120, "max_value": 120}
     assert proposed([7])[RANGE] == {"min_value": 6, "max_value": 8}
@@ -88,7 +88,7 @@ def test_a_range_has_a_tenth_of_room_but_not_beyond_zero() -> None:
     assert proposed([Decimal("1.00"), Decimal("2.00")])[RANGE] == {"min_value": 0.9, "max_value": 2.1}
 
 
-def test_what_rises_from_batch_to_batch_has_no_upper_bound() -> None:
+def test_rising_column_gets_no_upper_bound() -> None:
     assert proposed([10, 11], [12], [20])[RANGE] == {"min_value": 9}
     assert "max_value" in proposed([10, 11], [12], [11])[RANGE]
 
@@ -97,7 +97,7 @@ def test_what_is_infinite_has_no_range() -> None:
     assert RANGE not in proposed([1.0, math.inf])
 
 
-def test_few_texts_are_a_set_only_where_each_comes_often() -> None:
+def test_few_frequent_texts_become_a_set() -> None:
     assert proposed(["good", "stop"] * 5)[SET] == {"value_set": ["good", "stop"]}
     assert SET not in proposed(["good", "stop"] * 4)
     assert SET not in proposed([f"{n}x!" for n in range(21)] * 5)
@@ -113,23 +113,23 @@ def test_few_texts_are_a_set_only_where_each_comes_often() -> None:
         ("item {}", None),
     ],
 )
-def test_a_form_is_proposed_where_it_is_known_and_the_narrowest(form: str, pattern: str | None) -> None:
+def test_narrowest_known_format_is_proposed(form: str, pattern: str | None) -> None:
     values = [form.format(number) for number in range(1, 31)]
     assert proposed(values).get(REGEX) == (None if pattern is None else {"regex": pattern})
 
 
-def test_a_column_of_the_key_gets_a_form_but_no_set_and_no_range() -> None:
+def test_key_column_gets_a_format_only() -> None:
     assert set(proposed(["a", "b"] * 50, key=True)) == {NULL}
     assert set(proposed([1, 2] * 50, key=True)) == {NULL}
     assert set(proposed([f"k{n}" for n in range(30)], key=True)) == {NULL, REGEX}
 
 
-def test_of_a_column_with_nulls_most_values_are_expected_where_most_are_there() -> None:
+def test_mostly_filled_column_expects_most_values() -> None:
     assert proposed([1, None, 3, 4], [1, 2, 3, 4])[NULL] == {"mostly": 0.65}
     assert NULL not in proposed([1, None])
 
 
-def test_windows_end_after_they_start_and_times_have_no_range() -> None:
+def test_window_times_get_order_but_no_range() -> None:
     rows = pa.table({"timestamp": [5], "window_start": [0], "window_end": [10], "n": [1]})
     types = {(each.type, each.kwargs.get("column")) for each in of_columns([rows], ())}
     assert types == {
@@ -140,7 +140,7 @@ def test_windows_end_after_they_start_and_times_have_no_range() -> None:
     }
 
 
-def test_no_pattern_takes_long_on_a_text_that_does_not_match() -> None:
+def test_patterns_are_quick_on_long_mismatches() -> None:
     for pattern in PATTERNS:
         assert not re.search(r"[+*}]\)[+*{](?!3\})", pattern)  # no repetition of a repetition, but one of 3
         assert re.match(pattern, "0" * 100_000 + "!") is None
@@ -150,7 +150,7 @@ def types_of(proposals: list[Proposal]) -> list[str]:
     return [each.type.removeprefix("expect_") for each in proposals]
 
 
-def test_a_stage_promises_what_its_way_to_emit_does() -> None:
+def test_stage_proposes_what_its_strategy_promises() -> None:
     always = ["keys_to_not_be_null", "counts_to_add_up"]
     assert types_of(of_stage(CHANGE, [], drops_late=False)) == [
         *always,
@@ -170,14 +170,14 @@ def counts(came_in: int, emitted: int, quarantined: int = 0) -> BatchCounts:
 
 
 @pytest.mark.parametrize(("quarantined", "bound"), [(0, 0.01), (3, 0.01), (12, 0.024), (700, 1.0)])
-def test_a_share_has_twice_the_room_and_one_percent_at_least(quarantined: int, bound: float) -> None:
+def test_share_gets_twice_its_room(quarantined: int, bound: float) -> None:
     proposals = of_stage(CHANGE, [counts(1000, 1, quarantined), counts(1000, 1)], drops_late=False)
     (share,) = (each for each in proposals if "quarantined" in each.type)
     assert share.kwargs == {"max_share": bound}
 
 
 @given(st.lists(st.builds(counts, st.integers(0, 300), st.integers(0, 300)), max_size=40))
-def test_the_emitted_share_is_proposed_so_that_each_batch_of_the_history_meets_it(
+def test_proposed_emitted_share_holds_for_the_history(
     history: list[BatchCounts],
 ) -> None:
     found = [each for each in of_stage(CHANGE, history, False) if "emitted" in each.type]
@@ -187,7 +187,7 @@ def test_the_emitted_share_is_proposed_so_that_each_batch_of_the_history_meets_i
             assert emitted_share_as_before(now, before, UsualRange(**proposal.kwargs)).passed
 
 
-def test_a_steady_share_is_proposed_and_one_batch_in_a_row_of_few_is_not() -> None:
+def test_steady_share_needs_more_than_few_batches() -> None:
     steady = [counts(1000, 200 + at % 7) for at in range(12)]
     assert "emitted_share_to_be_as_before" in types_of(of_stage(CHANGE, steady, False))
     assert "emitted_share_to_be_as_before" not in types_of(of_stage(CHANGE, steady[:5], False))

@@ -187,7 +187,7 @@ def refused_on_columns(expectation: core.RowExpectation, table: pa.Table) -> lis
 
 
 @pytest.mark.parametrize("nulls", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_just_those_rows_are_refused_that_great_expectations_does_not_expect(nulls: bool) -> None:
+def test_refused_rows_are_those_the_library_refuses(nulls: bool) -> None:
     given_values: dict[str, list[Any]] = {
         "x": NUMBERS, "y": NUMBERS[1:], "i": [0, 1, 2, -4, 2**52], "n": [1, 0, 2, 3, -4, 2],
         "d": [*map(Decimal, ("0.100", "1.000", "1.500", "-2.000"))], "s": TEXTS, "t": TEXTS[1:],
@@ -204,7 +204,7 @@ def test_just_those_rows_are_refused_that_great_expectations_does_not_expect(nul
 @pytest.mark.long
 @examples(15)
 @given(tables())
-def test_whatever_the_values_are_just_those_rows_are_refused(table: pa.Table) -> None:
+def test_refused_rows_equal_the_library_for_any_value(table: pa.Table) -> None:
     assert_same_verdicts(table)
 
 
@@ -239,7 +239,7 @@ LEFT = [
 
 
 @pytest.mark.parametrize("written", LEFT, ids=lambda written: json.dumps(written["kwargs"])[:60])
-def test_what_is_not_about_single_rows_or_not_exactly_known_is_left_to_the_gate(
+def test_other_expectations_are_left_to_the_gate(
     written: dict[str, Any],
 ) -> None:
     found = suite_rows(json.dumps({"expectations": [written]}))
@@ -261,12 +261,12 @@ def test_what_is_not_about_single_rows_or_not_exactly_known_is_left_to_the_gate(
     ],
     ids=lambda written: f"{written['type']}({written['kwargs']})"[:70],
 )
-def test_over_other_types_it_is_left_to_the_gate(written: dict[str, Any]) -> None:
+def test_other_types_are_left_to_the_gate(written: dict[str, Any]) -> None:
     (expectation,) = suite_rows(json.dumps({"expectations": [written]})).rows
     assert over_columns(expectation, TYPES, {}, windowed=False) is None
 
 
-def test_columns_of_the_key_and_of_the_window_are_seen_as_a_suite_sees_them() -> None:
+def test_key_and_window_columns_look_as_in_suites() -> None:
     keys = {"shop": type_of(pa.string()), "id": type_of(pa.int64())}
     row = {"__key": '{"shop":"north","id":7}', "window_start": 60_000, "window_end": 120_000, "x": 1.0}
 

@@ -38,7 +38,7 @@ def test_indexes_lead_to_each_page_the_newest_first(tmp_path: Path) -> None:
     ]
 
 
-def test_a_page_is_written_once_and_earlier_ones_stay(tmp_path: Path) -> None:
+def test_page_is_written_once_beside_earlier_ones(tmp_path: Path) -> None:
     first = tmp_path / "docs" / publish(tmp_path, 1)
     written = first.stat().st_mtime_ns
     for seq in range(2, 9):
@@ -46,7 +46,7 @@ def test_a_page_is_written_once_and_earlier_ones_stay(tmp_path: Path) -> None:
     assert (first.stat().st_mtime_ns, first.read_text()) == (written, "page of 1")
 
 
-def test_with_a_hundred_thousand_results_the_next_one_costs_what_it_did(tmp_path: Path) -> None:
+def test_cost_of_a_page_is_constant(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "levels" / "g1"
     for day in range(347):
         made = folder / (DAY - timedelta(days=day + 1)).isoformat()
@@ -62,7 +62,7 @@ def test_with_a_hundred_thousand_results_the_next_one_costs_what_it_did(tmp_path
     assert len(links(tmp_path, "levels/g1/index.html")) == 348
 
 
-def test_the_oldest_days_go_when_a_new_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_days_are_removed_for_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.quality.site.MOST_DAYS", 2)
     for number in range(4):
         publish(tmp_path, number + 1, DAY + timedelta(days=number))

@@ -33,7 +33,7 @@ def text(path: str) -> str:
     return content.decode()
 
 
-def test_a_check_leaves_its_page_its_results_and_the_indexes_there(server: S3Server, tmp_path: Path) -> None:
+def test_check_leaves_page_results_and_indexes_in_bucket(server: S3Server, tmp_path: Path) -> None:
     verdict = check(audit_of(tmp_path, NEGATIVE, place=replace(place_of(tmp_path), root=ROOT)))
     assert verdict.page == "levels/g1/2026-01-31/000000007.1.quantities.1.stopped.html"
     assert "-2" in text(verdict.page)
@@ -56,7 +56,7 @@ def test_the_oldest_days_go_there_too(
     assert "2026-01-31" not in text("levels/g1/index.html")
 
 
-def test_a_bucket_that_does_not_answer_is_a_typed_retry(server: S3Server, tmp_path: Path) -> None:
+def test_unanswering_bucket_is_transient(server: S3Server, tmp_path: Path) -> None:
     server.fault("fail", "PUT", ".html", times=100)
     with pytest.raises(LakeUnavailable):
         publish_page(replace(place_of(tmp_path), root=ROOT), "s", Verdict("s"), "page")

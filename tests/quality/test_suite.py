@@ -24,7 +24,7 @@ def parsed(*expectations: Any, **others: Any) -> Any:
     return parse_suite(text_of(*expectations), "s.json", **others)
 
 
-def test_an_expectation_that_says_no_severity_has_that_of_the_check() -> None:
+def test_expectation_defaults_to_the_checks_severity() -> None:
     written = [NOT_NULL, NOT_NULL | {"severity": "info"}, NOT_NULL | {"severity": None}]
     assert [spec.severity for spec in parsed(*written).expectations] == ["critical", "info", "critical"]
     severities = [spec.severity for spec in parsed(*written, default=Severity.WARNING).expectations]
@@ -49,12 +49,12 @@ def test_an_expectation_that_says_no_severity_has_that_of_the_check() -> None:
         (json.dumps({"name": "s", "expectations": [NOT_NULL | {"kwargs": 1}]}), "`kwargs` are no object"),
     ],
 )
-def test_what_is_no_suite_is_told_with_its_place(text: str, says: str) -> None:
+def test_invalid_suite_is_reported_with_its_place(text: str, says: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"s.json.*({says})"):
         parse_suite(text, "s.json")
 
 
-def test_a_suite_that_is_not_there_is_told_with_those_that_are_like_it(tmp_path: Path) -> None:
+def test_missing_suite_suggests_similar_names(tmp_path: Path) -> None:
     (tmp_path / "levels.json").write_text("{}")
     with pytest.raises(SettingsInvalid, match=r"level\.json does not exist.*levels"):
         suite_text(tmp_path, "level")
@@ -98,7 +98,7 @@ def test_a_suite_that_its_api_saves_is_taken(context: Any, tmp_path: Path) -> No
     assert second.parameters == {"previous_emitted"}
 
 
-def test_a_suite_of_ours_is_read_by_its_api(context: Any, tmp_path: Path) -> None:
+def test_our_suite_is_read_by_the_api(context: Any, tmp_path: Path) -> None:
     suite = {"name": "ours", "expectations": [NOT_NULL | {"severity": "info"}], "meta": {}}
     (tmp_path / "gx" / "expectations" / "ours.json").write_text(json.dumps(suite))
     (expectation,) = context.suites.get("ours").expectations

@@ -34,7 +34,7 @@ def _moved(stream: Restorable) -> App:
     return moved
 
 
-def test_a_ledger_that_was_moved_takes_over_and_the_one_before_halts(stream: Restorable) -> None:
+def test_moved_ledger_takes_over_and_old_one_halts(stream: Restorable) -> None:
     before, moved = stream.app, _moved(stream)
     with pytest.raises(LedgerMismatch, match="--choose adopt-ledger"):
         check_owner(moved, stream.stream)
@@ -50,7 +50,7 @@ def test_a_ledger_that_was_moved_takes_over_and_the_one_before_halts(stream: Res
         check_owner(before, stream.stream)
 
 
-def test_a_ledger_that_lacks_the_folders_batches_takes_nothing_over(stream: Restorable) -> None:
+def test_ledger_without_the_folders_batches_is_refused(stream: Restorable) -> None:
     moved = _moved(stream)
     stream.published(2)
     with pytest.raises(LedgerMismatch, match=r"has batch 2 .* whose last batch is 1, .* cannot take over"):
@@ -60,7 +60,7 @@ def test_a_ledger_that_lacks_the_folders_batches_takes_nothing_over(stream: Rest
         AdoptLedger().propose(Situation(other, stream.stream))
 
 
-def test_a_restored_ledger_is_told_what_is_left_to_do(stream: Restorable) -> None:
+def test_restored_ledger_is_told_what_remains(stream: Restorable) -> None:
     stream.back_up()
     stream.published(2)
     stream.restore()
@@ -68,5 +68,5 @@ def test_a_restored_ledger_is_told_what_is_left_to_do(stream: Restorable) -> Non
         AdoptLedger().propose(Situation(stream.app, stream.stream))
 
 
-def test_a_folder_that_is_the_ledgers_own_needs_nothing(stream: Restorable) -> None:
+def test_own_folder_needs_no_adoption(stream: Restorable) -> None:
     assert AdoptLedger().propose(Situation(stream.app, stream.stream)) is None

@@ -44,7 +44,7 @@ def chosen(beside: Beside, choice: str, *options: str) -> str:
     return result.output
 
 
-def test_the_generation_before_takes_charge_of_one_that_is_stuck(stuck: Beside) -> None:
+def test_earlier_generation_replaces_a_stuck_one(stuck: Beside) -> None:
     shown = recover(stuck.old.environment, "visitors", "--generation", "2").output
     assert "promote: visitors/2: Batch 3 is decided and cannot be published: LakeDamaged" in shown
     assert "tidegate recover visitors --choose promote --generation 1 --yes" in shown
@@ -58,7 +58,7 @@ def test_the_generation_before_takes_charge_of_one_that_is_stuck(stuck: Beside) 
     ]
 
 
-def test_a_new_generation_takes_charge_of_one_that_is_stuck(stuck: Beside) -> None:
+def test_later_generation_replaces_a_stuck_one(stuck: Beside) -> None:
     third = stuck._beside(3)
     protocol.open_generation(stuck.old.app, third.pipeline)
     for seq in (1, 2, 3):
@@ -67,7 +67,7 @@ def test_a_new_generation_takes_charge_of_one_that_is_stuck(stuck: Beside) -> No
     assert stuck.sent() == [*OLD, *NEW, *(("visitors/3", seq, "a", seq) for seq in (1, 2, 3))]
 
 
-def test_who_decides_is_named_where_promotions_have_to_be_approved(stuck: Beside) -> None:
+def test_required_approval_names_who_decides(stuck: Beside) -> None:
     third = stuck._beside(3)
     third.file.write_text(third.file.read_text() + "airflow: {approve_promotion: true}\n")
     protocol.open_generation(stuck.old.app, third.pipeline)
@@ -82,7 +82,7 @@ def test_who_decides_is_named_where_promotions_have_to_be_approved(stuck: Beside
     assert stuck.old.app.ledger.charge("visitors").promotions[-1].approved_by == "ada"
 
 
-def test_after_a_batch_was_given_up_net_differences_leave_it_out(stuck: Beside) -> None:
+def test_given_up_batch_is_left_out_of_net(stuck: Beside) -> None:
     chosen(stuck, "give-up", "--generation", "2", "--yes")
     third = stuck._beside(3)
     protocol.open_generation(stuck.old.app, third.pipeline)
@@ -105,7 +105,7 @@ def retired(tmp_path: Path) -> Beside:
     return beside
 
 
-def test_a_retired_pipeline_leaves_the_ledger_and_the_lake_and_its_sinks_keep_all(retired: Beside) -> None:
+def test_forgotten_pipeline_leaves_only_its_sinks(retired: Beside) -> None:
     folder = retired.old.folder
     shown = chosen(retired, "forget")
     assert "visitors/1 leaves the ledger, with 2 batches, and" in shown

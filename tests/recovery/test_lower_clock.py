@@ -52,7 +52,7 @@ def clocks(world: World) -> set[int]:
     return set(world.app.ledger.head(world.stream).clocks.values())
 
 
-def test_records_are_not_late_by_a_clock_that_was_ahead(world: World) -> None:
+def test_lowered_clock_makes_no_record_late(world: World) -> None:
     write_stage(world, WINDOW)
     run_ahead(world)
     assert values(world) == {key_of(): [True], key_of(product=2): [False]}
@@ -75,7 +75,7 @@ def test_records_are_not_late_by_a_clock_that_was_ahead(world: World) -> None:
     assert (use.remedy, use.decided_by) == ("lower-clock", "ada")
 
 
-def test_what_waits_for_the_wrong_clock_goes_out_by_the_right_one(world: World) -> None:
+def test_lowered_clock_releases_waiting_values(world: World) -> None:
     write_stage(world, "emit: {on: threshold, count: 100, after: 10m}")
     run_ahead(world)
     world.stock(1, product=3, timestamp_ms=START_MS + 3 * MINUTE_MS)
@@ -105,7 +105,7 @@ def test_heartbeats_come_by_the_right_clock(world: World) -> None:
     }
 
 
-def test_a_planned_batch_with_a_clock_ahead_is_forgotten_and_nothing_else_changes(world: World) -> None:
+def test_planned_batch_with_clock_ahead_is_dropped(world: World) -> None:
     write_stage(world, WINDOW)
     world.stock(10, timestamp_ms=START_MS)
     world.run(clock_ms=START_MS + MINUTE_MS)
@@ -118,7 +118,7 @@ def test_a_planned_batch_with_a_clock_ahead_is_forgotten_and_nothing_else_change
     assert world.app.ledger.open_plan(world.stream) is None
 
 
-def test_a_first_batch_with_a_clock_ahead_leaves_no_clock(world: World) -> None:
+def test_first_batch_with_clock_ahead_leaves_none(world: World) -> None:
     write_stage(world, WINDOW)
     world.stock(10, timestamp_ms=START_MS)
     world.run(clock_ms=NOW_MS + 30 * DAY_MS, now_ms=NOW_MS, any_clock=True)

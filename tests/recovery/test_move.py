@@ -97,7 +97,7 @@ def moved(tmp_path: Path, broker: KafkaBroker, new_broker: KafkaBroker) -> Moved
     return Moved(tmp_path, broker.bootstrap_servers, new_broker.bootstrap_servers)
 
 
-def test_the_place_is_found_by_the_records_around_it(moved: Moved) -> None:
+def test_position_is_found_by_surrounding_records(moved: Moved) -> None:
     moved.copy(messages(4, 10))
     with pytest.raises(TopicRecreated, match="tidegate recover visitors --choose move"):
         moved.plan(10**6)
@@ -116,14 +116,14 @@ def test_the_place_is_found_by_the_records_around_it(moved: Moved) -> None:
     assert again.output == "visitors/1 needs no remedy move: its cause is not there.\n"
 
 
-def test_a_copy_that_is_behind_goes_on_at_its_end_and_says_what_is_missing(moved: Moved) -> None:
+def test_copy_that_is_behind_continues_at_its_end(moved: Moved) -> None:
     moved.copy(messages(0, 7))
     shown = moved.move("--old-connection", "old")
     assert "7 records before it and 0 after it are the same" in shown.output
     assert "the old topic has 3 offsets, the new one 0: see that the rest is still copied" in shown.output
 
 
-def test_a_planned_batch_is_forgotten_and_planned_anew_in_the_new_topic(moved: Moved) -> None:
+def test_planned_batch_is_replanned_in_the_new_topic(moved: Moved) -> None:
     moved.copy(messages(4, 10))
     plan = moved.batches.planned(2)
     moved.batches.app.ledger.acquire(moved.batches.stream, "x").add_plan(plan)
@@ -146,7 +146,7 @@ REFUSED: dict[str, tuple[Callable[[Moved], None], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_certain_is_refused_with_what_to_give(moved: Moved, case: str) -> None:
+def test_uncertain_position_is_refused_with_what_to_give(moved: Moved, case: str) -> None:
     copy, message = REFUSED[case]
     copy(moved)
     options = [] if case == "nothing_says_it" else ["--old-connection", "old"]
@@ -155,7 +155,7 @@ def test_what_is_not_certain_is_refused_with_what_to_give(moved: Moved, case: st
     assert moved.batches.app.ledger.head(moved.batches.stream).offsets == {(moved.topic, 0): 7}
 
 
-def test_a_file_of_checkpoints_says_the_place_and_is_compared_with_the_old_cluster(moved: Moved) -> None:
+def test_checkpoint_file_is_compared_with_the_old_cluster(moved: Moved) -> None:
     moved.copy(messages(4, 10))
     moved.file.write_text("partition,old,new\n0,5,1\n0,7,3\n")
     assert (
@@ -185,7 +185,7 @@ def test_checkpoints_that_cannot_be_are_refused(moved: Moved, line: str, message
     assert moved.batches.app.ledger.recoveries(moved.batches.stream) == []
 
 
-def test_positions_of_state_at_or_after_the_new_offset_go_before_it() -> None:
+def test_later_state_positions_move_before_the_new_offset() -> None:
     rows = pa.table(
         {
             "topic": ["t", "t", "t", "other"],
@@ -202,9 +202,7 @@ def test_positions_of_state_at_or_after_the_new_offset_go_before_it() -> None:
 
 
 @pytest.mark.spark
-def test_no_record_of_the_new_topic_counts_as_repeated_or_is_skipped(
-    world: World, new_broker: KafkaBroker
-) -> None:
+def test_records_of_the_new_topic_are_all_read(world: World, new_broker: KafkaBroker) -> None:
     """The state has positions that are larger than the new topic's offsets."""
     sink = f"{{kind: kafka, topic: {world.sink}, with_key: true}}"
     world.write_pipeline(**{sink: "{kind: table}", "emit: {on: change, equal: exact}": "emit: {on: update}"})

@@ -31,7 +31,7 @@ def test_the_command_knows_each_remedy() -> None:
     assert tuple(remedy.name for remedy in REMEDIES) == CHOICES
 
 
-def test_it_names_the_cause_and_the_remedy_and_does_nothing(failed: Committed) -> None:
+def test_recover_names_cause_and_remedy_only(failed: Committed) -> None:
     result = recover(failed.environment, "visitors")
     assert result.exit_code == 4
     assert "drop-plan: Batch 2 failed in validate" in result.output
@@ -42,14 +42,14 @@ def test_it_names_the_cause_and_the_remedy_and_does_nothing(failed: Committed) -
     assert failed.app.ledger.recoveries(failed.stream) == []
 
 
-def test_a_choice_without_yes_shows_its_plan_and_does_nothing(failed: Committed) -> None:
+def test_choice_without_yes_only_shows_its_plan(failed: Committed) -> None:
     result = recover(failed.environment, "visitors", "--choose", "drop-plan")
     assert result.exit_code == 4
     assert "- Batch 2 of visitors/1 is forgotten" in result.output
     assert failed.app.ledger.open_plan(failed.stream) is not None
 
 
-def test_with_yes_it_acts_and_the_ledger_records_who_has_done_what(failed: Committed) -> None:
+def test_choice_with_yes_acts_and_is_recorded(failed: Committed) -> None:
     result = recover(failed.environment, "visitors", "--choose", "drop-plan", "--yes", "--by", "ada")
     assert result.exit_code == 0
     assert result.output == "Batch 2 is forgotten; the next run plans it anew.\n"
@@ -64,7 +64,7 @@ def test_with_yes_it_acts_and_the_ledger_records_who_has_done_what(failed: Commi
     assert [row["remedy"] for row in document["used"]] == ["drop-plan"]
 
 
-def test_a_choice_whose_cause_is_not_there_does_nothing(failed: Committed) -> None:
+def test_choice_without_its_cause_does_nothing(failed: Committed) -> None:
     recover(failed.environment, "visitors", "--choose", "drop-plan", "--yes")
     again = recover(failed.environment, "visitors", "--choose", "drop-plan", "--yes")
     assert (again.exit_code, again.output) == (
@@ -80,7 +80,7 @@ def test_yes_without_a_choice_is_refused(failed: Committed) -> None:
     assert "--yes goes with --choose" in result.output
 
 
-def test_a_use_that_fails_is_recorded_with_its_error(failed: Committed) -> None:
+def test_failed_use_is_recorded_with_its_error(failed: Committed) -> None:
     failed.app.ledger.acquire(failed.stream, "another run")
     result = recover(failed.environment, "visitors", "--choose", "drop-plan", "--yes")
     assert isinstance(result.exception, LeaseHeld)
@@ -109,7 +109,7 @@ class _Other:
         return Proposal(self.name, "It is so.", ("It is done.",), lambda: ("It was done.",))
 
 
-def test_a_remedy_that_cannot_tell_keeps_no_other_from_being_shown(failed: Committed) -> None:
+def test_undecided_remedy_hides_no_other(failed: Committed) -> None:
     situation = Situation(failed.app, failed.stream)
     first, second = find_proposals(situation, [_Broken(), _Other()])
     assert isinstance(first, UnknownCause)

@@ -45,7 +45,7 @@ def rows(committed: Committed) -> list[object]:
     return [committed.query(query) for query in (FIRSTS, SECONDS)]
 
 
-def test_lost_rows_of_progress_are_written_again_and_nothing_is_sent_twice(committed: Committed) -> None:
+def test_lost_progress_is_rewritten_without_duplicates(committed: Committed) -> None:
     before = rows(committed)
     committed.query("DELETE FROM tidegate_progress")
     committed.commit(4, {"first": [("4", 40)], "second": []})
@@ -69,7 +69,7 @@ def test_lost_rows_of_progress_are_written_again_and_nothing_is_sent_twice(commi
     protocol.check_progress(committed.app, committed.stream)
 
 
-def test_a_table_that_is_gone_is_filled_again_and_the_other_is_left_alone(committed: Committed) -> None:
+def test_missing_table_is_refilled_alone(committed: Committed) -> None:
     before = rows(committed)
     committed.query("DROP TABLE firsts")
     result = restore(committed)
@@ -80,14 +80,14 @@ def test_a_table_that_is_gone_is_filled_again_and_the_other_is_left_alone(commit
     assert rows(committed) == before
 
 
-def test_rows_that_a_consumer_has_taken_out_are_not_sent_again(committed: Committed) -> None:
+def test_consumed_rows_are_not_sent_again(committed: Committed) -> None:
     committed.query("DELETE FROM firsts")
     assert "its cause is not there" in restore(committed).output
     assert "its cause is not there" in restore(committed, "--progress", "sql:firsts=1").output
     assert committed.query(FIRSTS) == []
 
 
-def test_where_progress_and_rows_are_gone_a_person_states_what_the_table_has_got(
+def test_lost_progress_and_rows_need_a_statement(
     committed: Committed,
 ) -> None:
     committed.query("DELETE FROM tidegate_progress WHERE shard LIKE '%firsts'")
@@ -103,14 +103,14 @@ def test_where_progress_and_rows_are_gone_a_person_states_what_the_table_has_got
     assert committed.query(FIRSTS) == [("4", 40, 4)]
 
 
-def test_only_a_sink_whose_progress_can_be_lost_can_be_stated(committed: Committed) -> None:
+def test_only_losable_progress_can_be_stated(committed: Committed) -> None:
     refused = restore(committed, "--progress", "sql:elsewhere=1")
     assert isinstance(refused.exception, SettingsInvalid)
     assert "It has: sql:firsts, sql:seconds." in str(refused.exception)
     assert recover(committed.environment, "visitors", "--progress", "firsts").exit_code == 2
 
 
-def test_progress_whose_newest_emission_was_a_deletion_is_stated_without_the_history(
+def test_progress_after_a_deletion_is_stated_without_history(
     tmp_path: Path,
 ) -> None:
     committed = Committed(
@@ -128,9 +128,7 @@ def test_progress_whose_newest_emission_was_a_deletion_is_stated_without_the_his
     protocol.check_progress(committed.app, committed.stream)
 
 
-def test_a_restore_that_is_killed_goes_on_where_it_was(
-    committed: Committed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_restore_continues_where_it_was(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
     before = rows(committed)
     committed.query("DROP TABLE firsts")
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", "ledger.add_publication=raise@1")
@@ -141,7 +139,7 @@ def test_a_restore_that_is_killed_goes_on_where_it_was(
     assert rows(committed) == before
 
 
-def test_a_table_with_another_batch_by_the_same_number_is_not_taken_for_this_ledgers(
+def test_another_batch_of_the_same_number_is_distinguished(
     committed: Committed,
 ) -> None:
     committed.commit(4, {"first": [("4", 40)], "second": []})
@@ -152,7 +150,7 @@ def test_a_table_with_another_batch_by_the_same_number_is_not_taken_for_this_led
     assert committed.query("SELECT * FROM tidegate_progress") == []
 
 
-def test_a_row_of_another_attempt_is_found_and_stays(committed: Committed) -> None:
+def test_row_of_another_attempt_is_reported_and_stays(committed: Committed) -> None:
     committed.query("UPDATE tidegate_progress SET attempt = 'of another ledger'")
     with pytest.raises(LedgerMismatch, match="restored from a backup"):
         protocol.check_progress(committed.app, committed.stream)
@@ -183,7 +181,7 @@ def table(beside: Beside) -> list[tuple[object, ...]]:
     return beside.old.query("SELECT stream, key, m FROM seconds ORDER BY key")
 
 
-def test_a_generation_that_is_not_in_charge_sends_nothing(beside: Beside) -> None:
+def test_generation_not_in_charge_sends_nothing(beside: Beside) -> None:
     before = table(beside)
     assert "its cause is not there" in of_new(beside).output
     beside.old.query("DELETE FROM tidegate_progress WHERE shard LIKE '%-g2-%'")
@@ -193,7 +191,7 @@ def test_a_generation_that_is_not_in_charge_sends_nothing(beside: Beside) -> Non
     assert table(beside) == before
 
 
-def test_a_batch_that_is_needed_and_left_the_ledger_names_the_statement(committed: Committed) -> None:
+def test_missing_batch_names_the_needed_statement(committed: Committed) -> None:
     committed.query("DROP TABLE firsts")
     with committed.app.ledger._engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM tidegate_plans WHERE seq = 1")

@@ -31,7 +31,7 @@ def chosen(sending: Sending, choice: str, *options: str) -> str:
     return result.output
 
 
-def test_a_topic_that_was_made_again_gets_what_no_topic_had(sending: Sending) -> None:
+def test_recreated_topic_gets_undelivered_records(sending: Sending) -> None:
     sending.batch(2, ("5", 2))
     sending.recreate()
     with pytest.raises(TopicRecreated):
@@ -47,7 +47,7 @@ def test_a_topic_that_was_made_again_gets_what_no_topic_had(sending: Sending) ->
     protocol.check_progress(sending.batches.app, sending.batches.stream)
 
 
-def test_a_topic_that_was_made_again_is_filled_from_a_batch_on(sending: Sending) -> None:
+def test_recreated_topic_is_filled_from_a_batch(sending: Sending) -> None:
     sending.batch(2, ("5", 2))
     sending.recreate()
     chosen(sending, "send-again", "--from-batch", "1", "--yes")
@@ -55,7 +55,7 @@ def test_a_topic_that_was_made_again_is_filled_from_a_batch_on(sending: Sending)
     assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
 
 
-def test_one_that_dies_between_topic_and_ledger_is_done_again(
+def test_killed_between_topic_and_ledger_is_repeated(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending.recreate()
@@ -72,7 +72,7 @@ def test_one_that_dies_between_topic_and_ledger_is_done_again(
     assert sending.sent() == once(*SEVERAL)
 
 
-def test_a_batch_whose_outbox_is_lost_is_given_up_and_the_next_one_goes_out(sending: Sending) -> None:
+def test_batch_without_outbox_is_given_up(sending: Sending) -> None:
     sending.batch(2, ("5", 2))
     for file in (sending.batches.folder / "lake").rglob("outbox/_files/0000000002*/*.parquet"):
         file.unlink()
@@ -83,9 +83,7 @@ def test_a_batch_whose_outbox_is_lost_is_given_up_and_the_next_one_goes_out(send
     assert sending.sent() == once(*SEVERAL, ("6", 3))
 
 
-def test_a_batch_that_is_given_up_when_a_part_of_it_is_out_stays_as_it_is(
-    sending: Sending, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partly_sent_given_up_batch_stays(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     sending.batch(2, *SEVERAL)
     monkeypatch.setattr("tidegate.failpoints._hits", Counter())
     with monkeypatch.context() as patched:
@@ -99,7 +97,7 @@ def test_a_batch_that_is_given_up_when_a_part_of_it_is_out_stays_as_it_is(
     assert sending.sent() == once(*SEVERAL, *SEVERAL[:2], ("6", 3))
 
 
-def test_lost_progress_is_found_beside_a_batch_that_was_given_up(sending: Sending) -> None:
+def test_lost_progress_is_found_despite_given_up_batch(sending: Sending) -> None:
     sending.batch(2, ("5", 2))
     for file in (sending.batches.folder / "lake").rglob("outbox/_files/0000000002*/*.parquet"):
         file.unlink()

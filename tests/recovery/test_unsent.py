@@ -80,7 +80,7 @@ def lost(stuck: Stuck) -> Stuck:
     return stuck
 
 
-def test_a_lost_outbox_is_named_as_the_cause_and_nothing_is_done_without_yes(lost: Stuck) -> None:
+def test_lost_outbox_is_the_cause_shown_first(lost: Stuck) -> None:
     result = recover(lost.environment, "visitors")
     assert result.exit_code == 4
     assert "give-up: Batch 3 is decided and cannot be published: LakeDamaged" in result.output
@@ -90,7 +90,7 @@ def test_a_lost_outbox_is_named_as_the_cause_and_nothing_is_done_without_yes(los
     assert lost.app.ledger.publications(lost.stream, 3) == {}
 
 
-def test_what_cannot_be_sent_is_given_up_and_all_else_goes_out_once(lost: Stuck) -> None:
+def test_unsendable_batch_is_given_up_others_sent_once(lost: Stuck) -> None:
     assert "sql:seconds: batch 3 of visitors/1 is given up (LakeDamaged" in lost.recover("give-up", "--yes")
     lost.decide(4)
     lost.publish(4)
@@ -103,7 +103,7 @@ def test_what_cannot_be_sent_is_given_up_and_all_else_goes_out_once(lost: Stuck)
     assert {"give-up", "send-again"}.isdisjoint(proposed(lost))
 
 
-def test_the_export_says_what_was_read_and_what_is_lost(lost: Stuck) -> None:
+def test_export_lists_what_was_read_and_lost(lost: Stuck) -> None:
     lost.recover("give-up", "--yes")
     (given_up,) = lost.app.ledger.given_up(lost.stream)
     header, *records = map(json.loads, Path(given_up.export).read_text().splitlines())
@@ -113,7 +113,7 @@ def test_the_export_says_what_was_read_and_what_is_lost(lost: Stuck) -> None:
     assert len(header["unreadable_files"]) == 1
 
 
-def test_a_sink_that_is_gone_for_good_is_given_up_by_its_name_alone(
+def test_lost_sink_is_given_up_by_name(
     stuck: Stuck,
 ) -> None:
     stuck.decide(3)
@@ -142,7 +142,7 @@ def restore(stuck: Stuck, backup: Path) -> None:
         source.backup(target)
 
 
-def test_after_a_restored_ledger_each_row_is_there_once(stuck: Stuck) -> None:
+def test_restored_ledger_leaves_each_row_once(stuck: Stuck) -> None:
     backup = stuck.folder / "backup.db"
     with (
         closing(sqlite3.connect(stuck.folder / "l.db")) as source,
@@ -168,7 +168,7 @@ def test_after_a_restored_ledger_each_row_is_there_once(stuck: Stuck) -> None:
     assert stuck.appended() == [(seq, key) for seq in (1, 2, 3, 4, 5) for key in "ab"]
 
 
-def test_a_sink_that_lost_its_rows_gets_those_from_a_batch_on(stuck: Stuck) -> None:
+def test_sink_without_rows_is_refilled_from_a_batch(stuck: Stuck) -> None:
     stuck.decide(3)
     stuck.publish(3)
     stuck.query("DROP TABLE seconds")
@@ -189,7 +189,7 @@ def test_rows_that_are_sent_again_are_not_doubled(stuck: Stuck) -> None:
 
 
 @pytest.mark.parametrize("first", ["0", "4"])
-def test_batches_are_sent_again_from_one_that_the_sink_had_or_lacks_next(stuck: Stuck, first: str) -> None:
+def test_batches_are_resent_from_a_possible_one(stuck: Stuck, first: str) -> None:
     refused = recover(
         *(stuck.environment, "visitors", "--choose", "send-again"),
         *("--sink", "sql:seconds", "--from-batch", first),
@@ -197,7 +197,7 @@ def test_batches_are_sent_again_from_one_that_the_sink_had_or_lacks_next(stuck: 
     assert "It is one of 1 to 3" in str(refused.exception)
 
 
-def test_one_that_dies_while_it_sends_again_is_finished_by_the_next_run(stuck: Stuck) -> None:
+def test_killed_resend_is_finished_by_the_next_run(stuck: Stuck) -> None:
     stuck.lose_outbox(2, "second")
     failed = recover(
         *(stuck.environment, "visitors", "--choose", "send-again", "--sink", "sql:seconds"),

@@ -44,7 +44,7 @@ def rows(found: Outbox, skip: int = 0) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-def test_rows_come_as_they_are_stored_from_any_place_on(
+def test_rows_are_read_as_stored_from_any_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(module, "CHUNK_ROWS", chunk)
@@ -60,7 +60,7 @@ def test_rows_come_as_they_are_stored_from_any_place_on(
         assert rows(found, skip) == expected[skip:]
 
 
-def test_the_columns_come_in_the_order_that_was_asked_for(tmp_path: Path) -> None:
+def test_columns_are_read_in_the_requested_order(tmp_path: Path) -> None:
     found = outbox(tmp_path, [("a", 0)], [("b", 1), ("a", 0)])
     for columns in (["key", "ordinal"], ["ordinal", "key"]):
         assert {tuple(batch.schema.names) for batch in found.batches(columns)} == {tuple(columns)}
@@ -88,7 +88,7 @@ def test_an_emission_outside_of_two_instants_is_found(
 
 
 @pytest.mark.parametrize("gone", ["manifest.json", "*.parquet"])
-def test_an_outbox_that_is_gone_halts_and_the_file_is_named(tmp_path: Path, gone: str) -> None:
+def test_missing_outbox_halts_and_names_the_file(tmp_path: Path, gone: str) -> None:
     committed = Committed(tmp_path, "  - {kind: table}", SQLITE)
     plan = committed.compute(1, {"first": [("1", 1)], "second": []})
     attempt = committed.app.ledger.attempt(plan.stream, 1)

@@ -91,9 +91,7 @@ def test_each_batch_is_published_to_it_once(committed: Committed) -> None:
     assert rows() == [(1, "1"), (1, "2"), (2, "3")]
 
 
-def test_what_was_sent_and_not_noted_is_not_sent_again(
-    committed: Committed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unnoted_publication_is_not_repeated(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
     committed.commit(1, {"first": [], "second": [("1", 1)]})
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", "ledger.add_publication=raise@1")
     with pytest.raises(FailpointRaised):
@@ -103,7 +101,7 @@ def test_what_was_sent_and_not_noted_is_not_sent_again(
     assert rows() == [(1, "1")]
 
 
-def test_what_it_would_refuse_stops_the_batch_before_it_is_decided(committed: Committed) -> None:
+def test_refused_value_stops_before_the_decision(committed: Committed) -> None:
     plan = committed.compute(1, {"first": [], "second": [("9", 1)]})
     with pytest.raises(SinkRefused, match="9 is not for me"):
         protocol.validate_batch(committed.app, plan, "test")
@@ -111,7 +109,7 @@ def test_what_it_would_refuse_stops_the_batch_before_it_is_decided(committed: Co
         protocol.commit_batch(committed.app, plan, "test")
 
 
-def test_doctor_asks_it_and_nothing_restores_progress_that_cannot_be_lost(
+def test_doctor_checks_sink_with_permanent_progress(
     committed: Committed,
 ) -> None:
     committed.commit(1, {"first": [], "second": [("1", 1)]})

@@ -103,7 +103,7 @@ def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
     return WithDeadLetters(tmp_path, broker.bootstrap_servers, monkeypatch)
 
 
-def test_each_record_is_there_whole_with_what_is_known_of_it(sending: WithDeadLetters) -> None:
+def test_dead_letter_holds_the_whole_record_and_reason(sending: WithDeadLetters) -> None:
     sending.put(1, ROWS)
     assert sending.batches.publish(1) == {f"kafka:{sending.topic}": 0, f"dead-letters:{sending.dead}": 5}
     letters = sending.letters()
@@ -121,7 +121,7 @@ def test_each_record_is_there_whole_with_what_is_known_of_it(sending: WithDeadLe
 
 
 @pytest.mark.parametrize("fault", sampled(FAULTS, FAULTS[4:5] + FAULTS[-2:-1]))
-def test_a_publisher_that_dies_anywhere_is_finished_by_the_next_try(
+def test_killed_letter_publisher_is_finished_by_the_next(
     sending: WithDeadLetters, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending.put(1, ROWS)
@@ -137,7 +137,7 @@ def test_a_publisher_that_dies_anywhere_is_finished_by_the_next_try(
     assert positions(sending.letters()) == [("visitors/1/1", f"events/0/{row['offset']}") for row in ROWS]
 
 
-def test_a_lost_progress_record_is_found_in_the_topic(sending: WithDeadLetters) -> None:
+def test_lost_letter_progress_is_found_in_the_topic(sending: WithDeadLetters) -> None:
     sending.put(1, ROWS)
     sending.batches.publish(1)
     sending.lose_progress()
@@ -148,7 +148,7 @@ def test_a_lost_progress_record_is_found_in_the_topic(sending: WithDeadLetters) 
     protocol.check_progress(sending.batches.app, sending.batches.stream)
 
 
-def test_a_batch_that_was_decided_without_a_topic_has_no_dead_letters(sending: WithDeadLetters) -> None:
+def test_batch_decided_without_topic_has_no_letters(sending: WithDeadLetters) -> None:
     text = sending.batches.file.read_text()
     sending.batches.file.write_text(text.replace(f"quarantine: {{topic: {sending.dead}}}", ""))
     with pytest.MonkeyPatch.context() as patched:
@@ -161,7 +161,7 @@ def test_a_batch_that_was_decided_without_a_topic_has_no_dead_letters(sending: W
     assert positions(sending.letters()) == [("visitors/1/2", "events/0/1")]
 
 
-def test_a_topic_that_is_not_there_or_takes_no_records_without_key_is_found_before_a_batch(
+def test_unfit_letter_topic_is_found_before_a_batch(
     sending: WithDeadLetters,
 ) -> None:
     assert inspect.sink_warnings(sending.batches.app, sending.batches.pipeline) == []
@@ -176,7 +176,7 @@ def test_a_topic_that_is_not_there_or_takes_no_records_without_key_is_found_befo
         assert "cleanup.policy=delete" in caught.value.fix
 
 
-def test_a_recreated_topic_is_found_before_a_batch_and_another_name_goes_on(sending: WithDeadLetters) -> None:
+def test_recreated_letter_topic_halts_and_another_continues(sending: WithDeadLetters) -> None:
     sending.put(1, ROWS[:1])
     sending.batches.publish(1)
     sending.delete()
@@ -192,7 +192,7 @@ def test_a_recreated_topic_is_found_before_a_batch_and_another_name_goes_on(send
     assert positions(sending.letters()) == [("visitors/1/2", "events/0/1")]
 
 
-def test_a_plan_keeps_the_timestamps_that_the_topic_takes(sending: WithDeadLetters) -> None:
+def test_plan_keeps_the_timestamps_the_topic_takes(sending: WithDeadLetters) -> None:
     sending.put(1, ROWS[:1])
     plan = sending.batches.app.ledger.plan(sending.batches.stream, 1)
     assert isinstance(plan, Plan)

@@ -40,7 +40,7 @@ def sent(outbox: Outbox, bounds: TimestampBounds = ANY, skip: int = 0) -> list[M
     return [message for batch in letters(outbox, bounds, skip) for message in messages_of(batch)]
 
 
-def test_a_letter_has_the_record_as_it_came_and_what_is_known_of_it(world: Quarantined) -> None:
+def test_letter_has_the_original_record_and_its_reason(world: Quarantined) -> None:
     row = quarantined(1, 17, headers=HEADERS, recorded=5, timestamp=7, reason="malformed: it is: cut")
     (message,) = sent(outbox_of(world, [row]))
     assert message[:3] == (b"k", b"{oops", 5)
@@ -54,9 +54,7 @@ def test_a_letter_has_the_record_as_it_came_and_what_is_known_of_it(world: Quara
 
 
 @pytest.mark.parametrize(("part", "says"), [(None, None), (0, b"0"), (12, b"12"), (EMISSION, b"emission")])
-def test_it_says_which_part_of_a_record_is_meant(
-    world: Quarantined, part: int | None, says: bytes | None
-) -> None:
+def test_letter_names_the_part_of_a_record(world: Quarantined, part: int | None, says: bytes | None) -> None:
     (message,) = sent(outbox_of(world, [quarantined(1, 1, part=part)]))
     assert dict(message.headers).get("tidegate-quarantine-part") == says
 
@@ -73,7 +71,7 @@ def test_it_says_which_part_of_a_record_is_meant(
         ((50, 100), 75, 75),
     ],
 )
-def test_a_timestamp_that_the_topic_would_refuse_is_the_nearest_and_told_in_a_header(
+def test_refused_letter_timestamp_moves_into_a_header(
     world: Quarantined, bounds: TimestampBounds, own: int | None, taken: int
 ) -> None:
     (message,) = sent(outbox_of(world, [quarantined(1, 1, timestamp=own)]), bounds)
@@ -82,7 +80,7 @@ def test_a_timestamp_that_the_topic_would_refuse_is_the_nearest_and_told_in_a_he
     assert told == (None if own is None else str(own).encode())
 
 
-def test_one_that_is_too_large_goes_without_what_is_largest_first_and_says_so(
+def test_oversized_letter_drops_its_largest_parts_first(
     world: Quarantined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_RECORD_BYTES", 300)
@@ -116,7 +114,7 @@ rows = st.builds(
 
 @examples(40)
 @given(st.lists(st.lists(rows, min_size=1, max_size=6), min_size=1, max_size=3), st.integers(0, 20))
-def test_from_wherever_it_goes_on_a_batch_has_the_same_letters_in_the_same_order(
+def test_letters_keep_their_order_from_any_position(
     world: Quarantined, files: list[list[dict[str, Any]]], skip: int
 ) -> None:
     outbox = outbox_of(world, *files)

@@ -34,7 +34,7 @@ def told(emit: dict[str, Any], takes: int | None) -> str | None:
         (100_000, 100_000, True),
     ],
 )
-def test_a_threshold_that_gathers_more_than_its_topic_takes_is_told(
+def test_threshold_beyond_its_topic_limit_is_reported(
     max_bytes: int, takes: int | None, told_of: bool
 ) -> None:
     sentence = told({"max_bytes": max_bytes}, takes)
@@ -54,25 +54,25 @@ def noise(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-def test_a_message_that_is_larger_than_its_topic_takes_is_found_before_anything_is_sent() -> None:
+def test_oversized_message_is_found_before_sending() -> None:
     first, small, large = message(b"a"), message(b"b", noise(900)), message(b"large", noise(2_000))
     with pytest.raises(RecordTooLarge, match=r"key b'large' has 20\d\d bytes; the topic t takes 1000"):
         check_sizes("t", LARGEST, [batch_of([first]), batch_of([small, large])])
 
 
-def test_a_message_that_its_topic_takes_when_it_is_compressed_is_sent() -> None:
+def test_compressible_message_is_sent() -> None:
     check_sizes("t", LARGEST, [batch_of([message(b"a", b"x" * 100_000), message(b"b", None)])])
 
 
 @pytest.mark.parametrize("size", [900, 995])
-def test_a_message_that_is_too_large_with_its_headers_alone_is_left_to_the_broker(size: int) -> None:
+def test_oversized_headers_are_left_to_the_broker(size: int) -> None:
     sent = message(b"a", noise(size - 20))
     assert (sent.size > LARGEST) == (size == 995)
     check_sizes("t", LARGEST, [batch_of([sent])])
 
 
 @pytest.mark.parametrize("largest", [None, MAX_RECORD_BYTES, 20_000_000])
-def test_messages_are_read_only_for_a_topic_that_takes_less_than_a_batch_may_send(
+def test_messages_are_measured_only_for_small_topics(
     largest: int | None,
 ) -> None:
     def unread() -> Iterator[pa.RecordBatch]:
@@ -83,7 +83,7 @@ def test_messages_are_read_only_for_a_topic_that_takes_less_than_a_batch_may_sen
     assert narrow_size("t", largest) is None
 
 
-def test_a_topic_that_takes_less_than_a_batch_may_send_is_reported() -> None:
+def test_topic_smaller_than_a_batch_is_reported() -> None:
     sentence = narrow_size("t", LARGEST)
     assert sentence is not None
     assert f"up to {LARGEST} bytes" in sentence

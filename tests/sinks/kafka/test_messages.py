@@ -61,7 +61,7 @@ def sent(rows: Sequence[tuple[str, str | None]], skip: int = 0, size: int = 2, *
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 @pytest.mark.parametrize("skip", range(9))
-def test_a_tombstone_follows_a_deletion_wherever_publication_goes_on(skip: int, size: int) -> None:
+def test_tombstone_follows_a_deletion_from_any_position(skip: int, size: int) -> None:
     messages = sent(ROWS, skip, size, format="debezium")
     pairs = [(message.key.decode(), message.value and message.value.decode()) for message in messages]
     assert pairs == EXPECTED[skip:]
@@ -82,7 +82,7 @@ def test_the_key_is_what_was_written_for_it() -> None:
     assert [message.key for message in messages] == [b"\0a", b"\0a", b"\0a"]
 
 
-def test_a_message_tells_its_batch_and_its_reason_where_the_sink_wants_it() -> None:
+def test_message_carries_batch_and_reason_if_requested() -> None:
     (message,) = sent(ROWS[:1], headers=True)
     assert dict(message.headers) == {
         "tidegate-source": b"t/0/1",

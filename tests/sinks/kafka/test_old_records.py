@@ -50,9 +50,7 @@ def aged(tmp_path: Path, broker: KafkaBroker) -> Aged:
     return Aged(tmp_path, broker.bootstrap_servers)
 
 
-def test_plan_and_doctor_name_records_that_are_older_than_the_retention_of_the_output(
-    aged: Aged, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_plan_and_doctor_name_records_beyond_retention(aged: Aged, caplog: pytest.LogCaptureFixture) -> None:
     aged.send_days_ago(30, 20, 1)
     (warning,) = aged.warnings()
     assert warning.startswith(f"2 offsets in 1 partitions, such as {aged.topic}[0] 0 to 1, are older than")
@@ -70,7 +68,7 @@ def test_young_records_are_not_named(aged: Aged) -> None:
     assert aged.warnings() == []
 
 
-def test_a_sink_that_sends_the_clock_is_held_against_the_clock_of_the_batch(aged: Aged) -> None:
+def test_clock_sink_is_checked_against_the_batch_clock(aged: Aged) -> None:
     aged.write(f"topic: {aged.output}", f"topic: {aged.output}, timestamp: clock")
     aged.send_days_ago(30)
     assert aged.warnings() == aged.warnings(clock_ms=aged.now_ms) == []
@@ -78,7 +76,7 @@ def test_a_sink_that_sends_the_clock_is_held_against_the_clock_of_the_batch(aged
     assert warning.startswith("The batch's clock is older than what kafka:")
 
 
-def test_an_output_that_cannot_be_asked_keeps_no_batch_from_being_planned(aged: Aged) -> None:
+def test_unreachable_output_does_not_block_a_plan(aged: Aged) -> None:
     aged.send_days_ago(30)
     aged.admin("delete_topics", [aged.output])
     assert aged.plan(aged.now_ms).plan is not None
@@ -95,9 +93,7 @@ def test_an_output_that_cannot_be_asked_keeps_no_batch_from_being_planned(aged: 
         ("emit: {on: update}", None),
     ],
 )
-def test_doctor_finds_stages_that_hold_values_for_longer_than_the_output_keeps_them(
-    aged: Aged, stage: str, days: int | None
-) -> None:
+def test_doctor_finds_stages_that_outlast_the_retention(aged: Aged, stage: str, days: int | None) -> None:
     aged.write("emit: {on: change}", stage)
     found = [
         text for text in sink_warnings(aged.batches.app, aged.batches.pipeline) if "hold a value" in text

@@ -38,7 +38,7 @@ def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
     return Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
 
 
-def test_a_lost_progress_record_halts_with_the_command_and_doctor_finds_it_too(sending: Sending) -> None:
+def test_lost_progress_halts_with_the_command(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
     sending.batch(2, ("5", 2))
@@ -71,7 +71,7 @@ def test_a_check_creates_no_topic_and_reconcile_does(
             assert log.is_compacted(PROGRESS_TOPIC)
 
 
-def test_a_batch_that_was_not_sent_is_sent_after_the_progress_is_rebuilt(sending: Sending) -> None:
+def test_unsent_batch_is_sent_after_restored_progress(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.send_foreign("1", "5")
     sending.lose_progress()
@@ -87,7 +87,7 @@ PARTLY = [(1, "2, of which 2 records of the last; sent again: 2."), (2, "2; noth
 
 
 @pytest.mark.parametrize(("commits", "says"), PARTLY)
-def test_what_is_there_of_a_batch_that_was_sent_in_part_is_not_sent_again(
+def test_partly_sent_batch_is_continued_not_repeated(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, commits: int, says: str
 ) -> None:
     sending.publish(1, ("1", 0))
@@ -106,7 +106,7 @@ def test_what_is_there_of_a_batch_that_was_sent_in_part_is_not_sent_again(
 
 
 @pytest.mark.parametrize(("commits", "says"), [(1, "0"), (2, "1, of which 2 records of the last")])
-def test_the_progress_of_a_first_batch_that_was_sent_in_part_is_not_lost_unnoticed(
+def test_partly_sent_first_batch_is_noticed(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, commits: int, says: str
 ) -> None:
     sending.batch(1, *SEVERAL)
@@ -124,7 +124,7 @@ def test_the_progress_of_a_first_batch_that_was_sent_in_part_is_not_lost_unnotic
     assert sending.sent() == once(*SEVERAL)
 
 
-def test_a_topic_that_lost_its_newest_batches_gets_them_again(sending: Sending) -> None:
+def test_topic_that_lost_newest_batches_gets_them_again(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.batch(2, ("5", 2))
     sending.batches.held = sending.batches.app.ledger.acquire(sending.batches.stream, "test")
@@ -134,7 +134,7 @@ def test_a_topic_that_lost_its_newest_batches_gets_them_again(sending: Sending) 
     assert sending.sent() == once(*SEVERAL, ("5", 2), ("6", 3))
 
 
-def test_a_record_that_is_there_is_left_as_it_is(sending: Sending) -> None:
+def test_intact_progress_record_stays_unchanged(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     assert "needs no remedy restore-progress: its cause is not there." in told(
         sending.recover("--progress", f"kafka:{sending.topic}=0")
@@ -142,7 +142,7 @@ def test_a_record_that_is_there_is_left_as_it_is(sending: Sending) -> None:
     assert sending.sent() == once(*SEVERAL)
 
 
-def test_where_retention_cut_the_topic_the_user_says_what_it_has(sending: Sending) -> None:
+def test_user_states_progress_where_retention_cut_it(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.delete_records()
     sending.lose_progress()
@@ -157,7 +157,7 @@ def test_where_retention_cut_the_topic_the_user_says_what_it_has(sending: Sendin
     assert sending.sent() == once(("5", 2))
 
 
-def test_a_batch_after_the_head_cannot_be_said_to_be_there(sending: Sending) -> None:
+def test_batch_after_the_head_cannot_be_stated(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
     refused = sending.recover("--progress", f"kafka:{sending.topic}=2")
@@ -167,7 +167,7 @@ def test_a_batch_after_the_head_cannot_be_said_to_be_there(sending: Sending) -> 
 
 
 @pytest.mark.parametrize(("value", "clear"), [(2, True), (None, False)])
-def test_a_compacted_topic_tells_by_what_compaction_would_have_left(
+def test_compacted_topic_is_judged_by_what_compaction_leaves(
     tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, value: int | None, clear: bool
 ) -> None:
     config = {"cleanup.policy": "compact"}
@@ -181,9 +181,7 @@ def test_a_compacted_topic_tells_by_what_compaction_would_have_left(
     assert sending.sent() == once(*SEVERAL, *([("1", value)] if clear else []))
 
 
-def test_another_stream_with_the_same_source_and_topic_makes_it_unclear(
-    sending: Sending, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_stream_on_the_topic_is_ambiguous(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     sending.publish(1, *SEVERAL)
     file = sending.batches.file
     file.write_text(file.read_text().replace("pipeline: visitors", "pipeline: visitors\ngeneration: 2"))
@@ -194,7 +192,7 @@ def test_another_stream_with_the_same_source_and_topic_makes_it_unclear(
         find_progress(sink)
 
 
-def test_messages_of_a_dropped_generation_do_not_count_as_those_of_the_next_one(
+def test_messages_of_a_dropped_generation_do_not_count(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches, old, new = sending.batches, sending.batches.stream, Stream("visitors", 2)
@@ -218,7 +216,7 @@ def test_messages_of_a_dropped_generation_do_not_count_as_those_of_the_next_one(
     assert sending.sent() == once(*SEVERAL, *SEVERAL)
 
 
-def test_what_is_committed_behind_an_open_transaction_of_somebody_else_is_found(sending: Sending) -> None:
+def test_committed_message_behind_open_transaction_is_found(sending: Sending) -> None:
     stranger = KafkaProducer(
         bootstrap_servers=sending.servers, transactional_id=sending.topic, transaction_timeout_ms=3000
     )
@@ -239,7 +237,7 @@ def copy(from_file: str, to_file: str) -> None:
 
 
 @pytest.mark.parametrize("silent", [0, 1], ids=["at once", "after a batch that emits nothing"])
-def test_a_ledger_that_is_older_than_its_topic_publishes_nothing(sending: Sending, silent: int) -> None:
+def test_ledger_older_than_its_topic_publishes_nothing(sending: Sending, silent: int) -> None:
     """It was restored together with the lake, so only the topic tells."""
     folder = sending.batches.folder
     sending.publish(1, *SEVERAL)

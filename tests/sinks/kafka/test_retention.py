@@ -21,7 +21,7 @@ def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
     return Sending(tmp_path, broker.bootstrap_servers, monkeypatch, **{"retention.ms": str(WEEK_MS)})
 
 
-def test_an_old_emission_halts_before_the_commit_and_the_message_names_the_remedies(sending: Sending) -> None:
+def test_old_emission_halts_before_commit_with_remedies(sending: Sending) -> None:
     batches = sending.batches
     plan = batches.compute(1, {"first": [], "second": SEVERAL})
     with pytest.raises(
@@ -34,7 +34,7 @@ def test_an_old_emission_halts_before_the_commit_and_the_message_names_the_remed
     protocol.validate_batch(batches.app, plan, "test")
 
 
-def test_the_clock_of_the_batch_goes_out_where_the_sink_says_so(sending: Sending) -> None:
+def test_clock_timestamp_is_sent_where_declared(sending: Sending) -> None:
     batches = sending.batches
     sink = f"{{kind: kafka, topic: {sending.topic}}}"
     batches.file.write_text(batches.file.read_text().replace(sink, f"{sink[:-1]}, timestamp: clock}}"))

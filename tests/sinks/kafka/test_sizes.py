@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 SETTING = "max.message.bytes"
 
 
-def test_an_emission_too_large_for_its_topic_halts_before_the_commit_and_goes_out_after_the_cure(
+def test_oversized_emission_halts_before_the_commit(
     world: World,
 ) -> None:
     world.configure(world.sink, {SETTING: "50"})

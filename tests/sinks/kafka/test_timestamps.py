@@ -29,9 +29,7 @@ def doctor(world: World, *options: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_an_emission_that_is_too_far_ahead_halts_before_the_commit_and_goes_out_after_the_cure(
-    world: World, now_ms: int
-) -> None:
+def test_future_emission_halts_before_the_commit(world: World, now_ms: int) -> None:
     world.stock(1, timestamp_ms=now_ms)
     world.stock(0, timestamp_ms=now_ms + 2 * HOUR_MS)
     with pytest.raises(
@@ -47,7 +45,7 @@ def test_an_emission_that_is_too_far_ahead_halts_before_the_commit_and_goes_out_
     assert world.published() == {key_of(): [True, False]}
 
 
-def test_they_are_quarantined_where_that_is_declared_and_the_others_go_out(world: World, now_ms: int) -> None:
+def test_future_emissions_are_quarantined_where_declared(world: World, now_ms: int) -> None:
     world.write_pipeline(**{"with_key: true}": "with_key: true, refused_timestamp: quarantine}"})
     world.stock(1, timestamp_ms=now_ms)
     world.stock(0, timestamp_ms=now_ms + 2 * HOUR_MS)
@@ -60,14 +58,14 @@ def test_they_are_quarantined_where_that_is_declared_and_the_others_go_out(world
     assert (counts["emitted"], counts["emitted-refused-timestamp"], counts["emitted-too-large"]) == (3, 1, 0)
 
 
-def test_what_is_ahead_of_a_batchs_clock_and_not_of_the_brokers_goes_out(world: World) -> None:
+def test_emission_ahead_of_the_batch_clock_is_sent(world: World) -> None:
     world.write_pipeline(**{"with_key: true}": "with_key: true, refused_timestamp: quarantine}"})
     world.stock(1, timestamp_ms=NOW_MS + 2 * HOUR_MS)
     world.run(clock_ms=NOW_MS)
     assert world.published() == {key_of(): [True]}
 
 
-def test_an_old_emission_halts_where_the_topic_takes_no_old_ones_and_doctor_knows_that(world: World) -> None:
+def test_old_emission_halts_and_doctor_reports_the_limit(world: World) -> None:
     world.configure(world.sink, {BEFORE: str(HOUR_MS)})
     world.stock(1)
     with pytest.raises(TimestampRefused, match=rf"1:00:00 old \({BEFORE}=3600000\)"):

@@ -50,7 +50,7 @@ def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_publisher_that_dies_anywhere_is_finished_by_the_next_try(
+def test_killed_publisher_is_finished_by_the_next(
     sending: Sending, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending.batch(1, *SEVERAL)
@@ -69,9 +69,7 @@ def messages(*keys: str) -> list[Message]:
     return [message(key.encode(), b'{"m": 1}', 1) for key in keys]
 
 
-def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
-    sending: Sending, broker: KafkaBroker
-) -> None:
+def test_overtaken_publisher_is_fenced_and_aborted(sending: Sending, broker: KafkaBroker) -> None:
     config = KafkaConfig.of({"bootstrap.servers": broker.bootstrap_servers})
     with KafkaLog(config) as log:
         log.ensure_progress_topic()
@@ -103,7 +101,7 @@ def test_a_publisher_that_is_overtaken_is_fenced_and_what_it_began_is_undone(
     assert sending.sent() == once(("1", 1), ("2", 1), ("3", 1), ("4", 1))
 
 
-def test_a_transaction_that_timed_out_is_sent_again_by_a_new_producer(
+def test_timed_out_transaction_is_sent_by_another_producer(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
@@ -135,7 +133,7 @@ def _wait_until_none_is_open(broker: KafkaBroker) -> None:
     admin.close()
 
 
-def test_a_broker_that_is_gone_when_a_batch_is_published_is_transient(
+def test_broker_lost_in_publish_is_transient(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with KafkaBroker(own_home(home, tmp_path)) as broker:
@@ -152,7 +150,7 @@ def test_a_broker_that_is_gone_when_a_batch_is_published_is_transient(
         assert sending.sent() == once(*SEVERAL, ("5", 2))
 
 
-def test_a_recreated_output_topic_halts_and_doctor_finds_it(sending: Sending) -> None:
+def test_recreated_output_topic_halts_and_doctor_finds_it(sending: Sending) -> None:
     sending.publish(1, *SEVERAL)
     sending.recreate()
     code = sending.doctor()

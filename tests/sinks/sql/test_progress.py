@@ -43,21 +43,19 @@ def own_row(sink: Sink) -> tuple[int, str] | None:
 
 @pytest.mark.parametrize("stated", [None, 0, 2])
 @pytest.mark.parametrize("taken", ["batch = 3", "batch > 0"])
-def test_an_intact_row_stays_whatever_rows_a_reader_has_taken(
-    sink: Sink, taken: str, stated: int | None
-) -> None:
+def test_intact_row_stays_after_a_reader_removed_rows(sink: Sink, taken: str, stated: int | None) -> None:
     sink.query(f"DELETE FROM visitor_batches WHERE {taken}")
     assert lost(sink, stated) is None
     assert restored(sink, stated) is None
     assert own_row(sink) == (3, "first")
 
 
-def test_an_intact_row_of_a_batch_that_the_ledger_has_not_noted_stays(sink: Sink) -> None:
+def test_intact_row_of_an_unnoted_batch_stays(sink: Sink) -> None:
     assert lost(sink, last=2) is None
     assert lost(sink, last=0) is None
 
 
-def test_a_row_that_is_gone_is_what_the_table_shows_of_this_stream(sink: Sink) -> None:
+def test_lost_row_is_restored_from_the_table(sink: Sink) -> None:
     sink.query(f"DELETE FROM tidegate_progress WHERE shard = '{sink.shard}'")
     assert lost(sink) == 3
     assert own_row(sink) is None
@@ -66,7 +64,7 @@ def test_a_row_that_is_gone_is_what_the_table_shows_of_this_stream(sink: Sink) -
     assert sink.publish(4, [emission("a", 4)], 3) == 1
 
 
-def test_an_older_row_is_raised_to_what_the_table_shows(sink: Sink) -> None:
+def test_older_row_is_raised_to_the_table(sink: Sink) -> None:
     sink.query(f"UPDATE tidegate_progress SET seq = 1 WHERE shard = '{sink.shard}'")
     assert restored(sink) == 3
 
@@ -85,7 +83,7 @@ def test_a_table_that_is_gone_has_nothing(sink: Sink) -> None:
     assert own_row(sink) is None
 
 
-def test_without_a_row_a_table_that_shows_less_than_was_published_needs_a_statement(sink: Sink) -> None:
+def test_shorter_table_without_a_row_needs_a_statement(sink: Sink) -> None:
     sink.query(f"DELETE FROM tidegate_progress WHERE shard = '{sink.shard}'")
     sink.query("DELETE FROM visitor_batches WHERE batch = 3")
     with pytest.raises(
@@ -100,7 +98,7 @@ def test_without_a_row_a_table_that_shows_less_than_was_published_needs_a_statem
 
 
 @pytest.mark.parametrize("stated", [1, 4])
-def test_a_statement_that_the_table_or_the_head_contradicts_is_refused(sink: Sink, stated: int) -> None:
+def test_contradicted_statement_is_refused(sink: Sink, stated: int) -> None:
     sink.query(f"DELETE FROM tidegate_progress WHERE shard = '{sink.shard}'")
     sink.query("DELETE FROM visitor_batches WHERE batch = 3")
     with pytest.raises(SettingsInvalid, match="those in question are 2 to 3"):
@@ -123,14 +121,14 @@ def committed_up_to(head: int, attempt: str) -> RequireCommitted:
     return require
 
 
-def test_a_table_that_is_ahead_of_the_ledger_halts(sink: Sink) -> None:
+def test_table_ahead_of_the_ledger_halts(sink: Sink) -> None:
     sink.query(f"DELETE FROM tidegate_progress WHERE shard = '{sink.shard}'")
     sink.require_committed = committed_up_to(2, "first")
     with pytest.raises(LedgerMismatch, match="batch 3"):
         lost(sink, last=2, head=2)
 
 
-def test_a_check_finds_that_the_row_is_of_another_attempt_than_the_ledgers(sink: Sink) -> None:
+def test_check_finds_a_row_of_another_attempt(sink: Sink) -> None:
     with sink.database() as database:
         sink.progress_row(database).check(3)
     sink.require_committed = committed_up_to(3, "another")

@@ -83,7 +83,7 @@ def test_a_row_that_a_trigger_swallows_is_refused(url: str, mode: str) -> None:
     assert sink.publish(2, [emission("a", 2), emission("b", 2)], 1) == 2
 
 
-def test_a_batch_that_is_in_is_not_sent_again(url: str) -> None:
+def test_stored_batch_is_not_sent_again(url: str) -> None:
     sink = Sink(url)
     sink.publish(1, [emission("a", 1)])
     assert sink.publish(1, [emission("a", 1)]) == 0
@@ -91,7 +91,7 @@ def test_a_batch_that_is_in_is_not_sent_again(url: str) -> None:
     assert sink.values() == [("a", 1)]
 
 
-def test_upsert_keeps_the_newest_of_each_key_also_within_a_batch(url: str) -> None:
+def test_upsert_keeps_the_newest_row_of_a_key(url: str) -> None:
     sink = Sink(url, mode="upsert")
     sink.publish(1, [emission("a", 1), emission("a", 2), emission("a", 3), emission("b", 1)])
     sink.publish(2, [emission("b", 7)], 1)
@@ -113,9 +113,7 @@ def test_upsert_keeps_the_windows_of_a_key_apart(url: str) -> None:
     assert [(row["window_start"], row["n"]) for row in sink.rows()] == [(0, 3)]
 
 
-def test_where_there_is_no_upsert_the_old_row_makes_way_for_the_new(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_databases_without_upsert_replace_the_row(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.sinks.sql.write._INSERT", {})
     sink = Sink(url, mode="upsert")
     sink.publish(1, [emission("a", 1), emission("a", 2), emission("b", 1)])
@@ -123,7 +121,7 @@ def test_where_there_is_no_upsert_the_old_row_makes_way_for_the_new(
     assert sink.values() == [("a", 3)]
 
 
-def test_upsert_keeps_nulls_of_an_emission_that_is_not_a_deletion(url: str) -> None:
+def test_upsert_keeps_nulls_of_a_value(url: str) -> None:
     sink = Sink(url, mode="upsert")
     sink.publish(1, [emission("a", 1)])
     sink.publish(2, [emission("a", {"n": None})], 1)
@@ -140,7 +138,7 @@ def test_generations_and_sinks_share_a_table_without_meeting(url: str) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_publisher_that_dies_anywhere_leaves_all_or_nothing_and_the_retry_the_same(
+def test_killed_publisher_leaves_all_or_nothing(
     url: str, mode: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = Sink(url, mode=mode)
@@ -192,9 +190,7 @@ def _in_the_middle_of(sink: Sink, seq: int, emissions: list[Any]) -> tuple[_Paus
 
 
 @pytest.mark.parametrize("earlier", [0, 1])
-def test_of_two_publishers_at_once_one_sends_and_the_other_is_fenced_or_finds_it_done(
-    url: str, earlier: int
-) -> None:
+def test_one_of_two_publishers_sends_the_batch(url: str, earlier: int) -> None:
     sink = Sink(url)
     if earlier:
         sink.publish(1, [emission("a", 1)])
@@ -211,7 +207,7 @@ def test_of_two_publishers_at_once_one_sends_and_the_other_is_fenced_or_finds_it
     assert sink.publish(earlier + 1, [emission("b", 2)], earlier) == 0
 
 
-def test_a_publisher_that_stands_still_is_put_out_by_the_server(postgres_url: str) -> None:
+def test_idle_publisher_is_ended_by_the_server(postgres_url: str) -> None:
     sink = Sink(postgres_url, idle_s=1)
     sink.publish(1, [emission("a", 1)])
     paused, zombie, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
@@ -233,7 +229,7 @@ def test_a_publisher_does_not_wait_for_ever(postgres_url: str) -> None:
     assert outcome == [1]
 
 
-def test_a_deadlock_is_a_transient_error_and_the_batch_is_sent_by_the_next_try(postgres_url: str) -> None:
+def test_deadlock_is_transient_and_retried(postgres_url: str) -> None:
     sink = Sink(postgres_url, mode="upsert")
     sink.publish(1, [emission("a", 1)])
     paused, publisher, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
@@ -275,7 +271,7 @@ def test_a_zombie_of_an_earlier_batch_is_fenced(url: str) -> None:
         ("DROP TABLE visitor_batches", "does not exist"),
     ],
 )
-def test_lost_progress_halts_with_the_command_that_resolves_it(url: str, loss: str, says: str) -> None:
+def test_lost_progress_names_the_command(url: str, loss: str, says: str) -> None:
     sink = Sink(url)
     sink.publish(1, [emission("a", 1)])
     sink.publish(2, [emission("a", 2)], 1)
@@ -284,7 +280,7 @@ def test_lost_progress_halts_with_the_command_that_resolves_it(url: str, loss: s
         sink.publish(3, [emission("a", 3)], last_published=2)
 
 
-def test_what_a_database_has_lost_is_found_without_publishing(url: str) -> None:
+def test_losses_of_a_database_are_found_without_publishing(url: str) -> None:
     sink = Sink(url)
     sink.publish(1, [emission("a", 1)])
     sink.publish(2, [emission("a", 2)], 1)
@@ -298,7 +294,7 @@ def test_what_a_database_has_lost_is_found_without_publishing(url: str) -> None:
             row.check(2)
 
 
-def test_a_check_does_not_create_a_sqlite_file_that_is_gone(tmp_path: Path) -> None:
+def test_check_creates_no_missing_sqlite_file(tmp_path: Path) -> None:
     file = tmp_path / "gone.db"
     sink = Sink(f"sqlite:///{file}")
     with (
@@ -326,7 +322,7 @@ OTHER_FORMS = {
 
 
 @pytest.mark.parametrize(("change", "says"), OTHER_FORMS.values(), ids=OTHER_FORMS)
-def test_progress_of_an_unknown_format_is_refused_and_stays(url: str, change: str, says: str) -> None:
+def test_progress_of_unknown_format_is_refused_and_stays(url: str, change: str, says: str) -> None:
     sink = Sink(url)
     sink.publish(1, [emission("a", 1)])
     for statement in change.split(";"):
@@ -348,7 +344,7 @@ def test_progress_of_an_unknown_format_is_refused_and_stays(url: str, change: st
     assert sink.progress() == [(sink.shard, 1, 1)]
 
 
-def test_an_old_table_of_progress_is_refused_by_who_has_no_row_in_it(url: str) -> None:
+def test_old_progress_table_is_refused_without_own_row(url: str) -> None:
     Sink(url).publish(1, [emission("a", 1)])
     sink = Sink(url, shard="g2", stream="visitors/2")
     sink.query("ALTER TABLE tidegate_progress DROP COLUMN format")
@@ -356,9 +352,7 @@ def test_an_old_table_of_progress_is_refused_by_who_has_no_row_in_it(url: str) -
         sink.publish(1, [emission("a", 1)])
 
 
-def test_a_database_that_is_down_is_a_transient_error_and_up_again_is_enough(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
+def test_database_that_is_down_is_transient(postgres: PostgresServer, tmp_path: Path) -> None:
     sink = Sink(postgres.new_database())
     sink.publish(1, [emission("a", 1)])
     paused, publisher, outcome = _in_the_middle_of(sink, 2, [emission("a", 2)])
@@ -372,7 +366,7 @@ def test_a_database_that_is_down_is_a_transient_error_and_up_again_is_enough(
     assert sink.values() == [("a", 1), ("a", 2)]
 
 
-def test_a_sqlite_file_that_cannot_be_written_is_a_transient_error(tmp_path: Path) -> None:
+def test_unwritable_sqlite_file_is_transient(tmp_path: Path) -> None:
     folder = tmp_path / "sink"
     sink = Sink(f"sqlite:///{folder / 'sink.db'}")
     with pytest.raises(SinkUnavailable, match=VARIABLE):
@@ -381,7 +375,7 @@ def test_a_sqlite_file_that_cannot_be_written_is_a_transient_error(tmp_path: Pat
     assert sink.publish(1, [emission("a", 1)]) == 1
 
 
-def test_a_commit_without_an_answer_is_an_outcome_unknown(postgres: PostgresServer) -> None:
+def test_commit_without_an_answer_is_outcome_unknown(postgres: PostgresServer) -> None:
     sink = Sink(postgres.new_database())
     sink.publish(1, [emission("a", 1)])
 
@@ -393,7 +387,7 @@ def test_a_commit_without_an_answer_is_an_outcome_unknown(postgres: PostgresServ
     assert sink.publish(2, [emission("a", 2)], 1) == 1
 
 
-def test_new_columns_are_added_to_a_table_and_old_rows_keep_null(url: str) -> None:
+def test_added_columns_are_null_in_old_rows(url: str) -> None:
     Sink(url).publish(1, [emission("a", 1)])
     wider = pa.struct([("n", pa.int64()), ("name", pa.string())])
     sink = Sink(url, value=wider)
@@ -413,7 +407,7 @@ WIDENED = [
 
 
 @pytest.mark.parametrize(("before", "after", "type_"), WIDENED, ids=str)
-def test_a_column_without_room_is_refused_with_the_statement_that_widens_it(
+def test_narrow_column_is_refused_with_its_statement(
     postgres_url: str, before: pa.DataType, after: pa.DataType, type_: str
 ) -> None:
     of_type(postgres_url, before).publish(1, [emission("a", {"n": 1})])
@@ -430,7 +424,7 @@ def test_a_column_without_room_is_refused_with_the_statement_that_widens_it(
     of_type(postgres_url, before).publish(3, [emission("a", {"n": 3})], 2)
 
 
-def test_sqlite_takes_wider_numbers_but_for_decimals_that_it_would_round(tmp_path: Path) -> None:
+def test_sqlite_takes_wider_numbers_except_rounded_decimals(tmp_path: Path) -> None:
     for before, after, value in (
         (pa.int32(), pa.int64(), 2**40),
         (pa.int32(), pa.float64(), 2.5),
@@ -447,14 +441,14 @@ def test_sqlite_takes_wider_numbers_but_for_decimals_that_it_would_round(tmp_pat
             assert [row["n"] for row in sink.rows()] == [1, value]
 
 
-def test_a_table_made_by_hand_gets_what_is_missing(url: str) -> None:
+def test_user_table_gets_the_missing_columns(url: str) -> None:
     sink = Sink(url, mode="upsert")
     sink.query("CREATE TABLE visitor_batches (key text PRIMARY KEY, n bigint, mine text DEFAULT 'x')")
     sink.publish(1, [emission("a", 1)])
     assert [(row["n"], row["mine"], row["batch"]) for row in sink.rows()] == [(1, "x", 1)]
 
 
-def test_a_table_without_the_key_is_refused_with_the_statements_that_add_it(url: str) -> None:
+def test_table_without_key_is_refused_with_statements(url: str) -> None:
     sink = Sink(url, mode="upsert", windowed=True)
     sink.query("CREATE TABLE visitor_batches (key text, n bigint, window_start bigint)")
     with pytest.raises(SinkRefused, match="`mode: upsert` needs") as caught:
@@ -465,7 +459,7 @@ def test_a_table_without_the_key_is_refused_with_the_statements_that_add_it(url:
     assert sink.values() == [("a", 2)]
 
 
-def test_a_value_that_the_table_refuses_is_permanent_and_leaves_nothing(postgres_url: str) -> None:
+def test_refused_value_is_permanent_and_stores_nothing(postgres_url: str) -> None:
     sink = Sink(postgres_url)
     sink.publish(1, [emission("a", 1)])
     sink.query("ALTER TABLE visitor_batches ADD CHECK (n < 5)")
@@ -488,7 +482,7 @@ def test_a_value_that_the_table_refuses_is_permanent_and_leaves_nothing(postgres
         "mssql+pyodbc://u:hunter2@h/db",
     ],
 )
-def test_a_password_in_the_url_is_in_no_error(url: str) -> None:
+def test_url_password_is_in_no_error(url: str) -> None:
     with pytest.raises(TidegateError) as caught:
         Sink(url).publish(1, [emission("a", 1)])
     assert "hunter2" not in "".join(traceback.format_exception(caught.value)) + repr(caught.value)
@@ -511,12 +505,12 @@ def test_a_database_in_memory_is_refused() -> None:
         Database("sqlite://", VARIABLE)
 
 
-def test_what_is_no_url_says_what_one_looks_like() -> None:
+def test_invalid_url_error_shows_an_example() -> None:
     with pytest.raises(SettingsInvalid, match="postgresql\\+psycopg://"):
         Database("not a url", VARIABLE)
 
 
-def test_another_attempt_of_a_batch_that_is_in_is_not_taken_for_it(url: str) -> None:
+def test_another_attempt_of_a_stored_batch_is_distinguished(url: str) -> None:
     sink = Sink(url)
     sink.publish(1, [emission("a", 1)], attempt="first")
     assert sink.publish(1, [emission("a", 1)], attempt="first") == 0

@@ -57,7 +57,7 @@ def test_scalars_are_stored_as_what_they_are(url: str) -> None:
         assert {name: first[name] for name in ONE_OF_EACH} == ONE_OF_EACH
 
 
-def test_the_types_of_the_columns_are_those_of_postgresql(postgres_url: str) -> None:
+def test_column_types_are_those_of_postgresql(postgres_url: str) -> None:
     sink = Sink(postgres_url, value=SCALARS)
     sink.publish(1, [emission("k", ONE_OF_EACH)])
     columns = inspect(create_engine(postgres_url)).get_columns(sink.table)
@@ -92,7 +92,7 @@ def test_an_emission_carries_where_it_comes_from(url: str) -> None:
     ]
 
 
-def test_only_a_windowed_stages_table_has_the_windows_columns(url: str) -> None:
+def test_only_windowed_stages_have_window_columns(url: str) -> None:
     plain, windowed = Sink(url), Sink(url, table="per_window", windowed=True, shard="other")
     plain.publish(1, [emission("k", 1)])
     windowed.publish(1, [emission("k", 1, window=20)])
@@ -167,24 +167,24 @@ def test_a_table_may_be_in_a_schema(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["batch", "KEY", "deleted"])
-def test_an_emitted_column_called_like_one_of_the_tables_own_is_refused(name: str) -> None:
+def test_emitted_column_cannot_repeat_a_table_column(name: str) -> None:
     with pytest.raises(SinkRefused, match=f"event_{name}"):
         Sink("sqlite://", value=pa.struct([(name, pa.int64())])).layout()
 
 
-def test_a_name_is_taken_only_where_the_table_has_it_itself(url: str) -> None:
+def test_name_is_reserved_only_where_it_exists(url: str) -> None:
     sink = Sink(url, mode="upsert", value=pa.struct([("deleted", pa.string())]))
     sink.publish(1, [emission("a", {"deleted": "yes"})])
     assert sink.rows()[0]["deleted"] == "yes"
 
 
-def test_a_key_column_that_is_emitted_too_is_there_once_and_stays_in_a_deletion(url: str) -> None:
+def test_emitted_key_column_is_stored_once(url: str) -> None:
     sink = Sink(url, with_key=True, value=pa.struct([("customerId", pa.int64()), ("n", pa.int64())]))
     sink.publish(1, [emission("ab", {"customerId": 2, "n": 1}), emission("ab", None)])
     assert [(row["customerId"], row["n"]) for row in sink.rows()] == [(2, 1), (2, None)]
 
 
-def test_a_name_longer_than_postgresql_takes_is_refused_and_not_cut(postgres_url: str) -> None:
+def test_too_long_name_is_refused_not_cut(postgres_url: str) -> None:
     with pytest.raises(SinkRefused, match="63"):
         Sink(postgres_url, table="t" * 64).publish(1, [emission("k", 1)])
 
@@ -209,6 +209,6 @@ TOO_LATE = pa.struct([("at", pa.timestamp("us", tz="UTC"))])
         "a name that would be cut",
     ],
 )
-def test_what_postgresql_cannot_hold_is_found_before_the_commit(sink: Sink, given: Any, why: str) -> None:
+def test_value_beyond_postgresql_is_found_before_the_commit(sink: Sink, given: Any, why: str) -> None:
     with pytest.raises(SinkRefused, match=why):
         check_emissions("postgresql", sink.layout(), sink.batches([given]))

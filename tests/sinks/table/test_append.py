@@ -23,7 +23,7 @@ from tidegate.sinks.table.room import require_room
 
 
 @pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append", "table.flush"])
-def test_a_store_that_does_not_answer_is_a_typed_error_and_the_next_try_appends_once(
+def test_unanswering_store_is_typed_and_appended_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
@@ -43,7 +43,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return flushed
 
 
-def test_a_batch_is_flushed_with_its_log_and_its_folders(tmp_path: Path, flushed: list[Path]) -> None:
+def test_batch_is_flushed_with_log_and_folders(tmp_path: Path, flushed: list[Path]) -> None:
     table = tmp_path / "new" / "table"
     rows = pa.table({"key": ["k"], "n": [1]})
     append(str(table), "app", 1, rows.to_reader(), 0)
@@ -54,7 +54,7 @@ def test_a_batch_is_flushed_with_its_log_and_its_folders(tmp_path: Path, flushed
     assert set(table.rglob("*")) - existing <= set(flushed)
 
 
-def test_a_retry_flushes_the_batch_of_a_try_that_died_before_it_did(
+def test_retry_flushes_the_batch_of_a_killed_try(
     tmp_path: Path, flushed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
@@ -68,7 +68,7 @@ def test_a_retry_flushes_the_batch_of_a_try_that_died_before_it_did(
     assert set(Path(path).rglob("*")) <= set(flushed)
 
 
-def test_a_table_that_is_not_what_the_ledger_has_published_to_gets_nothing(tmp_path: Path) -> None:
+def test_table_unlike_the_ledger_gets_nothing(tmp_path: Path) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
     with pytest.raises(ProgressLost, match="batch 4 of app"):
         append(path, "app", 5, rows.to_reader(), 4)
@@ -79,9 +79,7 @@ def test_a_table_that_is_not_what_the_ledger_has_published_to_gets_nothing(tmp_p
 
 
 @pytest.mark.parametrize("seq", [3, 4, 5, 6])
-def test_a_table_with_an_attempt_that_the_ledger_has_not_committed_gets_nothing(
-    tmp_path: Path, seq: int
-) -> None:
+def test_table_with_uncommitted_attempt_gets_nothing(tmp_path: Path, seq: int) -> None:
     """A restored ledger may be behind the table, beside it, or past it by batches that emit nothing."""
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
     append(path, "app", 4, rows.to_reader(), 0)
@@ -90,7 +88,7 @@ def test_a_table_with_an_attempt_that_the_ledger_has_not_committed_gets_nothing(
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
 
 
-def test_doctor_finds_that_a_table_is_not_the_ledgers(tmp_path: Path) -> None:
+def test_doctor_finds_a_table_of_another_ledger(tmp_path: Path) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
     check(path, "app", 0)
     with pytest.raises(ProgressLost, match="it says batch 0"):
@@ -113,7 +111,7 @@ def test_a_table_of_an_unknown_format_gets_nothing(tmp_path: Path) -> None:
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
 
 
-def test_a_table_from_before_formats_is_not_taken_for_one_that_has_no_batch(tmp_path: Path) -> None:
+def test_table_without_format_is_not_empty(tmp_path: Path) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
     mark = CommitProperties(app_transactions=[Transaction("app", 1)])
     write_deltalake(path, rows, commit_properties=mark)
@@ -121,7 +119,7 @@ def test_a_table_from_before_formats_is_not_taken_for_one_that_has_no_batch(tmp_
         append(path, "app", 2, rows.to_reader(), 1)
 
 
-def test_a_table_that_somebody_else_has_made_gets_the_format(tmp_path: Path) -> None:
+def test_foreign_table_gets_the_format(tmp_path: Path) -> None:
     rows, path = pa.table({"key": ["k"], "n": [1]}), str(tmp_path / "table")
     write_deltalake(path, rows)
     append(path, "app", 1, rows.to_reader(), 0)
@@ -135,9 +133,7 @@ def table_of(path: str, type_: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("emitted", [pa.int64(), pa.float64(), pa.string()])
-def test_a_column_without_room_is_refused_before_the_batch_is_decided(
-    tmp_path: Path, emitted: pa.DataType
-) -> None:
+def test_narrow_column_is_refused_before_the_decision(tmp_path: Path, emitted: pa.DataType) -> None:
     table_of(str(tmp_path / "table"), pa.int32())
     with pytest.raises(SinkRefused, match=r"column n .*Nothing was published"):
         require_room(str(tmp_path / "table"), pa.schema([("n", emitted)]))

@@ -24,7 +24,7 @@ def test_a_table_over_the_state_is_refused(tmp_path: Path, below: str) -> None:
         check(tmp_path, tmp_path / "lake" / below)
 
 
-def test_a_table_over_the_state_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+def test_table_over_another_pipelines_state_is_refused(tmp_path: Path) -> None:
     committed = Committed(tmp_path, f"  - {{kind: table, path: {tmp_path}/lake/orders/out}}")
     committed.app.ledger.acquire(Stream("orders", 1), "test")
     for sink in committed.app.sinks(committed.stream, committed.pipeline):
@@ -33,7 +33,7 @@ def test_a_table_over_the_state_of_another_pipeline_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("lake", ["s3://lake", "file:///lake"])
-def test_a_table_over_the_state_is_refused_in_any_store(
+def test_table_over_the_state_is_always_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str
 ) -> None:
     committed = Committed(tmp_path, "  - {kind: table, path: orders/out}")
