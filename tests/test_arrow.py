@@ -24,13 +24,13 @@ BEGIN = "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out
     ],
     ids=["an array", "to_pandas", "a Series after it", "pandas itself"],
 )
-def test_pandas_is_imported_only_where_it_is_asked_for(program: str, printed: str) -> None:
+def test_pandas_is_imported_only_on_request(program: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", BEGIN + program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == printed
 
 
 @pytest.mark.parametrize("before", ["", "import pyarrow;"], ids=["pyarrow comes later", "pyarrow is there"])
-def test_pandas_is_kept_out_without_importing_pyarrow_for_it(before: str) -> None:
+def test_pandas_is_kept_out_without_pyarrow(before: str) -> None:
     program = (
         f"import sys; {before} from tidegate.arrow import keep_pandas_out; there = 'pyarrow' in sys.modules;"
         "keep_pandas_out(); keep_pandas_out(); print(('pyarrow' in sys.modules) == there);"
@@ -40,7 +40,7 @@ def test_pandas_is_kept_out_without_importing_pyarrow_for_it(before: str) -> Non
     assert done.stdout.split() == ["True", "False"]
 
 
-def test_no_command_imports_pandas_to_say_what_it_does() -> None:
+def test_command_help_imports_no_pandas() -> None:
     program = (
         "import sys; from tidegate.cli import cli; cli.main(['state', '--help'], standalone_mode=False);"
         "import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"

@@ -60,9 +60,7 @@ def test_an_action_comes_before_or_after_the_effect(
     assert run(tmp_path, monkeypatch, action) == (end, effects)
 
 
-def test_what_has_fired_is_written_down_and_does_not_fire_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fired_failpoint_does_not_fire_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(tmp_path, monkeypatch, "kill") == (-signal.SIGKILL, 0)
     assert (tmp_path / "fired").read_text().split() == ["here=kill"]
     assert run(tmp_path, monkeypatch, "kill") == (0, 2)

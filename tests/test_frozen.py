@@ -8,7 +8,7 @@ import sys
 from tidegate.local.airflow import TASKS_IMPORT
 
 
-def test_garbage_collection_in_a_fork_leaves_alone_what_was_imported_before() -> None:
+def test_forked_garbage_collection_leaves_imports_alone() -> None:
     program = (
         "import os; import json, tidegate.frozen, gc\n"
         "if os.fork() == 0: os._exit(json in gc.get_objects())\n"

@@ -72,7 +72,7 @@ def test_a_module_imports_only_lower_layers(path: Path) -> None:
             assert theirs == mine or LAYER_OF[theirs] < LAYER_OF[mine], f"{mine} imports {name}"
 
 
-def test_a_kind_of_sink_is_known_to_nobody_but_the_registry() -> None:
+def test_only_the_registry_knows_sink_kinds() -> None:
     sinks = PACKAGE / "sinks"
     kinds = {folder.name for folder in sinks.iterdir() if (folder / "__init__.py").exists()}
     assert kinds == set(KINDS)
@@ -120,7 +120,7 @@ def test_the_engine_knows_nothing_of_airflow() -> None:
         assert not any(name.split(".")[0] == "airflow" for name in IMPORTS[path]), path
 
 
-def test_plugins_dags_and_jobs_are_imported_by_nothing_below_them() -> None:
+def test_lower_layers_never_import_plugins() -> None:
     for path in modules(PACKAGE) + modules(REPOSITORY / "spark_jobs"):
         names = {name.split(".")[0] for name in IMPORTS[path]}
         assert not names & {"tidegate_airflow", "dags", "plugins"}, path

@@ -45,7 +45,7 @@ def test_a_sink_prepares_no_statement(postgres_url: str) -> None:
         assert state_of_session(connection) == (0, 0)
 
 
-def test_a_statement_that_a_pooler_has_lost_is_a_typed_error(postgres_url: str) -> None:
+def test_statement_lost_by_a_pooler_is_typed(postgres_url: str) -> None:
     engine = create_engine(postgres_url)
     is_told = pytest.raises(SettingsInvalid, match=r"lost a statement.*postgresql\.md")
     with is_told, answering(engine.url), engine.connect() as connection:

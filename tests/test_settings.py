@@ -16,7 +16,7 @@ INTERNAL = {"TIDEGATE_FAILPOINTS", "TIDEGATE_FAILPOINTS_FIRED", "TIDEGATE_STACK"
 
 
 @pytest.mark.parametrize("text", ["512m", "1500m", "4g", "4G"])
-def test_the_heap_of_spark_s_driver_is_passed_on_as_it_is_written(text: str) -> None:
+def test_driver_memory_is_passed_as_written(text: str) -> None:
     assert Settings.from_environment({"TIDEGATE_SPARK_MEMORY": text}).spark_memory == text
 
 
@@ -26,14 +26,12 @@ def test_without_it_spark_decides(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["4", "4 g", "4GB", "0g", "1.5g", "511m", "-1g", "4t", "x"])
-def test_a_heap_that_java_or_spark_would_refuse_is_refused_first(text: str) -> None:
+def test_invalid_driver_memory_is_refused_first(text: str) -> None:
     with pytest.raises(SettingsInvalid, match="such as 1500m or 4g; at least 512m"):
         Settings.from_environment({"TIDEGATE_SPARK_MEMORY": text})
 
 
-def test_a_relative_home_is_below_the_pipelines_whatever_folder_the_shell_is_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_home_is_below_the_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pipelines = str(tmp_path / "shop")
     for home, expected in (("state", tmp_path / "shop" / "state"), (str(tmp_path / "s"), tmp_path / "s")):
@@ -42,7 +40,7 @@ def test_a_relative_home_is_below_the_pipelines_whatever_folder_the_shell_is_in(
     assert Settings.from_environment({"TIDEGATE_PIPELINES": pipelines}).home == tmp_path / ".tidegate"
 
 
-def test_each_cluster_has_a_variable_of_its_own_and_is_read_when_it_is_needed() -> None:
+def test_each_cluster_has_its_own_variable() -> None:
     settings = Settings.from_environment(
         {
             "TIDEGATE_KAFKA": "main:1",
@@ -77,7 +75,7 @@ def test_what_is_no_number_of_days_is_refused(text: str) -> None:
         Settings.from_environment({"TIDEGATE_TIME_TRAVEL": text})
 
 
-def test_every_variable_that_the_code_reads_is_described_and_no_other() -> None:
+def test_described_variables_equal_those_read() -> None:
     root = Path(__file__).resolve().parents[1]
     code = [path.read_text() for top in ("include", "plugins") for path in (root / top).rglob("*.py")]
     table = (root / "include" / "tidegate" / "settings.py").read_text().partition("VARIABLES = (")[2]

@@ -76,9 +76,7 @@ def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "told"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
 )
-def test_a_signal_while_spark_computes_is_not_told_as_a_lack_of_memory(
-    number: signal.Signals, told: str, tmp_path: Path
-) -> None:
+def test_signal_during_compute_is_no_memory_error(number: signal.Signals, told: str, tmp_path: Path) -> None:
     working = tmp_path / "working"
     with started(COMPUTES, WORKING=str(working)) as process:
         wait_for(lambda: working.exists() or process.poll() is not None, 120)

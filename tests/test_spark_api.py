@@ -33,7 +33,7 @@ USES = {path: uses(path.read_text()) for path in PATHS}
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_nothing_is_asked_of_spark_that_a_session_of_a_server_has_not(path: Path) -> None:
+def test_spark_api_exists_in_server_sessions(path: Path) -> None:
     assert (USES[path] == []) == (path not in ALLOWED)
 
 

@@ -23,7 +23,7 @@ def app(tmp_path: Path) -> App:
     return opened
 
 
-def test_what_a_step_fails_of_is_noted_and_told(app: App) -> None:
+def test_failure_of_a_step_is_noted_and_reported(app: App) -> None:
     with pytest.raises(StateGivenUp), leased_for(app, PLAN, "run", "compute"):
         raise StateGivenUp("no longer kept")
     noted = app.ledger.failure(PLAN.stream, PLAN.seq)
@@ -42,7 +42,7 @@ Step = Callable[[App], AbstractContextManager[LeasedLedger]]
     ],
     ids=["a step", "maintenance"],
 )
-def test_what_one_misses_after_another_has_taken_over_is_not_the_error(app: App, begin: Step) -> None:
+def test_failure_after_a_takeover_is_not_the_error(app: App, begin: Step) -> None:
     # the other may be through, and maintenance after it: then files of the batch are gone, by right
     step = begin(app)
     step.__enter__()

@@ -67,7 +67,7 @@ def failing_plans(app: App, stream: Restorable, tries: int = 12) -> None:
             raise Halted("the broker is away")
 
 
-def test_cleaning_with_a_ledger_without_a_plan_touches_nothing(stream: Restorable) -> None:
+def test_cleaning_with_a_planless_ledger_touches_nothing(stream: Restorable) -> None:
     for seq in (1, 2, 3):
         stream.published(seq, emitted=1)
     before, other = stream.files(), stream.with_another_ledger()
@@ -129,7 +129,7 @@ def test_another_ledger_halts_before_it_does_anything(
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_a_restored_ledger_halts_although_the_lost_batches_emit_nothing(
+def test_restored_ledger_halts_despite_silent_lost_batches(
     stream: Restorable, work: Callable[[Restorable], Any]
 ) -> None:
     stream.published(1, emitted=1)
@@ -143,7 +143,7 @@ def test_a_restored_ledger_halts_although_the_lost_batches_emit_nothing(
     assert stream.files() == before
 
 
-def test_a_second_copy_of_a_ledger_halts_before_it_publishes(stream: Restorable) -> None:
+def test_second_copy_of_a_ledger_halts(stream: Restorable) -> None:
     stream.published(1, emitted=1)
     stream.back_up()
     stream.batch(2, emitted=[("first copy", 2)])
@@ -154,7 +154,7 @@ def test_a_second_copy_of_a_ledger_halts_before_it_publishes(stream: Restorable)
         stream.publish(2)
 
 
-def test_a_folder_without_a_mark_halts_a_ledger_that_has_batches(stream: Restorable) -> None:
+def test_unmarked_folder_halts_a_ledger_with_batches(stream: Restorable) -> None:
     stream.published(1)
     shutil.rmtree(Path(stream.lake.root) / stream.lake.base)
     with pytest.raises(LakeDamaged, match="has no mark, and the ledger has 1 batches"):
@@ -171,7 +171,7 @@ def test_the_owner_and_the_two_newest_marks_stay(stream: Restorable) -> None:
     assert stream.marks == [0, 4, 5]
 
 
-def test_a_batch_that_died_between_commit_and_mark_is_marked_by_the_next_step(stream: Restorable) -> None:
+def test_next_step_marks_a_committed_unmarked_batch(stream: Restorable) -> None:
     name = stream.batch(1)
     assert stream.marks == [0]
     with leased(stream.app, stream.stream, "retry"):
@@ -181,7 +181,7 @@ def test_a_batch_that_died_between_commit_and_mark_is_marked_by_the_next_step(st
     assert (newest.number, newest.name) == (1, name)
 
 
-def test_a_batch_without_a_mark_can_be_committed_again_after_a_restore(stream: Restorable) -> None:
+def test_unmarked_batch_can_be_committed_after_restore(stream: Restorable) -> None:
     stream.back_up()
     stream.batch(1, emitted=[("lost", 1)])
     stream.restore()
@@ -189,7 +189,7 @@ def test_a_batch_without_a_mark_can_be_committed_again_after_a_restore(stream: R
     assert list(stream.publish(1).values()) == [1]
 
 
-def test_a_copy_that_slept_while_marks_were_removed_finds_the_newer_ones(stream: Restorable) -> None:
+def test_stale_copy_finds_newer_marks_after_removal(stream: Restorable) -> None:
     stream.published(1)
     stream.back_up()
     for seq in (2, 3, 4):
@@ -207,7 +207,7 @@ def test_a_mark_that_cannot_be_read_is_damage(stream: Restorable) -> None:
         check_owner(stream.app, stream.stream)
 
 
-def test_a_dropped_generation_of_another_ledger_keeps_its_files(stream: Restorable) -> None:
+def test_dropped_generation_of_another_ledger_keeps_files(stream: Restorable) -> None:
     """The other ledger has dropped its own generation of this name, and was then pointed at this lake."""
     stream.published(1)
     before, other = stream.files(), stream.with_another_ledger()
@@ -254,7 +254,7 @@ def test_a_ledger_from_before_a_promotion_publishes_nothing(beside: Beside) -> N
     assert beside.sent() == sent
 
 
-def test_a_ledger_from_before_a_generation_was_dropped_halts(beside: Beside) -> None:
+def test_ledger_from_before_a_drop_halts(beside: Beside) -> None:
     beside.promote(beside.new)
 
     def drop() -> None:
@@ -265,7 +265,7 @@ def test_a_ledger_from_before_a_generation_was_dropped_halts(beside: Beside) -> 
         check_owner(restored, beside.old.stream)
 
 
-def test_another_ledger_does_not_begin_in_the_folder_of_a_dropped_generation(beside: Beside) -> None:
+def test_another_ledger_cannot_reuse_a_dropped_folder(beside: Beside) -> None:
     beside.promote(beside.new)
     protocol.drop_generation(beside.old.app, beside.old.stream, "drop")
     ledger = {"TIDEGATE_LEDGER": f"sqlite:///{beside.old.folder / 'other.db'}"}
@@ -277,7 +277,7 @@ def test_another_ledger_does_not_begin_in_the_folder_of_a_dropped_generation(bes
         pass
 
 
-def test_a_drop_that_died_before_its_mark_is_marked_when_it_is_done_again(beside: Beside) -> None:
+def test_unmarked_drop_is_marked_when_repeated(beside: Beside) -> None:
     app, old = beside.old.app, beside.old.stream
     beside.promote(beside.new)
     with leased(app, old, "drop") as lease:

@@ -77,7 +77,7 @@ def keys_of(*seqs: int) -> SharedRows:
     return [(f"k{seq}", seq) for seq in seqs]
 
 
-def test_who_publishes_brings_the_tables_up_to_the_head(shared: Shared) -> None:
+def test_publication_brings_the_tables_to_the_head(shared: Shared) -> None:
     for seq in (1, 2):
         shared.batch(seq, emitted=[(f"k{seq}", seq)])
         shared.publish(seq)
@@ -86,7 +86,7 @@ def test_who_publishes_brings_the_tables_up_to_the_head(shared: Shared) -> None:
     assert duck(f"SELECT value.m FROM {scan(shared.table('outbox'))} ORDER BY 1") == [(1,), (2,)]
 
 
-def test_a_publication_that_finds_all_published_does_so_too(shared: Shared) -> None:
+def test_finished_publication_brings_tables_to_the_head(shared: Shared) -> None:
     shared.batch(1)
     shared.publish(1)
     shared.batch(2)
@@ -103,7 +103,7 @@ def test_what_is_not_committed_is_in_no_table(shared: Shared) -> None:
     assert values_of(shared.table("outbox"), "key") == []
 
 
-def test_each_stage_has_a_table_of_its_state_and_each_that_is_published_one_of_its_outbox(
+def test_each_stage_has_state_and_outbox_tables(
     shared: Shared,
 ) -> None:
     shared.batch(1)
@@ -115,7 +115,7 @@ def test_each_stage_has_a_table_of_its_state_and_each_that_is_published_one_of_i
     assert tables == [f"{shared.lake.base}/{table}" for table in expected]
 
 
-def test_of_many_at_once_each_change_is_made_once(shared: Shared) -> None:
+def test_concurrent_catch_ups_change_once(shared: Shared) -> None:
     for seq in range(1, 5):
         shared.batch(seq, emitted=[(f"k{seq}", seq)])
     maintenance.compact_state(shared.app, shared.stream)
@@ -129,7 +129,7 @@ def test_of_many_at_once_each_change_is_made_once(shared: Shared) -> None:
 
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("name", ["tables.create", "tables.read", "tables.widen", "tables.commit"])
-def test_who_comes_after_a_crash_applies_what_is_missing(
+def test_crashed_catch_up_is_completed_later(
     shared: Shared, monkeypatch: pytest.MonkeyPatch, name: str, action: str
 ) -> None:
     for seq in (1, 2, 3):
@@ -147,9 +147,7 @@ def test_who_comes_after_a_crash_applies_what_is_missing(
     assert shared.numbers() == (3, 3)
 
 
-def test_batches_without_files_for_a_table_are_looked_at_a_few_times_and_no_more(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_without_table_files_are_rarely_read(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     manifest = App.manifest
 
@@ -170,7 +168,7 @@ def test_batches_without_files_for_a_table_are_looked_at_a_few_times_and_no_more
 # snapshots
 
 
-def test_after_a_compaction_the_state_is_in_the_snapshots_files_and_those_of_later_batches(
+def test_compacted_table_has_snapshot_and_later_files(
     shared: Shared,
 ) -> None:
     for seq in (1, 2):
@@ -185,7 +183,7 @@ def test_after_a_compaction_the_state_is_in_the_snapshots_files_and_those_of_lat
     assert shared.numbers() == (3, 2)
 
 
-def test_a_batch_is_added_before_the_snapshot_that_it_is_in(shared: Shared) -> None:
+def test_batch_is_added_before_its_snapshot(shared: Shared) -> None:
     """So that who follows a table sees each batch as rows that are new, and a snapshot as none."""
     for seq in (1, 2):
         shared.batch(seq)
@@ -209,7 +207,7 @@ def test_files_that_a_snapshot_names_again_stay(shared: Shared, monkeypatch: pyt
     assert shared.view() == [*((key, 1) for key in "abcd"), *keys_of(1, 2, 3)]
 
 
-def test_what_others_have_put_in_other_files_is_put_right_by_the_next_snapshot(shared: Shared) -> None:
+def test_foreign_files_are_corrected_by_the_next_snapshot(shared: Shared) -> None:
     for seq in (1, 2):
         shared.batch(seq)
         shared.catch_up()
@@ -224,7 +222,7 @@ def test_what_others_have_put_in_other_files_is_put_right_by_the_next_snapshot(s
 # cleaning
 
 
-def test_before_files_are_removed_no_table_names_them_any_more(shared: Shared) -> None:
+def test_tables_drop_files_before_their_removal(shared: Shared) -> None:
     for seq in (1, 2, 3):
         shared.batch(seq, emitted=[(f"k{seq}", seq)])
     shared.catch_up()
@@ -236,9 +234,7 @@ def test_before_files_are_removed_no_table_names_them_any_more(shared: Shared) -
     assert len(values_of(shared.table("outbox"), "key")) == 3
 
 
-def test_nothing_is_removed_while_a_table_cannot_be_brought_to_the_head(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_that_lags_keeps_its_files(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     for seq in (1, 2):
         shared.batch(seq)
     shared.catch_up()
@@ -254,7 +250,7 @@ def test_nothing_is_removed_while_a_table_cannot_be_brought_to_the_head(
     assert len(shared.clean().names) == 2
 
 
-def test_a_table_that_is_lost_is_made_from_the_state_that_is_kept(shared: Shared) -> None:
+def test_lost_table_is_rebuilt_from_kept_state(shared: Shared) -> None:
     for seq in (1, 2, 3):
         shared.batch(seq)
     shared.snapshot(2)
@@ -267,9 +263,7 @@ def test_a_table_that_is_lost_is_made_from_the_state_that_is_kept(shared: Shared
     assert shared.numbers() == (3, 2)
 
 
-def test_who_is_late_with_a_batch_whose_state_was_given_up_since_adds_nothing(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_batch_of_expired_state_adds_nothing(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked at a table that lacked all; meanwhile others made it from a snapshot."""
     for seq in (1, 2):
         shared.batch(seq)
@@ -291,9 +285,7 @@ def test_who_is_late_with_a_batch_whose_state_was_given_up_since_adds_nothing(
 # what is not the stream's
 
 
-def test_a_table_that_is_further_than_the_ledger_fences(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_ahead_of_the_ledger_is_fenced(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as after the ledger was restored from a backup: its next batches have other files."""
     for seq in (1, 2, 3):
         shared.batch(seq)
@@ -307,9 +299,7 @@ def test_a_table_that_is_further_than_the_ledger_fences(
         shared.catch_up()
 
 
-def test_one_whom_others_have_overtaken_looks_into_the_ledger_again(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overtaken_catch_up_reads_the_ledger_again(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     shared.batch(1)
     shared.catch_up()
     committed = LedgerReader.committed
@@ -327,9 +317,7 @@ def test_one_whom_others_have_overtaken_looks_into_the_ledger_again(
     assert shared.rows() == keys_of(1, 2, 3)
 
 
-def test_a_lake_of_a_tidegate_from_before_the_first_release_is_refused_before_anything_is_computed(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreleased_lake_format_is_refused_first(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"key": ["k"], "attempt": ["a1"]})
     write_deltalake(shared.lake.store.uri(shared.table().folder), rows, partition_by=["attempt"])
     held = shared.app.ledger.acquire(shared.stream, "run-1")

@@ -25,7 +25,7 @@ def _ignore(_: str) -> None:
     pass
 
 
-def test_the_same_seed_gives_the_same_events_and_a_later_load_others() -> None:
+def test_seed_determines_events_and_later_loads_differ() -> None:
     first, later = Load(events=1_000, keys=50), Load(events=1_000, keys=50, first=1_000)
     assert list(draw(first)) == list(draw(first))
     assert [begin for begin, _, _ in draw(later)] == [1_000]
@@ -51,7 +51,7 @@ def test_what_a_command_leaves_running_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_a_command_that_fails_leaves_running_is_ended(tmp_path: Path) -> None:
+def test_processes_of_a_failed_command_are_ended(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="ended with 3"):
         run_measured([sys.executable, "-c", f"{_LEAVE_A_CHILD}; raise SystemExit(3)"], os.environ, tmp_path)
     assert not _lives(tmp_path)
@@ -71,27 +71,27 @@ def test_kernel_and_loop_emit_the_same(name: str) -> None:
     assert all(each.cpu > 0 for each in (*compared.kernel, *compared.naive))
 
 
-def test_a_loop_that_differs_from_the_kernel_is_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_unlike_the_kernel_is_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = replace(STRATEGIES["change, exact"], loop=STRATEGIES["update"].loop)
     monkeypatch.setitem(STRATEGIES, "change, exact", everything)
     with pytest.raises(ResultWrong, match="differ"):
         compare(Load(events=1_000, keys=100), 1, _ignore, ["change, exact"])
 
 
-def test_in_turn_each_key_has_as_many_events_as_the_others() -> None:
+def test_keys_have_equal_numbers_of_events() -> None:
     loads = list(draw(Load(events=100, keys=50, in_turn=True)))
     assert [product for _, products, _ in loads for product in products] == [*range(50), *range(50)]
 
 
 @pytest.mark.broker
-def test_an_outbox_is_published_by_tidegate_and_by_the_peer() -> None:
+def test_outbox_is_published_by_tidegate_and_peer() -> None:
     result = measure(40, 2, repeat=1, say=_ignore)
     assert [run.program for run in result.runs] == ["tidegate", "tidegate, `headers: true`", "plain"]
     assert result.ratios("plain") == [1.0]
     assert result.ratios("tidegate") == pytest.approx([result.runs[2].seconds / result.runs[0].seconds])
 
 
-def test_decoding_and_the_loop_beside_it_give_the_same_rows() -> None:
+def test_decoder_and_reference_loop_give_equal_rows() -> None:
     results = decode.compare(Load(events=20_000, keys=2_000), 1, _ignore)
     assert len(results) == 9
     assert all(seconds > 0 for each in results for seconds in (*each.columns, *each.loop))

@@ -34,7 +34,7 @@ def test_at_least_one_product_is_busy() -> None:
 
 
 @pytest.mark.parametrize("event", [0, 1, 4_999_999])
-def test_a_wide_value_has_its_bytes_and_its_events_columns(event: int) -> None:
+def test_wide_values_have_their_bytes_and_columns(event: int) -> None:
     text = wide_value(12_345, 7, event, 1_000)
     assert len(text) == 1_000
     columns = json.loads(text)
@@ -47,7 +47,7 @@ def test_wide_values_hardly_compress() -> None:
     assert len(zlib.compress(texts)) > 0.7 * len(texts)
 
 
-def test_a_load_has_the_same_span_with_fewer_events() -> None:
+def test_load_has_equal_span_with_fewer_events() -> None:
     for events in (1_000, 50_000):
         load = Load(events=events, span_ms=3_600_000)
         span = load.timestamp_ms(events) - load.timestamp_ms(0)
@@ -55,7 +55,7 @@ def test_a_load_has_the_same_span_with_fewer_events() -> None:
     assert Load().timestamp_ms(17) == timestamp_ms(17)
 
 
-def test_one_event_in_ten_is_late_by_up_to_the_limit() -> None:
+def test_tenth_of_events_is_late_within_limit() -> None:
     load = Load(events=1_000, span_ms=10_000_000, late_ms=1_200_000)
     on_time = Load(events=1_000, span_ms=10_000_000)
     late = [on_time.timestamp_ms(event) - load.timestamp_ms(event) for event in range(1_000)]
@@ -67,7 +67,7 @@ def test_one_event_in_ten_is_late_by_up_to_the_limit() -> None:
 @pytest.mark.parametrize(
     "job", [AVAILABILITY, BATCHES, RATE_LIMIT, SUMS, WINDOWS], ids=lambda job: job.pipeline
 )
-def test_a_job_has_a_pipeline_between_the_topics_of_a_round_and_a_program(job: Job, tmp_path: Path) -> None:
+def test_job_has_a_pipeline_for_both_programs(job: Job, tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     write_pipeline(tmp_path, 7, "from", "to", job.pipeline)
     pipeline = load_pipeline(tmp_path / "pipelines" / f"{job.pipeline}.yaml")

@@ -39,7 +39,7 @@ _GROUPS = {
 }
 
 
-def test_a_process_belongs_to_the_nearest_above_it_whose_command_tells() -> None:
+def test_process_belongs_to_its_nearest_named_parent() -> None:
     assert group_by_command(_PARENTS, _COMMANDS) == _GROUPS
 
 
@@ -53,7 +53,7 @@ sys.stdin.read()
 """
 
 
-def test_the_time_of_a_process_that_has_ended_counts_once() -> None:
+def test_time_of_an_ended_process_counts_once() -> None:
     command = [sys.executable, "-c", _HAVE_A_CHILD_BURN, "airflow standalone"]
     pipe = subprocess.PIPE
     with Groups() as groups, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -69,7 +69,7 @@ def test_the_time_of_a_process_that_has_ended_counts_once() -> None:
 @pytest.mark.parametrize(
     ("now", "seconds"), [(0.0, 5.0), (4.0, 1.0), (44.5, 0.5), (45.0, 15.0), (59.0, 1.0), (60.0, 5.0)]
 )
-def test_nothing_is_sent_in_the_last_seconds_of_a_minute(now: float, seconds: float) -> None:
+def test_last_seconds_of_a_minute_send_nothing(now: float, seconds: float) -> None:
     assert seconds_to_portion(1_800 + now) == pytest.approx(seconds)
 
 
@@ -81,7 +81,7 @@ def test_a_minute_has_its_portions() -> None:
     assert (now, portions) == (60.0, PORTIONS)
 
 
-def test_changes_are_those_of_each_product_before_an_instant() -> None:
+def test_changes_are_those_before_an_instant() -> None:
     quantities = [(1, 0, 5), (2, 0, 3), (3, 0, 0), (4, 1, 0), (5, 0, 1)]
     sent = Sent("topic", [Event(*each) for each in quantities])
     changes = sent.changes(before_ms=5)
@@ -94,7 +94,7 @@ def _batch(pipeline: str, clock: float, lag: float) -> Batch:
     return Batch(Stream(pipeline, 1), int(clock), "run", clock, clock + lag, 10, 5, steps)
 
 
-def test_the_phases_of_a_batch_make_up_its_lag() -> None:
+def test_phases_of_a_batch_sum_to_its_lag() -> None:
     run = TaskRun(made=61.0, started=62.0, queued=64.0, began=64.5, tries=1)
     parts = phases(_batch("a", 60.0, 7.0), run)
     assert tuple(parts) == PHASES
@@ -102,7 +102,7 @@ def test_the_phases_of_a_batch_make_up_its_lag() -> None:
     assert min(parts.values()) > 0
 
 
-def test_a_pipeline_keeps_up_whose_last_interval_ended_at_most_two_minutes_ago() -> None:
+def test_pipeline_keeps_up_within_two_minutes() -> None:
     batches = [_batch("a", 240, 10), _batch("b", 180, 20), _batch("c", 120, 30), _batch("a", 180, 5)]
     clocks = last_clocks(batches)
     assert clocks == {"a": 240, "b": 180, "c": 120}

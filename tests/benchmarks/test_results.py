@@ -58,27 +58,27 @@ def test_a_line_has_medians_spreads_ratio_and_memory() -> None:
 
 
 @pytest.mark.parametrize(("bound", "met"), [(0.5, True), (0.49, False), (None, None)])
-def test_a_bound_is_for_the_ratio_of_the_medians(bound: float | None, met: bool | None) -> None:
+def test_bound_applies_to_the_ratio_of_medians(bound: float | None, met: bool | None) -> None:
     row = _row("3m", bound)
     assert is_met(row) is met
     cells = {True: ["≤ 0.5", "yes"], False: ["≤ 0.49", "**no**"], None: ["", ""]}
     assert _line(render([row], [], ""), "3m")[8:10] == cells[met]
 
 
-def test_what_was_not_measured_is_not_on_the_page() -> None:
+def test_missing_measurement_is_not_on_the_page() -> None:
     page = render([_row("3m")], [], "")
     assert [name for name in ENTRIES if f"`{name}`" in page] == ["3m"]
     assert "How cost grows" not in page
 
 
-def test_the_page_names_its_machines_its_plots_and_what_peers_cannot_do() -> None:
+def test_page_names_machines_plots_and_peer_limits() -> None:
     page = render([_row("3m"), _row("10m")], ["plots/events.svg"], "## What a peer cannot do\n")
     assert page.count("2 cores") == 1
     assert "![plots/events.svg](plots/events.svg)" in page
     assert page.endswith("## What a peer cannot do\n")
 
 
-def test_a_row_that_is_measured_again_takes_the_place_of_its_last_measurement(tmp_path: Path) -> None:
+def test_repeated_row_replaces_its_last_measurement(tmp_path: Path) -> None:
     path = tmp_path / "runs.json"
     save_rows(path, [_row("3m"), _row("10m")])
     save_rows(path, [_row("3m", ours=1.0), _row("3m", ours=1.5)])
@@ -86,7 +86,7 @@ def test_a_row_that_is_measured_again_takes_the_place_of_its_last_measurement(tm
     assert medians == [("3m", 1.0), ("3m", 1.5), ("10m", 2.0)]
 
 
-def test_page_and_plots_are_files_that_name_each_other(tmp_path: Path) -> None:
+def test_page_and_plots_name_each_other(tmp_path: Path) -> None:
     write_page([_row("1m"), _row("3m", ours=6.0)], tmp_path / "RESULTS.md")
     page = (tmp_path / "RESULTS.md").read_text()
     links = re.findall(r"!\[[^]]*\]\(([^)]*)\)", page)
@@ -95,7 +95,7 @@ def test_page_and_plots_are_files_that_name_each_other(tmp_path: Path) -> None:
     assert "What a peer cannot do at all" in page
 
 
-def test_every_point_of_a_plot_is_a_row_of_the_table() -> None:
+def test_every_plotted_point_is_a_table_row() -> None:
     rows = {row for growth in GROWTHS.values() for line in growth.lines.values() for _, row, _ in line}
     assert rows <= ENTRIES.keys()
 
@@ -112,7 +112,7 @@ def test_only_lines_of_two_points_are_drawn() -> None:
     assert list(plots([_row("1m"), _row("3m")])) == ["events"]
 
 
-def test_a_plot_is_xml_with_a_mark_and_a_spread_for_each_point() -> None:
+def test_plot_is_xml_with_marks_and_spreads() -> None:
     root = ElementTree.fromstring(plots([_row("1m"), _row("3m"), _row("10m")])["events"])
     assert root.tag == f"{_SVG}svg"
     assert len(root.findall(f"{_SVG}polyline")) == 2
@@ -121,7 +121,7 @@ def test_a_plot_is_xml_with_a_mark_and_a_spread_for_each_point() -> None:
     assert {"tidegate run", "Kafka Streams", "1 M", "3 M", "10 M"} < names
 
 
-def test_more_seconds_stand_higher_and_more_events_farther_right() -> None:
+def test_more_seconds_are_higher_more_events_right() -> None:
     line = Series("<a & b>", (Point(1, 1, 2, 3), Point(10, 3, 4, 5)))
     root = ElementTree.fromstring(line_plot("title", "x", "y", [line]))
     first, second = root.findall(f"{_SVG}circle")

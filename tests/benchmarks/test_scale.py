@@ -33,12 +33,12 @@ def _rows() -> list[dict[str, Any]]:
     ]
 
 
-def test_costs_are_those_of_what_a_larger_batch_has_more() -> None:
+def test_costs_come_from_the_larger_batch() -> None:
     costs = Costs.of(_rows())
     assert vars(costs) == pytest.approx(vars(COSTS) | {"per_key": 3e-7})
 
 
-def test_a_row_that_is_missing_or_has_another_load_is_told() -> None:
+def test_missing_or_unlike_row_is_reported() -> None:
     with pytest.raises(click.ClickException, match="There is no row large-state"):
         Costs.of(_rows()[:2])
     rows = _rows()
@@ -47,7 +47,7 @@ def test_a_row_that_is_missing_or_has_another_load_is_told() -> None:
         Costs.of(rows)
 
 
-def test_the_state_costs_a_batch_the_same_however_short_it_is() -> None:
+def test_state_costs_the_same_for_short_batches() -> None:
     minute, hour = (need(COSTS, 1e9, 1e5, seconds) for seconds in (60, 3_600))
     assert (minute.of_state, hour.of_state) == pytest.approx((200.0, 200.0))
     assert (minute.of_events, hour.of_events) == pytest.approx((30.0, 1_800.0))
@@ -61,5 +61,5 @@ def test_pipelines_share_keys_and_events() -> None:
     assert (half.events, half.of_state) == (whole.events // 2, whole.of_state / 2)
 
 
-def test_where_one_process_has_no_time_to_publish_no_number_of_cores_is_enough() -> None:
+def test_publishing_process_limits_the_cores() -> None:
     assert need(COSTS, 1e6, 2e6, 60).cores is None

@@ -53,7 +53,7 @@ def test_programs_take_turns_and_each_round_is_checked() -> None:
     assert row_object(row)["results"]["a"]["ratio_of_medians"] == 2.25
 
 
-def test_a_command_that_stays_answers_each_line_and_is_ended(tmp_path: Path) -> None:
+def test_lasting_command_answers_lines_and_is_ended(tmp_path: Path) -> None:
     with LastingCommand([sys.executable, "-c", _ECHO], os.environ, tmp_path) as lasting:
         answers = [lasting.ask(line) for line in ("1", "2")]
         pid = lasting.pid
@@ -62,13 +62,13 @@ def test_a_command_that_stays_answers_each_line_and_is_ended(tmp_path: Path) -> 
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_command_that_ends_instead_of_answering_has_failed(tmp_path: Path) -> None:
+def test_command_that_ends_without_answer_failed(tmp_path: Path) -> None:
     failing = [sys.executable, "-c", "raise SystemExit('gone')"]
     with LastingCommand(failing, os.environ, tmp_path) as lasting, pytest.raises(CommandFailed, match="gone"):
         lasting.ask("1")
 
 
-def test_changes_are_those_of_a_plain_loop_over_all_loads() -> None:
+def test_changes_equal_a_plain_loop_over_loads() -> None:
     known = Availability(50)
     first, later = Load(events=1_000, keys=50), Load(events=500, keys=50, first=1_000)
     events = [
@@ -90,7 +90,7 @@ def test_every_row_has_a_load() -> None:
     assert all(entry.load.events > 0 < entry.load.keys for entry in ENTRIES.values())
 
 
-def test_the_peers_jars_are_locked_whole_and_apart_from_ours() -> None:
+def test_peer_jars_are_locked_apart_from_ours() -> None:
     jars = locked_jars("streams", streams.LOCK)
     versions = {jar.artifact: jar.version for jar in jars}
     assert versions["kafka-streams"] == versions["kafka-clients"] == "4.3.1"
@@ -100,15 +100,13 @@ def test_the_peers_jars_are_locked_whole_and_apart_from_ours() -> None:
         locked_jars("streams")
 
 
-def test_the_jars_that_spark_lacks_are_locked_and_fit_it() -> None:
+def test_jars_that_spark_lacks_are_locked() -> None:
     versions = {jar.artifact: jar.version for jar in locked_jars("spark", spark_peers.LOCK)}
     assert versions["spark-sql-kafka-0-10_2.13"] == pyspark.__version__
     assert {"kafka-clients", "commons-pool2", "delta-spark_4.1_2.13", "delta-storage"} < versions.keys()
 
 
-def test_without_a_compiler_the_peer_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_compiler_is_reported_for_the_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "find_java", lambda: tmp_path / "bin" / "java")
     monkeypatch.setattr(streams, "java_home", lambda _: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -117,7 +115,7 @@ def test_without_a_compiler_the_peer_says_what_is_missing(
 
 
 @pytest.mark.broker
-def test_topics_with_the_same_values_of_each_key_in_order_are_equal(broker: KafkaBroker) -> None:
+def test_topics_with_equal_values_per_key_are_equal(broker: KafkaBroker) -> None:
     servers = broker.bootstrap_servers
     _fill(servers, "outputs-a", [("x", "1", 0), ("y", "1", 1), ("x", "2", 0)])
     _fill(servers, "outputs-b", [("x", "1", 1), ("x", "2", 1), ("y", "1", 1)])
@@ -162,7 +160,7 @@ def _fill(servers: str, topic: str, records: list[tuple[str, str, int]]) -> None
 
 
 @pytest.mark.broker
-def test_a_load_is_sent_whole_each_product_to_its_partition(broker: KafkaBroker) -> None:
+def test_load_is_sent_whole_by_product(broker: KafkaBroker) -> None:
     load = Load(events=1_000, keys=50, partitions=2)
     create_topics(broker.bootstrap_servers, 2, "loads")
     send(broker.bootstrap_servers, "loads", load)
@@ -211,7 +209,7 @@ def test_a_batch_sends_what_a_plain_loop_finds(
 @pytest.mark.broker
 @pytest.mark.long
 @pytest.mark.parametrize("measure", [stored.measure_large_state, stored.measure_huge_state])
-def test_batches_and_look_ups_are_measured_on_states_of_two_sizes(
+def test_batches_and_lookups_are_measured_on_two_states(
     measure: Callable[..., list[Row]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored, "FEW_KEYS", 50)
@@ -223,7 +221,7 @@ def test_batches_and_look_ups_are_measured_on_states_of_two_sizes(
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.long
-def test_batches_are_measured_after_changelogs_and_after_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_measured_over_changelogs_and_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "CHANGELOGS", 2)
     (row,) = stored.measure_changelogs(Load(events=200, keys=500), 1, "local[2]", _ignore)
     assert row.programs == ("2 changelogs", "a snapshot")

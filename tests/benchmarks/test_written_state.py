@@ -51,7 +51,7 @@ def test_keys_are_those_of_the_events() -> None:
     assert keys_of(products).to_pylist() == [key(product) for product in products.tolist()]
 
 
-def test_every_product_has_a_row_and_files_are_sorted_by_hash(row: pa.Table, tmp_path: Path) -> None:
+def test_every_product_has_a_row_sorted_by_hash(row: pa.Table, tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     files = write_state(store, "state", "stage", row, KEYS, partitions=2)
     with StateReader(store, files, row.schema) as reader:
@@ -61,7 +61,7 @@ def test_every_product_has_a_row_and_files_are_sorted_by_hash(row: pa.Table, tmp
     assert (np.diff(written["hash"].to_numpy()) > 0).all()
 
 
-def test_a_batch_on_a_written_state_emits_what_differs_from_it(row: pa.Table, tmp_path: Path) -> None:
+def test_batch_on_a_written_state_emits_differences(row: pa.Table, tmp_path: Path) -> None:
     store, load = Store(str(tmp_path)), Load(events=5_000, keys=KEYS)
     files = write_state(store, "state", "stage", row, KEYS, load.partitions)
     records = _records(load)

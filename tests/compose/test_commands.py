@@ -41,7 +41,7 @@ def test_airflow_understands_its_commands(tmp_path: Path) -> None:
     assert len(found.stdout.split()) == len(words) == 5
 
 
-def test_the_init_step_writes_the_login_for_its_owner_only(tmp_path: Path) -> None:
+def test_init_writes_the_login_for_its_owner(tmp_path: Path) -> None:
     passwords, migrations = tmp_path / "passwords.json", tmp_path / "airflow"
     migrations.write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/ran"\n')
     migrations.chmod(0o755)

@@ -54,7 +54,7 @@ def test_every_image_is_built_here_or_pinned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_service_says_how_it_is_unless_it_runs_once(name: str) -> None:
+def test_lasting_service_has_a_health_check(name: str) -> None:
     service = services()[name]
     assert ("healthcheck" in service) == (service["restart"] == "unless-stopped")
 
@@ -78,14 +78,14 @@ def test_what_a_service_waits_for_can_happen() -> None:
             assert runs_once == (wanted["condition"] == "service_completed_successfully")
 
 
-def test_workers_are_as_many_as_the_env_says_and_one_by_default() -> None:
+def test_worker_count_comes_from_the_env_file() -> None:
     wide = resolved({**filled(), "SPARK_WORKERS": "3", "AIRFLOW_WORKERS": "2"})["services"]
     counts = {name: wide[name]["deploy"]["replicas"] for name in NAMES if "deploy" in wide[name]}
     assert counts == {"spark-worker": "3", "airflow-scheduler": "2"}
     assert {default_variables()[name] for name in ("SPARK_WORKERS", "AIRFLOW_WORKERS")} == {"1"}
 
 
-def test_a_service_of_which_there_may_be_several_has_nothing_that_only_one_can_have() -> None:
+def test_scaled_service_has_nothing_unique() -> None:
     several = [name for name in NAMES if "deploy" in services()[name]]
     assert several
     for name in several:
@@ -101,7 +101,7 @@ def test_there_is_an_order_to_start_in() -> None:
     assert list(order.static_order())[-1] in AIRFLOW
 
 
-def test_what_is_declared_is_used_and_the_other_way_round() -> None:
+def test_declared_names_are_used_and_used_declared() -> None:
     used = {volume for service in services().values() for volume in mounts_of(service).values()}
     assert used == set(raw()["volumes"])
     mounted = {each["source"] for service in services().values() for each in service.get("configs", [])}
@@ -148,13 +148,13 @@ def test_nothing_starts_without_every_secret(name: str) -> None:
         resolved({**filled(), name: ""})
 
 
-def test_the_env_example_lists_every_variable_and_no_secret() -> None:
+def test_env_example_lists_variables_without_secrets() -> None:
     text = ENV_EXAMPLE.read_text()
     assert dict(re.findall(r"^([A-Z]\w*)=(.*)$", text, re.M)) == dict.fromkeys(required_variables(), "")
     assert dict(re.findall(r"^#([A-Z]\w*)=(.*)$", text, re.M)) == default_variables()
 
 
-def test_the_command_in_the_env_example_makes_an_env(tmp_path: Path) -> None:
+def test_env_example_command_makes_an_env_file(tmp_path: Path) -> None:
     (tmp_path / ".env.example").write_text(ENV_EXAMPLE.read_text())
     header = ENV_EXAMPLE.read_text().split("\n\n")[0].splitlines()
     command = "\n".join(line.removeprefix("#") for line in header if line.startswith("#   "))
@@ -197,7 +197,7 @@ def test_airflow_s_services_share_one_environment() -> None:
     assert extra == [{"AIRFLOW_ADMIN_PASSWORD"} if name == "airflow-init" else set() for name in AIRFLOW]
 
 
-def test_tasks_are_forks_of_a_process_that_imports_what_those_of_the_local_stack_do() -> None:
+def test_tasks_fork_from_the_same_imports_as_local() -> None:
     variables = environment_of(services()["airflow-scheduler"])
     assert variables["AIRFLOW__SCHEDULER__MP_START_METHOD"] == "forkserver"
     assert variables["AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD"] == ",".join(TASKS_IMPORT)
@@ -205,14 +205,14 @@ def test_tasks_are_forks_of_a_process_that_imports_what_those_of_the_local_stack
     assert f"mp_forkserver_preload = {','.join(TASKS_IMPORT)}" in guide
 
 
-def test_the_connections_have_the_names_that_the_plugin_asks_for() -> None:
+def test_connections_have_the_plugin_names() -> None:
     plugin = "".join(path.read_text() for path in (ROOT / "plugins" / "tidegate_airflow").glob("*.py"))
     names = {each for each in environment_of(services()["airflow-scheduler"]) if "_CONN_" in each}
     wanted = set(re.findall(r'^(?:KAFKA|SPARK)_CONNECTION = "(\w+)"', plugin, re.M))
     assert {name.removeprefix("AIRFLOW_CONN_").lower() for name in names if "__" not in name} == wanted
 
 
-def test_the_spark_connection_and_the_command_mean_the_server() -> None:
+def test_spark_connection_and_command_mean_the_server() -> None:
     environment = environment_of(services()["airflow-scheduler"])
     connection = json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])
     assert connection["conn_type"] == "spark_connect"
@@ -224,7 +224,7 @@ def test_the_spark_connection_and_the_command_mean_the_server() -> None:
     assert f"--conf=spark.driver.host={connection['host']}" in command
 
 
-def test_the_kafka_connection_and_the_command_mean_the_broker() -> None:
+def test_kafka_connection_and_command_mean_the_broker() -> None:
     environment = environment_of(services()["airflow-scheduler"])
     connection = json.loads(environment["AIRFLOW_CONN_TIDEGATE_KAFKA"])
     assert KafkaConfig.of(connection["extra"]) == KafkaConfig.parse(environment["TIDEGATE_KAFKA"])
@@ -234,7 +234,7 @@ def test_the_kafka_connection_and_the_command_mean_the_broker() -> None:
 
 
 @pytest.mark.parametrize("port", ["9092", "19999"])
-def test_the_broker_tells_programs_on_this_machine_the_published_port(port: str) -> None:
+def test_broker_advertises_the_published_port(port: str) -> None:
     kafka = resolved({**filled(), "KAFKA_PORT": port})["services"]["kafka"]
     environment = environment_of(kafka)
     host = re.search(r"HOST://:(\d+)", environment["KAFKA_LISTENERS"])
@@ -243,7 +243,7 @@ def test_the_broker_tells_programs_on_this_machine_the_published_port(port: str)
     assert f"HOST://127.0.0.1:{port}" in environment["KAFKA_ADVERTISED_LISTENERS"].split(",")
 
 
-def test_the_server_and_the_worker_mean_the_same_spark_master() -> None:
+def test_server_and_worker_mean_the_same_master() -> None:
     command = services()["spark-master"]["command"]
     listens = dict(zip(command[2::2], command[3::2], strict=True))
     master = f"spark://{listens['--host']}:{listens['--port']}"
@@ -251,25 +251,25 @@ def test_the_server_and_the_worker_mean_the_same_spark_master() -> None:
     assert f"--master={master}" in services()["spark-connect"]["command"]
 
 
-def test_an_executor_fits_the_worker_beside_what_python_takes() -> None:
+def test_executor_fits_its_worker_beside_python() -> None:
     sizes = {
         name: int(size.removesuffix("g")) for name, size in default_variables().items() if "MEMORY" in name
     }
     assert sizes["SPARK_EXECUTOR_MEMORY"] * 2 <= sizes["SPARK_WORKER_MEMORY"]
 
 
-def test_the_lake_is_one_folder_for_airflow_and_the_worker() -> None:
+def test_lake_is_one_folder_for_all_services() -> None:
     lake = environment_of(services()["airflow-scheduler"])["TIDEGATE_LAKE"]
     assert all(mounts_of(services()[name])[lake] == "lake" for name in [*AIRFLOW, "spark-worker"])
 
 
-def test_data_docs_are_one_folder_for_tasks_and_the_api_server() -> None:
+def test_data_docs_folder_is_shared_with_api_server() -> None:
     assert "TIDEGATE_DATA_DOCS" not in environment_of(services()["airflow-scheduler"])  # below the home
     home = environment_of(services()["airflow-scheduler"])["TIDEGATE_HOME"]
     assert {mounts_of(services()[name])[home] for name in AIRFLOW} == {"home"}
 
 
-def test_the_login_is_written_where_the_api_server_reads_it() -> None:
+def test_login_is_written_where_api_server_reads() -> None:
     path = Path(
         environment_of(services()["airflow-init"])["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
     )

@@ -70,7 +70,7 @@ URLS: Mapping[str, str] = {
 }
 
 
-def test_all_databases_are_made_and_a_second_start_finds_them(server: int, tmp_path: Path) -> None:
+def test_second_start_finds_all_databases(server: int, tmp_path: Path) -> None:
     for _ in range(2):
         done = _initialise(server, tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
@@ -115,7 +115,7 @@ def test_no_owner_gets_into_another_s_database(server: int, tmp_path: Path) -> N
         assert reached == [owner]
 
 
-def test_a_password_that_changed_counts_from_the_next_start_on(server: int, tmp_path: Path) -> None:
+def test_changed_password_counts_from_the_next_start(server: int, tmp_path: Path) -> None:
     old = _url("TIDEGATE_LEDGER", server)
     assert _initialise(server, tmp_path, LEDGER_DB_PASSWORD="another-one").returncode == 0
     assert not _connects(old)
@@ -124,7 +124,7 @@ def test_a_password_that_changed_counts_from_the_next_start_on(server: int, tmp_
     assert _connects(old)
 
 
-def test_a_password_that_does_not_fit_into_a_url_is_refused(server: int, tmp_path: Path) -> None:
+def test_password_unfit_for_a_url_is_refused(server: int, tmp_path: Path) -> None:
     done = _initialise(server, tmp_path, LEDGER_DB_PASSWORD="p@ss/word")
     assert done.returncode == 3
     assert "use only letters, digits" in done.stderr

@@ -83,7 +83,7 @@ def test_packages_come_from_the_locks_with_their_hashes() -> None:
         assert "--require-hashes" in install or install.endswith("--no-build-isolation .")
 
 
-def test_the_tool_that_builds_pyspark_is_in_the_lock() -> None:
+def test_pyspark_build_tool_is_in_the_lock() -> None:
     """The Dockerfile cuts these lines out of requirements.lock with sed."""
     found = re.search(r"^setuptools==.*?^    # via", (ROOT / "requirements.lock").read_text(), re.M | re.S)
     assert found is not None
@@ -91,12 +91,12 @@ def test_the_tool_that_builds_pyspark_is_in_the_lock() -> None:
     assert len(found[0].splitlines()) < 6
 
 
-def test_java_home_is_the_wrapper_that_finding_java_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_is_the_wrapper_for_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", "/usr/local")
     assert Path(variables()["JAVA_HOME"]) == java._wrapper_path().parent.parent
 
 
-def test_java_is_looked_for_when_the_image_is_made() -> None:
+def test_java_is_found_while_the_image_builds() -> None:
     assert f"python -m {java.__name__}" in " ".join(arguments_of("RUN"))
 
 
@@ -118,14 +118,14 @@ def test_volumes_are_mounted_on_folders_of_the_user() -> None:
 @pytest.mark.parametrize(
     "variable", ["AIRFLOW__CORE__DAGS_FOLDER", "AIRFLOW__CORE__PLUGINS_FOLDER", "TIDEGATE_PIPELINES"]
 )
-def test_folders_that_the_stack_names_are_in_the_image(variable: str) -> None:
+def test_image_has_the_folders_of_the_stack(variable: str) -> None:
     assert arguments_of("WORKDIR") == ["/opt/tidegate"]
     folder = Path(environment_of(services()["airflow-scheduler"])[variable]).relative_to("/opt/tidegate")
     assert (ROOT / folder).is_dir()
     assert folder.parts[0] in copied()
 
 
-def test_what_the_package_is_built_from_is_there_before_it_is_built() -> None:
+def test_build_sources_precede_the_package_build() -> None:
     (building,) = [at for at, (_, arguments) in enumerate(instructions()) if "isolation . " in arguments]
     before = " ".join(arguments for name, arguments in instructions()[:building] if name == "COPY").split()
     sources = {

@@ -93,7 +93,7 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.broker
-def test_every_kafka_variable_is_a_property_of_the_broker(
+def test_kafka_variables_are_broker_properties(
     java_with_kafka: list[str], broker_of_the_stack: Broker
 ) -> None:
     page = subprocess.run(
@@ -108,7 +108,7 @@ def test_every_kafka_variable_is_a_property_of_the_broker(
 
 @pytest.mark.broker
 @pytest.mark.parametrize("side", ["inside", "outside"])
-def test_clients_work_with_the_broker_from_inside_and_outside(broker_of_the_stack: Broker, side: str) -> None:
+def test_clients_reach_the_broker_from_both_sides(broker_of_the_stack: Broker, side: str) -> None:
     servers, topic = getattr(broker_of_the_stack, side), f"topic-{side}"
     admin = KafkaAdminClient(bootstrap_servers=servers)
     try:

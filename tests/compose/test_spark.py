@@ -101,9 +101,7 @@ print("RAN IN", sorted({row.folder for row in rows}), len(rows))
 
 
 @pytest.mark.spark
-def test_a_client_of_the_server_computes_on_executors_that_have_all_that_a_batch_imports(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_executors_have_all_imports_of_a_batch(cluster: Cluster, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(_JOB)
     server = cluster.here(environment_of(SERVICES["airflow-scheduler"])["TIDEGATE_SPARK_MASTER"])
@@ -123,7 +121,7 @@ def test_a_client_of_the_server_computes_on_executors_that_have_all_that_a_batch
 
 
 @pytest.mark.spark
-def test_the_server_gets_an_executor_on_each_worker_that_there_is(cluster: Cluster) -> None:
+def test_server_gets_an_executor_per_worker(cluster: Cluster) -> None:
     words = {**cluster.words, "8091": str(free_port()), "/var/lib/spark/work": str(cluster.folder / "second")}
     second = replace(cluster, words=words)
     log = cluster.folder / "second.log"

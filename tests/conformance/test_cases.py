@@ -32,5 +32,5 @@ KNOWN = [(path, number) for path in FILES for number in range(len(load_cases(pat
 @pytest.mark.parametrize(
     ("path", "number"), KNOWN, ids=[f"{path.parent.name}/{path.stem}-{number}" for path, number in KNOWN]
 )
-def test_a_case_gives_what_it_says_however_it_is_cut(spark: SparkSession, path: Path, number: int) -> None:
+def test_case_gives_its_expectation_however_cut(spark: SparkSession, path: Path, number: int) -> None:
     assert differences(spark, load_cases(path)[number], cuts=5, seed=1) == []

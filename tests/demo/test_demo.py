@@ -33,7 +33,7 @@ def test_the_first_wave_has_every_kind_of_event() -> None:
     assert any(event.value == b"{not json" for event in events)
 
 
-def test_10_5_0_a_deletion_and_3_are_true_false_null_true() -> None:
+def test_quantities_and_a_deletion_give_expected_values() -> None:
     tombstone = Event(KEY, None, 0, 0)
     broken = Event(KEY, b"{not json", 0, 0)
     events = [stock(10), stock(5), broken, stock(0), tombstone, tombstone, stock(3)]
@@ -49,9 +49,7 @@ def test_topics_are_created_once(broker: KafkaBroker) -> None:
     assert create_topics(broker.bootstrap_servers) == set()
 
 
-def test_sql_sinks_have_a_database_below_the_home_unless_one_is_set(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sql_sinks_default_to_a_home_database(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEGATE_SQL", raising=False)
     assert environment(home, home, "x:1")["TIDEGATE_SQL"] == f"sqlite:///{home}/sink.db"
     monkeypatch.setenv("TIDEGATE_SQL", "postgresql+psycopg://somewhere/sink")

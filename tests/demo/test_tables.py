@@ -25,7 +25,7 @@ STATE = pa.schema(
 )
 
 
-def test_batches_come_in_order_and_what_waits_comes_last(tmp_path: Path) -> None:
+def test_batches_are_ordered_and_waiting_comes_last(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: sql, table: newest}", f"sqlite:///{tmp_path}/sink.db")
     first, second, waits = ([{"visitorId": name}] for name in "abc")
     held_back = {"7": {"events": waits}, "8": {"events": waits}, "9": None}

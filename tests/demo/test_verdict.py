@@ -32,7 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *samples: SampleResult, json_wanted: bo
     return CliRunner().invoke(cli, ["demo", *(["--json"] if json_wanted else [])])
 
 
-def test_both_samples_are_shown_with_their_batches_and_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_samples_show_batches_and_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     same = {"7": [BATCH, WAITING]}
     done = run(monkeypatch, *(result(sample, Proof(same, same)) for sample in SAMPLES))
     assert done.exit_code == 0
@@ -42,7 +42,7 @@ def test_both_samples_are_shown_with_their_batches_and_reasons(monkeypatch: pyte
     assert "visits" in done.stdout
 
 
-def test_a_difference_in_one_sample_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_difference_in_one_sample_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     good = result(AVAILABILITY, Proof({"k": [True]}, {"k": [True]}))
     bad = result(VISITOR_BATCHES, Proof({"7": [BATCH]}, {"7": [BATCH, WAITING]}))
     done = run(monkeypatch, good, bad)
@@ -56,14 +56,14 @@ def test_a_difference_in_one_sample_is_exit_code_1(monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_a_fault_is_a_difference_even_where_both_computations_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_is_a_difference_despite_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
     same = {"7": [BATCH]}
     done = run(monkeypatch, result(VISITOR_BATCHES, Proof(same, same, ("a batch has 101 events",))))
     assert done.exit_code == 1
     assert "DIFFERENT: a batch has 101 events" in done.stdout
 
 
-def test_the_verdict_of_the_table_counts_its_rows_and_events_and_what_waits() -> None:
+def test_table_verdict_counts_rows_events_and_waiting() -> None:
     same: dict[str, list[Any]] = {"7": [BATCH, WAITING], "8": [BATCH]}
     said = verdict(result(VISITOR_BATCHES, Proof(same, same)))
     assert said.startswith(

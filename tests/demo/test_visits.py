@@ -64,9 +64,7 @@ def test_one_customer_reaches_a_hundred_several_times() -> None:
     assert customers(0)[BUSY_CUSTOMER] > 300
 
 
-def test_many_customers_wait_after_the_first_wave_and_only_the_clock_of_the_second_run_comes_for_them() -> (
-    None
-):
+def test_second_run_flushes_customers_by_its_clock() -> None:
     quiet = customers(0).keys() & set(QUIET_CUSTOMERS)
     assert len(quiet) > 300
     assert not customers(1).keys() & set(QUIET_CUSTOMERS)
@@ -75,13 +73,13 @@ def test_many_customers_wait_after_the_first_wave_and_only_the_clock_of_the_seco
     assert CLOCKS_MS[1] >= SPANS_MS[0] + 60_000
 
 
-def test_the_second_run_begins_where_the_first_ends_and_ends_with_its_clock() -> None:
+def test_second_run_starts_where_the_first_ends() -> None:
     (_, first), (second, end) = visit_interval(0), visit_interval(1)
     assert first == second
     assert round(end.timestamp() * 1000) == BEGIN_MS + CLOCKS_MS[1]
 
 
-def test_a_hundred_go_at_once_and_the_rest_when_the_clock_comes() -> None:
+def test_hundred_events_flush_at_once_others_later() -> None:
     events = [visit(number, at_s=number / 100) for number in range(101)]
     assert flushed(events, plan(1, 0, 101, clock_s=10), plan(2, 101, 101, clock_s=61)) == [
         (1, list(range(100))),
@@ -89,7 +87,7 @@ def test_a_hundred_go_at_once_and_the_rest_when_the_clock_comes() -> None:
     ]
 
 
-def test_the_customers_own_event_that_reaches_the_minute_is_still_in_the_batch() -> None:
+def test_event_that_reaches_the_minute_is_included() -> None:
     events = [visit(0, 0), visit(1, 61), visit(2, 62)]
     assert flushed(events, plan(1, 0, 3, clock_s=62)) == [(1, [0, 1]), (None, [2])]
 
@@ -99,19 +97,19 @@ def test_another_customers_event_moves_the_partitions_time_on() -> None:
     assert flushed(events, plan(1, 0, 3, clock_s=1)) == [(1, [0]), (None, [2])]
 
 
-def test_an_event_that_is_older_than_the_last_clock_by_a_minute_goes_at_once() -> None:
+def test_event_older_than_the_clock_flushes_alone() -> None:
     events = [visit(0, 0), visit(1, 1)]
     assert flushed(events, plan(1, 0, 0, clock_s=100), plan(2, 0, 2, clock_s=101)) == [(2, [0]), (2, [1])]
 
 
-def test_what_cannot_be_read_is_no_visit_and_does_not_move_time() -> None:
+def test_unreadable_visit_does_not_move_time() -> None:
     nobody = Event(None, b'{"visitorId": "1", "action": "view"}', 0, 90_000)
     broken = Event(b"7", b"{not json", 0, 90_000)
     events = [visit(0, 0), nobody, broken, visit(1, 1)]
     assert flushed(events, plan(1, 0, 4, clock_s=1)) == [(None, [0, 1])]
 
 
-def test_no_wave_has_faults_and_the_quiet_customers_go_with_the_second_batch() -> None:
+def test_waves_have_no_faults_and_flush_quiet_customers() -> None:
     events = [*visit_events(0), *visit_events(1)]
     ends = [Counter(each.partition for each in visit_events(wave)) for wave in (0, 1)]
     plans = []
@@ -132,7 +130,7 @@ def test_no_wave_has_faults_and_the_quiet_customers_go_with_the_second_batch() -
     assert sum(len(each["events"]) for batch in batches.values() for each in batch) > 0.98 * sum(VISIT_WAVES)
 
 
-def test_a_lost_a_doubled_and_a_moved_visit_are_faults_and_so_is_a_batch_that_is_too_large() -> None:
+def test_lost_doubled_and_moved_visits_are_faults() -> None:
     events = [visit(number, number) for number in range(3)]
     good = [{"visitorId": str(number), "action": "view"} for number in range(3)]
 

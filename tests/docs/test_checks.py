@@ -13,18 +13,18 @@ ROWS = dict(re.findall(r"^\| `(expect_\w+)` \|.*\|(.*)\|$", PAGE, re.MULTILINE))
 OPTION = re.compile(r"`(\w+)`: ([\d.]+|true)(?= |,|$)")
 
 
-def test_each_built_in_expectation_is_in_the_table_and_no_other() -> None:
+def test_table_lists_exactly_the_builtin_expectations() -> None:
     assert tuple(ROWS) == BUILTIN_TYPES
 
 
-def test_the_suite_of_the_page_has_built_in_expectations() -> None:
+def test_suite_of_the_page_uses_builtin_expectations() -> None:
     (text, *_) = re.findall(r"^```json\n(\{\n.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     suite = json.loads(text)
     assert needs_of(suite["expectations"]).history == 20
     assert {each["type"] for each in suite["expectations"]} <= set(BUILTIN_TYPES)
 
 
-def test_the_options_of_the_table_are_those_of_the_classes_with_their_defaults() -> None:
+def test_option_table_equals_the_class_defaults() -> None:
     import tidegate.quality.builtin.expectations as builtin
 
     for type_, cell in ROWS.items():

@@ -117,7 +117,7 @@ def rows() -> dict[str, str]:
     return dict(cells[1:])
 
 
-def test_the_guide_has_the_types_that_are_wider_and_no_others() -> None:
+def test_guide_lists_exactly_the_wider_types() -> None:
     table = GUIDE.read_text().partition("| a column of | may become |\n|---|---|\n")[2].partition("\n\n")[0]
     told = dict(re.findall(r"^\| `([a-z]+).*?` \| (.+?) \|$", table, re.MULTILINE))
     scalars = [name for name in dict.fromkeys(SCALARS.values()) if name not in ("string", "binary")]
@@ -143,13 +143,13 @@ def arrow(type_: str) -> pa.DataType:
     return arrow_type(parse_type(type_))
 
 
-def test_each_edit_of_the_guide_has_cases_and_each_case_an_edit() -> None:
+def test_guide_edits_and_cases_match() -> None:
     assert set(rows()) - WITHOUT_CASES == set(CASES)
     named = {case for cases in CASES.values() for case in cases}
     assert named == {*COMPATIBLE, *INCOMPATIBLE} - WITHOUT_ROWS
 
 
-def test_the_guide_says_of_each_what_its_cases_show() -> None:
+def test_guide_says_what_its_cases_show() -> None:
     for edit, says in rows().items():
         cases = CASES.get(edit, [])
         assert (" yes" in f" {says}" or says.startswith("if ")) == (

@@ -37,7 +37,7 @@ def _written(start: str) -> list[str]:
     return [each for cell in cells for each in re.findall(r"`(.*?)`", cell) if each.startswith(start)]
 
 
-def test_every_way_to_emit_of_the_guide_is_one() -> None:
+def test_every_emit_strategy_of_the_guide_exists() -> None:
     ways = _written("{on: ")
     assert len(ways) == 6
     for way in ways:
@@ -45,7 +45,7 @@ def test_every_way_to_emit_of_the_guide_is_one() -> None:
         _parse(f"{{name: out, emit: {way}{window}}}")
 
 
-def test_every_option_of_change_in_the_guide_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_change_option_of_the_guide_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "shop")
     starts = ("columns: [price]", "ignore:", "equal:", "state:", "heartbeat:")
     options = [option for start in starts for option in _written(start)]
@@ -61,13 +61,13 @@ def _parse(stage: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
-def test_every_column_of_a_sql_table_is_in_the_guide(mode: str) -> None:
+def test_every_sql_column_is_in_the_guide(mode: str) -> None:
     columns = Target("t", mode, with_key=True, windowed=True).own_columns
     assert [name for name in columns if f"`{name}`" not in PAGE] == []
 
 
 @pytest.mark.parametrize("by_place", [False, True])
-def test_the_view_of_the_guide_gives_the_newest_rows_that_are_live(tmp_path: Path, by_place: bool) -> None:
+def test_guide_view_gives_newest_live_rows(tmp_path: Path, by_place: bool) -> None:
     table = shared_table(Store(str(tmp_path)))
     changes = [
         [row(1, 1), {**row(1, 1), "partition": 1}, row(2, 1), row(3, 1, window=0), row(3, 1, window=10)],

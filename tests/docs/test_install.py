@@ -34,7 +34,7 @@ def test_it_has_every_extra_for_users() -> None:
     assert set(project["optional-dependencies"]) - {"dev"} <= named
 
 
-def test_the_dag_files_of_the_checkout_are_those_of_the_page() -> None:
+def test_checkout_dag_files_equal_the_page() -> None:
     pipelines, maintenance, _ = (ast.dump(ast.parse(code)) for code in blocks("python"))
     for name, expected in (("pipelines", pipelines), ("maintenance", maintenance)):
         module = ast.parse((ROOT / "dags" / f"{name}.py").read_text())
@@ -57,7 +57,7 @@ def test_its_first_pipeline_is_made_by_its_command(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
 
 
-def test_every_connection_of_the_page_is_one_that_tasks_look_for() -> None:
+def test_every_connection_of_the_page_is_used() -> None:
     code = "".join(path.read_text() for path in (ROOT / "plugins" / "tidegate_airflow").glob("*.py"))
     code += f'"{Connection("sql").airflow_id}"'
     rows = PAGE.split("## Connections", 1)[1].split("## ", 1)[0]

@@ -26,7 +26,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def test_every_key_of_the_page_was_checked_and_no_other() -> None:
+def test_checked_keys_equal_those_of_the_page() -> None:
     checked = json.loads(CHECKED.read_text())
     assert {name: paths_of(documents) for name, documents in FILES.items()} == checked, (
         "check the page anew: see scripts/chart_keys.py"
@@ -34,13 +34,13 @@ def test_every_key_of_the_page_was_checked_and_no_other() -> None:
     assert sum(map(len, checked.values())) > 150
 
 
-def test_the_check_takes_what_the_schema_names_or_leaves_open() -> None:
+def test_check_accepts_named_or_open_keys() -> None:
     check_schema({"a": [{"b": "x"}], "free": {"anything": "x"}}, SCHEMA, SCHEMA)
     check_defaults({"spark": {"jobNamespaces": ["etl"]}}, {"spark": {"jobNamespaces": []}})
 
 
 @pytest.mark.parametrize("value", [{"c": 1}, {"a": [{"c": "x"}]}], ids=str)
-def test_the_check_refuses_a_key_that_is_not_in_the_schema(value: Any) -> None:
+def test_check_refuses_keys_outside_of_the_schema(value: Any) -> None:
     with pytest.raises(LookupError, match=r"\.c is not in the schema"):
         check_schema(value, SCHEMA, SCHEMA)
     with pytest.raises(LookupError):
@@ -73,7 +73,7 @@ def test_airflow_has_every_option_of_config() -> None:
         assert set(options) <= set(known[section]["options"])
 
 
-def test_every_secret_of_the_blocks_is_one_that_the_page_makes() -> None:
+def test_every_secret_of_a_block_is_created() -> None:
     made: dict[str, set[str]] = {}
     commands = re.sub(r"\\\n", " ", TEXT)
     for name, literals in re.findall(
@@ -109,7 +109,7 @@ def test_the_spark_connection_means_the_service() -> None:
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == account["metadata"]["name"]
 
 
-def test_the_server_is_started_as_that_of_the_containers_is() -> None:
+def test_page_starts_the_server_like_the_containers() -> None:
     here = FILES["spark-connect.yaml"][0]["spec"]["template"]["spec"]["containers"][0]
     there = services()["spark-connect"]["command"]
     assert here["command"] == there[:1]
@@ -120,7 +120,7 @@ def test_the_server_is_started_as_that_of_the_containers_is() -> None:
     ]
 
 
-def test_versions_of_the_page_are_those_of_the_locks() -> None:
+def test_page_versions_equal_the_locks() -> None:
     lock = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
     for package, version in re.findall(r'"([\w-]+)==([\d.]+)"', TEXT):
         assert lock[package] == version

@@ -34,14 +34,14 @@ def expressions(panel: dict[str, Any]) -> list[str]:
     return [target["expr"] for target in panel["targets"]]
 
 
-def test_the_dashboard_shows_every_metric_of_the_guide_and_no_other() -> None:
+def test_dashboard_shows_exactly_the_guide_metrics() -> None:
     written = "\n".join(text for panel in DASHBOARD["panels"] for text in expressions(panel))
     shown = set(re.findall(r"airflow_tidegate_[a-z_]+(?:\.\+)?", written))
     assert shown == {prometheus_name(metric) for metric in DOCUMENTED}
     assert len(shown) > 40
 
 
-def test_the_panels_of_the_dashboard_differ_and_each_asks_for_the_chosen_pipelines() -> None:
+def test_dashboard_panels_differ_and_filter_by_pipeline() -> None:
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
     assert all('pipeline=~"$pipeline"' in text for panel in panels for text in expressions(panel))

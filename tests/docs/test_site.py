@@ -74,7 +74,7 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, link: str, complaint: str
     assert "Aborted with 1 warnings" in result.stdout + result.stderr
 
 
-def test_links_out_of_the_docs_become_pages_or_paths() -> None:
+def test_outside_links_become_pages_or_paths() -> None:
     text = (
         "[changes](../../CHANGELOG.md#unreleased), [why](../hazards.md), [code](../../include/tidegate/cli)"
     )
@@ -83,7 +83,7 @@ def test_links_out_of_the_docs_become_pages_or_paths() -> None:
     )
 
 
-def test_a_pipe_in_code_is_shown_without_its_escape() -> None:
+def test_escaped_pipe_in_code_is_shown_plain() -> None:
     assert mended("| `a \\| b` | ``c `d \\| e` `` |", "x.md", "docs/x.md") == "| `a | b` | ``c `d | e` `` |"
 
 
@@ -95,9 +95,7 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands(cli, "tidegate")))
-def test_each_command_is_in_the_reference_with_each_option_and_what_it_means(
-    path: str, command: click.Command
-) -> None:
+def test_reference_has_each_command_and_option(path: str, command: click.Command) -> None:
     (part,) = re.findall(rf"^#+ {path}\n(.*?)(?=^#|\Z)", commands_page(), re.DOTALL | re.MULTILINE)
     assert command.help
     assert command.help.split()[0] in part
@@ -106,7 +104,7 @@ def test_each_command_is_in_the_reference_with_each_option_and_what_it_means(
             assert re.search(rf"^\| `[^`]*{option.opts[0]}\b[^`]*` \| \S", part, re.MULTILINE), option.opts
 
 
-def test_each_key_of_the_grammar_is_in_the_reference() -> None:
+def test_reference_has_each_key_of_the_grammar() -> None:
     page = pipeline_page()
     for path in EXAMPLES:
         names = [name for name in path.split(".") if name != "*"]
@@ -117,7 +115,7 @@ def test_each_key_of_the_grammar_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("path", pages())
-def test_the_reference_in_the_repository_is_what_the_code_says(path: str) -> None:
+def test_committed_reference_is_current(path: str) -> None:
     assert (ROOT / "docs" / path).read_text() == pages()[path], "run `make reference`, and commit the result"
 
 
@@ -125,7 +123,7 @@ PAGES = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("benchma
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_line_of_a_table_is_shown_as_one(page: Path) -> None:
+def test_every_table_line_renders_as_row(page: Path) -> None:
     html = markdown.markdown(
         mended(page.read_text(), "x.md", "docs/x.md"), extensions=["tables", "pymdownx.superfences"]
     )
@@ -139,7 +137,7 @@ def test_each_variable_is_in_the_reference() -> None:
     assert [variable.name for variable in VARIABLES if f"| `{variable.name}` |" not in settings_page()] == []
 
 
-def test_the_picture_of_a_batch_has_the_words_of_its_source() -> None:
+def test_batch_picture_has_the_words_of_its_source() -> None:
     pictures = ROOT / "docs" / "pictures"
     labels = re.findall(r": (.+)$", (pictures / "batch.mmd").read_text(), re.MULTILINE)
     assert len(labels) > 15

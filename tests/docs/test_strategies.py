@@ -40,7 +40,7 @@ def strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
-def test_the_kernel_lets_each_third_record_of_a_key_out(strategy: ModuleType, size: int) -> None:
+def test_strategy_of_the_page_emits_each_third_record(strategy: ModuleType, size: int) -> None:
     kernel = Kernel(strategy.EveryNth(3))
     numbers = [Record("k", {"a": float(at), "b": None}, 0, at, at) for at in range(7)]
     for at in range(0, 7, size):
@@ -77,7 +77,7 @@ def changed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.spark
-def test_the_case_passes_in_a_package_that_is_changed_as_the_page_says(changed: Path, home: Path) -> None:
+def test_page_changes_make_its_case_pass(changed: Path, home: Path) -> None:
     (case,) = blocks("yaml")
     (changed / "every_nth.yaml").write_text(case)
     environment = {**os.environ, "TIDEGATE_HOME": str(home), "PYTHONPATH": str(changed / "include")}

@@ -98,9 +98,7 @@ def environment(broker: KafkaBroker, tmp_path: Path) -> Iterator[dict[str, str]]
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_every_command_and_file_of_the_tutorial_works_as_it_says(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_every_tutorial_command_and_file_works(environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path
     ran = 0
     for block in blocks():
@@ -113,14 +111,14 @@ def test_every_command_and_file_of_the_tutorial_works_as_it_says(
     assert ran > 10
 
 
-def test_only_make_and_what_it_prints_are_left_to_the_test() -> None:
+def test_runs_all_but_make() -> None:
     lines = [line for block in blocks() if done_by_the_test(block) for line in block.text.splitlines()]
     assert [line.partition("=")[0] for line in lines] == [
         *("make up", "export TIDEGATE_HOME", "export PATH", "make down")
     ]
 
 
-def test_the_page_has_a_path_for_each_file_that_it_writes() -> None:
+def test_page_has_a_path_for_each_file() -> None:
     titles = [block.title for block in blocks() if block.language in ("yaml", "json", "python")]
     assert len(titles) >= 6
     assert "" not in titles

@@ -35,7 +35,7 @@ def test_a_phrase_of_a_page_is_reported(tmp_path: Path) -> None:
     assert [place.split(": ")[0] for place in places_of(page)] == [f"{page}:3"]
 
 
-def test_plain_words_pass(tmp_path: Path) -> None:
+def test_plain_words_pass_the_check(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
         'def outlets(record: int) -> int:\n    """Return the emissions of a record."""\n    return record\n'

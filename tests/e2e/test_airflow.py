@@ -94,20 +94,20 @@ def killed(line: Line) -> Line:
     return line
 
 
-def test_a_killed_driver_and_a_killed_publisher_leave_the_output_of_an_undisturbed_run(killed: Line) -> None:
+def test_killed_driver_and_publisher_change_no_output(killed: Line) -> None:
     assert tuple(killed.fired.read_text().split()) == KILLS
     tries = killed.tries("killed")
     assert (tries["compute"], tries["publish"]) == (2, 2)
     assert read_published(killed.servers) == expected_availability(EVENTS)
 
 
-def test_a_run_with_nothing_to_read_succeeds_and_skips_the_other_steps(killed: Line) -> None:
+def test_run_without_records_skips_the_other_steps(killed: Line) -> None:
     states = killed.run("idle")
     assert states["plan"] == "success"
     assert {states[step] for step in ("compute", "validate", "commit", "publish")} == {"skipped"}
 
 
-def test_clearing_a_finished_run_computes_and_sends_nothing_again(killed: Line) -> None:
+def test_cleared_finished_run_sends_nothing_again(killed: Line) -> None:
     before = read_published(killed.servers)
     commits = killed.ledger.committed(STREAM)
     body: dict[str, Any] = {
@@ -125,7 +125,7 @@ def test_clearing_a_finished_run_computes_and_sends_nothing_again(killed: Line) 
     assert killed.ledger.committed(STREAM) == commits
 
 
-def test_a_broken_pipeline_file_keeps_its_dag_whose_scheduled_runs_fail_with_the_mistakes(line: Line) -> None:
+def test_broken_file_keeps_its_failing_dag(line: Line) -> None:
     line.airflow.wait_dag("typo")
     assert "reduce" in line.airflow.api("GET", "/dags/typo/details")["doc_md"]
     assert line.airflow.api("GET", "/importErrors")["import_errors"] == []
@@ -146,7 +146,7 @@ def _scheduled_run(line: Line, dag_id: str) -> str | None:
     return next((run["dag_run_id"] for run in runs if run["run_type"] == "scheduled"), None)
 
 
-def test_no_secret_and_no_broker_address_is_in_the_arguments_of_spark_submit(killed: Line) -> None:
+def test_spark_submit_arguments_hold_no_secret(killed: Line) -> None:
     logs = killed.airflow.log.parent.parent.rglob("task_id=compute/*.log")
     commands = [line for log in logs for line in log.read_text().splitlines() if "Spark-Submit cmd" in line]
     assert commands

@@ -159,7 +159,7 @@ def published(line: Line) -> Line:
     return line
 
 
-def test_a_dag_runs_on_each_published_batch_and_sees_seq_and_offsets_also_after_kills_and_failures(
+def test_asset_run_sees_offsets_after_kills_and_failures(
     published: Line,
 ) -> None:
     line = published
@@ -183,7 +183,7 @@ def test_a_dag_runs_on_each_published_batch_and_sees_seq_and_offsets_also_after_
     assert line.events() == [1, 3, 5]
 
 
-def test_a_pipeline_that_is_scheduled_on_the_asset_reads_what_was_published(published: Line) -> None:
+def test_asset_scheduled_pipeline_reads_what_was_published(published: Line) -> None:
     stream = Stream("downstream", 1)
 
     def offset() -> int:
@@ -194,7 +194,7 @@ def test_a_pipeline_that_is_scheduled_on_the_asset_reads_what_was_published(publ
     assert {run["run_type"] for run in runs} == {"asset_triggered"}
 
 
-def test_metrics_have_tags_and_a_failed_try_has_its_cause(published: Line) -> None:
+def test_metrics_have_tags_and_failure_causes(published: Line) -> None:
     metrics = published.statsd.metrics()
     prefix = "airflow.tidegate."
     assert metrics[f"{prefix}failures,{TAGS},task=cover,error=FailpointRaised"] == "1|c"
@@ -207,7 +207,7 @@ def test_metrics_have_tags_and_a_failed_try_has_its_cause(published: Line) -> No
     assert len(names) > 20
 
 
-def test_lineage_leads_from_the_topic_and_its_offsets_to_the_sinks(published: Line) -> None:
+def test_lineage_leads_from_topic_to_sinks(published: Line) -> None:
     event = published.lineage("newest.publish")[0]
     namespace = f"kafka://{published.servers}"
     (topic,), (sink,) = event["inputs"], event["outputs"]

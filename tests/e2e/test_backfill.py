@@ -46,9 +46,7 @@ sinks:
 """
 
 
-def test_a_backfill_with_ten_active_runs_beside_a_scheduled_one_equals_the_ordered_one(
-    stack: Line, spark: SparkSession
-) -> None:
+def test_ten_run_backfill_equals_the_ordered_one(stack: Line, spark: SparkSession) -> None:
     _send_hours(stack)
     _write_pipeline(stack.scene.folder / "pipelines", DAG, 'schedule: "0 * * * *"\n')
     stack.airflow.wait_dag(DAG, timeout_s=180)

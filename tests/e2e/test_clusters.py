@@ -133,7 +133,7 @@ def _connect(airflow: AirflowStack, name: str, properties: Properties) -> None:
 
 
 @pytest.mark.parametrize("way", SINKS)
-def test_a_pipeline_reads_one_cluster_and_publishes_to_another(ran: Ran, way: str) -> None:
+def test_pipeline_reads_and_publishes_in_different_clusters(ran: Ran, way: str) -> None:
     assert ran.states[way] == "success"
     assert read_published(ran.secured.bootstrap_servers, _sink(way)) == expected_availability(EVENTS)
 

@@ -88,7 +88,7 @@ def ended(line: Installed) -> RunEnd:
     return line.airflow.wait_run("shop_orders", "first", timeout_s=600)
 
 
-def test_airflow_and_what_it_brought_along_are_as_they_were(line: Installed) -> None:
+def test_installation_leaves_airflow_packages_unchanged(line: Installed) -> None:
     after = line.environment.versions()
     assert {name: after[name] for name in line.before} == line.before
     assert "apache-airflow" in line.before
@@ -117,7 +117,7 @@ def test_spark_submit_ran_the_program_of_the_wheel(line: Installed, ended: RunEn
     assert [program for program in programs if not program.startswith(packages)] == []
 
 
-def test_airflow_lists_the_provider_and_the_dag_is_as_the_defaults_say(line: Installed) -> None:
+def test_airflow_lists_provider_and_default_dag(line: Installed) -> None:
     line.airflow.wait_dag("shop_orders")
     providers = line.airflow.api("GET", "/providers?limit=100")["providers"]
     assert "tidegate" in {provider["package_name"] for provider in providers}

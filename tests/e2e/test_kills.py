@@ -79,7 +79,7 @@ def _has_ended(at: Standing) -> bool:
     [(worker, SENT), (machine, EFFECTS), (scheduler, EFFECTS), (broker, ASKING)],
     ids=["worker", "machine", "scheduler", "broker"],
 )
-def test_a_kill_in_each_task_of_a_run_leaves_what_an_undisturbed_run_leaves(
+def test_kill_in_each_task_changes_no_output(
     stack: Line,
     spark: SparkSession,
     strike: Strike,
@@ -112,9 +112,7 @@ def test_a_kill_in_each_task_of_a_run_leaves_what_an_undisturbed_run_leaves(
             assert "BrokerUnavailable" in said or "OutcomeUnknown" in said
 
 
-def test_a_driver_that_is_killed_and_one_whose_jvm_is_killed_are_computed_again(
-    stack: Line, spark: SparkSession
-) -> None:
+def test_killed_driver_or_jvm_is_computed_again(stack: Line, spark: SparkSession) -> None:
     point = EFFECTS["compute"]
     stack.arm(point)
     run_id = stack.begin()

@@ -113,7 +113,7 @@ def busy_slots(line: Line) -> int:
     return int(line.airflow.api("GET", "/pools/default_pool")["occupied_slots"])
 
 
-def test_a_step_that_fails_for_good_calls_the_users_callbacks_with_the_cause_that_the_ledger_noted(
+def test_permanent_failure_calls_callbacks_with_noted_cause(
     line: Line,
 ) -> None:
     line.send("full", *range(4))
@@ -138,7 +138,7 @@ def _alerts(line: Line, number: int) -> list[list[str]]:
     return alerts if len(alerts) >= number else []
 
 
-def test_who_waits_for_the_lease_occupies_no_worker_and_a_missed_deadline_says_that_it_waits(
+def test_waiting_run_occupies_no_worker(
     line: Line,
 ) -> None:
     line.send("late", 1)
@@ -163,7 +163,7 @@ def test_who_waits_for_the_lease_occupies_no_worker_and_a_missed_deadline_says_t
     assert line.rows("late") == [1]
 
 
-def test_catchup_makes_past_intervals_in_order_each_between_midnights_of_its_time_zone_whatever_the_clocks_do(
+def test_catchup_runs_follow_local_midnights(
     line: Line,
 ) -> None:
     ends = [half for half in [*HALVES[1:], datetime(NOW.year + 1, 1, 1, tzinfo=BERLIN)] if half <= NOW]
@@ -229,7 +229,7 @@ def _is_accepted(line: Line, body: dict[str, Any]) -> bool:
     return True
 
 
-def test_a_backfill_of_the_ui_reads_history_in_order_beside_the_schedule_and_names_who_has_read_it_already(
+def test_ui_backfill_reads_history_in_order(
     line: Line,
 ) -> None:
     busy = [hour for hour in HOURS if hour != HOURS[IDLE]]
@@ -310,7 +310,7 @@ def test_a_rejected_promotion_switches_nothing(generations: Line) -> None:
     assert generations.rows("approved") == DECIDED
 
 
-def test_an_approved_promotion_switches_and_the_ledger_notes_who_has_approved(generations: Line) -> None:
+def test_approved_promotion_switches_and_is_noted(generations: Line) -> None:
     _, end = answer(generations, "accepted", "Approve")
     assert end.state == "success", end.log_tail
     assert promotions(generations) == [(2, "accepted", "admin")]

@@ -29,9 +29,7 @@ HOURS = 3
 OF_THE_BATCH = {"stream", "batch", "ordinal"}
 
 
-def test_a_backfill_and_a_scheduled_run_at_once_wait_for_each_other_and_nothing_is_doubled(
-    stack: Line, spark: SparkSession
-) -> None:
+def test_concurrent_backfill_and_scheduled_run_double_nothing(stack: Line, spark: SparkSession) -> None:
     folder, killed = stack.scene.folder.with_name("twin"), stack.scene
     twin = Scene(folder, killed.servers, "source", sqlite_files(folder), SINGLE)
     twin.create()

@@ -152,7 +152,7 @@ def produce(servers: str, topics: list[str]) -> None:
     assert producer.flush(60) == 0
 
 
-def test_the_pages_are_behind_airflows_login_and_show_the_lag_of_now(site: Site) -> None:
+def test_pages_need_airflow_login_and_show_lag(site: Site) -> None:
     refused = site.get("/tidegate/")
     assert refused.status_code == 303
     assert "/auth/login?next=" in refused.headers["location"]
@@ -163,12 +163,12 @@ def test_the_pages_are_behind_airflows_login_and_show_the_lag_of_now(site: Site)
     assert (cells[1], cells[2], cells[4]) == ("ok", str(BATCHES), str(WAITING))
 
 
-def test_doctor_can_be_asked_on_the_page_and_asks_the_broker(site: Site) -> None:
+def test_page_offers_doctor_which_asks_the_broker(site: Site) -> None:
     page = site.get("/tidegate/dags/availability/check", site.token("reader"))
     assert "The topic availability does not exist" in page.text  # which nothing was sent to
 
 
-def test_each_task_of_a_run_leads_to_its_batch(site: Site) -> None:
+def test_each_task_leads_to_its_batch(site: Site) -> None:
     token = site.token("reader")
     for task in ("plan", "compute", "validate", "commit", "publish"):
         path = f"/dags/availability/dagRuns/{LAST_RUN}/taskInstances/{task}/links"
@@ -197,7 +197,7 @@ def picture(window: Browser, name: str, folder: Path) -> Path:
     return path
 
 
-def test_the_pages_stand_in_airflows_frame_and_lead_out_of_it(site: Site, window: Browser) -> None:
+def test_pages_are_framed_by_airflow_with_links(site: Site, window: Browser) -> None:
     window.open(f"{site.airflow.url}/plugin/tidegate")
     window.enter_frame(FRAME)
     assert window.text("h1") == "Pipelines"
@@ -214,16 +214,14 @@ def test_the_pages_stand_in_airflows_frame_and_lead_out_of_it(site: Site, window
     window.until(lambda: window.url.startswith(there), "the run in Airflow")
 
 
-def test_an_address_in_the_frame_is_an_address_of_its_own(site: Site, window: Browser) -> None:
+def test_framed_page_has_its_own_address(site: Site, window: Browser) -> None:
     window.open(f"{site.airflow.url}/plugin/tidegate/tidegate/dags/availability/runs/{LAST_RUN}")
     window.enter_frame(FRAME)
     window.until(lambda: window.text("h1") == f"Batch {BATCHES}", "the batch's page")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_have_the_colours_of_the_airflow_around_them(
-    site: Site, window: Browser, tmp_path: Path, scheme: str
-) -> None:
+def test_pages_have_the_colours_of_airflow(site: Site, window: Browser, tmp_path: Path, scheme: str) -> None:
     window.prefer(scheme)
     for name, path in {"pipelines": "", "pipeline": "/tidegate/dags/availability"}.items():
         window.open(f"{site.airflow.url}/plugin/tidegate{path}")
@@ -247,7 +245,7 @@ def test_no_page_is_wider_than_its_window(site: Site, window: Browser, width: in
         assert window.script(overflow) <= 0, page
 
 
-def test_what_a_record_holds_is_text_in_the_browser(site: Site, window: Browser) -> None:
+def test_record_content_is_text_in_the_browser(site: Site, window: Browser) -> None:
     window.open(f"{site.airflow.url}/tidegate/dags/availability")
     assert "<script>alert('x')</script>" in window.text("section:last-of-type")
     assert window.script("return document.scripts.length") == 1
@@ -263,9 +261,7 @@ def failed(site: Site) -> RunEnd:
     return site.airflow.wait_run(failed_batch.NAME, run_id)
 
 
-def test_a_suite_that_stops_a_batch_is_in_the_log_as_a_table_and_is_told_by_a_notifier(
-    site: Site, failed: RunEnd
-) -> None:
+def test_stopping_suite_is_logged_and_notified(site: Site, failed: RunEnd) -> None:
     states = {task.task_id: (task.state, task.try_number) for task in failed.tasks}
     assert (states["validate"], states["commit"][0]) == (("failed", 1), "upstream_failed")
     table = [
@@ -285,7 +281,7 @@ def test_a_suite_that_stops_a_batch_is_in_the_log_as_a_table_and_is_told_by_a_no
 
 
 @pytest.mark.long
-def test_a_failed_batch_is_seen_in_the_log_in_data_docs_and_on_the_page(
+def test_failed_batch_is_in_log_docs_and_page(
     site: Site, failed: RunEnd, window: Browser, tmp_path: Path
 ) -> None:
     run = f"{failed.dag_id}/runs/{failed.run_id}"

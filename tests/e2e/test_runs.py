@@ -79,7 +79,7 @@ def killed(line: Line) -> Line:
     return line
 
 
-def test_a_run_by_hand_reads_all_that_is_there_now_batch_by_batch_also_when_it_is_killed(
+def test_manual_run_reads_everything_despite_kills(
     killed: Line,
 ) -> None:
     plans = killed.plans("steps")
@@ -90,7 +90,7 @@ def test_a_run_by_hand_reads_all_that_is_there_now_batch_by_batch_also_when_it_i
     assert datetime.now(timezone.utc) - logged < timedelta(minutes=10)
 
 
-def test_clearing_a_run_of_several_batches_is_a_no_op_that_says_so(killed: Line) -> None:
+def test_cleared_run_of_several_batches_is_no_op(killed: Line) -> None:
     commits = killed.ledger.committed(Stream("steps", 1))
     body = {"dry_run": False, "dag_run_id": "now", "only_failed": False, "reset_dag_runs": True}
     killed.airflow.api("POST", "/dags/steps/clearTaskInstances", body)
@@ -117,7 +117,7 @@ def test_a_run_of_one_batch_skips_cover(killed: Line) -> None:
     assert killed.rows("steps") == list(range(RECORDS + 1))
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(line: Line) -> None:
+def test_dry_run_shows_plan_and_writes_nothing(line: Line) -> None:
     end = line.run("whole", "dry", dry_run=True)
     assert (end.state, states(end)) == ("success", {"batch": "skipped"})
     log = line.log("whole", "dry", "batch")
@@ -126,7 +126,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(line: Line) -> None:
     assert line.plans("whole") == []
 
 
-def test_a_mistyped_parameter_fails_the_run_and_reads_nothing(line: Line) -> None:
+def test_mistyped_parameter_fails_and_reads_nothing(line: Line) -> None:
     end = line.run("whole", "typo", dryrun=True)
     assert end.state == "failed"
     assert "triggered with dryrun, which tidegate does not know" in end.log_tail
@@ -135,7 +135,7 @@ def test_a_mistyped_parameter_fails_the_run_and_reads_nothing(line: Line) -> Non
     assert line.plans("whole") == []
 
 
-def test_a_run_reads_what_its_parameters_say_and_a_later_one_the_rest(line: Line) -> None:
+def test_run_follows_its_parameters_later_run_continues(line: Line) -> None:
     assert line.run("whole", "offsets", until_offsets={"whole": {"0": 5}}).state == "success"
     assert line.run("whole", "few", max_records=2).state == "success"
     long_ago = "2026-01-01T00:00:00Z"
@@ -188,7 +188,7 @@ def runs_of_hours(line: Line, number: int) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_backfill_create_reads_history_in_order_beside_the_schedule_and_names_who_has_read_it_already(
+def test_backfill_create_reads_history_in_order(
     line: Line,
 ) -> None:
     busy = [hour for hour in HOURS if hour != HOURS[IDLE]]

@@ -30,23 +30,21 @@ def found(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict
     return result
 
 
-def test_an_undisturbed_batch_writes_no_file_that_its_manifest_does_not_name(found: dict[str, Any]) -> None:
+def test_undisturbed_batch_writes_only_manifest_files(found: dict[str, Any]) -> None:
     calm = found["calm"]
     assert [len(rows) for rows in calm["rows"]] == [20, 53, 1]
     assert calm["written"] == calm["named"]
 
 
 @pytest.mark.parametrize("disturbed", ["lost", "speculated", "retried"])
-def test_a_task_that_is_lost_or_run_twice_after_it_wrote_leaves_files_that_no_manifest_names(
-    found: dict[str, Any], disturbed: str
-) -> None:
+def test_lost_or_repeated_task_leaves_unnamed_files(found: dict[str, Any], disturbed: str) -> None:
     """And the rows are those of an undisturbed batch."""
     result = found[disturbed]
     assert set(result["written"]) > set(result["named"])
     assert result["rows"] == found["calm"]["rows"]
 
 
-def test_there_was_an_executor_that_was_killed_a_second_copy_and_a_retry(found: dict[str, Any]) -> None:
+def test_executor_faults_really_happened(found: dict[str, Any]) -> None:
     assert found["killed"] == [True]
     assert found["stood still"] is True
     assert found["copies"] >= 1

@@ -47,18 +47,14 @@ def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_after_a_fault_and_the_retries_everything_is_as_if_nothing_had_happened(
-    pool: Pool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_and_retries_leave_no_trace(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     plain = [case for case in all_cases(pool.hits) if case[0].history == "plain"]
     assert_nobody_can_tell(pool, plain, RUNS, capsys)
 
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_a_server_that_is_lost_or_a_step_that_leaves_it_changes_nothing(
-    pool: Pool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_server_or_step_changes_nothing(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     connected = [case for case in connected_cases() if case[0].history == CONNECTED and len(case) == 1]
     assert_nobody_can_tell(pool, connected, IN_A_SERVER, capsys)
 

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long]
 TIMES = 30
 
 
-def test_of_two_runs_at_once_one_waits_and_nothing_is_doubled(pool: Pool) -> None:
+def test_one_of_two_runs_waits(pool: Pool) -> None:
     delays = [0.15 * (number % 6) for number in range(TIMES)]
     results = pool.overlaps(delays)
     assert len(results) == TIMES
@@ -36,7 +36,7 @@ ZOMBIES = [
 ]
 
 
-def test_a_zombie_that_wakes_after_its_successor_can_neither_commit_nor_publish(pool: Pool) -> None:
+def test_late_zombie_can_neither_commit_nor_publish(pool: Pool) -> None:
     results = pool.run(map(parse_case, ZOMBIES))
     assert {each.case: each.wrong for each in results if each.wrong} == {}
     assert [each.case for each in results if "Fenced" not in each.zombie] == []

@@ -67,7 +67,7 @@ def assert_alike(pipeline: Pipeline, folder: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("format_", [name for name in FORMATS if name in COLUMNS or name not in KINDS])
-def test_a_record_is_decoded_in_a_block_as_it_is_alone(format_: str, tmp_path: Path) -> None:
+def test_block_decodes_records_as_if_alone(format_: str, tmp_path: Path) -> None:
     columns = f', columns: "{COLUMNS[format_]}"' if format_ in COLUMNS else ""
     pipeline = pipeline_of(tmp_path, f"format: {format_}{columns}")
     for seed in range(FIRST, FIRST + COUNT):
@@ -75,7 +75,7 @@ def test_a_record_is_decoded_in_a_block_as_it_is_alone(format_: str, tmp_path: P
 
 
 @pytest.mark.parametrize("format_", KINDS)
-def test_a_record_with_a_schema_is_decoded_in_a_block_as_it_is_alone(format_: str, tmp_path: Path) -> None:
+def test_block_with_schema_decodes_as_if_alone(format_: str, tmp_path: Path) -> None:
     for first in range(FIRST, FIRST + COUNT, SEEDS_PER_SCHEMA):
         name, _ = draw_file(random.Random(first), format_, tmp_path)
         pipeline = pipeline_of(tmp_path, f"format: {format_}, schema: {name}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIRST = int(os.environ.get("TIDEGATE_TEST_SEED", "1")) * 1_000_000
 
 
-def test_most_drawn_pipelines_are_accepted_and_all_kinds_of_stages_occur(tmp_path: Path) -> None:
+def test_drawn_pipelines_cover_all_kinds_of_stages(tmp_path: Path) -> None:
     drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
     accepted = [pipeline for pipeline, _ in filter(None, drawn)]
     assert len(accepted) > 36
@@ -37,13 +37,13 @@ def test_records_are_drawn_for_each_format() -> None:
     assert set(get_args(Source.model_fields["format"].annotation)) == COMPUTED
 
 
-def test_pipelines_over_schema_files_of_each_kind_are_accepted(tmp_path: Path) -> None:
+def test_schema_file_pipelines_of_each_kind_are_accepted(tmp_path: Path) -> None:
     drawn = [drawn_pipeline(random.Random(seed), tmp_path) for seed in range(60)]
     sources = [pipeline.source for pipeline, _ in filter(None, drawn)]
     assert {source.format for source in sources if source.schema_file is not None} == {*KINDS}
 
 
-def test_the_naive_model_covers_some_of_the_drawn_pipelines(tmp_path: Path) -> None:
+def test_naive_model_covers_some_drawn_pipelines(tmp_path: Path) -> None:
     covered = 0
     for seed in range(40):
         dice = random.Random(seed)
@@ -56,7 +56,5 @@ def test_the_naive_model_covers_some_of_the_drawn_pipelines(tmp_path: Path) -> N
 
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 6))
-def test_a_drawn_pipeline_gives_the_same_however_it_is_computed(
-    spark: SparkSession, tmp_path: Path, seed: int
-) -> None:
+def test_drawn_pipeline_gives_one_result_everywhere(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     assert list(differences(spark, seed, tmp_path)) == []

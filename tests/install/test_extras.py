@@ -44,7 +44,7 @@ def command(cwd: Path, *arguments: str, **environment: str) -> subprocess.Comple
     return without_extras(COMMAND.format(arguments=["tidegate", *arguments]), cwd, **environment)
 
 
-def test_state_is_read_in_a_notebook_that_has_the_core_alone(tmp_path: Path) -> None:
+def test_notebook_reads_state_with_the_core_alone(tmp_path: Path) -> None:
     made = Committed(tmp_path, "  - {kind: table}")
     made.commit(1, {"second": [("a", 1)]})
     remember(made, "second", NUMBER, {"key": "a", "value": {"m": 1}, "updated_seq": 1})
@@ -56,7 +56,7 @@ def test_state_is_read_in_a_notebook_that_has_the_core_alone(tmp_path: Path) -> 
     assert [row["batch"] for row in json.loads(status.stdout)] == [1], status.stderr
 
 
-def test_pipelines_are_written_and_checked_with_the_core_alone(tmp_path: Path) -> None:
+def test_core_alone_writes_and_checks_pipelines(tmp_path: Path) -> None:
     flags = (
         "--topic",
         "in",
@@ -74,7 +74,7 @@ def test_pipelines_are_written_and_checked_with_the_core_alone(tmp_path: Path) -
         assert done.returncode == 0, done.stderr
 
 
-def test_what_executors_unpickle_is_imported_with_the_core_and_spark_alone() -> None:
+def test_core_and_spark_import_what_executors_unpickle() -> None:
     names = sorted(set(_EXTRAS) - {"pyspark", "py4j", "pandas"})
     program = ABSENT.format(names=names) + "import tidegate.engine.batch, tidegate.engine.kernel_task"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -101,19 +101,19 @@ def test_a_command_that_needs_an_extra_names_it(tmp_path: Path) -> None:
         ("google.protobuf", "formats"),
     ],
 )
-def test_what_an_extra_brings_is_told_from_other_modules(module: str, extra: str) -> None:
+def test_modules_of_an_extra_are_recognised(module: str, extra: str) -> None:
     told = missing_extra(ModuleNotFoundError("none", name=module))
     assert f"tidegate[{extra}]" in str(told)
     assert missing_extra(ModuleNotFoundError("none", name="shop.alerts")) is None
 
 
-def test_the_provider_is_described_where_there_is_no_airflow(tmp_path: Path) -> None:
+def test_provider_is_described_without_airflow(tmp_path: Path) -> None:
     program = "from tidegate_airflow.provider import get_provider_info; print(get_provider_info()['name'])"
     done = without_extras(program, tmp_path)
     assert done.stdout == "tidegate\n", done.stderr
 
 
-def test_two_versions_of_spark_that_overwrite_each_other_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overwritten_spark_versions_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate import extras
     from tidegate.errors import SetupFailed
 
@@ -124,7 +124,7 @@ def test_two_versions_of_spark_that_overwrite_each_other_are_told(monkeypatch: p
     assert "`pip install pyspark==4.2.0 pyspark-client==4.2.0`" in str(caught.value)
 
 
-def test_a_ledger_whose_driver_is_not_installed_names_the_extra(tmp_path: Path) -> None:
+def test_missing_ledger_driver_names_the_extra(tmp_path: Path) -> None:
     url = "postgresql+psycopg://user:hunter2@127.0.0.1:1/database"
     done = command(tmp_path, "status", TIDEGATE_LEDGER=url)
     assert done.returncode == 2
@@ -132,7 +132,7 @@ def test_a_ledger_whose_driver_is_not_installed_names_the_extra(tmp_path: Path) 
     assert "hunter2" not in done.stderr
 
 
-def test_a_sink_s_database_whose_driver_is_not_installed_names_the_extra(tmp_path: Path) -> None:
+def test_missing_sink_driver_names_the_extra(tmp_path: Path) -> None:
     program = (
         "from tidegate.errors import SetupFailed; from tidegate.sinks.sql.database import Database\n"
         "try: Database('postgresql+psycopg://user:hunter2@127.0.0.1:1/database', 'TIDEGATE_SQL')\n"

@@ -35,7 +35,7 @@ def requirements(wheel: zipfile.ZipFile) -> list[str]:
     return Parser().parsestr(wheel.read(name).decode()).get_all("Requires-Dist") or []
 
 
-def test_it_has_every_file_of_both_packages_and_what_spark_submit_runs(wheel: zipfile.ZipFile) -> None:
+def test_wheel_has_every_file_of_both_packages(wheel: zipfile.ZipFile) -> None:
     files = {
         f"{package}/{path.relative_to(folder)}"
         for package, folder in FOLDERS.items()
@@ -56,7 +56,7 @@ def test_it_has_its_licence_and_its_entry_points(wheel: zipfile.ZipFile) -> None
     assert "tidegate = tidegate_airflow.plugin:TidegatePlugin" in entries
 
 
-def test_the_core_asks_for_neither_airflow_nor_spark_and_extras_ask_for_ranges(
+def test_core_requires_neither_airflow_nor_spark(
     requirements: list[str],
 ) -> None:
     core = {re.split(r"[^\w.-]", each)[0] for each in requirements if "extra ==" not in each}

@@ -73,7 +73,7 @@ def test_a_run_with_a_data_interval_ends_well(airflow: AirflowStack) -> None:
     assert run["data_interval_end"] == "2025-01-01T00:05:00Z"
 
 
-def test_a_run_that_fails_shows_the_log_of_the_task_that_failed(airflow: AirflowStack) -> None:
+def test_failed_run_shows_the_failed_tasks_log(airflow: AirflowStack) -> None:
     airflow.wait_dag("fails")
     airflow.unpause("fails")
     end = airflow.wait_run("fails", airflow.trigger("fails"), timeout_s=90)
@@ -81,12 +81,12 @@ def test_a_run_that_fails_shows_the_log_of_the_task_that_failed(airflow: Airflow
     assert "ValueError: this is why" in end.log_tail
 
 
-def test_a_refusal_of_the_api_is_an_error_with_its_reason(airflow: AirflowStack) -> None:
+def test_refused_api_call_gives_its_reason(airflow: AirflowStack) -> None:
     with pytest.raises(SetupFailed, match=r"404 to GET /dags/none"):
         airflow.api("GET", "/dags/none")
 
 
-def test_a_dag_file_that_cannot_be_imported_is_shown(airflow: AirflowStack, dags_folder: Path) -> None:
+def test_dag_file_import_error_is_shown(airflow: AirflowStack, dags_folder: Path) -> None:
     broken = dags_folder / "broken.py"
     broken.write_text("from airflow.sdk import DAG\nraise RuntimeError('broken on purpose')\n")
     with pytest.raises(SetupFailed, match=r"(?s)broken\.py.*broken on purpose"):

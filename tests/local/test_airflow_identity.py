@@ -77,9 +77,7 @@ def airflow(tmp_path: Path, server: Any) -> Iterator[AirflowStack]:
 
 
 @pytest.mark.parametrize("password", ["word", "another word"], ids=["a copied home", "another home"])
-def test_an_airflow_of_another_start_is_not_taken_for_the_own(
-    airflow: AirflowStack, server: Any, password: str
-) -> None:
+def test_airflow_of_another_start_is_not_ours(airflow: AirflowStack, server: Any, password: str) -> None:
     server.password = password
     with pytest.raises(SetupFailed, match=r"Another Airflow answers at http.*TIDEGATE_AIRFLOW_PORT"):
         airflow.wait_ready(10)
@@ -106,7 +104,7 @@ class Stopping:
         return self.looks < 400
 
 
-def test_a_stack_ends_when_a_component_of_airflow_has_ended(airflow: AirflowStack, server: Any) -> None:
+def test_stack_ends_with_a_dead_airflow_component(airflow: AirflowStack, server: Any) -> None:
     server.sick = ["scheduler"]
     with pytest.raises(SetupFailed, match=r"Airflow's scheduler ended by itself, or hangs.*tidegate up"):
         hold(cast(Stack, Stopping(airflow)), airflow.log.parent, seconds_between=0)

@@ -55,7 +55,7 @@ def test_a_step_that_fails_names_itself(bootstrap: ModuleType) -> None:
         bootstrap.run("Trying", [sys.executable, "-c", "raise SystemExit('no luck')"])
 
 
-def test_an_install_counts_only_while_its_lock_is_the_same(bootstrap: ModuleType) -> None:
+def test_changed_lock_invalidates_the_installation(bootstrap: ModuleType) -> None:
     assert not bootstrap.is_installed("runtime")
     bootstrap.PYTHON.symlink_to(sys.executable)
     bootstrap.INSTALLED.write_text(bootstrap.fingerprint("runtime"))
@@ -65,15 +65,13 @@ def test_an_install_counts_only_while_its_lock_is_the_same(bootstrap: ModuleType
     assert not bootstrap.is_installed("runtime")
 
 
-def test_a_venv_whose_python_is_gone_counts_for_nothing(bootstrap: ModuleType) -> None:
+def test_venv_without_its_python_counts_for_nothing(bootstrap: ModuleType) -> None:
     bootstrap.PYTHON.symlink_to(ROOT / "gone")
     bootstrap.INSTALLED.write_text(bootstrap.fingerprint("runtime"))
     assert not bootstrap.is_installed("runtime")
 
 
-def test_a_python_that_does_not_fit_is_an_error(
-    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfit_python_is_an_error(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "OLDEST", (4, 0))
     monkeypatch.setattr(bootstrap, "NEWEST", (4, 0))
     monkeypatch.setenv("PATH", "")
@@ -81,7 +79,7 @@ def test_a_python_that_does_not_fit_is_an_error(
         bootstrap.use_fitting_python()
 
 
-def test_a_python_without_venv_says_which_package_has_it(
+def test_python_without_venv_names_the_package(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: None)
@@ -89,7 +87,7 @@ def test_a_python_without_venv_says_which_package_has_it(
         bootstrap.make_venv()
 
 
-def test_every_target_of_the_makefile_has_its_line_of_help() -> None:
+def test_every_makefile_target_has_help() -> None:
     text = (ROOT / "Makefile").read_text()
     targets = re.findall(r"^([a-z-]+):(?!=)(.*)$", text, re.MULTILINE)
     assert targets
@@ -103,7 +101,7 @@ def test_every_locked_package_has_a_hash(path: Path) -> None:
     assert all("--hash=sha256:" in entry for entry in entries if "==" in entry.split("\n")[0])
 
 
-def test_setup_goes_on_without_a_class_archive_and_tries_once(
+def test_setup_continues_without_a_class_archive(
     bootstrap: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tries = bootstrap.VENV / "tries"

@@ -45,7 +45,7 @@ def read(broker: KafkaBroker, topic: str, count: int) -> list[bytes]:
     return values
 
 
-def test_it_keeps_its_data_and_its_port_over_a_stop_and_a_kill(broker: KafkaBroker) -> None:
+def test_broker_keeps_data_and_port_after_kill(broker: KafkaBroker) -> None:
     address = broker.bootstrap_servers
     create(broker, "kept")
     send(broker, "kept", b"first")
@@ -59,7 +59,7 @@ def test_it_keeps_its_data_and_its_port_over_a_stop_and_a_kill(broker: KafkaBrok
     assert read(broker, "kept", 2) == [b"first", b"second"]
 
 
-def test_records_from_long_ago_are_kept_and_those_of_the_future_refused_as_kafka_does(
+def test_broker_keeps_old_records_and_refuses_future(
     broker: KafkaBroker,
 ) -> None:
     create(broker, "times")

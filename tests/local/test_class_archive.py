@@ -59,7 +59,7 @@ def test_jars_that_were_replaced_need_another_archive(java: Path, monkeypatch: p
 
 @pytest.mark.spark
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what the JVM has mapped")
-def test_the_jvm_of_a_session_maps_the_archive_that_setup_made(spark: SparkSession) -> None:
+def test_session_jvm_maps_the_class_archive(spark: SparkSession) -> None:
     archive = archive_path(find_java())
     assert archive.is_file(), "setup makes it: python -m tidegate.engine.training"
     gateway = spark.sparkContext._gateway

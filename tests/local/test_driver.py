@@ -5,10 +5,10 @@ from __future__ import annotations
 from tidegate.local.driver import FEW_RECORDS, FIRST_COMPILER, driver_options
 
 
-def test_a_small_batch_is_left_to_the_jvms_first_compiler() -> None:
+def test_small_batch_uses_only_the_first_compiler() -> None:
     assert driver_options(None, FEW_RECORDS) == [*FIRST_COMPILER]
     assert driver_options(None, FEW_RECORDS + 1) == []
 
 
-def test_a_driver_for_batches_of_any_size_has_both_compilers() -> None:
+def test_large_batch_driver_has_both_compilers() -> None:
     assert driver_options(None) == []

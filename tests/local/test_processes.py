@@ -111,7 +111,7 @@ def test_a_command_that_heeds_sigterm_ends_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
+def test_failed_start_shows_the_log_end(tmp_path: Path) -> None:
     process = Supervised("it", ["sh", "-c", "echo first; echo why >&2; exit 3"], tmp_path / "log", os.environ)
     process.start()
     with pytest.raises(SetupFailed, match=r"(?s)it ended while it was starting:.*first.*why.*See .*log"):
@@ -126,7 +126,7 @@ def test_one_that_is_never_ready_is_ended(tmp_path: Path) -> None:
         assert not alive(pids)
 
 
-def test_a_program_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+def test_missing_program_is_an_error(tmp_path: Path) -> None:
     process = Supervised("it", [str(tmp_path / "no-program")], tmp_path / "log", os.environ)
     with pytest.raises(SetupFailed, match="it could not be started"):
         process.start()
@@ -138,7 +138,7 @@ def test_a_free_port_can_be_listened_on() -> None:
         server.listen()
 
 
-def test_a_taken_port_is_an_error_that_names_the_setting() -> None:
+def test_taken_port_names_its_setting() -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -148,7 +148,7 @@ def test_a_taken_port_is_an_error_that_names_the_setting() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_sweep_finds_what_a_crash_left_and_only_that(tmp_path: Path) -> None:
+def test_sweep_ends_only_what_a_crash_left(tmp_path: Path) -> None:
     mine = subprocess.Popen(
         ["sleep", "300"], env={**os.environ, MARKER: str(tmp_path)}, start_new_session=True
     )

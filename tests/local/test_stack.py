@@ -37,12 +37,12 @@ def marked(home: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_where_nothing_is_up_there_is_nothing_to_end(tmp_path: Path) -> None:
+def test_down_without_a_stack_does_nothing(tmp_path: Path) -> None:
     assert status(tmp_path) is None
     assert not down(tmp_path)
 
 
-def test_a_port_that_is_taken_is_named_by_its_setting(
+def test_taken_port_is_named_by_its_setting(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as server:
@@ -53,7 +53,7 @@ def test_a_port_that_is_taken_is_named_by_its_setting(
             up(home, project)
 
 
-def test_the_environment_has_all_that_tidegate_and_spark_ask_for(home: Path, project: Path) -> None:
+def test_environment_has_all_that_spark_asks_for(home: Path, project: Path) -> None:
     env = environment(home, project, "127.0.0.1:1")
     assert env["TIDEGATE_HOME"] == str(home)
     assert json.loads(env["AIRFLOW_CONN_TIDEGATE_KAFKA"])["extra"] == {"bootstrap.servers": "127.0.0.1:1"}
@@ -69,7 +69,7 @@ def test_what_the_user_has_set_stays(home: Path, project: Path, monkeypatch: pyt
 @pytest.mark.broker
 @pytest.mark.airflow
 @pytest.mark.usefixtures("ended")
-def test_it_stays_up_is_found_again_and_a_crash_leaves_nothing(home: Path, project: Path) -> None:
+def test_stack_is_found_again_and_leaves_nothing(home: Path, project: Path) -> None:
     info, was_up = up(home, project)
     assert not was_up
     assert up(home, project) == (info, True)

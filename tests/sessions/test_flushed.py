@@ -94,7 +94,7 @@ def batch(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Batc
         return Batch(list(calls(lines)), **told, marks=str(folder / "marks"))
 
 
-def test_files_then_manifest_then_ledger_are_flushed_each_before_the_next(batch: Batch) -> None:
+def test_files_manifest_and_ledger_flush_in_order(batch: Batch) -> None:
     assert {Path(path).parts[-4] for path in batch.files} == {"state", "outbox", "quarantine"}
     assert complaints(batch) == []
 

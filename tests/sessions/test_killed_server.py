@@ -68,9 +68,7 @@ def assert_as_of_one_run(world: World) -> None:
     assert world.app.ledger.head(world.stream).seq == 1
 
 
-def test_a_server_that_is_killed_costs_a_retry_and_the_next_one_takes_over(
-    filled: World, server: SparkServer
-) -> None:
+def test_killed_server_costs_one_retry(filled: World, server: SparkServer) -> None:
     with server:
         process = run(filled, server)
         assert server._process is not None
@@ -88,9 +86,7 @@ def test_a_server_that_is_killed_costs_a_retry_and_the_next_one_takes_over(
     assert_as_of_one_run(filled)
 
 
-def test_a_server_that_hangs_at_the_start_is_given_up_and_the_retry_goes_through(
-    filled: World, server: SparkServer
-) -> None:
+def test_hanging_server_is_given_up_and_retried(filled: World, server: SparkServer) -> None:
     with server:
         assert server._process is not None
         assert server._process.pid is not None

@@ -43,7 +43,7 @@ def workers(server: SparkServer, name: str) -> list[int]:
     return found
 
 
-def test_a_name_finds_its_workers_again_in_another_process_and_another_name_does_not(
+def test_name_finds_its_workers_from_another_process(
     server: SparkServer,
 ) -> None:
     first = workers(server, "one")
@@ -51,16 +51,14 @@ def test_a_name_finds_its_workers_again_in_another_process_and_another_name_does
     assert not set(workers(server, "another")) & set(first)
 
 
-def test_a_session_that_was_closed_is_followed_by_another(server: SparkServer) -> None:
+def test_closed_session_is_replaced(server: SparkServer) -> None:
     before = workers(server, "closed")
     subprocess.run(command(server, "closed", "close"), cwd=REPOSITORY, timeout=300, check=True)
     assert workers(server, "closed")
     assert workers(server, "closed") == workers(server, "closed") != before
 
 
-def test_what_a_process_that_died_has_left_at_work_is_interrupted(
-    server: SparkServer, tmp_path: Path
-) -> None:
+def test_work_of_a_dead_process_is_interrupted(server: SparkServer, tmp_path: Path) -> None:
     mark = tmp_path / "hangs"
     with subprocess.Popen(command(server, "dead", "hang", str(mark)), cwd=REPOSITORY) as process:
         deadline = time.monotonic() + 300
@@ -72,7 +70,7 @@ def test_what_a_process_that_died_has_left_at_work_is_interrupted(
     assert workers(server, "dead")  # there are two cores, and both were taken
 
 
-def test_a_server_that_grew_is_started_anew_when_nobody_is_connected(server: SparkServer) -> None:
+def test_grown_server_restarts_when_idle(server: SparkServer) -> None:
     before = workers(server, "one")
     assert not server.maintain()
     with subprocess.Popen(

@@ -29,20 +29,20 @@ def told(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Told:
     return told
 
 
-def test_two_batches_give_what_they_give_on_a_disk(told: Told) -> None:
+def test_object_store_batches_equal_disk_batches(told: Told) -> None:
     assert len(told["disk"]["two batches"]["published"]["closings-world"]) == 4
     assert len(told["disk"]["two batches"]["appended"]) > 40
     assert told["store"]["two batches"] == told["disk"]["two batches"]
 
 
-def test_a_store_that_refuses_files_or_the_manifest_is_a_transient_error_that_names_them(told: Told) -> None:
+def test_refusing_store_is_transient_and_named(told: Told) -> None:
     assert [(name, tried_again) for name, _, tried_again in told["wrong"]["refusals"]] == [
         ("LakeUnavailable", True)
     ] * len(WRITES)
     assert all(path in what for path, (_, what, _) in zip(WRITES, told["wrong"]["refusals"], strict=True))
 
 
-def test_the_same_run_then_gives_what_an_undisturbed_one_gives_on_a_disk(told: Told) -> None:
+def test_run_after_a_refusal_equals_an_undisturbed(told: Told) -> None:
     disk, store = (told[name]["after three batches"] for name in ("disk", "store"))
     assert disk["state"]["changes"] != told["disk"]["two batches"]["state"]["changes"]
     assert [code for code, _ in disk["command"]] == [0, 0]
@@ -51,7 +51,7 @@ def test_the_same_run_then_gives_what_an_undisturbed_one_gives_on_a_disk(told: T
     assert store == disk
 
 
-def test_writers_of_tables_that_come_too_late_write_nothing_twice(told: Told) -> None:
+def test_late_table_writers_repeat_nothing(told: Told) -> None:
     # what the late ones wrote is compared above; of the windows, which open and close in it, no state is left
     changed = {f"availability/g1/{stage}/{kind}" for kind, stage in TABLES} - {
         "availability/g1/closings/state"
@@ -59,12 +59,12 @@ def test_writers_of_tables_that_come_too_late_write_nothing_twice(told: Told) ->
     assert set(told["wrong"]["late writers"]) == changed
 
 
-def test_a_stale_attempt_is_refused_and_its_files_are_cleaned_away(told: Told) -> None:
+def test_stale_attempt_is_refused_and_removed(told: Told) -> None:
     assert told["wrong"]["stale"].count("taken over") == 2
     assert told["wrong"]["stale files"] == []
 
 
-def test_compaction_and_cleaning_do_there_what_they_do_on_a_disk(told: Told) -> None:
+def test_maintenance_on_object_store_equals_disk(told: Told) -> None:
     disk, store = told["disk"], told["store"]
     assert disk["compaction"][0] == "compacted"
     assert disk["given up"] == 3

@@ -25,7 +25,7 @@ ON_A_CLUSTER = ("on_cluster", "connect_on_cluster", "submitted")
 """A driver's own session, a server's, and one by spark-submit for each batch."""
 
 
-def test_the_batches_that_are_compared_have_something_of_all(local: Ran) -> None:
+def test_compared_batches_cover_every_feature(local: Ran) -> None:
     told = local.told
     changes, closings = (told["published"][f"{name}-world"] for name in ("availability", "closings"))
     assert {partition for partition, *_ in changes} == {0, 1}
@@ -44,21 +44,21 @@ def test_the_batches_that_are_compared_have_something_of_all(local: Ran) -> None
 @pytest.mark.parametrize(
     "what", ["published", "state", "state after the first", "quarantine", "counts", "head"]
 )
-def test_what_comes_of_batches_is_what_comes_of_them_in_a_drivers_own_session(
+def test_server_session_equals_a_drivers_own(
     request: pytest.FixtureRequest, local: Ran, kind: str, what: str
 ) -> None:
     ran: Ran = request.getfixturevalue(kind)
     assert ran.told[what] == local.told[what]
 
 
-def test_cases_and_simulations_give_the_same_in_a_session_of_a_server(local: Ran, connect: Ran) -> None:
+def test_cases_and_simulations_equal_in_server_session(local: Ran, connect: Ran) -> None:
     assert [code for code, _ in local.told["commands"]] == [0, 0]
     assert connect.told["commands"] == local.told["commands"]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ON_A_CLUSTER)
-def test_on_a_cluster_both_workers_compute_without_a_jar(request: pytest.FixtureRequest, kind: str) -> None:
+def test_cluster_workers_compute_without_a_jar(request: pytest.FixtureRequest, kind: str) -> None:
     ran: Ran = request.getfixturevalue(kind)
     assert _hosts(ran.events) == set(HOSTS)
     jars = [
@@ -73,9 +73,7 @@ def test_on_a_cluster_both_workers_compute_without_a_jar(request: pytest.Fixture
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["on_cluster", "connect_on_cluster"])
-def test_on_a_cluster_workers_have_tidegate_from_its_wheel_alone(
-    request: pytest.FixtureRequest, kind: str
-) -> None:
+def test_cluster_workers_use_tidegate_from_its_wheel(request: pytest.FixtureRequest, kind: str) -> None:
     ran: Ran = request.getfixturevalue(kind)
     (place,) = ran.told["ran in"]
     assert Path(place).is_relative_to(ran.folder / "python")
@@ -121,9 +119,7 @@ PLACES: dict[str, Callable[[Path], Iterable[str]]] = {
     "kind",
     [pytest.param("local"), pytest.param("connect"), pytest.param("on_cluster", marks=pytest.mark.long)],
 )
-def test_a_password_of_kafka_is_nowhere_where_a_planted_word_is(
-    request: pytest.FixtureRequest, kind: str, place: str
-) -> None:
+def test_kafka_password_appears_nowhere(request: pytest.FixtureRequest, kind: str, place: str) -> None:
     ran: Ran = request.getfixturevalue(kind)
     texts = list(PLACES[place](ran.folder))
     assert [text for text in texts if PLANTED in text]

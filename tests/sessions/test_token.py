@@ -48,7 +48,7 @@ def client(server: SparkServer, **environment: str) -> str:
 
 
 @pytest.mark.spark
-def test_a_process_of_the_same_user_finds_the_token(server: SparkServer) -> None:
+def test_process_of_the_same_user_finds_the_token(server: SparkServer) -> None:
     assert client(server) == "3"
 
 
@@ -70,7 +70,7 @@ def test_the_variable_of_spark_lets_in_as_well(server: SparkServer, tmp_path: Pa
 
 @pytest.mark.spark
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_token_is_in_no_argument_and_in_no_log(server: SparkServer) -> None:
+def test_token_is_in_no_argument_or_log(server: SparkServer) -> None:
     token = read_token(server.port)
     assert token is not None
     assert client(server) == "3"
@@ -80,7 +80,7 @@ def test_the_token_is_in_no_argument_and_in_no_log(server: SparkServer) -> None:
     assert token.encode() not in arguments + log.read_bytes()
 
 
-def test_the_file_is_for_its_user_alone_and_goes_with_the_server(
+def test_token_file_is_private_and_removed_with_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -54,23 +54,21 @@ def test_an_open_transaction_is_not_seen(broker: Broker) -> None:
     assert (seen(broker), broker.log(AT).stable_end, broker.log(AT).end) == (0, 0, 1)
 
 
-def test_a_committed_one_is_seen_once_its_marker_is_written(broker: Broker, events: Events) -> None:
+def test_committed_record_is_visible_after_its_marker(broker: Broker, events: Events) -> None:
     broker.commit("p", begun(broker), 1)
     before = seen(broker)
     events.happen()
     assert (before, seen(broker)) == (0, 1)
 
 
-def test_an_open_transaction_of_another_hides_what_is_committed_after_it(
-    broker: Broker, events: Events
-) -> None:
+def test_open_transaction_hides_later_commits(broker: Broker, events: Events) -> None:
     begun(broker, "other")
     broker.commit("p", begun(broker), 1)
     events.happen()
     assert seen(broker) == 0
 
 
-def test_a_new_producer_aborts_what_is_open_and_fences_the_older(broker: Broker, events: Events) -> None:
+def test_new_producer_aborts_and_fences_the_older(broker: Broker, events: Events) -> None:
     old = begun(broker)
     assert broker.init_producer("p") is None
     events.happen()
@@ -80,7 +78,7 @@ def test_a_new_producer_aborts_what_is_open_and_fences_the_older(broker: Broker,
     assert (seen(broker), broker.log(AT).stable_end) == (0, broker.log(AT).end)
 
 
-def test_a_new_producer_lets_a_decided_commit_be_completed(broker: Broker, events: Events) -> None:
+def test_new_producer_completes_a_decided_commit(broker: Broker, events: Events) -> None:
     broker.commit("p", begun(broker), 1)
     assert broker.init_producer("p") is None
     events.happen()
@@ -97,7 +95,7 @@ def test_the_timeout_aborts_and_fences(broker: Broker, events: Events) -> None:
     assert seen(broker) == 0
 
 
-def test_the_next_transaction_waits_for_the_markers_of_the_last(broker: Broker, events: Events) -> None:
+def test_next_transaction_waits_for_earlier_markers(broker: Broker, events: Events) -> None:
     epoch = begun(broker)
     broker.commit("p", epoch, 1)
     assert not broker.append("p", epoch, 2, 60.0, AT, [RECORD])
@@ -105,7 +103,7 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last(broker: Broker, 
     assert broker.append("p", epoch, 2, 60.0, AT, [RECORD])
 
 
-def test_a_late_record_of_a_transaction_that_is_over_is_refused(broker: Broker, events: Events) -> None:
+def test_late_record_of_ended_transaction_is_refused(broker: Broker, events: Events) -> None:
     epoch = begun(broker)
     broker.commit("p", epoch, 1)
     events.happen()
@@ -114,7 +112,7 @@ def test_a_late_record_of_a_transaction_that_is_over_is_refused(broker: Broker, 
         broker.append("p", epoch, 1, 60.0, AT, [RECORD])
 
 
-def test_a_compacted_log_has_the_newest_record_of_each_key(broker: Broker) -> None:
+def test_compacted_log_keeps_newest_record_per_key(broker: Broker) -> None:
     log = broker.log(AT)
     log.append([RECORD, Record(b"other", b"1", 0), RECORD, RECORD._replace(value=b"newest")])
     assert log.compact(3) == 1
@@ -125,9 +123,7 @@ def test_a_compacted_log_has_the_newest_record_of_each_key(broker: Broker) -> No
     ]
 
 
-def test_what_a_transaction_has_aborted_replaces_nothing_in_a_compacted_log(
-    broker: Broker, events: Events
-) -> None:
+def test_aborted_record_replaces_nothing_in_compaction(broker: Broker, events: Events) -> None:
     broker.log(AT).append([RECORD])
     begun(broker)
     assert broker.log(AT).compact(2) == 0

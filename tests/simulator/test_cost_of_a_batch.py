@@ -223,7 +223,7 @@ class Asked:
 _CLIENTS = {SimAdmin: "connections", SimProducer: "producers", SimConsumer: "consumers"}
 
 
-def test_each_step_of_a_small_batch_asks_kafka_over_one_connection_and_so_often(line: Line) -> None:
+def test_small_batch_asks_kafka_over_one_connection(line: Line) -> None:
     """Of a pipeline with two topics as sinks and a quality suite."""
     for _ in range(3):
         line.batch()
@@ -275,7 +275,7 @@ def cost_in_the_beginning_and_at_the_end(line: Line, batches: int) -> list[Count
     return measured
 
 
-def test_a_batch_costs_the_same_where_all_of_history_is_kept(line: Line) -> None:
+def test_batch_cost_is_constant_with_full_history(line: Line) -> None:
     line.keeps_history = True
     beginning, end = cost_in_the_beginning_and_at_the_end(line, 100)
     assert end == beginning
@@ -285,7 +285,7 @@ def test_a_batch_costs_the_same_where_all_of_history_is_kept(line: Line) -> None
 
 
 @pytest.mark.parametrize("batches", [120, pytest.param(2000, marks=pytest.mark.long)])
-def test_a_batch_costs_at_the_end_what_it_did_at_the_beginning(line: Line, batches: int) -> None:
+def test_batch_cost_is_constant_over_time(line: Line, batches: int) -> None:
     beginning, end = cost_in_the_beginning_and_at_the_end(line, batches)
     assert end == beginning
     assert beginning["statements"] > 20 * COMPACTED_EVERY

@@ -61,7 +61,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
-def test_forty_seeds_hold() -> None:
+def test_forty_generation_seeds_hold() -> None:
     with simulated():
         results = [simulate(seed) for seed in FEW_SEEDS]
     assert {result.seed: result.violation for result in results if result.violation} == {}

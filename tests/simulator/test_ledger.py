@@ -305,7 +305,7 @@ CHECKS = [name for name in vars(Checks) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("number", range(len(CHECKS)), ids=CHECKS)
-def test_a_ledger_without_one_of_its_checks_is_found_out(both: Callable[[int], Both], number: int) -> None:
+def test_ledger_without_a_check_is_detected(both: Callable[[int], Both], number: int) -> None:
     seeds = range(2000 + 1000 * number, 3000 + 1000 * number)
     with patch.object(Checks, CHECKS[number], False), pytest.raises(AssertionError):
         _run_all([both(seed) for seed in seeds])

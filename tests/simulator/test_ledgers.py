@@ -43,7 +43,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 }
 
 
-def test_thirty_seeds_hold() -> None:
+def test_thirty_ledger_seeds_hold() -> None:
     with simulated():
         results = [simulate(seed) for seed in FEW_SEEDS]
     assert {result.seed: result.violation for result in results if result.violation} == {}

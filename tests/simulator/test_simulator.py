@@ -101,7 +101,7 @@ def test_so_many_of_them_had(found: Sum, what: str) -> None:
 
 
 @pytest.mark.simulation
-def test_they_published_something(found: Sum) -> None:
+def test_simulated_worlds_published_something(found: Sum) -> None:
     assert found.counts["published"] > 2 * len(SEEDS)
 
 

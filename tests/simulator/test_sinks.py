@@ -45,7 +45,7 @@ def test_a_database_takes_and_refuses_the_same_batches(tmp_path: Path) -> None:
     assert len(set(map(str, told))) >= 5  # all sizes, none, and both errors
 
 
-def test_a_delta_table_takes_and_passes_over_the_same_batches(tmp_path: Path) -> None:
+def test_delta_table_accepts_and_skips_equal_batches(tmp_path: Path) -> None:
     dice, path, shelf = random.Random(1), str(tmp_path / "table"), Shelf(World(1))
     for number in range(PUBLICATIONS // 4):
         seq = max(1, shelf.table("me").progress + dice.choice((-1, 0, 1, 2)))
