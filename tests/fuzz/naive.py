@@ -105,7 +105,7 @@ class _Stage:
 
     def _aggregate(self, name: str) -> str:
         (aggregate,) = [each for each in self.stage.reduce if not isinstance(each, str) and each.name == name]
-        if aggregate.function == "count" and aggregate.argument == "*":
+        if aggregate.function == "count" and aggregate.argument is None:
             return "count(*)"
         type_ = self.stage.types.get(name)
         known = {"sum": _SUMMED, "avg": ("double",), "min": _ORDERED, "max": _ORDERED}

@@ -43,7 +43,7 @@ class FieldCounter:
         for value in islice((value for value in values if value is not None), SAMPLED_PER_BLOCK):
             try:
                 fields = _OBJECT.decode(value)
-            except (msgspec.DecodeError, RecursionError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue  # it is quarantined with its reason
             self.sampled += 1
             self._undeclared.update(fields.keys() - self._declared)

@@ -13,6 +13,9 @@ from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.explode import PART
 from tidegate.spec import CaseRecord, Source, Tick
 
+_LATEST_MS = 2**62
+"""The end of the future without a clock, in epoch ms: windows and timers after it may have no number."""
+
 Span = tuple[int, int]
 """Consecutive numbers: the first, and the one after the last."""
 
@@ -66,12 +69,12 @@ class CaseInput:
         place = rows.schema.get_field_index("__offset")
         return rows.set_column(place, rows.schema.field(place), offsets.take(rows.column("__turn")))
 
-    def _numbers_by_origin(self) -> dict[tuple[int | None, str, int], list[int]]:
+    def _numbers_by_origin(self) -> dict[tuple[int, str, int], list[int]]:
         """The records of each topic-partition between two ticks; the first of the key is when their future
         begins."""
-        numbers: dict[tuple[int | None, str, int], list[int]] = {}
+        numbers: dict[tuple[int, str, int], list[int]] = {}
         for number, (record, clock) in enumerate(zip(self.records, self._clocks(), strict=True)):
-            believed_until_ms = None if clock is None else clock + core.FUTURE_MS
+            believed_until_ms = _LATEST_MS if clock is None else clock + core.FUTURE_MS
             numbers.setdefault((believed_until_ms, record.topic, record.partition), []).append(number)
         return numbers
 
