@@ -140,3 +140,21 @@ def test_broker_restart_during_a_slice_disturbs_nothing(home: Path, tmp_path: Pa
         records += [record for block in blocks for record in block]
         restart.join()
     assert [record.offset() for record in records] == list(range(60_000))
+
+
+def test_a_reader_asks_for_no_more_records_than_are_left(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would wait for the rest of them until its time is over, in each of many small slices."""
+    topic.send(*map(str, range(10)))
+    requested: list[int] = []
+
+    class Watched(ck.Consumer):
+        def consume(self, number: int = 1, timeout: float = -1) -> list[ck.Message]:
+            requested.append(number)
+            return super().consume(number, timeout)
+
+    monkeypatch.setattr("tidegate.broker.records.ck.Consumer", Watched)
+    assert len(topic.read(2, 7)) == 5
+    assert requested[0] == 5
+    assert max(requested) == 5

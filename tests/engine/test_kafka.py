@@ -5,13 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.broker.test_records import Topic
 from tests.engine.played import Played
 from tidegate.broker.config import KafkaConfig
-from tidegate.engine.source import KafkaSlice, KafkaSource, slices_of
+from tidegate.broker.records import Slice
+from tidegate.engine.source import (
+    Decoding,
+    KafkaSlice,
+    KafkaSource,
+    SliceReader,
+    readers_of_tasks,
+    slices_of,
+)
 from tidegate.errors import OffsetsLost
+from tidegate.formats import RecordLayout
 from tidegate.ledger.records import OffsetRange
 from tidegate.local.broker import KafkaBroker
 from tidegate.spec import parse_case_pipeline
@@ -94,3 +104,21 @@ def test_a_slice_says_nothing_of_its_credentials() -> None:
     (slice_,) = slices_of([OffsetRange("t", 0, 0, 10)], timed=True, parallelism=1)
     config = KafkaConfig({"bootstrap.servers": "host:1", "sasl.password": CANARY})
     assert CANARY not in repr(KafkaSlice(config, slice_))
+
+
+def test_many_small_slices_share_tasks_and_a_large_one_has_its_own() -> None:
+    spans = [1_000_000, *[10] * 199]
+    ranges = [OffsetRange("t", number, 0, span) for number, span in enumerate(spans)]
+    readers = [_reader(slice_) for slice_ in slices_of(ranges, timed=True, parallelism=2)]
+    tasks = readers_of_tasks(readers, cores=2)
+    assert len(tasks) == 8
+    read = [reader.slice.range.partition for task in tasks for reader in task.readers]
+    assert sorted(read) == list(range(200))
+    assert sorted(len(task.readers) for task in tasks) == [1, 28, 28, 28, 28, 29, 29, 29]
+    few = readers_of_tasks(readers[:3], cores=2)
+    assert [len(task.readers) for task in few] == [1, 1, 1]
+
+
+def _reader(slice_: Slice) -> SliceReader:
+    decoding = Decoding(RecordLayout("string", pa.schema([("value", pa.string())])), 0, keeps_input=False)
+    return SliceReader(KafkaSlice(KafkaConfig({}), slice_), decoding, None, slots=1)

@@ -49,6 +49,11 @@ class Slice:
     start: int
     end: int
 
+    @property
+    def span(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.start
+
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}] offsets {self.start} to {self.end - 1}"
 
@@ -118,7 +123,8 @@ def _blocks(
     position, records = wanted.start, _FIRST_RECORDS
     deadline = time.monotonic() + silent_seconds
     while position < wanted.end:
-        answers = consumer.consume(records, _WAIT_SECONDS)
+        # no more than can come: the client waits for all that it is asked for, or until the time is over
+        answers = consumer.consume(min(records, wanted.end - position), _WAIT_SECONDS)
         events = [message for message in answers if message.error() is not None]
         for error in (*errors, *(message.error() for message in events)):
             if error is not None:

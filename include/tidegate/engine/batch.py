@@ -28,7 +28,14 @@ from tidegate.engine.rows import Shape, kernel_schema, key_hash, record_rows
 from tidegate.engine.semantics import pin_semantics
 from tidegate.engine.session import cores_of, prepare
 from tidegate.engine.shuffle import REPORT, Slots, arranged, hash_order
-from tidegate.engine.source import Decoding, RecordSource, SliceReader, Times, source_schema
+from tidegate.engine.source import (
+    Decoding,
+    RecordSource,
+    SliceReader,
+    Times,
+    readers_of_tasks,
+    source_schema,
+)
 from tidegate.engine.state import StateFiles, stored_schema
 from tidegate.engine.steps import (
     KernelPass,
@@ -158,16 +165,17 @@ class Computation:
         decoding = Decoding(record_layout(source), plan.believed_until_ms, keeps_input(self._passes), columns)
         schema = source_schema(decoding.decoder().schema, self._keeps_time)
         starts = self._before.times.get(first.name, {})
-        parts = [
+        cores = cores_of(self._spark)
+        readers = [
             SliceReader(
                 slice_,
                 decoding,
                 starts.get((slice_.range.topic, slice_.range.partition), -1) if self._keeps_time else None,
                 self._slots.number,
             )
-            for slice_ in records.slices(self._keeps_time, cores_of(self._spark))
+            for slice_ in records.slices(self._keeps_time, cores)
         ]
-        frame = frame_of(self._spark, schema, parts)
+        frame = frame_of(self._spark, schema, readers_of_tasks(readers, cores))
         present = frame.where(~F.coalesce("__empty", F.lit(False))).drop("__empty")
         return enrich(present, self._pipeline, self._spark, self._before.lookups)
 

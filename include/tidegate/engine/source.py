@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ Times = Mapping[tuple[str, int], int]
 
 _LEAST_SLICE = 200_000
 """Offsets: a slice costs a connection, and is worth one from so many on."""
+_TASKS_PER_CORE = 4
+"""So that a slow task does not leave the other cores without work for long."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,31 @@ class SliceReader:
                     tally.add_rows(rows, self.decoding.unkeyed_columns)
                     yield _as(schema, rows, tally.before)
             yield from rows_of([tally.report(self.slice.range)], schema, self.slots)
+
+
+@dataclass(frozen=True)
+class SlicesReader:
+    """Reads slices one after the other, in one task."""
+
+    readers: tuple[SliceReader, ...]
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        for reader in self.readers:
+            yield from reader()
+
+
+def readers_of_tasks(readers: Sequence[SliceReader], cores: int) -> list[SlicesReader]:
+    """Divide slices among tasks, the largest first, each to the task with the fewest offsets so far.
+
+    A task costs more than a small slice, so there are no more than `_TASKS_PER_CORE` of them for each core.
+    """
+    tasks: list[list[SliceReader]] = [[] for _ in range(min(len(readers), cores * _TASKS_PER_CORE))]
+    loads = [(0, number) for number in range(len(tasks))]
+    for reader in sorted(readers, key=lambda reader: reader.slice.range.span, reverse=True):
+        offsets, number = heapq.heappop(loads)
+        tasks[number].append(reader)
+        heapq.heappush(loads, (offsets + reader.slice.range.span, number))
+    return [SlicesReader(tuple(task)) for task in tasks]
 
 
 def source_schema(decoded: pa.Schema, timed: bool) -> pa.Schema:
