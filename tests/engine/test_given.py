@@ -17,10 +17,10 @@ def record(timestamp: int) -> CaseRecord:
     return CaseRecord("a", None, timestamp, "t")
 
 
-def test_without_a_clock_a_record_is_of_the_future_whose_windows_would_have_no_number() -> None:
+def test_future_without_a_clock_has_an_end() -> None:
     assert reasons(record(5), record(2**62), record(2**63 - 1)) == [None, None, "future_timestamp"]
 
 
-def test_with_a_clock_the_future_begins_a_day_after_it() -> None:
+def test_future_begins_a_day_after_the_clock() -> None:
     day_ms = 86_400_000
     assert reasons(record(day_ms + 5), record(day_ms + 6), Tick(5)) == [None, "future_timestamp"]
