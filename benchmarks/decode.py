@@ -52,7 +52,7 @@ class Compared:
 
     def microseconds(self, seconds: Iterable[float]) -> list[float]:
         """For one record."""
-        return [1e6 * each / self.records for each in seconds]
+        return [1e6 * second / self.records for second in seconds]
 
 
 def compare(load: Load, repeat: int, say: Callable[[str], None]) -> list[Compared]:
@@ -200,10 +200,10 @@ def main(events: int, keys: int, repeat: int, json_wanted: bool) -> None:
     """Measure decoding on one thread, beside a loop over the records in Python."""
     results = compare(Load(events, keys), repeat, teller())
     if json_wanted:
-        show_json({"results": [_as_json(each) for each in results]})
+        show_json({"results": [_as_json(result) for result in results]})
     else:
         title = f"Decoding on one core: {events:,} records, µs of processor time each (min / median / max)"
-        show_table([_shown(each) for each in results], title)
+        show_table([_shown(result) for result in results], title)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Compared:
         return [naive.cpu / kernel.cpu for kernel, naive in zip(self.kernel, self.naive, strict=True)]
 
     def per_second(self, seconds: Iterable[float]) -> list[float]:
-        return [self.records / each for each in seconds]
+        return [self.records / second for second in seconds]
 
 
 def compare(load: Load, repeat: int, say: Callable[[str], None], only: Sequence[str] = ()) -> list[Compared]:
@@ -150,12 +150,12 @@ def main(
     """Measure the kernel on one thread, beside loops over the records in Python."""
     results = compare(Load(events, keys, quantities=quantities), repeat, teller(), only)
     if json_wanted:
-        show_json({"results": [_as_json(each) for each in results]})
+        show_json({"results": [_as_json(result) for result in results]})
     else:
         title = (
             f"The kernel on one core: {events:,} events, per second of processor time (min / median / max)"
         )
-        show_table([_shown(each) for each in results], title)
+        show_table([_shown(result) for result in results], title)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def rows_shown(result: Result) -> Iterator[dict[str, Any]]:
 def as_json(result: Result) -> dict[str, Any]:
     """Every run, and the ratios."""
     programs = dict.fromkeys(run.program for run in result.runs)
-    return asdict(result) | {"ratio": {each: spread(result.ratios(each)) for each in programs}}
+    return asdict(result) | {"ratio": {program: spread(result.ratios(program)) for program in programs}}
 
 
 @click.command()

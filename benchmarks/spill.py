@@ -102,9 +102,9 @@ def main(keys: int, master: str, json_wanted: bool) -> None:
     """Measure the memory of `tidegate run` with a bounded buffer, and with one that spills."""
     results = measure_buffers(keys, master, teller())
     if json_wanted:
-        show_json({"results": [asdict(each) for each in results]})
+        show_json({"results": [asdict(result) for result in results]})
     else:
-        show_table([_shown(each) for each in results], "A time limit, with what it holds back")
+        show_table([_shown(result) for result in results], "A time limit, with what it holds back")
 
 
 if __name__ == "__main__":

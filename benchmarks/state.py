@@ -79,9 +79,9 @@ def main(keys: int, master: str, json_wanted: bool) -> None:
     """Measure the bytes per key of the state on disk."""
     sizes = measure_sizes(keys, master, teller())
     if json_wanted:
-        show_json({"results": [asdict(each) | {"bytes_per_key": each.bytes_per_key} for each in sizes]})
+        show_json({"results": [asdict(size) | {"bytes_per_key": size.bytes_per_key} for size in sizes]})
     else:
-        show_table([_shown(each) for each in sizes], "State on disk after one batch")
+        show_table([_shown(size) for size in sizes], "State on disk after one batch")
 
 
 if __name__ == "__main__":

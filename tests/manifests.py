@@ -14,4 +14,4 @@ def manifest_ref(name: str) -> ManifestRef:
 
 def names(manifests: Iterable[ManifestRef]) -> list[str]:
     """What they are called."""
-    return [each.name for each in manifests]
+    return [manifest.name for manifest in manifests]

@@ -127,11 +127,11 @@ class World:
         """Records as `send`'s keyword arguments; `value` may be a dict (JSON), bytes or None."""
         producer = KafkaProducer(bootstrap_servers=self.servers, acks="all")
         try:
-            for each in records:
-                value = each["value"]
+            for record in records:
+                value = record["value"]
                 body = json.dumps(value).encode() if isinstance(value, dict) else value
                 defaults = {"topic": self.source, "partition": 0, "timestamp_ms": NOW_MS - 1000}
-                producer.send(**(defaults | each | {"value": body}))
+                producer.send(**(defaults | record | {"value": body}))
             producer.flush()
         finally:
             producer.close()

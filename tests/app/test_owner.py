@@ -290,7 +290,7 @@ def test_unmarked_drop_is_marked_when_repeated(beside: Beside) -> None:
 
 
 def _wrong(findings: Iterator[Finding]) -> list[str]:
-    return [f"{each.check}: {each.text}" for each in findings if each.state is FindingState.WRONG]
+    return [f"{finding.check}: {finding.text}" for finding in findings if finding.state is FindingState.WRONG]
 
 
 def test_doctor_reports_another_ledger(stream: Restorable) -> None:

@@ -94,4 +94,4 @@ def test_outbox_is_published_by_tidegate_and_peer() -> None:
 def test_decoder_and_reference_loop_give_equal_rows() -> None:
     results = decode.compare(Load(events=20_000, keys=2_000), 1, _ignore)
     assert len(results) == 9
-    assert all(seconds > 0 for each in results for seconds in (*each.columns, *each.loop))
+    assert all(seconds > 0 for result in results for seconds in (*result.columns, *result.loop))

@@ -83,7 +83,7 @@ def test_a_minute_has_its_portions() -> None:
 
 def test_changes_are_those_before_an_instant() -> None:
     quantities = [(1, 0, 5), (2, 0, 3), (3, 0, 0), (4, 1, 0), (5, 0, 1)]
-    sent = Sent("topic", [Event(*each) for each in quantities])
+    sent = Sent("topic", [Event(*quantity) for quantity in quantities])
     changes = sent.changes(before_ms=5)
     assert list(changes.values()) == [[(1, True), (3, False)], [(4, False)]]
     assert (sent.count(1, 5), sent.count(2, 6)) == (4, 4)

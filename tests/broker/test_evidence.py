@@ -77,4 +77,4 @@ def message(**changes: object) -> Message:
 def test_message_is_identified_without_its_timestamp() -> None:
     assert mark_of(message()) == mark_of(message(timestamp_ms=2))
     others = [{"key": b"l"}, {"value": None}, {"value": b"-"}, {"headers": [("tidegate-source", b"t/0/2")]}]
-    assert len({mark_of(message(**each)).identity for each in ({}, *others)}) == 5
+    assert len({mark_of(message(**other)).identity for other in ({}, *others)}) == 5

@@ -42,7 +42,7 @@ def test_chunks_are_full_within_records_and_bytes(
 ) -> None:
     found = list(chunks(map(batch_of, batches), records, lambda: size))
     shown = [[each for batch in chunk for each in messages_of(batch)] for chunk, _ in found]
-    assert shown == naive_chunks([each for batch in batches for each in batch], records, size)
+    assert shown == naive_chunks([record for batch in batches for record in batch], records, size)
 
 
 @pytest.mark.parametrize(("count", "last"), [(0, [True]), (2, [True]), (3, [False, True])])

@@ -52,7 +52,7 @@ def test_what_became_of_rows_and_files_is_told(aged: Aged, dead: str) -> None:
     assert (done["before"]["files"], done["after"]["files"]) == (2, 1)
     assert (done["removed"]["names"], done["removed"]["files"]) == ([dead], 1)
     assert done["removed"]["bytes"] > 0
-    assert [each.name for each in aged.app.ledger.snapshots(aged.stream)] == [done["snapshot"]]
+    assert [snapshot.name for snapshot in aged.app.ledger.snapshots(aged.stream)] == [done["snapshot"]]
     assert told(aged, "visitors")["note"] == "is compacted already"
 
 

@@ -30,7 +30,7 @@ def test_a_table_for_people_and_json_for_programs(world: World) -> None:
     result = invoke(world, "explain", "availability", key_of(), "--json")
     (batch,) = json.loads(result.stdout)
     assert (batch["batch"], batch["key"], batch["changed_in"]) == (1, key_of(), [1])
-    assert [(each["what"], each["fate"]) for each in batch["events"]] == [
+    assert [(event["what"], event["fate"]) for event in batch["events"]] == [
         ("record", "new"),
         ("emission", "new"),
         ("record", "suppressed"),

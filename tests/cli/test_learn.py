@@ -54,7 +54,7 @@ def test_learned_suite_passes_on_each_batch(made: Promised) -> None:
     values = expectations["expect_column_values_to_be_between", "m"]
     assert values["kwargs"] == {"column": "m", "min_value": 0, "max_value": 43}
     assert values["meta"]["learned"] == "0 to 39 in 360 emissions of 9 batches"
-    assert all(each["meta"]["learned"] for each in expectations.values())
+    assert all(expectation["meta"]["learned"] for expectation in expectations.values())
     rows = found(made, "--suite", "visitors", "--batch", "1..10")
     assert [row for row in rows if not row["passed"]] == []
     assert len(rows) == 10 * len(expectations)
@@ -68,7 +68,7 @@ def test_great_expectations_reads_it(made: Promised) -> None:
     written = suite(made, "learned")
     read = gx.ExpectationSuite(**{name: written[name] for name in ("name", "expectations", "meta")})
     assert len(read.expectations) == len(written["expectations"]) > 5
-    assert {each.severity.value for each in read.expectations} == {"critical", "warning"}
+    assert {expectation.severity.value for expectation in read.expectations} == {"critical", "warning"}
 
 
 def test_suite_is_overwritten_only_on_request(made: Promised) -> None:
@@ -88,7 +88,9 @@ def test_failing_proposals_are_omitted_and_reported(made: Promised) -> None:
     result = run(made, "--batches", "2", "--json")
     document = json.loads(result.stdout)
     assert [each["type"] for each in document["refuted"]] == ["expect_counts_to_add_up"]
-    assert "expect_counts_to_add_up" not in {each["type"] for each in suite(made)["expectations"]}
+    assert "expect_counts_to_add_up" not in {
+        expectation["type"] for expectation in suite(made)["expectations"]
+    }
     assert document["meta"]["learned"] == "1 emissions of the stage second, batches 10 to 11"
 
 

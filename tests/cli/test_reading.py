@@ -37,10 +37,10 @@ def committed(tmp_path: Path) -> Committed:
 def remember(committed: Committed, stage: str, value: pa.DataType | None, *rows: dict[str, Any]) -> None:
     """State rows, each by the batch in its `updated_seq`. Without a type the stage keeps no values."""
     types = COMMON | ({} if value is None else {"value": value, "emitted": value})
-    for each in rows:
-        table = pa.Table.from_pylist([{"live": True, **each}], pa.schema(types))
+    for row in rows:
+        table = pa.Table.from_pylist([{"live": True, **row}], pa.schema(types))
         table = table.append_column("hash", key_hashes(table["key"].combine_chunks()))
-        committed.add_file(each["updated_seq"], "state", stage, table)
+        committed.add_file(row["updated_seq"], "state", stage, table)
 
 
 def run(committed: Committed, *arguments: str) -> Result:

@@ -193,7 +193,7 @@ def test_airflow_has_every_option(name: str) -> None:
 
 def test_airflow_s_services_share_one_environment() -> None:
     environments = [environment_of(services()[name]) for name in AIRFLOW]
-    extra = [set(each) - set(environments[1]) for each in environments]
+    extra = [set(environment) - set(environments[1]) for environment in environments]
     assert extra == [{"AIRFLOW_ADMIN_PASSWORD"} if name == "airflow-init" else set() for name in AIRFLOW]
 
 

@@ -41,7 +41,7 @@ def cut(records: Sequence[Record], cuts: Iterable[int]) -> list[Batch]:
 def as_expected(emissions: Iterable[Emission]) -> dict[str, list[dict[str, Any]]]:
     """Emissions in the form of a case's `expect.emissions`."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for each in emissions:
-        window = {"window": list(each.window)} if each.window else {}
-        found[each.key].append({"value": each.value, "timestamp": each.timestamp, **window})
+    for emission in emissions:
+        window = {"window": list(emission.window)} if emission.window else {}
+        found[emission.key].append({"value": emission.value, "timestamp": emission.timestamp, **window})
     return dict(found)

@@ -37,7 +37,7 @@ def value_type(settings: Settings, columns: str) -> pa.DataType:
     written = re.split(r", *(?=\w+ )", columns)
     types = {"*": pa.bool_(), **{name: _TYPES[of] for name, of in map(str.split, written)}}
     if settings.reduce == "aggregates":
-        return pa.struct([(each.name, types[each.argument]) for each in settings.aggregates])
+        return pa.struct([(aggregate.name, types[aggregate.argument]) for aggregate in settings.aggregates])
     assert settings.select
     return pa.struct([(name, types[column]) for name, column in settings.select.items()])
 
@@ -52,7 +52,8 @@ def stage_of(case: Case, source: Mapping[str, Any]) -> core.Stage:
     """The stage as the kernel takes it, by way of a pipeline file."""
     pipeline = pipeline_of(case, source)
     expectations = tuple(
-        core.RowExpectation(each.type, each.columns, each.options) for each in case.expectations
+        core.RowExpectation(expectation.type, expectation.columns, expectation.options)
+        for expectation in case.expectations
     )
     return replace(kernel_stage(pipeline, pipeline.stages[0]), expectations=expectations)
 

@@ -60,8 +60,8 @@ def counted(counts: Counter[str]) -> dict[str, int]:
 def by_key(emissions: Iterable[Out], ordered: bool = True) -> dict[str, list[Out]]:
     """Where a key's entries belong to several partitions, `ordered` is False: they have no common order."""
     found: dict[str, list[Out]] = {}
-    for each in sorted(emissions, key=lambda each: each.key):
-        found.setdefault(each.key, []).append(each)
+    for emission in sorted(emissions, key=lambda emission: emission.key):
+        found.setdefault(emission.key, []).append(emission)
     return found if ordered else {key: sorted(out, key=repr) for key, out in found.items()}
 
 
@@ -80,7 +80,7 @@ def assert_alike(kernel: Kernel, model: Model, ordered: bool) -> None:
     for left, right in zip(*(itertools.chain(*each.values()) for each in refused), strict=True):
         assert same(plain(left), plain(right)), f"{left} instead of {right}"
     assert counted(kernel.counts) == counted(model.counts)
-    assert kernel.counts["emitted-tombstones"] == [each.value for each in model.emissions].count(None)
+    assert kernel.counts["emitted-tombstones"] == [emission.value for emission in model.emissions].count(None)
     assert kernel.buffered() == model.buffered()
 
 
@@ -124,7 +124,11 @@ def test_expired_session_takes_no_record_of_another_partition() -> None:
     kernel, model = Kernel(case), case.model()
     for runner in (kernel, model):
         filled(runner, [Batch((first, over)), Batch((behind,))], drained=True)
-    assert sorted(each.window for each in kernel.emissions if each.window) == [(0, 0), (1, 1), (12, 12)]
+    assert sorted(emission.window for emission in kernel.emissions if emission.window) == [
+        (0, 0),
+        (1, 1),
+        (12, 12),
+    ]
     assert_alike(kernel, model, ordered=False)
 
 

@@ -51,7 +51,7 @@ def _comparable(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     decided = [row for row in rows if row["kind"] in (core.EMISSION, core.STATE)]
     yield from sorted(decided, key=lambda row: (row["kind"], row["key"], _start(row)))
     counts = [json.loads(row["counts"]) for row in rows if row["kind"] == core.COUNTS]
-    yield from ({name: number for name, number in each.items() if number} for each in counts)
+    yield from ({name: number for name, number in count.items() if number} for count in counts)
 
 
 def _start(row: dict[str, Any]) -> int:

@@ -43,10 +43,10 @@ def read_once(batches: Sequence[Batch]) -> list[Batch]:
     head: dict[tuple[str, int], int] = {}
     found = []
     for batch in batches:
-        records = tuple(each for each in batch.records if each.offset > head.get(each.home, -1))
+        records = tuple(record for record in batch.records if record.offset > head.get(record.home, -1))
         found.append(replace(batch, records=records))
-        for each in records:
-            head[each.home] = max(each.offset, head.get(each.home, -1))
+        for record in records:
+            head[record.home] = max(record.offset, head.get(record.home, -1))
     return found
 
 
@@ -76,7 +76,7 @@ def test_deleted_key_expires_unless_its_root_can_return(on: str, rule: str, rows
     kernel = Kernel(replace(Case({**LATEST, "emit": {"on": on}}), deduplicate=rule), compacting=True)
     for record in DELETED:
         kernel.apply(Batch((record,)))
-    assert [each.value for each in kernel.emissions] == [{"x": 1.0}, None]
+    assert [emission.value for emission in kernel.emissions] == [{"x": 1.0}, None]
     assert len(kernel.state) == rows
 
 
@@ -154,7 +154,7 @@ def test_window_closed_by_another_partition_survives_no_deletion() -> None:
     ):
         kernel.apply(Batch(tuple(records)))
         model.apply(Batch(tuple(records)))
-    assert [each.reason for each in kernel.emissions if each.key == "k"] == ["new", "new"]
+    assert [emission.reason for emission in kernel.emissions if emission.key == "k"] == ["new", "new"]
     assert kernel.live() == model.live() == {("k", (0, 10)), ("other", (10, 20))}
 
 
@@ -164,7 +164,7 @@ def test_a_deletion_that_has_gone_out_leaves_nothing(on: str) -> None:
     kernel = Kernel(Case({**LATEST, "emit": {"on": on, **options[on]}}), compacting=True)
     for record in DELETED:
         kernel.apply(Batch((record,), 100))
-    assert [each.value for each in kernel.emissions] == [{"x": 1.0}, None]
+    assert [emission.value for emission in kernel.emissions] == [{"x": 1.0}, None]
     assert kernel.state == []
 
 

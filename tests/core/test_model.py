@@ -79,8 +79,14 @@ def model_of(reduce: dict[str, Any], window: dict[str, str] | None = None, **emi
 def out(model: Model) -> list[tuple[Any, ...]]:
     """(value, timestamp, window if any, reason, at) of all emissions."""
     return [
-        (each.value, each.timestamp, *([each.window] if each.window else []), each.reason, each.at)
-        for each in model.emissions
+        (
+            emission.value,
+            emission.timestamp,
+            *([emission.window] if emission.window else []),
+            emission.reason,
+            emission.at,
+        )
+        for emission in model.emissions
     ]
 
 
@@ -99,7 +105,7 @@ def test_update_sends_every_value_and_one_deletion(batch: History) -> None:
 
 def test_change_skips_what_was_emitted_last(batch: History) -> None:
     model = run(model_of(LATEST, on="change"), batch((1, 1), (1, 2), (2, 3), ("null", 4), (None, 5)))
-    assert [each.value for each in model.emissions] == [x(1), x(2), x(None), None]
+    assert [emission.value for emission in model.emissions] == [x(1), x(2), x(None), None]
     assert model.counts["idempotent-update-skip"] == 1
 
 
@@ -119,13 +125,13 @@ def test_a_heartbeat_sends_an_unchanged_value(batch: History) -> None:
 def test_a_tolerance_is_measured_from_what_was_emitted(batch: History) -> None:
     equal = {"within": {"x": 1}}
     model = run(model_of(LATEST, on="change", equal=equal), batch((10, 0), (11, 1), (12, 2), (13, 3)))
-    assert [each.value for each in model.emissions] == [x(10), x(12)]
+    assert [emission.value for emission in model.emissions] == [x(10), x(12)]
 
 
 def test_a_percentage_is_of_the_old_value(batch: History) -> None:
     equal = {"within": {"x": "50%"}}
     model = run(model_of(LATEST, on="change", equal=equal), batch((-4, 0), (-6, 1), (-7, 2), (-3, 3)))
-    assert [each.value for each in model.emissions] == [x(-4), x(-7), x(-3)]
+    assert [emission.value for emission in model.emissions] == [x(-4), x(-7), x(-3)]
 
 
 def test_bytes_distinguish_minus_zero_and_exact_does_not(batch: History) -> None:
@@ -144,7 +150,7 @@ def test_change_ignores_what_where_rejects(batch: History) -> None:
     stage = {**LATEST, "emit": {"on": "change"}, "where": "small"}
     model = Model(stage, conditions={"small": lambda row: row["x"] < 5})
     run(model, batch((1, 0), (9, 1), (1, 2), (None, 3)))
-    assert [each.value for each in model.emissions] == [x(1), None]
+    assert [emission.value for emission in model.emissions] == [x(1), None]
     assert (model.counts["filtered"], model.counts["idempotent-update-skip"]) == (1, 1)
 
 
@@ -160,29 +166,29 @@ def test_update_hides_rejected_values_from_consumers(batch: History) -> None:
 
 def test_records_merge_by_offset_or_by_timestamp(batch: History) -> None:
     model = run(model_of(LATEST, on="update"), batch((1, 9), (2, 4)))
-    assert [each.value for each in model.emissions] == [x(1), x(2)]
+    assert [emission.value for emission in model.emissions] == [x(1), x(2)]
     both = Batch((*batch((3, 20)).records, *batch((4, 10), partition=1).records))
-    assert [each.value for each in run(model, both).emissions[2:]] == [x(4), x(3)]
+    assert [emission.value for emission in run(model, both).emissions[2:]] == [x(4), x(3)]
 
 
 def test_record_overtaken_by_a_later_offset_is_kept(batch: History) -> None:
     model, elsewhere = model_of(SUM, on="update"), batch((1, 0), partition=1)
     run(model, Batch((*batch((2, 9), (4, 5)).records, *elsewhere.records)))
-    assert [each.value["total"] for each in model.emissions if each.value] == [1, 5, 7]
+    assert [emission.value["total"] for emission in model.emissions if emission.value] == [1, 5, 7]
     assert model.counts["deduplicated"] == 0
 
 
 def test_a_record_that_is_delivered_again_is_dropped(batch: History) -> None:
     model, once = model_of(SUM, on="update"), batch((1, 0), (2, 1))
     run(model, once, once, batch((3, 2)))
-    assert [each.value["total"] for each in model.emissions if each.value] == [1, 3, 6]
+    assert [emission.value["total"] for emission in model.emissions if emission.value] == [1, 3, 6]
     assert model.counts["deduplicated"] == 2
 
 
 def test_rows_of_one_record_count_as_one(batch: History) -> None:
     rows = Batch(tuple(Record("k", x(1), "in", 0, 5, 0, None, group) for group in range(3)))
     model = run(model_of(SUM, on="update"), rows, rows)
-    assert [each.value["n"] for each in model.emissions if each.value] == [1, 2, 3]
+    assert [emission.value["n"] for emission in model.emissions if emission.value] == [1, 2, 3]
     assert model.counts["deduplicated"] == 3
 
 
@@ -204,7 +210,7 @@ def test_aggregates_ignore_nulls_that_still_move_time(batch: History) -> None:
 def test_timer_fires_before_another_keys_record(batch: History) -> None:
     model = model_of(LATEST, on="time_limit", after="5ms", clock="stream")
     run(model, batch(("k", 1, 0), ("other", 0, 6), ("k", 2, 6), ("k", 3, 8)))
-    assert [each.value for each in model.emissions if each.key == "k"] == [x(1)]
+    assert [emission.value for emission in model.emissions if emission.key == "k"] == [x(1)]
 
 
 def test_timer_fires_after_its_own_keys_record(batch: History) -> None:
@@ -232,20 +238,24 @@ def test_stream_clock_ignores_the_batch_clock(batch: History) -> None:
 
 def test_record_is_late_from_end_plus_grace(batch: History) -> None:
     model = run(model_of(SUM, TUMBLING, on="update"), batch((1, 14), (1, 9), (1, 15), (1, 9), (1, 12)))
-    assert [each.window for each in model.emissions] == [(10, 20), (0, 10), (10, 20), (10, 20)]
+    assert [emission.window for emission in model.emissions] == [(10, 20), (0, 10), (10, 20), (10, 20)]
     assert (model.counts["late-record-drop"], model.counts["expired-window-record-drop"]) == (1, 1)
 
 
 def test_hopping_record_may_be_late_for_some_windows(batch: History) -> None:
     hopping = {"hopping": "10ms", "every": "5ms", "grace": "0ms"}
     model = run(model_of(SUM, hopping, on="update"), batch((1, 3), (1, 12), (1, 9)))
-    assert [each.window for each in model.emissions] == [(0, 10), (5, 15), (10, 20), (5, 15)]
+    assert [emission.window for emission in model.emissions] == [(0, 10), (5, 15), (10, 20), (5, 15)]
     assert (model.counts["late-record-drop"], model.counts["expired-window-record-drop"]) == (1, 0)
 
 
 def test_merging_sessions_retracts_emissions_of_equal_windows(batch: History) -> None:
     model = run(model_of(SUM, SESSION, on="update"), batch((1, 0), (2, 12), (4, 8), (8, 10)))
-    assert [(each.value and each.value["total"], each.window, each.reason) for each in model.emissions] == [
+    emitted = [
+        (emission.value and emission.value["total"], emission.window, emission.reason)
+        for emission in model.emissions
+    ]
+    assert emitted == [
         (1, (0, 0), "new"), (2, (12, 12), "new"),
         (None, (0, 0), "merged"), (None, (12, 12), "merged"), (7, (0, 12), "new"),
         (None, (0, 12), "merged"), (15, (0, 12), "new"),
@@ -254,7 +264,10 @@ def test_merging_sessions_retracts_emissions_of_equal_windows(batch: History) ->
 
 def test_record_at_the_same_timestamp_updates_its_session(batch: History) -> None:
     model = run(model_of(SUM, SESSION, on="update"), batch((1, 4), (2, 4)))
-    assert [(each.reason, each.window) for each in model.emissions] == [("new", (4, 4)), ("changed", (4, 4))]
+    assert [(emission.reason, emission.window) for emission in model.emissions] == [
+        ("new", (4, 4)),
+        ("changed", (4, 4)),
+    ]
 
 
 def test_merged_sessions_fold_in_window_order(batch: History) -> None:
@@ -265,7 +278,7 @@ def test_merged_sessions_fold_in_window_order(batch: History) -> None:
 
 def test_collected_sessions_take_nothing_back(batch: History) -> None:
     model = run(model_of(COLLECT, SESSION, on="update"), batch((1, 0), (2, 5)))
-    assert [each.value for each in model.emissions] == [{"events": [x(1)]}, {"events": [x(2)]}]
+    assert [emission.value for emission in model.emissions] == [{"events": [x(1)]}, {"events": [x(2)]}]
 
 
 def test_session_ends_at_last_plus_gap_and_grace(
@@ -273,7 +286,7 @@ def test_session_ends_at_last_plus_gap_and_grace(
 ) -> None:
     model = model_of(SUM, SESSION, on="update")
     run(model, batch((1, 0), ("other", 1, 15), (2, 0), ("other", 1, 16), (4, 0)))
-    mine = [each.value for each in model.emissions if each.key == "k"]
+    mine = [emission.value for emission in model.emissions if emission.key == "k"]
     assert mine == [{"n": 1, "total": 1}, {"n": 1, "total": 2}]
     assert model.counts["late-record-drop"] == 1
 
@@ -288,7 +301,7 @@ def test_final_session_is_not_emitted_again(batch: History) -> None:
 def test_session_that_waits_for_emission_is_not_merged(batch: History) -> None:
     model = model_of(SUM, SESSION, on="time_limit", after="50ms", clock="stream")
     run(model, batch((1, 0), ("other", 0, 15), (2, 9), ("other", 0, 70)))
-    assert [(each.window, each.at) for each in model.emissions if each.key == "k"] == [
+    assert [(emission.window, emission.at) for emission in model.emissions if emission.key == "k"] == [
         ((0, 0), 50),
         ((9, 9), 59),
     ]
@@ -329,9 +342,9 @@ def test_time_limit_counts_from_the_first_buffered_value(batch: History) -> None
 def test_time_limit_uses_the_timestamp_of_the_value(batch: History) -> None:
     model = model_of(SUM, on="time_limit", after="10ms", clock="stream")
     run(model, batch((1, 0), (2, 12), (4, 3)))
-    assert [each.at for each in model.emissions] == [10]
+    assert [emission.at for emission in model.emissions] == [10]
     run(model, batch((8, 21)))
-    assert [each.at for each in model.emissions] == [10]
+    assert [emission.at for emission in model.emissions] == [10]
     run(model, batch((16, 22)))
     assert out(model)[1:] == [({"n": 5, "total": 31}, 22, "time_limit", 22)]
 
@@ -345,7 +358,10 @@ def test_timer_is_never_due_before_it_was_set(batch: History) -> None:
 def test_interval_goes_out_at_the_next_multiple(batch: History) -> None:
     model = model_of(SUM, on="interval", every="10ms", clock="stream")
     run(model, batch((1, 10), (2, 19), (4, 20), (8, 21), (16, 40)))
-    assert [(each.value and each.value["total"], each.at) for each in model.emissions] == [(7, 20), (31, 30)]
+    assert [(emission.value and emission.value["total"], emission.at) for emission in model.emissions] == [
+        (7, 20),
+        (31, 30),
+    ]
 
 
 def test_buffered_null_is_emitted_only_after_a_value(batch: History) -> None:
@@ -373,9 +389,9 @@ def test_threshold_flushes_by_count_and_first_event(batch: History) -> None:
 def test_threshold_counts_from_the_last_flush_when_told(batch: History) -> None:
     model = model_of(COLLECT, on="threshold", after="10ms", since="last_flush", clock="stream")
     run(model, batch((1, 5), ("other", 0, 16), (2, 17), ("other", 0, 24)))
-    assert [each.at for each in model.emissions if each.key == "k"] == [15]
+    assert [emission.at for emission in model.emissions if emission.key == "k"] == [15]
     run(model, batch(("other", 0, 25), ("other", 0, 60), (3, 40)))
-    assert [each.at for each in model.emissions if each.key == "k"] == [15, 25, 60]
+    assert [emission.at for emission in model.emissions if emission.key == "k"] == [15, 25, 60]
 
 
 def test_threshold_flushes_by_bytes_of_the_records(batch: History) -> None:
@@ -399,7 +415,7 @@ def test_where_clears_what_it_keeps_in(batch: History) -> None:
     stage = {**SUM, "emit": {"on": "threshold", "count": 2}, "where": "small"}
     model = Model(stage, conditions={"small": lambda row: row["total"] < 5})
     run(model, batch((4, 0), (4, 1), (1, 2), (1, 3)))
-    assert [each.value for each in model.emissions] == [{"n": 2, "total": 2}]
+    assert [emission.value for emission in model.emissions] == [{"n": 2, "total": 2}]
     assert model.counts["filtered"] == 1
 
 
@@ -407,7 +423,7 @@ def test_emit_early_sends_the_oldest_of_the_partition(batch: History) -> None:
     buffer = {"max_records": 1, "when_full": "emit_early"}
     model = model_of(LATEST, on="time_limit", after="10ms", clock="stream", buffer=buffer)
     run(model, batch(("b", 1, 0), ("a", 2, 0)), batch(("b", 9, 1), partition=1), batch(("b", 4, 10)))
-    assert [(each.key, each.value, each.reason, each.at) for each in model.emissions] == [
+    assert [(emission.key, emission.value, emission.reason, emission.at) for emission in model.emissions] == [
         ("a", x(2), "emit_early", 0),
         ("b", x(4), "time_limit", 10),
     ]

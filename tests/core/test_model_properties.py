@@ -37,8 +37,8 @@ def outcome(model: Model, batches: Iterable[Batch]) -> Any:
 
 def per_window(emissions: Iterable[Emission]) -> list[list[Emission]]:
     found: dict[Any, list[Emission]] = defaultdict(list)
-    for each in emissions:
-        found[each.key, each.window].append(each)
+    for emission in emissions:
+        found[emission.key, emission.window].append(emission)
     return list(found.values())
 
 
@@ -92,7 +92,7 @@ def matches(model: Model, old: Value, new: Value, timestamps: tuple[int, int]) -
 def test_last_change_emission_equals_the_last_value(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
     outcome(model, batches)
-    emitted = {each.key: each for each in model.emissions}
+    emitted = {emission.key: emission for emission in model.emissions}
     for key, newest in newest_of(batches).items():
         last = emitted.get(key, Emission(key, None, newest.timestamp, None, "", 0))
         value = selected(model.settings, newest.value)
@@ -117,7 +117,7 @@ def test_last_change_emission_equals_the_input_sum(heartbeat: str, batches: list
         if record.value is not None:
             known, x = sums.get(record.key), record.value["x"]
             sums[record.key] = known if x is None else x if known is None else known + x
-    emitted = {each.key: each.value for each in model.emissions}
+    emitted = {emission.key: emission.value for emission in model.emissions}
     assert emitted.keys() == sums.keys()
     assert all(same(emitted[key], {"total": sums[key]}) for key in sums)
 
@@ -136,10 +136,10 @@ def test_each_collected_event_is_flushed_once_or_waits(case: Case, batches: Sequ
     model = case.model()
     outcome(model, batches)
     accepted = model.counts["used"] - model.counts["tombstones"]
-    flushed = sum(len(each.value["events"]) for each in model.emissions if each.value)
+    flushed = sum(len(emission.value["events"]) for emission in model.emissions if emission.value)
     assert flushed + model.buffered().records == accepted
     model.drain()
-    assert sum(len(each.value["events"]) for each in model.emissions if each.value) == accepted
+    assert sum(len(emission.value["events"]) for emission in model.emissions if emission.value) == accepted
     assert model.buffered().records == 0
 
 
@@ -149,7 +149,7 @@ def test_each_record_is_counted_by_one_final_result(batches: list[Batch], clock:
     emit = {"on": "window_close", **({"clock": clock} if clock else {})}
     model = Model({**COUNTED, "emit": emit, "window": {kind: "10ms", "grace": "5ms"}})
     outcome(model, batches)
-    counted = sum(each.value["n"] for each in model.emissions if each.value)
+    counted = sum(emission.value["n"] for emission in model.emissions if emission.value)
     assert counted + model.buffered().records == model.counts["used"] - model.counts["tombstones"]
 
 
@@ -192,7 +192,7 @@ def test_a_null_only_follows_a_value(case: Case, batches: Sequence[Batch]) -> No
     model = case.model()
     outcome(model, batches)
     for emissions in per_window(model.emissions):
-        before: Sequence[Value] = [None, *(each.value for each in emissions)]
+        before: Sequence[Value] = [None, *(emission.value for emission in emissions)]
         assert all(
             old is not None for old, each in zip(before, emissions, strict=False) if each.value is None
         )
@@ -203,6 +203,6 @@ def test_a_null_only_follows_a_value(case: Case, batches: Sequence[Batch]) -> No
 def test_emissions_are_counted_by_reason(case: Case, batches: Sequence[Batch]) -> None:
     model = case.model()
     outcome(model, batches)
-    reasons = Counter(f"emitted.{each.reason}" for each in model.emissions)
+    reasons = Counter(f"emitted.{emission.reason}" for emission in model.emissions)
     assert reasons == Counter({name: n for name, n in model.counts.items() if name.startswith("emitted.")})
     assert model.counts["emitted"] == len(model.emissions)

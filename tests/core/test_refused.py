@@ -112,7 +112,7 @@ def after(emit: dict[str, Any], *batches: list[Record], **stage: Any) -> Kernel:
 
 
 def out(kernel: Kernel) -> list[Any]:
-    return [each.value and next(iter(each.value.values())) for each in kernel.emissions]
+    return [emission.value and next(iter(emission.value.values())) for emission in kernel.emissions]
 
 
 def refused(kernel: Kernel) -> list[Any]:
@@ -139,7 +139,7 @@ def test_repeated_refused_value_is_refused_again() -> None:
 def test_key_with_only_refused_values_is_not_deleted() -> None:
     kernel = after({"on": "change"}, values(-1.0, None, 1.0, None))
     assert out(kernel) == [1.0, None]
-    assert [each.reason for each in kernel.emissions] == ["new", "deleted"]
+    assert [emission.reason for emission in kernel.emissions] == ["new", "deleted"]
 
 
 def test_update_keeps_a_refused_value_and_passes_deletions() -> None:
@@ -165,7 +165,7 @@ def test_refused_buffered_value_waits_no_more(emit: dict[str, Any]) -> None:
     later = [record(5.0, 1, "other", 40)]
     kernel = after(emit, values(-1.0), later, [record(7.0, 2, timestamp=41)], [record(5.0, 3, "other", 80)])
     assert refused(kernel) == [(-1.0, 0)]
-    assert [each.value for each in kernel.emissions if each.key == "k"] == [{"x": 7.0}]
+    assert [emission.value for emission in kernel.emissions if emission.key == "k"] == [{"x": 7.0}]
 
 
 def test_a_final_value_that_is_refused_never_comes() -> None:

@@ -50,7 +50,7 @@ def test_difference_in_one_sample_exits_with_1(monkeypatch: pytest.MonkeyPatch) 
     assert "DIFFERENT: 1 keys differ, the first is 7" in done.stdout
     told = run(monkeypatch, good, bad, json_wanted=True)
     assert told.exit_code == 1
-    assert [(each["pipeline"], each["equal"]) for each in json.loads(told.stdout)] == [
+    assert [(load["pipeline"], load["equal"]) for load in json.loads(told.stdout)] == [
         ("availability", True),
         ("visitor_batches", False),
     ]

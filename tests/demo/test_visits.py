@@ -26,7 +26,7 @@ def visit(number: int, at_s: float, customer: int = 7) -> Event:
 
 
 def plan(seq: int, start: int, end: int, clock_s: float, partitions: int = 1) -> Plan:
-    ranges = tuple(OffsetRange("visits", each, start, end) for each in range(partitions))
+    ranges = tuple(OffsetRange("visits", number, start, end) for number in range(partitions))
     clock_ms = round(clock_s * 1000)
     return Plan(Stream("visitor_batches", 1), seq, f"r{seq}", clock_ms, clock_ms, ranges, {}, "", "")
 
@@ -34,11 +34,11 @@ def plan(seq: int, start: int, end: int, clock_s: float, partitions: int = 1) ->
 def flushed(events: list[Event], *plans: Plan, customer: int = 7) -> list[tuple[int | None, list[int]]]:
     """(engine's batch, numbers of the visits) of a customer."""
     batches = expected_batches(events, plans)[str(customer)]
-    return [(each["batch"], [int(one["visitorId"]) for one in each["events"]]) for each in batches]
+    return [(batch["batch"], [int(event["visitorId"]) for event in batch["events"]]) for batch in batches]
 
 
 def customers(wave: int) -> Counter[object]:
-    values = [each.value or b"" for each in visit_events(wave)]
+    values = [visit_event.value or b"" for visit_event in visit_events(wave)]
     usable = [json.loads(value) for value in values if value.startswith(b'{"')]
     return Counter(value.get("customerId") for value in usable)
 
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_visits() -> None:
 def test_a_customers_visits_go_to_one_partition() -> None:
     events = chain(visit_events(0), visit_events(1))
     usable = [
-        (json.loads(each.value or b""), each) for each in events if (each.value or b"").startswith(b'{"c')
+        (json.loads(event.value or b""), event) for event in events if (event.value or b"").startswith(b'{"c')
     ]
     assert all(
         each.partition == value["customerId"] % PARTITIONS
@@ -68,7 +68,7 @@ def test_second_run_flushes_customers_by_its_clock() -> None:
     quiet = customers(0).keys() & set(QUIET_CUSTOMERS)
     assert len(quiet) > 300
     assert not customers(1).keys() & set(QUIET_CUSTOMERS)
-    newest_ms = max(each.timestamp_ms for each in visit_events(1))
+    newest_ms = max(visit_event.timestamp_ms for visit_event in visit_events(1))
     assert newest_ms < BEGIN_MS + SPANS_MS[0] - 30_000 + 60_000
     assert CLOCKS_MS[1] >= SPANS_MS[0] + 60_000
 
@@ -111,7 +111,7 @@ def test_unreadable_visit_does_not_move_time() -> None:
 
 def test_waves_have_no_faults_and_flush_quiet_customers() -> None:
     events = [*visit_events(0), *visit_events(1)]
-    ends = [Counter(each.partition for each in visit_events(wave)) for wave in (0, 1)]
+    ends = [Counter(visit_event.partition for visit_event in visit_events(wave)) for wave in (0, 1)]
     plans = []
     for wave in (0, 1):
         ranges = tuple(
@@ -125,9 +125,11 @@ def test_waves_have_no_faults_and_flush_quiet_customers() -> None:
     batches = expected_batches(events, plans)
     assert faults(batches, events) == []
     quiet = [batches[str(each)] for each in QUIET_CUSTOMERS if str(each) in batches]
-    assert {each["batch"] for batch in quiet for each in batch} == {2}
+    assert {record["batch"] for batch in quiet for record in batch} == {2}
     assert sum(map(len, ends)) == 2 * PARTITIONS
-    assert sum(len(each["events"]) for batch in batches.values() for each in batch) > 0.98 * sum(VISIT_WAVES)
+    assert sum(len(record["events"]) for batch in batches.values() for record in batch) > 0.98 * sum(
+        VISIT_WAVES
+    )
 
 
 def test_lost_doubled_and_moved_visits_are_faults() -> None:
@@ -145,5 +147,5 @@ def test_lost_doubled_and_moved_visits_are_faults() -> None:
 
 
 def expected_all(events: list[Event]) -> list[object]:
-    values = [json.loads(each.value or b"") for each in events]
+    values = [json.loads(event.value or b"") for event in events]
     return [{"visitorId": value["visitorId"], "action": value["action"]} for value in values]

@@ -21,7 +21,7 @@ def test_suite_of_the_page_uses_builtin_expectations() -> None:
     (text, *_) = re.findall(r"^```json\n(\{\n.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     suite = json.loads(text)
     assert needs_of(suite["expectations"]).history == 20
-    assert {each["type"] for each in suite["expectations"]} <= set(BUILTIN_TYPES)
+    assert {expectation["type"] for expectation in suite["expectations"]} <= set(BUILTIN_TYPES)
 
 
 def test_option_table_equals_the_class_defaults() -> None:

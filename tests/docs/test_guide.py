@@ -34,7 +34,7 @@ def test_every_field_is_in_the_guide(path: str) -> None:
 def _written(start: str) -> list[str]:
     """What stands in backticks at the beginning of a table's row, and begins so."""
     cells = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
-    return [each for cell in cells for each in re.findall(r"`(.*?)`", cell) if each.startswith(start)]
+    return [match for cell in cells for match in re.findall(r"`(.*?)`", cell) if match.startswith(start)]
 
 
 def test_every_emit_strategy_of_the_guide_exists() -> None:

@@ -165,8 +165,8 @@ class Line:
 
     def close(self) -> None:
         """End what `kill_scheduler` has started."""
-        for each in self._schedulers:
-            each.stop()
+        for scheduler in self._schedulers:
+            scheduler.stop()
 
 
 def above(pid: int) -> list[int]:
@@ -202,7 +202,7 @@ def line(installed: Path, home: Path) -> Iterator[Line]:
         servers = broker.bootstrap_servers
         send_waves(servers, "source")
         folders = [home / name for name in ("killed", "calm")]
-        scenes = [Scene(each, servers, "source", sqlite_files(each)) for each in folders]
+        scenes = [Scene(folder, servers, "source", sqlite_files(folder)) for folder in folders]
         for scene in scenes:
             scene.create()
         env = environment(home, REPOSITORY, servers) | scenes[0].environment | IMPATIENT | SHORT_LIVED

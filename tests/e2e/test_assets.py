@@ -101,7 +101,7 @@ class Line:
         """The events of OpenLineage of a task that has succeeded."""
         lines = (self.folder / "lineage.jsonl").read_text().splitlines()
         events = [json.loads(line) for line in lines]
-        return [each for each in events if (each["job"]["name"], each["eventType"]) == (job, "COMPLETE")]
+        return [event for event in events if (event["job"]["name"], event["eventType"]) == (job, "COMPLETE")]
 
     def events(self) -> list[int]:
         """The newest batches of all events that Airflow has of the asset, as they came."""

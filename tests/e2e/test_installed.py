@@ -111,7 +111,7 @@ def test_its_run_succeeds_and_what_changed_goes_out(line: Installed, ended: RunE
 def test_spark_submit_ran_the_program_of_the_wheel(line: Installed, ended: RunEnd) -> None:
     """And not one of this checkout, of which the environment knows nothing."""
     logs = (line.airflow.log.parent.parent / "airflow" / "logs").rglob("task_id=compute/*.log")
-    programs = [found for log in logs for found in re.findall(r"\S+/compute\.py", log.read_text())]
+    programs = [match for log in logs for match in re.findall(r"\S+/compute\.py", log.read_text())]
     assert programs, ended
     packages = str(line.environment.folder / "lib")
     assert [program for program in programs if not program.startswith(packages)] == []

@@ -298,7 +298,10 @@ def _request(line: Line, dag_id: str, run_id: str) -> dict[str, Any] | None:
 def promotions(line: Line) -> list[tuple[int, str, str | None]]:
     charge = line.ledger.charge("approved")
     promotions = charge.promotions[1:]
-    return [(each.generation, each.run_id.partition("@")[0], each.approved_by) for each in promotions]
+    return [
+        (promotion.generation, promotion.run_id.partition("@")[0], promotion.approved_by)
+        for promotion in promotions
+    ]
 
 
 def test_a_rejected_promotion_switches_nothing(generations: Line) -> None:

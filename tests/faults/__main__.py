@@ -71,7 +71,7 @@ def main(
             results = []
         else:
             results = pool.run(cases, Progress(len(cases)))
-    wrong = [each for each in results if each.wrong]
+    wrong = [result for result in results if result.wrong]
     if results:
         print(_table(results, (time.monotonic() - began) / 60))
     if not wrong:
@@ -114,7 +114,7 @@ def again(result: Result) -> str:
 
 def _fired(results: Sequence[Result]) -> list[tuple[str, str]]:
     """(failpoint, action) of each fault that fired."""
-    entries = [entry for each in results for entry in each.fired]
+    entries = [entry for result in results for entry in result.fired]
     return [(name, action.partition("@")[0]) for name, _, action in (each.partition("=") for each in entries)]
 
 
@@ -124,17 +124,17 @@ def _missed(results: Sequence[Result]) -> list[str]:
 
 def _table(results: Sequence[Result], minutes: float) -> str:
     actions = Counter(action for _, action in _fired(results))
-    stores = Counter(each.databases for each in results)
+    stores = Counter(result.databases for result in results)
     rows = {
         "failpoints": len({name for name, _ in _fired(results)}),
         "not met": ", ".join(_missed(results)) or "none",
         "not of a batch": ", ".join(sorted(NOT_OF_A_BATCH)),
         "runs": len(results),
-        "of them with two faults": sum(len(parse_case(each.case)) > 1 for each in results),
-        "faults fired": sum(len(each.fired) for each in results),
+        "of them with two faults": sum(len(parse_case(result.case)) > 1 for result in results),
+        "faults fired": sum(len(result.fired) for result in results),
         "by action": ", ".join(f"{name} {count}" for name, count in sorted(actions.items())),
         "by databases": ", ".join(f"{name} {count}" for name, count in sorted(stores.items())),
-        "differences": sum(bool(each.wrong) for each in results),
+        "differences": sum(bool(result.wrong) for result in results),
         "minutes": f"{minutes:.1f}",
     }
     width = max(map(len, rows))

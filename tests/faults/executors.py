@@ -53,8 +53,8 @@ CONF = {
 
 def stopped_worker() -> int | None:
     """A process below this one that stands still."""
-    for each in Path("/proc").glob("[0-9]*"):
-        pid = above = int(each.name)
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = above = int(path.name)
         with suppress(FileNotFoundError, ProcessLookupError):  # it may end while it is looked at
             if state_and_parent(pid)[0] != "T":
                 continue

@@ -83,4 +83,4 @@ def case_text(case: Case) -> str:
 
 def parse_case(text: str) -> Case:
     """The inverse of `case_text`."""
-    return tuple(Fault.parse(each) for each in text.split("+"))
+    return tuple(Fault.parse(part) for part in text.split("+"))

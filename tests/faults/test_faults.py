@@ -68,5 +68,5 @@ def assert_nobody_can_tell(
         print(f"\n{runs} runs of the kill matrix: TIDEGATE_FAULT_SEED={seed}")
     results = pool.run(sample(cases, runs, seed))
     assert len(results) == runs
-    wrong = [f"--only '{each.case}': {each.wrong}" for each in results if each.wrong]
+    wrong = [f"--only '{result.case}': {result.wrong}" for result in results if result.wrong]
     assert not wrong, f"TIDEGATE_FAULT_SEED={seed}; python -m tests.faults --jobs 1 " + "\n".join(wrong)

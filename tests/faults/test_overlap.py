@@ -17,10 +17,10 @@ def test_one_of_two_runs_waits(pool: Pool) -> None:
     delays = [0.15 * (number % 6) for number in range(TIMES)]
     results = pool.overlaps(delays)
     assert len(results) == TIMES
-    assert [each for each in results if each.wrong] == []
-    assert all(NOTHING_TO_DO in each.codes for each in results)
-    assert {code for each in results for code in each.codes} <= {0, NOTHING_TO_DO, LEASE_HELD}
-    assert sum(LEASE_HELD in each.codes for each in results) > TIMES / 2
+    assert [result for result in results if result.wrong] == []
+    assert all(NOTHING_TO_DO in result.codes for result in results)
+    assert {code for result in results for code in result.codes} <= {0, NOTHING_TO_DO, LEASE_HELD}
+    assert sum(LEASE_HELD in result.codes for result in results) > TIMES / 2
 
 
 ZOMBIES = [
@@ -38,5 +38,5 @@ ZOMBIES = [
 
 def test_late_zombie_can_neither_commit_nor_publish(pool: Pool) -> None:
     results = pool.run(map(parse_case, ZOMBIES))
-    assert {each.case: each.wrong for each in results if each.wrong} == {}
-    assert [each.case for each in results if "Fenced" not in each.zombie] == []
+    assert {result.case: result.wrong for result in results if result.wrong} == {}
+    assert [result.case for result in results if "Fenced" not in result.zombie] == []

@@ -20,7 +20,7 @@ def explained(world: World, key: str, **more: Any) -> list[Explanation]:
 
 
 def fates(events: tuple[TraceEvent, ...]) -> list[tuple[str, str]]:
-    return [(each.what, each.fate) for each in events]
+    return [(event.what, event.fate) for event in events]
 
 
 def test_explanation_starts_from_the_state_before_batch(
@@ -59,7 +59,7 @@ def test_quarantined_record_is_found_by_its_key(world: World) -> None:
     assert ("quarantined", "malformed") in [
         (what, fate.partition(":")[0]) for what, fate in fates(found.events)
     ]
-    assert [each.value for each in found.events if each.what == "quarantined"] == ["{oops"]
+    assert [event.value for event in found.events if event.what == "quarantined"] == ["{oops"]
 
 
 def test_unmet_key_names_the_batches_that_changed_it(world: World) -> None:
@@ -91,10 +91,10 @@ def test_dropped_repetition_names_the_dropping_step(world: World) -> None:
     world.stock(10, 10, 0)
     world.run()
     (found,) = explained(world, key_of())
-    told = [(each.stage, each.what, each.fate) for each in found.events if each.what == "record"]
+    told = [(event.stage, event.what, event.fate) for event in found.events if event.what == "record"]
     assert [each for each in told if each[0] == "availability"] == [
         ("availability", "record", "new"),
         ("availability", "record", "changed"),
     ]
-    dropped = [each for each in found.events if each.stage == "deduplicate" and each.source[2] == 1]
+    dropped = [event for event in found.events if event.stage == "deduplicate" and event.source[2] == 1]
     assert [(each.fate, each.value["quantity"]) for each in dropped] == [("repeated", 10)]

@@ -59,7 +59,9 @@ def test_it_has_its_licence_and_its_entry_points(wheel: zipfile.ZipFile) -> None
 def test_core_requires_neither_airflow_nor_spark(
     requirements: list[str],
 ) -> None:
-    core = {re.split(r"[^\w.-]", each)[0] for each in requirements if "extra ==" not in each}
+    core = {
+        re.split(r"[^\w.-]", requirement)[0] for requirement in requirements if "extra ==" not in requirement
+    }
     assert not core & {
         "apache-airflow",
         "pyspark",
@@ -69,14 +71,26 @@ def test_core_requires_neither_airflow_nor_spark(
         "obstore",
     }
     assert not {name for name in core if name.startswith(("psycopg", "apache", "setuptools"))}
-    extras = {match for each in requirements for match in re.findall(r"extra == ['\"](\w+)['\"]", each)}
+    extras = {
+        match
+        for requirement in requirements
+        for match in re.findall(r"extra == ['\"](\w+)['\"]", requirement)
+    }
     assert extras - {"dev"} == EXTRAS
-    assert [each for each in requirements if "==" in each.split(";")[0] and "dev" not in each] == []
+    assert [
+        requirement
+        for requirement in requirements
+        if "==" in requirement.split(";")[0] and "dev" not in requirement
+    ] == []
 
 
 def test_all_that_it_asks_for_is_locked(requirements: list[str]) -> None:
     locked = set(re.findall(r"^([\w.-]+)==", (REPOSITORY / "requirements.lock").read_text(), re.MULTILINE))
-    asked = {re.split(r"[^\w.-]", each)[0] for each in requirements if not re.search(r"extra == .dev.", each)}
+    asked = {
+        re.split(r"[^\w.-]", requirement)[0]
+        for requirement in requirements
+        if not re.search(r"extra == .dev.", requirement)
+    }
     assert asked - {"tidegate"} <= locked
 
 

@@ -453,7 +453,7 @@ def test_live_names_are_committed_next_and_snapshots(ledger: Ledger) -> None:
         held.add_attempt(attempt(2, name))
     known = ledger.known_names(STREAM)
     assert (known.head, known.epoch, known.committed) == (1, held.lease.epoch, {1: manifest_ref("a1")})
-    assert (known.computed, [each.name for each in known.snapshots]) == ({"b1", "b2"}, ["s1"])
+    assert (known.computed, [snapshot.name for snapshot in known.snapshots]) == ({"b1", "b2"}, ["s1"])
     assert ledger.known_names(Stream("p", 2)).epoch == 0
 
 

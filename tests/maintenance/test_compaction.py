@@ -111,7 +111,7 @@ def test_killed_compaction_is_repeated_by_the_next(
     assert compact(aged).note == ("is compacted already" if is_noted else "compacted")
     assert states(aged, 2) == before
     aged.clean()
-    snapshots = [each.name for each in aged.app.ledger.snapshots(aged.stream)]
+    snapshots = [snapshot.name for snapshot in aged.app.ledger.snapshots(aged.stream)]
     attempts = [known.name for _, known in aged.app.ledger.committed(aged.stream)]
     assert aged.names() == sorted([*attempts, *snapshots])  # nothing is left of the one that died
 

@@ -150,7 +150,9 @@ def test_failed_validation_lineage_has_each_expectation(committed: Committed, tm
     (sink,) = reported(validate, tmp_path, "FAILED")["inputs"]
     assert sink["name"] == "seconds"
     assertions = sink["inputFacets"]["dataQualityAssertions"]["assertions"]
-    assert [(each["assertion"], each["success"], each.get("column")) for each in assertions] == [
+    assert [
+        (assertion["assertion"], assertion["success"], assertion.get("column")) for assertion in assertions
+    ] == [
         ("expect_column_values_to_be_between", False, "m"),
         ("expect_table_row_count_to_be_between", True, None),
     ]

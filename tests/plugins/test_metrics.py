@@ -247,6 +247,6 @@ def data_points(body: bytes) -> dict[str, tuple[float, dict[str, str]]]:
     found = {}
     for metric in request.resource_metrics[0].scope_metrics[0].metrics:
         point = (metric.gauge.data_points or metric.sum.data_points)[-1]
-        attributes = {each.key: each.value.string_value for each in point.attributes}
+        attributes = {attribute.key: attribute.value.string_value for attribute in point.attributes}
         found[metric.name] = (point.as_double or float(point.as_int), attributes)
     return found

@@ -62,7 +62,7 @@ class Aged(Committed):
         and of `keys`, which this one has changed."""
         parsed = Name.parse(name)
         seq = parsed.seq if parsed is not None else 0
-        changed = [*((f"k{each}", each) for each in seqs), *((key, seq) for key in keys)]
+        changed = [*((f"k{number}", number) for number in seqs), *((key, seq) for key in keys)]
         self.states = {STAGE: state_rows(changed)}
         return self.written(seq, name, {STAGE: emitted})
 

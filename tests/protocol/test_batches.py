@@ -275,7 +275,7 @@ def test_another_generation_starts_over_beside_the_first(world: World) -> None:
     world.write_pipeline(generation=2, extra="start_over: true")
     world.run()
     assert world.published() == {key_of(): [True, True]}
-    assert [str(each) for each in world.app.ledger.streams()] == ["availability/1", "availability/2"]
+    assert [str(stream) for stream in world.app.ledger.streams()] == ["availability/1", "availability/2"]
 
 
 def test_state_is_readable_now_and_as_of_batch(world: World) -> None:

@@ -65,7 +65,11 @@ class Reader:
         """Of all that are committed: under which id, and what was read of each partition."""
         seqs = [seq for seq, _ in self.app.ledger.committed(self.stream)]
         plans = [self.app.ledger.plan(self.stream, seq) for seq in seqs]
-        return [(plan.run_id, [(each.start, each.end) for each in plan.ranges]) for plan in plans if plan]
+        return [
+            (plan.run_id, [(offset_range.start, offset_range.end) for offset_range in plan.ranges])
+            for plan in plans
+            if plan
+        ]
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ class Backlog:
     def run(self, trigger: Trigger) -> Plan:
         """The next batch, if there is one: planned, decided and committed at once."""
         ranges = plan_ranges(self.head, self._views(trigger), {}, trigger.upper, trigger.max_records)
-        clocks = self.head.clocks_of((each.topic, each.partition) for each in ranges)
+        clocks = self.head.clocks_of((offset_range.topic, offset_range.partition) for offset_range in ranges)
         seq = self.head.seq + 1
         plan = Plan(STREAM, seq, f"r{seq}", trigger.clock, 0, ranges, {}, "", "", clocks=clocks)
         self.plans.append(plan)
@@ -83,7 +83,10 @@ class Backlog:
 
     def read(self, ranges: Iterable[OffsetRange]) -> tuple[Record, ...]:
         """What is in the ranges."""
-        spans = {(each.topic, each.partition): range(each.start, each.end) for each in ranges}
+        spans = {
+            (offset_range.topic, offset_range.partition): range(offset_range.start, offset_range.end)
+            for offset_range in ranges
+        }
         return tuple(record for record in self.records if record.offset in spans[record.home])
 
     def _views(self, trigger: Trigger) -> list[TopicView]:
@@ -204,14 +207,18 @@ def test_rest_of_an_interval_belongs_to_the_next(
     full = [filled(kernel, _history(backlog, home)) for kernel, home in zip(kernels, PARTITIONS, strict=True)]
     assert was_full == any(full)
     if not was_full:
-        alone = by_key(each for kernel in kernels for each in kernel.emissions)
+        alone = by_key(emission for kernel in kernels for emission in kernel.emissions)
         assert repr(by_key(backlog.kernel.emissions)) == repr(alone)
 
 
 def _history(backlog: Backlog, home: Partition) -> Iterator[Batch]:
     unread: list[Record] = []
     for plan in backlog.plans:
-        own = [each for each in plan.ranges if (each.topic, each.partition) == home]
+        own = [
+            offset_range
+            for offset_range in plan.ranges
+            if (offset_range.topic, offset_range.partition) == home
+        ]
         records = backlog.read(plan.ranges)
         unread += [record for record in records if record.home == home]
         if not own[0].is_cut:

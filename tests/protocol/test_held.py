@@ -68,7 +68,7 @@ def query(world: World, statement: str) -> list[tuple[Any, ...]]:
 def flushed(world: World) -> list[tuple[int, list[int]]]:
     """(customer, visitors) per row, in order."""
     rows = query(world, 'SELECT "customerId", events FROM visitor_batches ORDER BY batch, ordinal')
-    return [(customer, [each["visitorId"] for each in json.loads(events)]) for customer, events in rows]
+    return [(customer, [load["visitorId"] for load in json.loads(events)]) for customer, events in rows]
 
 
 def drain(world: World, clock_ms: int) -> Any:

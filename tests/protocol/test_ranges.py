@@ -47,7 +47,10 @@ def two(first: int) -> TopicView:
 
 def test_an_added_partition_starts_at_0() -> None:
     ranges = plan_ranges(head(4), [two(0)], {("t", 1): 7}, None, None)
-    assert [(each.partition, each.start, each.end) for each in ranges] == [(0, 4, 10), (1, 0, 900)]
+    assert [(offset_range.partition, offset_range.start, offset_range.end) for offset_range in ranges] == [
+        (0, 4, 10),
+        (1, 0, 900),
+    ]
 
 
 def test_an_added_partition_that_lost_records_halts() -> None:
@@ -84,7 +87,7 @@ def test_range_is_cut_if_it_leaves_records(
     there: TopicView, upper: int | None, most: int | None, is_cut: bool
 ) -> None:
     ends = None if upper is None else {("t", 0): upper}
-    assert [each.is_cut for each in plan_ranges(head(4), [there], {}, ends, most)] == [is_cut]
+    assert [plan_range.is_cut for plan_range in plan_ranges(head(4), [there], {}, ends, most)] == [is_cut]
 
 
 def test_an_added_partition_starts_at_its_first_record() -> None:
@@ -146,7 +149,9 @@ ranges_strategy = st.lists(
 @given(ranges_strategy, st.integers(1, 3000))
 def test_limited_ranges_fill_the_limit_exactly(ranges: list[OffsetRange], most: int) -> None:
     limited = limit_span(ranges, most)
-    assert sum(each.span for each in limited) == min(most, sum(each.span for each in ranges))
+    assert sum(offset_range.span for offset_range in limited) == min(
+        most, sum(offset_range.span for offset_range in ranges)
+    )
     for before, after in zip(ranges, limited, strict=True):
         assert (after.start, after.partition) == (before.start, before.partition)
         assert after.start <= after.end <= before.end

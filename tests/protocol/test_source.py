@@ -79,7 +79,9 @@ class Source:
         held.add_attempt(attempt)
         held.commit(plan, attempt)
         held.release()
-        return [(each.partition, each.start, each.end) for each in plan.ranges]
+        return [
+            (offset_range.partition, offset_range.start, offset_range.end) for offset_range in plan.ranges
+        ]
 
     def doctor(self, *options: str) -> tuple[int, str]:
         arguments = ["doctor", "visitors", *options, "--json"]

@@ -63,7 +63,10 @@ class Emitted:
 
 def by_key(emissions: Sequence[Emitted]) -> list[list[Emitted]]:
     """In the order of the outbox: key by key."""
-    return [[each for each in emissions if each.key == key] for key in sorted({e.key for e in emissions})]
+    return [
+        [emission for emission in emissions if emission.key == key]
+        for key in sorted({e.key for e in emissions})
+    ]
 
 
 def outbox(emissions: Sequence[Emitted]) -> pa.Table:
@@ -224,7 +227,7 @@ def test_missing_state_columns_prove_nothing() -> None:
 @given(st.lists(emitted, max_size=20), st.lists(st.lists(emitted, max_size=6), max_size=3), st.integers(1, 7))
 def test_finals_equal_a_plain_loop(emissions: list[Emitted], earlier: list[list[Emitted]], size: int) -> None:
     rows = [each for of_key in by_key(emissions) for each in of_key]
-    looked_at = [each for each in rows if not each.refused and each.reason != "promoted"]
+    looked_at = [row for row in rows if not row.refused and row.reason != "promoted"]
     before = {
         (e.key, e.window) for batch in earlier for e in batch if not e.refused and e.reason != "promoted"
     }
@@ -299,7 +302,7 @@ def test_share_is_at_most_its_bound(whole: BatchCounts, most: float) -> None:
 def test_emitted_share_equals_the_standard_library_range(
     history: list[BatchCounts], now: BatchCounts, deviations: float, slack: float
 ) -> None:
-    past = [each.emitted / each.came_in for each in history if each.came_in >= 100]
+    past = [past_batch.emitted / past_batch.came_in for past_batch in history if past_batch.came_in >= 100]
     seen = shares.emitted_share_as_before(now, history, shares.UsualRange(deviations, slack))
     if now.came_in < 100 or len(past) < 5:
         assert seen.passed

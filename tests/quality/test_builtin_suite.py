@@ -155,7 +155,7 @@ def test_great_expectations_reads_writes_and_renders_it() -> None:
     written = [{"type": name, "kwargs": bounded.get(name, {})} for name in BUILTIN_TYPES]
     suite = gx.ExpectationSuite(name="promised", expectations=written)
     stored = json.loads(json.dumps(suite.to_json_dict()))
-    assert [each["type"] for each in stored["expectations"]] == list(BUILTIN_TYPES)
+    assert [expectation["type"] for expectation in stored["expectations"]] == list(BUILTIN_TYPES)
     page = gx.render.renderer.ExpectationSuitePageRenderer().render(suite).to_json_dict()
     text = json.dumps(page)
     assert "Few records are late. (max_share: $max_share)" in text

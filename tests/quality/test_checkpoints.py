@@ -48,7 +48,10 @@ def ours(root: Path, rows: pa.Table = ROWS) -> list[list[tuple[str, bool, int | 
         suite = parse_suite(suite_text(root / "gx" / "expectations", one.suite), one.suite)
         verdicts.append(check(Audit(one.suite, suite, rows_of(root, rows))))
     return [
-        sorted((each.type, each.passed, each.unexpected) for each in verdict.expectations)
+        sorted(
+            (expectation.type, expectation.passed, expectation.unexpected)
+            for expectation in verdict.expectations
+        )
         for verdict in verdicts
     ]
 

@@ -191,7 +191,8 @@ def test_verdict_on_parts_is_that_on_whole(directly: Any, seed: int) -> None:
     expected = [told(result) for result in directly(rows.to_pandas())]
     for part_rows in (rows.num_rows, 4):
         found = [
-            (each.measurement.spec.type, each.error, told(each.result)) for each in in_parts(rows, part_rows)
+            (in_part.measurement.spec.type, in_part.error, told(in_part.result))
+            for in_part in in_parts(rows, part_rows)
         ]
         differences = [
             (type_, error, here, there)

@@ -73,7 +73,9 @@ def proposed(values: list[Any], *more: list[Any], key: bool = False) -> dict[str
     """Type -> its options, of a column with these values in one batch, and more in others."""
     batches = [pa.table({"x": part}) for part in (values, *more)]
     proposals = of_columns(batches, ("x",) if key else ())
-    return {each.type: {k: v for k, v in each.kwargs.items() if k != "column"} for each in proposals}
+    return {
+        proposal.type: {k: v for k, v in proposal.kwargs.items() if k != "column"} for proposal in proposals
+    }
 
 
 NULL, SET = "expect_column_values_to_not_be_null", "expect_column_values_to_be_in_set"
@@ -131,7 +133,7 @@ def test_mostly_filled_column_expects_most_values() -> None:
 
 def test_window_times_get_order_but_no_range() -> None:
     rows = pa.table({"timestamp": [5], "window_start": [0], "window_end": [10], "n": [1]})
-    types = {(each.type, each.kwargs.get("column")) for each in of_columns([rows], ())}
+    types = {(of_column.type, of_column.kwargs.get("column")) for of_column in of_columns([rows], ())}
     assert types == {
         (NULL, "timestamp"),
         (NULL, "n"),
@@ -147,7 +149,7 @@ def test_patterns_are_quick_on_long_mismatches() -> None:
 
 
 def types_of(proposals: list[Proposal]) -> list[str]:
-    return [each.type.removeprefix("expect_") for each in proposals]
+    return [proposal.type.removeprefix("expect_") for proposal in proposals]
 
 
 def test_stage_proposes_what_its_strategy_promises() -> None:
@@ -172,7 +174,7 @@ def counts(came_in: int, emitted: int, quarantined: int = 0) -> BatchCounts:
 @pytest.mark.parametrize(("quarantined", "bound"), [(0, 0.01), (3, 0.01), (12, 0.024), (700, 1.0)])
 def test_share_gets_twice_its_room(quarantined: int, bound: float) -> None:
     proposals = of_stage(CHANGE, [counts(1000, 1, quarantined), counts(1000, 1)], drops_late=False)
-    (share,) = (each for each in proposals if "quarantined" in each.type)
+    (share,) = (proposal for proposal in proposals if "quarantined" in proposal.type)
     assert share.kwargs == {"max_share": bound}
 
 

@@ -144,7 +144,7 @@ WRITTEN = [
 def expectations() -> list[core.RowExpectation]:
     found = suite_rows(json.dumps({"expectations": WRITTEN}))
     assert found.left == ()
-    typed = [over_columns(each, TYPES, {}, windowed=False) for each in found.rows]
+    typed = [over_columns(row, TYPES, {}, windowed=False) for row in found.rows]
     assert None not in typed
     return [each for each in typed if each is not None]
 

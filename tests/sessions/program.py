@@ -87,7 +87,7 @@ def _commands(master: str) -> list[list[Any]]:
     records = [
         {"key": "v", "value": {"vehicleId": "v", "lat": n, "lon": 0}, "timestamp": n} for n in range(3)
     ]
-    lines = "\n".join(json.dumps(each) for each in [*records, {"tick": 60_000}])
+    lines = "\n".join(json.dumps(record) for record in [*records, {"tick": 60_000}])
     runs = [
         (["test", str(CASES), "--cuts", "2", "--json"], ""),
         (["simulate", str(SIMULATED), "--input", "-"], lines),

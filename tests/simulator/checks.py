@@ -152,7 +152,11 @@ class Watch:
         if interval is None:
             return
         for plan in own:
-            beyond = [each for each in plan.ranges if each.span and each.end > _end_of(interval, each)]
+            beyond = [
+                offset_range
+                for offset_range in plan.ranges
+                if offset_range.span and offset_range.end > _end_of(interval, offset_range)
+            ]
             require(not beyond, f"{plan.run_id} has read up to {beyond}, and its interval ends at {interval}")
         unread = {at: end for at, end in interval.items() if own[-1].ends[at] < end}
         is_removed = ledger.plan(self.places.stream, own[-1].seq) is None
@@ -280,8 +284,9 @@ def _check_logs(places: Places, plans: list[Plan], logs: Mapping[int, list[Log]]
 def _is_there(plan: Plan, logs: list[Log], others: list[Log]) -> bool:
     """Whether other logs have all that was read up to the end of a batch."""
     return all(
-        logs[each.partition].entries[: each.end] == others[each.partition].entries[: each.end]
-        for each in plan.ranges
+        logs[offset_range.partition].entries[: offset_range.end]
+        == others[offset_range.partition].entries[: offset_range.end]
+        for offset_range in plan.ranges
     )
 
 
@@ -299,12 +304,15 @@ def _check_ranges(
             f"batch {plan.seq} reads nothing, and is at an end",
         )
         cut = plan.cut_partitions
-        for each in plan.ranges:
-            partition = (each.topic, each.partition)
-            if each.start != at[partition]:
+        for offset_range in plan.ranges:
+            partition = (offset_range.topic, offset_range.partition)
+            if offset_range.start != at[partition]:
                 at[partition] = skipped.get((*partition, at[partition]), at[partition])
-            require(each.start == at[partition], f"batch {plan.seq} starts at {each}, not at {at[partition]}")
-            at[partition] = each.end
+            require(
+                offset_range.start == at[partition],
+                f"batch {plan.seq} starts at {offset_range}, not at {at[partition]}",
+            )
+            at[partition] = offset_range.end
     for partition, end in at.items() if not halted else ():
         end = skipped.get((*partition, end), end)
         require(end == places.broker.log(partition).end, f"{partition} is read up to {end} only")
@@ -388,7 +396,7 @@ def _check_topic(places: Places, topic: str, records: list[Record]) -> None:
 
 def _check_table(table: Table, shard: str, batches: list[list[Emission]]) -> None:
     """Row for row, and the progress that belongs to them."""
-    expected = [each for batch in batches for each in batch]
+    expected = [record for batch in batches for record in batch]
     if table.rows != expected:
         raise Violation(f"{shard}: {_difference(table.rows, expected)}")
     last = max((seq for seq, batch in enumerate(batches, 1) if batch), default=0)

@@ -113,14 +113,18 @@ def read(logs: Sequence[Log], plan: Plan, settled: bool = False) -> Iterator[Rea
     """The records of the planned ranges, as Spark reads them from the input's logs, whichever topic that is
     by now; `settled` also finds those deleted since.
     """
-    for each in plan.ranges:
-        log = logs[each.partition]
-        if log.stable_end < each.end and each.span:
-            raise BrokerUnavailable(f"{each.topic}[{each.partition}] has nothing up to {each.end}")
-        if log.start > each.start and each.span and not settled:
-            raise OffsetsLost(f"{each.topic}[{each.partition}] starts at {log.start}", "Accept the gap.")
-        for offset, record in log.committed(each.start, each.end):
-            yield each.topic, each.partition, offset, record
+    for offset_range in plan.ranges:
+        log = logs[offset_range.partition]
+        if log.stable_end < offset_range.end and offset_range.span:
+            raise BrokerUnavailable(
+                f"{offset_range.topic}[{offset_range.partition}] has nothing up to {offset_range.end}"
+            )
+        if log.start > offset_range.start and offset_range.span and not settled:
+            raise OffsetsLost(
+                f"{offset_range.topic}[{offset_range.partition}] starts at {log.start}", "Accept the gap."
+            )
+        for offset, record in log.committed(offset_range.start, offset_range.end):
+            yield offset_range.topic, offset_range.partition, offset, record
 
 
 @dataclass
@@ -167,7 +171,7 @@ class Lake:
 
     def snapshot(self, name: str, seq: int, attempts: Iterable[ManifestRef]) -> ManifestRef:
         """The state in these manifests as one."""
-        self.state[name] = list(self.state_of([each.name for each in attempts]).items())
+        self.state[name] = list(self.state_of([attempt.name for attempt in attempts]).items())
         return self.write_manifest(_manifest(name, seq, len(self.state[name])))
 
     def state_of(self, attempts: Sequence[str]) -> State:

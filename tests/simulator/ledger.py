@@ -239,7 +239,7 @@ class SimReader:
             tables, until = self._store.streams[stream], 2**62 if up_to is None else up_to
             snapshots = self._snapshots(stream)
             require_kept(stream, snapshots, until)
-            usable = [each for each in snapshots if each.seq <= until][-1:]
+            usable = [snapshot for snapshot in snapshots if snapshot.seq <= until][-1:]
             after = usable[0].seq if usable else 0
             attempts = [tables.commits[seq] for seq in sorted(tables.commits) if after < seq <= until]
             return [*(each.manifest for each in usable), *attempts]
@@ -271,7 +271,7 @@ class SimReader:
         def act() -> list[Mapping[str, Any]]:
             streams = sorted(self._store.streams, key=lambda stream: (stream.pipeline, stream.generation))
             tables = [self._store.streams[stream] for stream in streams]
-            plans = [each.plans.get(each.head.seq + 1) for each in tables if each.head]
+            plans = [table.plans.get(table.head.seq + 1) for table in tables if table.head]
             return [plan.lookups for plan in plans if plan]
 
         return self._read("open_lookups", act)

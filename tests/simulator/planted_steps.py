@@ -66,7 +66,9 @@ def starts_come_from_a_consumer_position(head: Any, *rest: Any) -> Any:
     """As a consumer group has it: up to where somebody once read, whatever became of that."""
     positions = here().__dict__.setdefault("positions", {})
     ranges = _plan_ranges(replace(head, offsets={**head.offsets, **positions}), *rest)
-    positions.update({(each.topic, each.partition): each.end for each in ranges})
+    positions.update(
+        {(offset_range.topic, offset_range.partition): offset_range.end for offset_range in ranges}
+    )
     return ranges
 
 

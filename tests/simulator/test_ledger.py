@@ -203,7 +203,9 @@ class Both:
             OffsetRange("t", 0, 0, end, end or None),
             OffsetRange("u", seq % 2, 0, seq, is_cut=end % 2 == 1),
         )
-        clocks = self.sim.head(self.stream).clocks_of((each.topic, each.partition) for each in ranges)
+        clocks = self.sim.head(self.stream).clocks_of(
+            (offset_range.topic, offset_range.partition) for offset_range in ranges
+        )
         run_id = f"p{self.dice.randint(1, 30)}"
         return Plan(
             self.stream,

@@ -281,11 +281,11 @@ class World:
             raise self._violation
         if process.over:
             self.processes.remove(process)
-            self.keepers = [each for each in self.keepers if each.process is not process]
+            self.keepers = [keeper for keeper in self.keepers if keeper.process is not process]
             process.on_end(process)
 
     def _next_instant(self) -> float:
-        soonest = min(each.wakes_at for each in self.processes)
+        soonest = min(process.wakes_at for process in self.processes)
         return max(self.now, min(soonest, self._agenda[0][0])) if self._agenda else soonest
 
     def close(self) -> None:

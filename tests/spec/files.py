@@ -65,7 +65,7 @@ def problems(text: str, file: str = "p.yaml") -> list[tuple[int, str, str, str]]
     try:
         parse_pipeline(text, file)
     except PipelineInvalid as error:
-        return [(each.line, each.field, each.message, each.fix) for each in error.problems]
+        return [(problem.line, problem.field, problem.message, problem.fix) for problem in error.problems]
     return []
 
 
@@ -115,5 +115,5 @@ def refused(*stages: dict[str, Any], **others: Any) -> list[tuple[str, str, str]
     try:
         made(*stages, **others)
     except PipelineInvalid as error:
-        return [(each.field, each.message, each.fix) for each in error.problems]
+        return [(problem.field, problem.message, problem.fix) for problem in error.problems]
     return []

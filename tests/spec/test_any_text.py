@@ -47,7 +47,7 @@ def refused(attempt: Callable[[], object]) -> tuple[Problem, ...]:
     else:
         return ()
     assert problems
-    assert all(each.line >= 1 and each.field and each.message for each in problems)
+    assert all(problem.line >= 1 and problem.field and problem.message for problem in problems)
     return problems
 
 

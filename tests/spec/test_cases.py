@@ -65,7 +65,7 @@ def records(folder: Path, *lines: str) -> list[CaseRecord | Tick]:
 def problems(path: Path) -> list[tuple[int, str, str]]:
     with pytest.raises(PipelineInvalid) as caught:
         load_cases(path)
-    return [(each.line, each.field, each.message) for each in caught.value.problems]
+    return [(problem.line, problem.field, problem.message) for problem in caught.value.problems]
 
 
 def test_a_case_has_name_pipeline_input_and_expectation(tmp_path: Path) -> None:
@@ -74,7 +74,9 @@ def test_a_case_has_name_pipeline_input_and_expectation(tmp_path: Path) -> None:
     assert case.pipeline.source.topics == ("in", "other")
     assert case.input == (CaseRecord("a", b'{"value": 1}', 5, "in", 0, 0),)
     assert case.expect.emissions is not None
-    assert [(each.value, each.timestamp) for each in case.expect.emissions["a"]] == [({"value": 1}, 5)]
+    assert [(emission.value, emission.timestamp) for emission in case.expect.emissions["a"]] == [
+        ({"value": 1}, 5)
+    ]
 
 
 def test_offsets_count_up_per_topic_and_partition(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_offsets_count_up_per_topic_and_partition(tmp_path: Path) -> None:
         "{key: a, value: {}, timestamp: 1}",
         "{key: a, value: {}, timestamp: 1, topic: other}",
     )
-    found = [(each.topic, each.partition, each.offset) for each in steps if isinstance(each, CaseRecord)]
+    found = [(step.topic, step.partition, step.offset) for step in steps if isinstance(step, CaseRecord)]
     assert found == [("in", 0, 0), ("in", 1, 0), ("in", 0, 7), ("in", 0, 8), ("other", 0, 0)]
 
 
@@ -355,6 +357,6 @@ def test_json_lines_are_input() -> None:
 def test_bad_json_line_is_reported_with_its_number(line: str, field: str, part: str) -> None:
     with pytest.raises(PipelineInvalid) as caught:
         parse_input('{"tick": 5}\n\n' + line, "in.jsonl", parse_pipeline(GOOD, "p"))
-    found: list[Any] = [(each.line, each.field) for each in caught.value.problems]
+    found: list[Any] = [(problem.line, problem.field) for problem in caught.value.problems]
     assert found == [(3, field)]
     assert part in str(caught.value)

@@ -179,7 +179,7 @@ def test_compiled_plan_loads_without_old_modules_or_grammar(trusted: pytest.Monk
 
 def test_stage_names_load_without_the_rest(trusted: pytest.MonkeyPatch) -> None:
     for pipeline in with_everything().values():
-        assert stage_names(compile_pipeline(pipeline), "batch 1") == [each.name for each in pipeline.stages]
+        assert stage_names(compile_pipeline(pipeline), "batch 1") == [stage.name for stage in pipeline.stages]
 
 
 @pytest.mark.parametrize("text", ["{", '{"format": 1, "pipeline": {}}', '{"format": 99, "tidegate": "9"}'])

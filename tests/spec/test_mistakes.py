@@ -236,7 +236,7 @@ def test_several_faults_of_one_expression_are_several_problems() -> None:
     ],
 )
 def test_the_fix_names_what_was_meant(edit: Edit, fix: str) -> None:
-    assert fix in [each[3] for each in problems(edited(edit))]
+    assert fix in [problem[3] for problem in problems(edited(edit))]
 
 
 def test_columns_and_ignore_exclude_each_other() -> None:

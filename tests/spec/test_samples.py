@@ -127,7 +127,7 @@ def failures() -> Failures:
         stored = json.loads((INCLUDE / "expectations" / f"{name}.json").read_text())
         suite = gx.ExpectationSuite(**{each: stored[each] for each in ("name", "expectations", "meta")})
         batch = definition.get_batch({"dataframe": pd.DataFrame([row])})
-        unmet = [each.expectation_config for each in batch.validate(suite).results if not each.success]
+        unmet = [result.expectation_config for result in batch.validate(suite).results if not result.success]
         return [(each.type, each.kwargs.get("column", each.kwargs.get("column_A"))) for each in unmet]
 
     return failed

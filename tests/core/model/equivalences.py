@@ -15,7 +15,7 @@ def same_parity(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 def _parities(value: Mapping[str, Any]) -> list[bool]:
     numbers = [each for each in value.values() if each is None or isinstance(each, (int, float))]
-    return [each is not None and not is_nan(each) and each % 2 == 0 for each in numbers]
+    return [number is not None and not is_nan(number) and number % 2 == 0 for number in numbers]
 
 
 def below(column: str, limit: float) -> Callable[[Mapping[str, Any]], bool | None]:

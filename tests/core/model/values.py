@@ -27,7 +27,7 @@ def selected(settings: Settings, value: Value) -> Value:
     if value is None:
         return None
     if settings.reduce == "aggregates":
-        return {each.name: _argument(each, value) for each in settings.aggregates}
+        return {aggregate.name: _argument(aggregate, value) for aggregate in settings.aggregates}
     if settings.select is None:
         return dict(value)
     return {name: value.get(column) for name, column in settings.select.items()}
@@ -47,11 +47,11 @@ def fold(settings: Settings, folded: Sequence[Folded]) -> Value:
         return {"events": [each.value for each in folded]}
     values = [each.value for each in folded if each.value is not None]
     return {
-        each.name: _AGGREGATES[each.function](
+        aggregate.name: _AGGREGATES[aggregate.function](
             # Quote: nulls are ignored by all but count(*)
-            [value[each.name] for value in values if value[each.name] is not None]
+            [value[aggregate.name] for value in values if value[aggregate.name] is not None]
         )
-        for each in settings.aggregates
+        for aggregate in settings.aggregates
     }
 
 
