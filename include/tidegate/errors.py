@@ -11,6 +11,7 @@ TidegateError
 │   ├── QualityLost           the process of the quality check ended before its verdict
 │   ├── LeaseHeld             another run works on this pipeline; wait for it, which is no try: exit code 3
 │   ├── Fenced                a newer try has taken over; this one must not go on
+│   │   └── SinkAhead         the sink has a later batch, which this ledger has committed, so it has this one
 │   └── OutcomeUnknown        a commit was sent and no answer came; the next try reads what is true
 └── Permanent                 a retry cannot help until someone acts, exit code 2
     ├── SettingsInvalid
@@ -116,6 +117,10 @@ class LeaseHeld(Transient):
 
 class Fenced(Transient):
     """A newer try raised the epoch; whatever this one still does must have no effect."""
+
+
+class SinkAhead(Fenced):
+    """A sink has a later batch than the one that is published, and the ledger has committed that batch."""
 
 
 SINK_IS_AHEAD = (

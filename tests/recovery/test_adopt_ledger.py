@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
 from tests.app.test_owner import Restorable
+from tests.protocol.two_generations import Beside
+from tests.recovery.commands import recover
+from tests.recovery.test_generations import NEW, OLD
+from tidegate import failpoints
 from tidegate.app import App
-from tidegate.app.owner import check_owner
-from tidegate.errors import LedgerMismatch
-from tidegate.ledger import schema
+from tidegate.app.owner import check_owner, claim_promotions
+from tidegate.errors import Fenced, LedgerMismatch
+from tidegate.failpoints import FailpointRaised
+from tidegate.lake.store import Store
+from tidegate.ledger import Stream, schema
+from tidegate.protocol import Approval
 from tidegate.recovery import Situation, carry_out
 from tidegate.recovery.adopt_ledger import AdoptLedger
 
@@ -70,3 +78,195 @@ def test_restored_ledger_is_told_what_remains(stream: Restorable) -> None:
 
 def test_own_folder_needs_no_adoption(stream: Restorable) -> None:
     assert AdoptLedger().propose(Situation(stream.app, stream.stream)) is None
+
+
+class Promoted(Beside):
+    """Two generations of a pipeline whose ledger can be copied, and put back."""
+
+    def back_up(self) -> None:
+        self.old.app.ledger._engine.dispose()
+        shutil.copy(self.old.folder / "l.db", self.old.folder / "backup.db")
+
+    def restore(self, ledger: str = "backup.db") -> None:
+        self.old.app.ledger._engine.dispose()
+        for file in self.old.folder.glob("l.db*"):
+            file.unlink()
+        shutil.copy(self.old.folder / ledger, self.old.folder / "l.db")
+        self.old.app = self.new.app = App.from_environment(self.old.environment)
+
+    def adopt(self, *options: str) -> str:
+        result = recover(self.old.environment, "visitors", "--choose", "adopt-ledger", *options)
+        assert result.exit_code in (0, 4), (result.output, result.exception)
+        return result.output
+
+
+@pytest.fixture
+def promoted(tmp_path: Path) -> Promoted:
+    """Both generations have read the same. There is a backup from before anything was promoted."""
+    promoted = Promoted(tmp_path / "promoted")
+    promoted.fill()
+    promoted.back_up()
+    return promoted
+
+
+def test_a_ledger_from_before_a_promotion_learns_it_from_the_folder(promoted: Promoted) -> None:
+    promoted.promote(promoted.new, "lost", approval=Approval("ada"))
+    lost = promoted.old.app.ledger.charge("visitors").promotions[-1]
+    promoted.restore()
+    with pytest.raises(LedgerMismatch, match="--choose adopt-ledger"):
+        claim_promotions(promoted.old.app, "visitors")
+    shown = promoted.adopt()
+    assert "Promotion 2 of visitors has put visitors/2 in charge, and this ledger has 1 promotions" in shown
+    assert "notes promotion 2, which puts visitors/2 in charge, as ada has approved" in shown
+    assert promoted.in_charge == 1
+    assert "visitors/2 is in charge." in promoted.adopt("--yes")
+    assert promoted.old.app.ledger.charge("visitors").promotions[-1] == lost
+    promoted.decide(promoted.new, 3, [("a", 30)])
+    promoted.decide(promoted.old, 3, [("a", 3)])  # is withheld
+    assert promoted.sent() == [*OLD, *NEW, ("visitors/2", 3, "a", 30)]
+    assert "needs no remedy" in promoted.adopt()
+
+
+def test_a_generation_of_which_the_ledger_knows_more_than_was_sent_withholds_the_rest(
+    promoted: Promoted,
+) -> None:
+    promoted.promote(promoted.new)
+    promoted.restore()
+    promoted.old.commit(3, {"first": [("a", 3)], "second": [("a", 3)]})
+    promoted.old.held.release()
+    promoted.adopt("--yes")
+    promoted.decide(promoted.new, 3, [("a", 30)])
+    assert promoted.sent() == [*OLD, *NEW, ("visitors/2", 3, "a", 30)]
+
+
+def test_of_a_replaced_generation_no_batch_goes_out_that_is_decided_anew(promoted: Promoted) -> None:
+    promoted.decide(promoted.old, 3, [("a", 3)])
+    promoted.decide(promoted.new, 3, [("a", 30)])
+    promoted.promote(promoted.new)
+    promoted.restore()
+    promoted.adopt("--yes")
+    newest = promoted.old.app.ledger.charge("visitors").promotions[-1]
+    assert (newest.generation, newest.first_seq, newest.replaced_seq) == (2, 1, 2)
+
+
+def test_the_net_differences_of_a_lost_promotion_are_not_waited_for(promoted: Promoted) -> None:
+    promoted.promote(promoted.new, is_net=True)
+    assert promoted.old.app.ledger.charge("visitors").promotions[-1].first_seq == 3
+    promoted.restore()
+    promoted.adopt("--yes")
+    newest = promoted.old.app.ledger.charge("visitors").promotions[-1]
+    assert (newest.generation, newest.first_seq, newest.is_net) == (2, 3, False)
+
+
+def test_a_ledger_from_before_several_promotions_learns_them_all(promoted: Promoted) -> None:
+    promoted.promote(promoted.new)
+    promoted.rollback()
+    promoted.promote(promoted.new)
+    promoted.rollback()
+    lost = promoted.old.app.ledger.charge("visitors")
+    promoted.restore()
+    promoted.adopt("--yes")
+    assert promoted.old.app.ledger.charge("visitors") == lost
+    assert promoted.in_charge == 1
+
+
+def test_a_mark_that_is_missing_between_lost_promotions_is_told(promoted: Promoted) -> None:
+    promoted.promote(promoted.new)
+    promoted.rollback()
+    promoted.restore()
+    promoted.old.app.promotion_marks("visitors").remove(2)
+    refused = recover(promoted.old.environment, "visitors", "--choose", "adopt-ledger", "--yes")
+    assert isinstance(refused.exception, LedgerMismatch)
+    assert "marks of promotions from number 2 on are not all there" in str(refused.exception)
+
+
+def test_a_promotion_that_a_restored_ledger_has_decided_since_holds(promoted: Promoted) -> None:
+    promoted.promote(promoted.new)
+    promoted.rollback()
+    promoted.restore()
+    ledger = promoted.old.app.ledger
+    newest = ledger.charge("visitors").promotions[-1]
+    own = replace(newest, number=2, run_id="since", decided_at=1.0)
+    ledger.add_promotions([own])
+    shown = promoted.adopt()
+    assert "This ledger has put visitors/1 in charge since, by its promotion 2: that holds." in shown
+    assert "The mark of promotion 3, of visitors/1, is removed." in shown
+    promoted.adopt("--yes")
+    claim_promotions(promoted.old.app, "visitors")
+    assert ledger.charge("visitors").promotions[-1] == own
+
+
+def test_a_promotion_is_not_noted_twice(promoted: Promoted) -> None:
+    ledger = promoted.old.app.ledger
+    first = ledger.charge("visitors").promotions[0]
+    with pytest.raises(Fenced, match="was promoted meanwhile"):
+        ledger.add_promotions([first])
+
+
+@pytest.mark.parametrize("action", ["raise", "lose"])
+@pytest.mark.parametrize("is_moved", [False, True], ids=["restored", "moved"])
+def test_wherever_adopting_breaks_off_the_same_command_continues(
+    promoted: Promoted, monkeypatch: pytest.MonkeyPatch, is_moved: bool, action: str
+) -> None:
+    promoted.promote(promoted.new)
+    if is_moved:
+        promoted.back_up()
+        with promoted.old.app.ledger._engine.begin() as connection:
+            connection.execute(update(schema.identity).values(ledger="moved"))
+        promoted.back_up()
+    promoted.restore()
+    points = _points(promoted.copied(promoted.old.folder.with_name("undisturbed")), monkeypatch)
+    assert ("marks.adopt", 5) in points if is_moved else ("ledger.add_promotions", 1) in points
+    for number, (point, hit) in enumerate(points):
+        broken = promoted.copied(promoted.old.folder.with_name(f"broken-{number}"))
+        failpoints._hits.clear()
+        monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{point}={action}@{hit}")
+        failed = recover(broken.old.environment, "visitors", "--choose", "adopt-ledger", "--yes")
+        monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+        assert failed.exception is not None, (point, hit)
+        for generation in (broken.old, broken.new):
+            _end_lease(broken, generation.stream)
+        again = recover(broken.old.environment, "visitors", "--choose", "adopt-ledger", "--yes")
+        assert again.exit_code == 0, (point, hit, again.output, again.exception)
+        claim_promotions(broken.old.app, "visitors")
+        check_owner(broken.old.app, broken.old.stream)
+        assert broken.in_charge == 2, (point, hit)
+        app = broken.old.app
+        marks = [*app.marks(broken.old.stream).all(), *app.promotion_marks("visitors").all()]
+        assert len({mark.ledger for mark in marks}) == 1, (point, hit)
+
+
+WRITES = ("marks.adopt", "marks.put", "marks.remove", "ledger.add_promotions")
+
+
+def _points(promoted: Beside, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The writes of an undisturbed use of the remedy: failpoints, each with its hit."""
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "none=raise")
+    failpoints._hits.clear()
+    done = recover(promoted.old.environment, "visitors", "--choose", "adopt-ledger", "--yes")
+    assert done.exit_code == 0, (done.output, done.exception)
+    return [(name, hit) for name in WRITES for hit in range(1, failpoints._hits[name] + 1)]
+
+
+def _end_lease(beside: Beside, stream: Stream) -> None:
+    """As if the lease of a command that was killed had run out."""
+    with beside.old.app.ledger._engine.begin() as connection:
+        heads = schema.heads
+        this = heads.c.generation == stream.generation
+        connection.execute(update(heads).where(this).values(holder=None, lease_until=None))
+
+
+def test_a_mark_is_whole_wherever_its_replacement_breaks_off(
+    stream: Restorable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store.write
+
+    def write_half(store: Store, path: str, content: bytes) -> None:
+        write(store, path, content[: len(content) // 2])
+        raise FailpointRaised(path)
+
+    before = stream.lake.marks.all()
+    monkeypatch.setattr(Store, "write", write_half)
+    with pytest.raises(FailpointRaised):
+        stream.lake.marks.adopt("another")
+    assert stream.lake.marks.all() == before

@@ -63,28 +63,41 @@ def claim_promotions(app: App, pipeline: str) -> None:
 
 
 def _missing_promotion(app: App, pipeline: str, newest: LedgerMark | None) -> LedgerMark | None:
-    """The mark of this ledger's newest promotion, if the pipeline's folder lacks it."""
+    """The mark of the oldest of this ledger's promotions that the pipeline's folder lacks."""
     charge = app.ledger.charge(pipeline)
     if newest is None and not charge.promotions:
         return None
     own = _committed_mark(app, Stream(pipeline, 0), 0)
     assert own is not None, "batch 0 is committed in every ledger"
     promotions = _promotion_marks(charge, own.ledger)
-    if newest is None or (newest in promotions and newest != promotions[-1]):
-        return promotions[-1]
+    if newest is None:
+        return promotions[0]
     if newest.ledger != own.ledger:
         raise _of_another_ledger(app, Stream(pipeline, charge.generation or 1), newest.ledger, own.ledger)
     if newest not in promotions:
         raise LedgerMismatch(
             f"Promotion {newest.number} of {pipeline} has put {newest.name} in charge, and this ledger has "
             f"{len(promotions)} promotions: it was restored from a backup, or another copy of it is in use",
-            "Use the newest copy of the ledger, or restore a newer backup.",
+            "Use the newest copy of the ledger, or restore a newer backup. If there is none: "
+            f"{Stream(pipeline, charge.generation or 1).recover_command('adopt-ledger')}",
         )
-    return None
+    return next(iter(promotions[newest.number :]), None)
+
+
+def unknown_promotions(app: App, pipeline: str) -> list[LedgerMark]:
+    """Return the marks of promotions of this ledger that it does not have, the oldest first.
+
+    Then the ledger was restored from a backup. Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
+    """
+    own = _committed_mark(app, Stream(pipeline, 0), 0)
+    assert own is not None, "batch 0 is committed in every ledger"
+    marks = [mark for mark in app.promotion_marks(pipeline).all() if mark.ledger == own.ledger]
+    promotions = _promotion_marks(app.ledger.charge(pipeline), own.ledger)
+    return [mark for mark in marks if mark not in promotions]
 
 
 def _promotion_marks(charge: Charge, ledger: str) -> list[LedgerMark]:
-    return [LedgerMark(ledger, made.number, str(made.stream)) for made in charge.promotions]
+    return [LedgerMark(ledger, made.number, str(made.stream), vars(made)) for made in charge.promotions]
 
 
 def unknown_mark(app: App, stream: Stream) -> LedgerMark | None:

@@ -83,8 +83,8 @@ class App:
         return self.lake(stream).marks
 
     def promotion_marks(self, pipeline: str) -> Marks:
-        """Return the marks in a pipeline's folder, which say which promotion is the newest."""
-        return Marks(Store(self.settings.lake), f"{pipeline}/marks")
+        """Return the marks in a pipeline's folder, which say what was promoted."""
+        return Marks(Store(self.settings.lake), f"{pipeline}/marks", keeps_all=True)
 
     def manifest(self, stream: Stream, known: ManifestRef) -> Manifest:
         """The manifest of an attempt or a snapshot, as the ledger knows it. Raises LakeDamaged, …"""

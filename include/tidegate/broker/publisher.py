@@ -30,7 +30,7 @@ from tidegate.broker.producer import BATCH_BYTES, DeliveryTimedOut, Transactiona
 from tidegate.broker.progress import Progress, ProgressRecord, read_progress
 from tidegate.broker.properties import DELIVERY_TIMEOUT, TRANSACTION_TIMEOUT
 from tidegate.broker.refusals import publication_error
-from tidegate.errors import BrokerUnavailable, Fenced, ProgressLost, RecordTooLarge
+from tidegate.errors import BrokerUnavailable, Fenced, ProgressLost, RecordTooLarge, SinkAhead
 from tidegate.failpoints import failpoint
 
 _OVERHEAD_BYTES = 1_000
@@ -180,7 +180,7 @@ class KafkaPublisher:
             progress = self.check(progress, last_published)
         self.check_committed(progress)
         if progress.seq > unsent.seq:
-            raise self._ahead(unsent.seq, progress)
+            raise self._ahead(unsent.seq, progress, SinkAhead)
         if not progress.lacks(unsent.seq):
             return 0
         already = progress.sent if progress.seq == unsent.seq else 0
@@ -197,8 +197,8 @@ class KafkaPublisher:
         # without an attempt nothing was sent yet, or somebody has stated the progress
         self._require_committed(progress.seq, lambda name: progress.attempt in ("", name))
 
-    def _ahead(self, seq: int, progress: Progress) -> Fenced:
-        return Fenced(
+    def _ahead(self, seq: int, progress: Progress, error: type[Fenced] = Fenced) -> Fenced:
+        return error(
             f"{self._shard} is at batch {seq}, but topic {PROGRESS_TOPIC} says that it has sent "
             f"{progress.sent} records of attempt {progress.attempt or '(none)'} of batch {progress.seq}",
             "A newer publisher went ahead; nothing was sent by this one.",

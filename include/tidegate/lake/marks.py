@@ -1,17 +1,19 @@
 """Marks in a folder: which ledger it belongs to, and what that has decided last.
 
 In a stream's folder a mark has the number of a committed batch and the name of its attempt; batch 0 names
-the ledger that has begun the stream. In a pipeline's folder it has the number of a promotion and the
-generation that was put in charge. A mark is a small file that is put only if it is absent, and never changed.
-That of number 0 stays, and of the others the two newest.
+the ledger that has begun the stream; that one stays, and of the others the two newest. In a pipeline's
+folder it has the number of a promotion, the generation that was put in charge, and the decision itself. All
+of these stay: a ledger that was restored learns from them what it has lost. A mark is a small file that is
+put only if it is absent. Only a ledger that takes over a folder replaces its marks.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
@@ -25,19 +27,25 @@ _NAME = re.compile(r"(\d{10,})\.json")
 
 @dataclass(frozen=True)
 class LedgerMark:
-    """What a ledger, by its identity, has decided: a number, and the name that it has there."""
+    """What a ledger, by its identity, has decided: a number, and the name that it has there.
+
+    `decision` is the row of a promotion; None: the mark is of a batch. Two marks with one number and name are
+    of the same decision.
+    """
 
     ledger: str
     number: int
     name: str
+    decision: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The marks in the folder `folder`."""
+    """The marks in the folder `folder`. `keeps_all`: none is removed when a newer one is put."""
 
     store: Store
     folder: str
+    keeps_all: bool = False
 
     def newest(self) -> LedgerMark | None:
         """Return the mark with the highest number; None before the first one.
@@ -54,13 +62,13 @@ class Marks:
         return self.newest()  # two newer ones were put meanwhile, and it was removed
 
     def put(self, mark: LedgerMark) -> None:
-        """Write a mark, unless its number has one, and remove those that nobody needs after it.
+        """Write a mark, unless its number has one, and remove those of batches that nobody needs after it.
 
         Raises LakeUnavailable.
         """
         with failpoint("marks.put"):
             self.store.put_if_absent(self.path(mark.number), _content(mark))
-        for number in self._numbers():
+        for number in () if self.keeps_all else self._numbers():
             if 0 < number < mark.number - 1:
                 self.remove(number)
 
@@ -70,12 +78,18 @@ class Marks:
             self.store.delete(self.path(number))
 
     def adopt(self, ledger: str) -> None:
-        """Write another ledger's identity into all marks, the newest first: that one decides.
+        """Write another ledger's identity into all marks.
 
-        Raises LakeDamaged, LakeUnavailable.
+        The newest mark says whose the folder is, so it is the last one: until then the folder is not taken
+        over, and whoever was killed begins again. Raises LakeDamaged, LakeUnavailable.
         """
-        for number in sorted(self._numbers(), reverse=True):
-            self.store.write(self.path(number), _content(replace(self._read(number), ledger=ledger)))
+        for mark in self.all():
+            with failpoint("marks.adopt"):
+                self.store.replace(self.path(mark.number), _content(replace(mark, ledger=ledger)))
+
+    def all(self) -> list[LedgerMark]:
+        """Return all marks, by number. Raises LakeDamaged, LakeUnavailable."""
+        return [self._read(number) for number in sorted(self._numbers())]
 
     def path(self, number: int) -> str:
         """Return where the mark of a number is."""
@@ -98,7 +112,8 @@ class Marks:
 
 
 def _content(mark: LedgerMark) -> bytes:
-    return json.dumps({"format": FORMAT} | asdict(mark)).encode()
+    fields = {name: value for name, value in asdict(mark).items() if value is not None}
+    return json.dumps({"format": FORMAT} | fields).encode()
 
 
 def _unreadable(path: str) -> LakeDamaged:

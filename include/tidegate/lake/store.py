@@ -177,6 +177,18 @@ class Store:
             sink.write(content)
         return sink.written
 
+    def replace(self, path: str, content: bytes) -> None:
+        """A small file, whole, in the place of the one that is there. Raises LakeUnavailable."""
+        folder = self._folder
+        if folder is None:
+            self.write(path, content)
+            return
+        draft = f"{path}.{uuid4().hex}.draft"
+        self.write(draft, content)
+        with store_errors(path):
+            (folder / draft).replace(folder / path)
+            _flush(folder, path)
+
     def put_if_absent(self, path: str, content: bytes) -> bool:
         """A small file, whole, unless there is one already: of several at once one puts it. False: there is
         one. Raises LakeUnavailable.

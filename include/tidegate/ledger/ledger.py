@@ -88,6 +88,20 @@ class Ledger(LedgerReader):
         except IntegrityError as error:
             raise refused from error
 
+    def add_promotions(self, promotions: Sequence[Promotion]) -> None:
+        """Note promotions that this ledger has lost, which come after its newest one, as they were decided.
+
+        One transaction. Raises Fenced where another one was decided meanwhile.
+        """
+        try:
+            with self._writing("add_promotions") as connection:
+                newest = charge_in(connection.execute(promotions_of(promotions[0].pipeline))).promotions
+                if len(newest) + 1 != promotions[0].number:
+                    raise _promoted_meanwhile(promotions[0].pipeline)
+                connection.execute(insert(schema.promotions).values([vars(made) for made in promotions]))
+        except IntegrityError as error:
+            raise _promoted_meanwhile(promotions[0].pipeline) from error
+
     def add_snapshot(self, snapshot: Snapshot, after: int) -> bool:
         """Note a snapshot whose files are complete, if the newest is still the one that it was made from.
 
@@ -177,6 +191,10 @@ def dropped(stream: Stream) -> Halted:
         f"{stream} was dropped (tidegate generation drop): its state and its progress are gone for good",
         "Write a number that was never used as `generation` into its pipeline file, or remove the file.",
     )
+
+
+def _promoted_meanwhile(pipeline: str) -> Fenced:
+    return Fenced(f"A generation of {pipeline} was promoted meanwhile", "Nothing was noted; look again.")
 
 
 def _create_head(connection: Connection, stream: Stream) -> bool:

@@ -15,7 +15,7 @@ from tidegate.app.lease import failures_noted, leased, timed
 from tidegate.app.owner import claim_promotions
 from tidegate.app.root import App, missing_of_head
 from tidegate.app.tables import catch_up_tables
-from tidegate.errors import Halted, LakeDamaged, LeaseHeld, TidegateError
+from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
 from tidegate.sinks import OpenSink
@@ -125,6 +125,8 @@ def _publish_to(held: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: At
         outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
             sink.publish(held, outbox, held.last_published(plan.stream, sink.name))
+    except SinkAhead:  # sinks get batches in order; one whom a newer try has overtaken cannot note it
+        log.info("%s has batch %d of %s already, and later ones", sink.name, plan.seq, plan.stream)
     except LakeDamaged as error:
         instead = f"If it is lost for good: {plan.stream.recover_command('give-up')}"
         raise LakeDamaged(error.what, f"{error.fix} {instead}") from error

@@ -172,9 +172,9 @@ class SqlProgress:
             f"{stream.recover_command('restore-progress')}",
         )
 
-    def ahead_error(self, seq: int, says: str) -> Fenced:
+    def ahead_error(self, seq: int, says: str, error: type[Fenced] = Fenced) -> Fenced:
         """Return the error for a database that is further than this ledger."""
-        return Fenced(
+        return error(
             f"{self._shard.name} is at batch {seq}, but {says} is in already",
             f"{SINK_IS_AHEAD} of {self._shard.stream.pipeline}.",
         )

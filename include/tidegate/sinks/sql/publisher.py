@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from sqlalchemy import update
 
+from tidegate.errors import SinkAhead
 from tidegate.failpoints import failpoint
 from tidegate.lake.outbox import VALUE
 from tidegate.sinks.port import RequireCommitted
@@ -46,7 +47,8 @@ class SqlPublisher:
         time as fit into memory. `last_published` is the newest batch that the ledger says this sink has rows
         of, 0 if none.
         Raises ProgressLost, ProgressUnreadable; LedgerMismatch where the table has what this ledger has not
-        committed; Fenced where a newer publisher went ahead; SinkUnavailable, SinkRefused, OutcomeUnknown.
+        committed; Fenced where a newer publisher went ahead, SinkAhead where the table has a later batch;
+        SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
         self._prepare(last_published)
         with self._database.transaction() as connection:
@@ -81,6 +83,6 @@ class SqlPublisher:
     ) -> None:
         self._progress.require(newest, newest_attempt, last_published)
         if newest is not None and newest > seq:
-            raise self._progress.ahead_error(seq, f"batch {newest}")
+            raise self._progress.ahead_error(seq, f"batch {newest}", SinkAhead)
         if newest == seq and newest_attempt not in (None, attempt):
             raise self._progress.ahead_error(seq, f"attempt {newest_attempt} of it")

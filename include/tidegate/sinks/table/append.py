@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable
+from tidegate.errors import Fenced, LakeUnavailable, ProgressLost, ProgressUnreadable, SinkAhead
 from tidegate.failpoints import failpoint
 from tidegate.lake.delta import delta_errors, existing_table, flush_commits, open_table, storage_options
 from tidegate.lake.store import Store
@@ -70,7 +70,7 @@ def append_batch(
         newest = read_progress(table, path, application)
     _check(appender, table, newest, last_published)
     if newest > seq:
-        raise Fenced(
+        raise SinkAhead(
             f"{application} is at batch {seq}, but batch {newest} is in {path} already",
             "A newer publisher went ahead; nothing was written by this one.",
         )
