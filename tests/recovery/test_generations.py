@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from sqlalchemy import update
 
 from tests.protocol.two_generations import Beside
 from tests.recovery.commands import recover
-from tidegate import protocol
+from tidegate import failpoints, protocol
 from tidegate.app import leased
+from tidegate.app.owner import is_marked_dropped
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
-from tidegate.ledger import Stream
+from tidegate.ledger import Stream, schema
 
 OLD = [("visitors/1", 1, "a", 1), ("visitors/1", 1, "b", 1), ("visitors/1", 2, "a", 2)]
 NEW = [
@@ -121,6 +123,46 @@ def test_forgotten_pipeline_leaves_only_its_sinks(retired: Beside) -> None:
     }
     assert retired.sent() == OLD
     assert DeltaTable(f"{folder}/lake/firsts").to_pyarrow_table().num_rows > 0
+
+
+@pytest.mark.parametrize("action", ["raise", "lose"])
+def test_wherever_forgetting_breaks_off_the_same_command_continues(
+    retired: Beside, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    copies = tmp_path_factory.mktemp("copies")
+    points = _points_of_forget(retired.copied(copies / "undisturbed"), monkeypatch)
+    assert {("ledger.forget", 1), ("drop.delete", 1), ("marks.remove", 1), ("marks.put", 2)} <= set(points)
+    for number, (point, hit) in enumerate(points):
+        broken = retired.copied(copies / f"broken-{number}")
+        failpoints._hits.clear()
+        monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{point}={action}@{hit}")
+        failed = recover(broken.old.environment, "visitors", "--choose", "forget", "--yes")
+        monkeypatch.delenv("TIDEGATE_FAILPOINTS")
+        assert failed.exception is not None, (point, hit)
+        with broken.old.app.ledger._engine.begin() as connection:  # the lease of a killed one runs out
+            connection.execute(update(schema.heads).values(holder=None, lease_until=None))
+        again = recover(broken.old.environment, "visitors", "--choose", "forget", "--yes")
+        assert again.exit_code == 0, (point, hit, again.output, again.exception)
+        assert broken.old.app.ledger.streams() == [], (point, hit)
+        lake = broken.old.folder / "lake" / "visitors"
+        assert {file.parent.name for file in lake.rglob("*") if file.is_file()} == {"marks"}, (point, hit)
+        for generation in (broken.old, broken.new):
+            assert is_marked_dropped(broken.old.app, generation.stream), (point, hit)
+        assert broken.old.app.promotion_marks("visitors").newest() is None
+
+
+def _points_of_forget(retired: Beside, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The writes of an undisturbed use of `forget`: failpoints, each with its hit."""
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "none=raise")
+    failpoints._hits.clear()
+    chosen(retired, "forget", "--yes")
+    writes = ("ledger.forget", "marks.remove", "marks.put", "drop.delete")
+    return [(name, hit) for name in writes for hit in range(1, failpoints._hits[name] + 1)]
+
+
+def test_a_forgotten_pipeline_needs_no_remedy(retired: Beside) -> None:
+    chosen(retired, "forget", "--yes")
+    assert "visitors/2 needs no remedy forget" in chosen(retired, "forget")
 
 
 def test_the_numbers_of_a_forgotten_pipeline_stay_used(retired: Beside) -> None:

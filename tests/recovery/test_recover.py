@@ -128,3 +128,10 @@ def test_the_record_of_a_use_outlives_the_generation(failed: Committed) -> None:
     lease: LeasedLedger = failed.app.ledger.acquire(failed.stream, "drop")
     lease.drop()
     assert [use.remedy for use in failed.app.ledger.recoveries(failed.stream)] == ["other"]
+
+
+def test_what_could_not_be_looked_at_is_told_with_its_reason(failed: Committed) -> None:
+    output = recover(failed.environment, "visitors").output
+    assert "accept-gap: whether it can help is not known, for tidegate could not look: " in output
+    assert "TIDEGATE_KAFKA" in output
+    assert "SettingsInvalid" not in output

@@ -132,6 +132,12 @@ def check_ledger(app: App, stream: Stream) -> None:
         raise _of_another_ledger(app, stream, newest.ledger, own.ledger)
 
 
+def is_marked_dropped(app: App, stream: Stream) -> bool:
+    """Return whether the stream's folder has its last mark. Raises LakeDamaged, LakeUnavailable."""
+    newest = app.marks(stream).newest()
+    return newest is not None and newest.name == DROPPED
+
+
 def mark_dropped(app: App, stream: Stream) -> None:
     """Put the last mark of a dropped stream: a ledger from before that halts, and no other one begins there.
 

@@ -83,7 +83,10 @@ def _described(situation: Situation, findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         if isinstance(finding, UnknownCause):
             error = finding.error
-            lines += [f"{finding.remedy}: {type(error).__name__}: {error}", ""]
+            lines += [
+                f"{finding.remedy}: whether it can help is not known, for tidegate could not look: {error}",
+                "",
+            ]
             continue
         lines += [f"{finding.remedy}: {finding.cause}"]
         lines += [f"  - {effect}" for effect in finding.effects]

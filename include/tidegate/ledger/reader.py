@@ -97,6 +97,16 @@ class LedgerReader:
             rows = connection.execute(query.order_by(table.c.pipeline, table.c.generation))
             return [Stream(row.pipeline, row.generation) for row in rows]
 
+    def dropped_streams(self, pipeline: str) -> list[Stream]:
+        """The generations of a pipeline that were given up for good."""
+        table = schema.heads
+        query = select(table.c.generation).where(
+            table.c.pipeline == pipeline, table.c.dropped_at.is_not(None)
+        )
+        with self._transaction("dropped_streams") as connection:
+            generations = connection.execute(query.order_by(table.c.generation)).scalars()
+            return [Stream(pipeline, generation) for generation in generations]
+
     def is_dropped(self, stream: Stream) -> bool:
         """Whether a generation was given up for good."""
         table = schema.heads

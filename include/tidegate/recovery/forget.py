@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 from tidegate.app import App, leased
-from tidegate.app.owner import forget_promotions, mark_dropped
+from tidegate.app.owner import forget_promotions, is_marked_dropped, mark_dropped
 from tidegate.errors import Halted
 from tidegate.ledger import Stream
 from tidegate.protocol import streams_without_file
@@ -24,7 +24,9 @@ class Forget:
     def propose(self, situation: Situation) -> Proposal | None:
         """Where no generation of the pipeline has a file; raises Halted where it is chosen and one has."""
         app, pipeline = situation.app, situation.stream.pipeline
-        streams = _streams(app, pipeline)
+        streams, left = _streams(app, pipeline), _left_streams(app, pipeline)
+        if not streams and not left:
+            return None
         with_file = [stream for stream in streams if stream not in streams_without_file(app)]
         if with_file:
             if not situation.is_chosen(self.name):
@@ -34,15 +36,27 @@ class Forget:
                 "Remove its pipeline files first.",
             )
         cause = f"No pipeline file has {pipeline}: it is retired."
-        return Proposal(self.name, cause, tuple(_effects(app, streams)), lambda: _forget(app, pipeline))
+        if left:
+            names = ", ".join(map(str, left))
+            cause += f" {names} has left the ledger already, and the lake still has files of it."
+        effects = tuple(_effects(app, streams, left))
+        return Proposal(self.name, cause, effects, lambda: _forget(app, pipeline))
 
 
 def _streams(app: App, pipeline: str) -> list[Stream]:
     return [stream for stream in app.ledger.streams() if stream.pipeline == pipeline]
 
 
-def _effects(app: App, streams: list[Stream]) -> list[str]:
-    effects = []
+def _left_streams(app: App, pipeline: str) -> list[Stream]:
+    """The generations that have left the ledger, and not yet the lake: somebody was killed in between."""
+    dropped = app.ledger.dropped_streams(pipeline)
+    return [stream for stream in dropped if files_of(app, stream) or not is_marked_dropped(app, stream)]
+
+
+def _effects(app: App, streams: list[Stream], left: list[Stream]) -> list[str]:
+    effects = [
+        f"{len(files_of(app, stream))} files of {stream} are deleted from the lake." for stream in left
+    ]
     for stream in streams:
         files = files_of(app, stream)
         size = sum(file.bytes for file in files)
@@ -59,15 +73,17 @@ def _effects(app: App, streams: list[Stream]) -> list[str]:
 
 
 def _forget(app: App, pipeline: str) -> tuple[str, ...]:
-    """The ledger first: what it has forgotten, nobody reads."""
+    """The ledger first: what it has forgotten, nobody reads. Of one that was killed the rest is done."""
     streams, run_id = _streams(app, pipeline), f"recover__{uuid4().hex[:8]}"
     with ExitStack() as stack:
         leases = [stack.enter_context(leased(app, stream, run_id)).lease for stream in streams]
         for stream in streams:
             require_not_looked_up(app, stream)
-        app.ledger.forget(pipeline, leases)
+        if streams:
+            app.ledger.forget(pipeline, leases)
     forget_promotions(app, pipeline)
-    for stream in streams:
+    forgotten = app.ledger.dropped_streams(pipeline)
+    for stream in forgotten:
         mark_dropped(app, stream)
-    removed = sum(remove_files(app, stream) for stream in streams)
+    removed = sum(remove_files(app, stream) for stream in forgotten)
     return (f"{pipeline} has left the ledger, and {removed} files the lake.",)

@@ -27,17 +27,17 @@ def stream_to_recover(app: App, pipeline: str, generation: int | None) -> Stream
     `pipeline` is the name of a file, or a pipeline's name in the ledger. Without `generation` it is the one
     of the file, else the one in charge, else the newest. Raises SettingsInvalid, PipelineInvalid.
     """
-    names = {stream.pipeline for stream in app.ledger.streams()}
     try:
         from_file = stream_of(app.pipeline(pipeline))
     except PipelineInvalid:
-        if pipeline not in names:
-            raise
         in_ledger = [stream for stream in app.ledger.streams() if stream.pipeline == pipeline]
+        in_ledger = in_ledger or app.ledger.dropped_streams(pipeline)
+        if not in_ledger:
+            raise
         in_charge = app.ledger.charge(pipeline).generation
         from_file = Stream(pipeline, in_charge) if in_charge is not None else in_ledger[-1]
     stream = from_file if generation is None else Stream(from_file.pipeline, generation)
-    if generation is not None and stream not in app.ledger.streams():
+    if generation is not None and stream not in app.ledger.streams() and not app.ledger.is_dropped(stream):
         raise SettingsInvalid(
             f"The ledger has no generation {generation} of a pipeline {stream.pipeline}",
             "`tidegate generation list` shows them all.",
