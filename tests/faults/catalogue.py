@@ -96,6 +96,7 @@ OF_RECOVERY = {
     ),
     *("ledger.forget", "sql.restart", "sql.restore", "sql.seal", "table.restart", "table.seal"),
     *("ledger.add_recovery", "ledger.end_recovery", "ledger.recoveries", "tables.remove"),
+    *("ledger.add_promotions", "ledger.dropped_streams", "marks.adopt"),
 }
 """No history loses what a sink has, or gives a batch up: `tests/recovery` and `tests/sinks/kafka` do."""
 
