@@ -16,10 +16,11 @@ import pytest
 
 from tests.plugins.runs import CREATED, SUFFIX
 from tests.plugins.ui import Airflow, add_dag, airflow_server
+from tests.postgres import PostgresServer
 from tests.seeded import Seeded, unusable
 from tidegate.app import stream_of
 from tidegate.errors import QualityFailed, TopicRecreated
-from tidegate.ledger import QualityResult
+from tidegate.ledger import Ledger, QualityResult, Stream
 from tidegate.quality.audit import PagePlace
 from tidegate.quality.site import publish_page
 from tidegate.quality.suite import Severity
@@ -348,6 +349,18 @@ def test_ledger_down_is_shown_without_its_password(
     assert answer.status_code == 503
     assert "LedgerUnavailable" in answer.text
     assert "hunter2" not in answer.text
+
+
+def test_postgresql_ledger_that_comes_later_is_shown(
+    airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch, postgres: PostgresServer
+) -> None:
+    url = postgres.new_database()
+    monkeypatch.setenv("TIDEGATE_LEDGER", url)
+    with postgres.down():
+        assert airflow.get("/", airflow.token()).status_code == 503
+    assert airflow.get("/", airflow.token()).status_code == 200
+    Ledger.open(url).acquire(Stream("comes_later", 1), "r").release()
+    assert "comes_later" in airflow.get("/", airflow.token()).text
 
 
 def test_five_hundred_pipelines_are_paged(airflow: Airflow, seeded: Seeded) -> None:
