@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from tests.core.kernel_for_tests import Kernel
-from tests.core.model import Batch
-from tests.core.model.strategies import Case, cases
+from tests.core.model import Batch, Record
+from tests.core.model.strategies import WINDOWS, Case, cases, histories
 from tests.core.model.values import same
 from tests.core.test_against_model import filled
 from tests.core.test_columnar import FEEDING, HISTORIES, record_by_record
 from tests.examples import examples
 from tidegate import core, errors
+
+OVER_FOR_GOOD = [window for window in WINDOWS if window is None or "session" not in window]
+"""At the instant of its end a session is over, and yet a record is not late for it, which begins it anew."""
+ONE_PARTITION_PER_KEY = st.one_of(histories(True), histories(True, nulls=False))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +45,8 @@ class Telling(Kernel):
         after, self.state = self.state, before
         rows = self._sorted([*self._looked_up(records, batch), *records])
         for decided in core.decide(self.stage, rows, batch):
-            self.told += [row for row in decided.to_pylist() if row["kind"] == core.EMISSION]
+            emissions = [row for row in decided.to_pylist() if row["kind"] == core.EMISSION]
+            self.told += [{**row, "batch": self.seq} for row in emissions]
         self.state = after
 
 
@@ -62,8 +68,19 @@ def assert_each_replaces_the_one_before(kernel: Telling) -> None:
         held[entry] = row["value"]
 
 
+def assert_before_is_the_models(case: Case, batches: Sequence[Batch], kernel: Telling) -> None:
+    """In several partitions a key's window can be over and begin anew, which the model knows."""
+    model = case.model()
+    assert not filled(model, batches)
+    expected = sorted(zip(model.emissions, model.out.before, strict=True), key=lambda pair: pair[0].key)
+    rows = sorted(kernel.told, key=lambda row: (row["key"], row["batch"], row["ordinal"]))
+    for row, (emission, before) in zip(rows, expected, strict=True):
+        assert same(row["value"], emission.value), row
+        assert same(row["emitted"], before), f"{row} instead of {before}"
+
+
 @examples(50)
-@given(cases(), HISTORIES, FEEDING)
+@given(cases(windows=OVER_FOR_GOOD), ONE_PARTITION_PER_KEY, FEEDING)
 def test_an_emission_tells_what_its_entry_emitted_before(
     case: Case, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
@@ -71,10 +88,51 @@ def test_an_emission_tells_what_its_entry_emitted_before(
 
 
 @examples(10)
-@given(cases(), HISTORIES, FEEDING)
+@given(cases(windows=OVER_FOR_GOOD), ONE_PARTITION_PER_KEY, FEEDING)
 def test_so_it_does_record_by_record(case: Case, batches: list[Batch], feeding: dict[str, Any]) -> None:
     with record_by_record():
         assert_each_replaces_the_one_before(applied(case, batches, **feeding))
+
+
+@examples(50)
+@given(cases(), HISTORIES, FEEDING)
+def test_in_several_partitions_an_emission_tells_what_the_model_has_emitted(
+    case: Case, batches: list[Batch], feeding: dict[str, Any]
+) -> None:
+    feeding = feeding | {"compacting": False}  # what it forgets, the model remembers
+    assert_before_is_the_models(case, batches, applied(case, batches, **feeding))
+
+
+def _record(key: str, partition: int, offset: int, timestamp: int) -> Record:
+    value = {"x": 1.0, "s": "p", "i": 1, "d": None, "m": None}
+    return Record(key, value, "in", partition, offset, timestamp)
+
+
+@pytest.mark.parametrize("cut", [1, 6], ids=["six batches", "one batch"])
+@pytest.mark.parametrize("window", [{"tumbling": "10ms"}, {"hopping": "10ms", "every": "10ms"}])
+def test_a_window_that_is_over_in_one_partition_begins_anew_in_another(
+    window: dict[str, str], cut: int
+) -> None:
+    """Partition 0 ends the window [0, 10) and its state; partition 1, which is behind, opens it again."""
+    emit = {"on": "update", "clock": "stream"}
+    stage = {"name": "out", "reduce": {"n": "count(*)"}, "window": window | {"grace": "0ms"}, "emit": emit}
+    records = [
+        _record("k", 0, 1, 1),
+        _record("k", 0, 2, 2),
+        _record("another", 0, 3, 12),
+        _record("k", 0, 4, 3),  # too late: the window ends with it
+        _record("k", 1, 1, 4),
+        _record("k", 1, 2, 5),
+    ]
+    kernel = Telling(Case(stage))
+    assert not filled(kernel, [Batch(tuple(records[at : at + cut])) for at in range(0, 6, cut)])
+    first = [row for row in kernel.told if row["key"] == "k"]
+    assert [(row["reason"], row["value"], row["emitted"]) for row in first] == [
+        ("new", {"n": 1}, None),
+        ("changed", {"n": 2}, {"n": 1}),
+        ("new", {"n": 1}, None),
+        ("changed", {"n": 2}, {"n": 1}),
+    ]
 
 
 LATEST = {"name": "out", "reduce": "latest", "select": {"x": "x", "s": "s"}}

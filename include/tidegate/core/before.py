@@ -1,6 +1,7 @@
 """What each emission replaces: the value that its entry had emitted last, as the before image of an envelope.
 
-It is told from the rows that the kernel takes and gives, whichever way it decides.
+The column kernels derive it from the rows that they take and give. They leave a key to `folding` if a window
+of the key can be over and begin anew within the rows. `folding` has the value in the entry.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Folding:
         self._counts = counts
         self._columns = Columns(rows, batch)
         self._values = stage.reduce.bind(rows)
-        self._outcome = Outcome(rows, self._values, schema)
+        self._outcome = Outcome(rows, self._values, schema, stage.tells_before)
         self._gate = Gate(stage, self._values, schema.field("value").type)
         self._window = stage.window
         self._timers = Timers(stage.emit, stage.window)

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core import columnar
-from tidegate.core.before import with_before
 from tidegate.core.columns import count_lateness
 from tidegate.core.counts import Counts
 from tidegate.core.folding import Folding
@@ -71,8 +70,7 @@ def decide(
         schema = schema or output_schema(stage, rows.schema)
         if rows.num_rows:
             count_lateness(rows, counts)
-            decided = _decide_groups(stage, batch, schema, rows, counts)
-            yield from with_before(rows, decided) if stage.tells_before else decided
+            yield from _decide_groups(stage, batch, schema, rows, counts)
         while quarantined:
             yield quarantined.pop()
     yield from quarantined

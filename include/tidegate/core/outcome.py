@@ -19,7 +19,7 @@ from tidegate.core.rows import EMISSION, REFUSED, STATE, TRACE, fill
 _FROM_ROW = ("hash", "key", "topic", "partition", "offset", "source")
 # a plain tuple each: there may be one per record
 _EMISSION = (
-    "row", "value", "timestamp", "at", "cause", "reason", "ordinal", "window_start", "window_end",
+    "row", "value", "timestamp", "at", "cause", "reason", "ordinal", "window_start", "window_end", "emitted",
 )  # fmt: skip
 _NO_ARRAYS: Mapping[str, pa.Array] = {}
 
@@ -60,8 +60,12 @@ class _Trace(NamedTuple):
 class Outcome:
     """Emissions, changed entries and traces of one Arrow batch; the rows that they refer to are in `rows`."""
 
-    def __init__(self, rows: pa.RecordBatch, values: Values, schema: pa.Schema) -> None:
+    def __init__(
+        self, rows: pa.RecordBatch, values: Values, schema: pa.Schema, tells_before: bool = False
+    ) -> None:
+        """`tells_before`: an emission has in `emitted` what its entry had emitted last."""
         self._rows = rows
+        self._tells_before = tells_before
         self._values = values
         self._schema = schema
         self._ordinals: dict[str, int] = {}
@@ -79,7 +83,9 @@ class Outcome:
         ordinal = self._ordinals.get(entry.key, 0)
         self._ordinals[entry.key] = ordinal + 1
         start, end = entry.window or (None, None)
-        self._emissions.append((entry.row, value, timestamp, at, cause, reason, ordinal, start, end))
+        self._emissions.append(
+            (entry.row, value, timestamp, at, cause, reason, ordinal, start, end, entry.emitted)
+        )
 
     def refuse(self, entry: Entry, row: int, value: Any, timestamp: int, reason: str) -> None:
         """Keep a value in that would have gone out: it has come to this with the record in `row`."""
@@ -139,6 +145,8 @@ class Outcome:
             counts["emitted"] += len(self._emissions)
             columns = self._columns(_EMISSION, self._emissions)
             turns = turns_of(self._row_values, np.array(columns.pop("cause"), np.int64))
+            if not self._tells_before:
+                del columns["emitted"]
             counts["emitted-tombstones"] += columns["value"].count(None)
             counts.include({"emitted." + reason: n for reason, n in Counter(columns["reason"]).items()})
             yield self._as_rows(EMISSION, columns, turns)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.core.model.entry import Entry
 from tests.core.model.grammar import Settings
-from tests.core.model.records import Emission, Refused, Window
+from tests.core.model.records import Emission, Refused, Value, Window
 from tests.core.model.values import fold
 
 
@@ -18,6 +18,8 @@ class Outlet:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.emissions: list[Emission] = []
+        self.before: list[Value] = []
+        """For each emission, what its entry had emitted last."""
         self.refused: list[Refused] = []
         self.counts: Counter[str] = Counter()
 
@@ -44,6 +46,7 @@ class Outlet:
 
     def emit(self, entry: Entry, value: Any, timestamp: int, reason: str, at: int) -> None:
         self.emissions.append(Emission(entry.key, value, timestamp, entry.window, reason, at))
+        self.before.append(entry.emitted)
         self.counts.update(["emitted", f"emitted.{reason}"])
         if self.settings.reduce != "collect":
             # Quote: what it sent are events, not a value to take back (nor one that the next could change)

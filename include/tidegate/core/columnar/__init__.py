@@ -14,6 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tidegate.core.before import with_before
 from tidegate.core.columnar import bounded, held, latest, sequence, updates, windowed
 from tidegate.core.columnar.keys import Keys, Mask, parted
 from tidegate.core.columnar.partitions import by_key
@@ -48,12 +49,19 @@ _OF_PLAIN_KEYS: tuple[_PlainKeys, ...] = (updates, held, windowed, sequence)
 def column_kernel(stage: Stage, batch: Batch, value: pa.StructType) -> ColumnKernel | None:
     """How a stage decides its rows on columns; None: it cannot. `value`: the records' columns."""
     if latest.suits(stage, batch, value):
-        return latest.fold_columns
+        return _latest
     if batch.trace or batch.drain or stage.deduplicate == "root" or stage.expectations:
         return None
     if stage.bound and not bounded.suits(stage.bound):
         return None
     return next((_Parted(plain) for plain in _OF_PLAIN_KEYS if plain.suits(stage, batch, value)), None)
+
+
+def _latest(
+    stage: Stage, batch: Batch, schema: pa.Schema, rows: pa.RecordBatch, counts: Counts
+) -> Iterator[pa.RecordBatch]:
+    decided = latest.fold_columns(stage, batch, schema, rows, counts)
+    return with_before(rows, decided) if stage.tells_before else decided
 
 
 class _Parted:
@@ -68,7 +76,8 @@ class _Parted:
         keys, special = self._split(stage, batch, rows)
         decided: list[pa.RecordBatch] = []
         if keys is not None:
-            decided += self._plain.decide(stage, batch, schema, keys, counts)
+            plain = self._plain.decide(stage, batch, schema, keys, counts)
+            decided += with_before(keys.rows, plain) if stage.tells_before else plain
         if special.num_rows:
             decided += Folding(stage, batch, special, schema, counts).run(group_ends(special, groups(stage)))
         yield from _by_kind(decided) if keys is not None and special.num_rows else decided
