@@ -72,8 +72,11 @@ def test_a_text_is_not_compared_with_a_timestamp(
         reader.batch([_record(0, "ulm", region="2026-01-31T10:30:00Z")])
 
 
-def test_empty_state_is_an_empty_table(spark: SparkSession, tmp_path: Path, regions: StateVersion) -> None:
-    pipeline = _pipeline("regions", "name string", "name")
+@pytest.mark.parametrize("select", ["name", "reverse(name)"], ids=["a column", "of a type that Spark knows"])
+def test_empty_state_is_an_empty_table(
+    spark: SparkSession, tmp_path: Path, regions: StateVersion, select: str
+) -> None:
+    pipeline = _pipeline("regions", "name string", select)
     empty = StateVersion(regions.store, (), columns=value_schema(pipeline, pipeline.stages[0]))
     reader = _reader(spark, tmp_path, empty, "x int", "key", "region")
     reader.batch([_record(0, "ulm", x=1)])

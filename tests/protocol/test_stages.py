@@ -10,12 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
+from click.testing import CliRunner
 from deltalake import write_deltalake
 from kafka import KafkaConsumer, TopicPartition
 
 from tests.world import NOW_MS, World
 from tidegate import inspect, protocol
 from tidegate.app import stream_of
+from tidegate.cli import cli
 from tidegate.errors import BufferFull, LookupAmbiguous, UserFunctionFailed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -288,14 +290,25 @@ def test_lookup_adds_columns_as_of_the_plan(world: World, write: Write, tmp_path
     assert out(world) == {"a": [{"name": "one"}], "b": [{"name": None}]}
 
 
-def test_ambiguous_lookup_stops_the_batch(world: World, write: Write, tmp_path: Path) -> None:
+def test_ambiguous_lookup_stops_the_batch_until_its_plan_is_dropped(
+    world: World, write: Write, tmp_path: Path
+) -> None:
     path = str(tmp_path / "names")
     write_deltalake(path, pa.table({"x": [1, 1], "name": ["one", "uno"]}))
     lookup = [{"table": path, "on": ["x"], "columns": ["name"]}]
     write({"select": {"name": "name"}, "emit": {"on": "update"}}, lookup=lookup)
     world.send(event("a", 0, x=1))
-    with pytest.raises(LookupAmbiguous, match="2 rows with x = 1"):
-        world.run()
+    for _ in range(2):
+        with pytest.raises(
+            LookupAmbiguous, match=r"2 rows with x = 1.*recover availability .*drop-plan.* --yes"
+        ):
+            world.run()
+        # the plan has the table as it was
+        write_deltalake(path, pa.table({"x": [1], "name": ["one"]}), mode="overwrite")
+    arguments = ["recover", "availability", "--choose", "drop-plan", "--yes"]
+    assert CliRunner().invoke(cli, arguments, env=world.environment).exit_code == 0
+    world.run()
+    assert out(world) == {"a": [{"name": "one"}]}
 
 
 def test_windowed_lookup_finds_the_named_window(world: World, write: Write) -> None:

@@ -99,8 +99,9 @@ def _keep(held: LeasedLedger, stop: threading.Event) -> None:
 def _kept_pipeline(stream: Stream, seq: int) -> str:
     """What comes before an edit of the file, where a batch is planned already."""
     return (
-        f"Batch {seq} keeps the pipeline that it was planned with, so an edit has no effect before its plan "
-        f"is dropped: {stream.recover_command('drop-plan')} --yes"
+        f"Batch {seq} keeps the pipeline and lookups that it was planned with, so an edit, or a table that "
+        "was corrected, has no effect before its plan is dropped: "
+        f"{stream.recover_command('drop-plan')} --yes"
     )
 
 

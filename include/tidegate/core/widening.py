@@ -17,9 +17,10 @@ def widens(before: pa.DataType, after: pa.DataType) -> bool:
     """Whether each number of one type is, as it stands, a number of the other. Every type widens to itself.
 
     Whole numbers to longer ones, to decimals with room for them, and up to 32 bits to doubles; float to
-    double; decimals to others with as many digits before the point, and behind it. Nested types: see `fits`.
+    double; decimals to others with as many digits before the point, and behind it. A column that was always
+    null, of the null type, to any type. Nested types: see `fits`.
     """
-    if before == after:
+    if before == after or pt.is_null(before):
         return True
     if before in _DIGITS and after in _DIGITS:
         return _DIGITS[before] < _DIGITS[after]
@@ -47,7 +48,7 @@ def fits(before: pa.DataType, after: pa.DataType) -> bool:
 
 def keeps_text(before: pa.DataType, after: pa.DataType) -> bool:
     """Whether equal values of both also have the same text as JSON, of which hashes are made."""
-    if before == after:
+    if before == after or pt.is_null(before):
         return True
     if pt.is_list(before) and pt.is_list(after):
         return keeps_text(before.value_type, after.value_type)

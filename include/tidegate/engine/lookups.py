@@ -84,8 +84,7 @@ class StateVersion:
         Raises LakeDamaged, LakeUnavailable.
         """
         if not self.files:
-            told = [column for column in self.columns if not pa.types.is_null(column.type)]
-            return frame_of(spark, pa.schema([*_ENTRY, *told]), [_no_rows])
+            return frame_of(spark, pa.schema([*_ENTRY, *self.columns]), [_no_rows])
         schema = pa.schema([*_ENTRY, *self._stored_schema().field("value").type])
         slots = Slots(sum(file.rows for file in self.files) // _ROWS_PER_PART + 1)
         parts = [_StatePart(self, slots.range(slot)) for slot in range(slots.number)]
